@@ -1,0 +1,1 @@
+"""The values everybody speaks of: messages, names, topics, subscriptions, routes."""
