@@ -1,0 +1,1 @@
+"""The only asyncio sockets of the house: connection, server, client, and the HTTP shell for health and metrics."""

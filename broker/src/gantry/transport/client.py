@@ -1,0 +1,138 @@
+"""Outgoing connections, one per address, opened when first needed.
+
+    UnreachableError      nothing was sent: no connection, or the last attempt failed a moment ago
+    OutcomeUnknownError   sent, and no answer came
+
+Callers that ask for an address while it is being connected share the attempt.  After a failure the
+address rests for a growing, jittered moment in which every call fails at once: a dead broker must not
+cost each caller a connection attempt.  Requests that the other side sends (a notice, a check-back) go to
+`on_requests`, hot frames excepted: a broker never sends those.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gantry.errors import ConfigError, UnreachableError
+from gantry.leaves import frames
+from gantry.transport.addresses import split_address
+from gantry.transport.connection import Connection, Limits, Request
+from gantry.transport.readbuffer import ReadBuffer
+
+_REST_FIRST_S = 0.05
+_REST_LAST_S = 2.0  # a broker that restarts is found again within two seconds
+_CONNECT_S = 3.0  # RocketMQ's connectTimeoutMillis
+_READ_BUFFER_BYTES = 256 << 10  # one pull reply of the usual size
+
+
+@dataclass(slots=True)
+class _Rest:
+    """How long an address that failed is left alone."""
+
+    until: float
+    failures: int
+
+
+class RemotingClient:
+    """Requests to any number of addresses; belongs to the loop that uses it first."""
+
+    def __init__(
+        self,
+        on_requests: Callable[[Connection, list[frames.Command]], None] | None = None,
+        limits: Limits | None = None,
+        connect_s: float = _CONNECT_S,
+    ) -> None:
+        self._on_requests = on_requests
+        self._limits = limits or Limits()
+        self._connect_s = connect_s
+        self._buffer = ReadBuffer(_READ_BUFFER_BYTES)
+        self._connections: dict[str, Connection] = {}
+        self._attempts: dict[str, asyncio.Task[Connection]] = {}
+        self._rests: dict[str, _Rest] = {}
+        self._closed = False
+
+    async def invoke(self, address: str, command: frames.Command, timeout_s: float) -> frames.Command:
+        """Send a request to `host:port` and await its answer, the time to connect included."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_s
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = await self._connected(address, timeout_s)
+        return await connection.invoke(command, max(0.0, deadline - loop.time()))
+
+    async def send_oneway(self, address: str, command: frames.Command) -> None:
+        """Send a request that nobody answers; returns when it is handed to the socket."""
+        connection = self._connections.get(address)
+        if connection is None or connection.closed:
+            connection = await self._connected(address, self._connect_s)
+        connection.send_oneway(command)
+
+    def is_connected(self, address: str) -> bool:
+        """Whether a connection to the address is open now."""
+        connection = self._connections.get(address)
+        return connection is not None and not connection.closed
+
+    async def close(self) -> None:
+        """1. no new connections, 2. end the attempts, 3. close what is open and wait until the sockets are gone."""
+        self._closed = True
+        attempts = list(self._attempts.values())
+        for attempt in attempts:
+            attempt.cancel()
+        await asyncio.gather(*attempts, return_exceptions=True)
+        connections = list(self._connections.values())
+        gone = [asyncio.get_running_loop().create_future() for _ in connections]
+        for connection, future in zip(connections, gone, strict=True):
+            connection.closed_listeners.append(lambda _, future=future: future.set_result(None))
+            connection.close("client closes")
+        if gone:
+            await asyncio.wait(gone, timeout=self._limits.linger_s + 1.0)
+        self._connections.clear()
+
+    async def _connected(self, address: str, timeout_s: float) -> Connection:
+        if self._closed:
+            raise UnreachableError(f"{address}: the client is closed")
+        attempt = self._attempts.get(address)
+        if attempt is None:
+            rest = self._rests.get(address)
+            if rest is not None and rest.until > asyncio.get_running_loop().time():
+                raise UnreachableError(f"{address}: not reachable a moment ago; next attempt shortly")
+            attempt = asyncio.ensure_future(self._connect(address))
+            self._attempts[address] = attempt
+        # Shielded: one caller who gives up must not end the attempt that others wait for.
+        try:
+            return await asyncio.wait_for(asyncio.shield(attempt), timeout_s)
+        except TimeoutError:
+            raise UnreachableError(f"{address}: no connection within {timeout_s:g} s") from None
+
+    async def _connect(self, address: str) -> Connection:
+        loop = asyncio.get_running_loop()
+        try:
+            host, port = split_address(address)
+            making = loop.create_connection(lambda: Connection(self._buffer, self._limits, self._dispatch), host, port)
+            _, connection = await asyncio.wait_for(making, self._connect_s)
+        except (OSError, TimeoutError, ConfigError) as error:
+            self._let_rest(address)
+            raise UnreachableError(f"{address}: {error or 'no connection in time'}") from error
+        finally:
+            del self._attempts[address]
+        self._rests.pop(address, None)
+        self._connections[address] = connection
+        connection.closed_listeners.append(lambda lost: self._forget(address, lost))
+        return connection
+
+    def _let_rest(self, address: str) -> None:
+        failures = self._rests[address].failures + 1 if address in self._rests else 1
+        pause_s = min(_REST_LAST_S, _REST_FIRST_S * 2.0 ** min(failures - 1, 16)) * random.uniform(0.5, 1.0)
+        self._rests[address] = _Rest(asyncio.get_running_loop().time() + pause_s, failures)
+
+    def _forget(self, address: str, connection: Connection) -> None:
+        if self._connections.get(address) is connection:
+            del self._connections[address]
+
+    def _dispatch(self, connection: Connection, requests: list[Request]) -> None:
+        commands = [request for request in requests if isinstance(request, frames.Command)]
+        if self._on_requests is not None and commands:
+            self._on_requests(connection, commands)

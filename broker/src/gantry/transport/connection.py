@@ -1,0 +1,325 @@
+"""One TCP connection that carries frames, at either end.
+
+Per wake-up: one read into the loop's buffer, one decode of all whole frames, one call of `on_requests`,
+one write.  Whatever the handler writes meanwhile is corked and leaves in one piece afterwards; what is
+written at another time (a reply released by a mark) goes out at once.
+
+Both sides may ask.  Requests come to `on_requests`; answers to our own `invoke` are taken out before.
+The numbers that tie them together (`opaque`) are our own: a response is told from a request only by a
+flag, so both directions may use the same number at the same time.
+
+Everything is bounded.  Unread input: the transport stops reading while too much output waits.  Output:
+a peer that does not read is cut off at a hard limit.  Unfinished frames: see `readbuffer`.  Silence: the
+owner's sweep closes what neither read nor drained for `idle_s`.  Bytes that are no frames close this
+connection and touch no other.
+
+Life: made -> open -> closing (`closed` is True, output still drains) -> lost (listeners are told, once).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import cast
+
+from gantry.errors import OutcomeUnknownError, RemoteProtocolError, UnreachableError
+from gantry.leaves import frames
+from gantry.transport.addresses import pack_host
+from gantry.transport.readbuffer import ReadBuffer
+
+Request = frames.Command | frames.Send | frames.Pull
+Chunk = bytes | bytearray | memoryview
+
+_JOIN_BYTES_MAX = 64 << 10  # below this one copy is cheaper than a system call with many pieces
+_KEEP_BYTES_MAX = 64 << 10  # a longer beginning of a frame gets a buffer of its own instead of being copied each time
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one connection may cost."""
+
+    idle_s: float = 120.0  # RocketMQ's serverChannelMaxIdleTimeSeconds
+    output_bytes_high: int = 1 << 20  # above it nothing more is read from this peer
+    output_bytes_max: int = 64 << 20  # above it the peer is taken for one that never reads
+    pending_max: int = 4096  # our own requests without an answer
+    linger_s: float = 5.0  # what is already written may still drain this long after close()
+    connections_max: int = 20_000  # of one server, over all its listeners
+
+
+class Connection(asyncio.BufferedProtocol):
+    """Frames over one socket; belongs to the loop it was made in."""
+
+    def __init__(
+        self,
+        buffer: ReadBuffer,
+        limits: Limits,
+        on_requests: Callable[[Connection, list[Request]], None],
+        on_connect: Callable[[Connection], None] | None = None,
+    ) -> None:
+        self.peer = "?"  # "ip:port" of the other side
+        self.born_host = bytes(8)  # the same, packed as records carry it
+        self.local_host = bytes(8)  # our side, packed
+        self.closed = False  # close() was called or the peer is gone
+        self.close_reason = ""  # why, for the log
+        self.closed_listeners: list[Callable[[Connection], None]] = []  # called once, when the socket is gone
+        self.last_active = 0.0  # loop time of the last read or of the last time the output drained
+        self._buffer = buffer
+        self._limits = limits
+        self._on_requests = on_requests
+        self._on_connect = on_connect
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None  # set from connection_made on
+        self._rest = b""  # short beginning of a frame, copied in front of the next read
+        self._large: bytearray | None = None  # long beginning of a frame; reads go straight into it
+        self._large_filled = 0
+        self._large_need = 0  # bytes of the whole frame
+        self._corked: list[Chunk] | None = None  # output of the running batch; None outside one
+        self._pauses: set[str] = set()  # who wants nothing to be read; empty means reading
+        self._pending: dict[int, tuple[asyncio.Future[frames.Command], asyncio.TimerHandle]] = {}
+        self._next_opaque = 0
+
+    # The loop's calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Learn both addresses and announce ourselves."""
+        self._transport = cast(asyncio.Transport, transport)
+        self._transport.set_write_buffer_limits(high=self._limits.output_bytes_high)
+        peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
+        if isinstance(peer, tuple):
+            self.peer = f"{peer[0]}:{peer[1]}"
+            self.born_host = pack_host(peer[0], peer[1])
+            self.local_host = pack_host(local[0], local[1])
+            sock = transport.get_extra_info("socket")
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.last_active = self._loop.time()
+        if self._on_connect is not None:
+            self._on_connect(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where the next bytes go: behind the beginning of their frame."""
+        if self._large is not None:
+            return memoryview(self._large)[self._large_filled :]
+        view, rest = self._buffer.view, self._rest
+        if not rest:
+            return view
+        view[: len(rest)] = rest
+        return view[len(rest) :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Cut and decode what is whole, keep the rest, hand over, write."""
+        self.last_active = self._loop.time()
+        try:
+            if self._large is None:
+                requests = self._take_shared(len(self._rest) + nbytes)
+            else:
+                requests = self._take_large(self._large, nbytes)
+        except RemoteProtocolError as error:
+            self.close(f"protocol error of the peer: {error}")
+            return
+        if requests:
+            self._hand_over(requests)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        """Tell everybody who waits or listens; nothing else happens on this connection."""
+        self.closed = True
+        self.close_reason = self.close_reason or (f"lost: {exc}" if exc else "closed by the peer")
+        self._forget_partial()
+        self._corked = None
+        pending, self._pending = self._pending, {}
+        for future, timer in pending.values():
+            timer.cancel()
+            if not future.done():
+                future.set_exception(OutcomeUnknownError(f"{self.peer}: connection gone before the answer came"))
+        listeners, self.closed_listeners = self.closed_listeners, []
+        for listener in listeners:
+            listener(self)
+
+    def pause_writing(self) -> None:
+        """The output is over its mark: who does not take answers gives no more questions."""
+        self.pause_reading("output")
+
+    def resume_writing(self) -> None:
+        """The output drained."""
+        self.last_active = self._loop.time()
+        self.resume_reading("output")
+
+    # Output
+
+    @property
+    def is_writable(self) -> bool:
+        """Whether the peer keeps up with what we write; RocketMQ drops pull replies to those that do not."""
+        return not self.closed and "output" not in self._pauses
+
+    def write(self, data: Chunk) -> None:
+        """Send `data`, at the end of the running batch if there is one; nothing happens when closed."""
+        if self._corked is not None:
+            self._corked.append(data)
+        elif not self.closed:
+            self._send([data])
+
+    def writelines(self, chunks: list[Chunk]) -> None:
+        """Send several pieces in order; they may refer to mapped memory and are not copied when large."""
+        if self._corked is not None:
+            self._corked.extend(chunks)
+        elif not self.closed:
+            self._send(chunks)
+
+    def close(self, reason: str) -> None:
+        """Stop reading, let the output drain for a moment, end; a second call changes nothing."""
+        if self.closed:
+            return
+        corked, self._corked = self._corked, None
+        if corked:
+            self._send(corked)
+        if self.closed or self._transport is None:  # the last output was the drop too much
+            return
+        self.closed = True
+        self.close_reason = reason
+        self._transport.close()
+        if self._transport.get_write_buffer_size():
+            self._loop.call_later(self._limits.linger_s, self._transport.abort)
+
+    def abort(self, reason: str) -> None:
+        """End at once and forget the output."""
+        if self._transport is None:
+            return
+        self.closed = True
+        self.close_reason = self.close_reason or reason
+        self._corked = None
+        self._transport.abort()
+
+    def pause_reading(self, who: str) -> None:
+        """Read nothing until `who`, and everybody else who asked, calls `resume_reading`."""
+        if not self._pauses and not self.closed and self._transport is not None:
+            self._transport.pause_reading()
+        self._pauses.add(who)
+
+    def resume_reading(self, who: str) -> None:
+        """Take back `pause_reading(who)`."""
+        if who not in self._pauses:
+            return
+        self._pauses.discard(who)
+        if not self._pauses and not self.closed and self._transport is not None:
+            self._transport.resume_reading()
+
+    # Requests of our own
+
+    def invoke(self, command: frames.Command, timeout_s: float) -> asyncio.Future[frames.Command]:
+        """Ask the peer; the future gets its answer.
+
+        It fails with UnreachableError when nothing was sent, with OutcomeUnknownError when the answer did not come.
+        """
+        future: asyncio.Future[frames.Command] = self._loop.create_future()
+        if self.closed or self._transport is None:
+            future.set_exception(UnreachableError(f"{self.peer}: connection closed ({self.close_reason})"))
+            return future
+        if len(self._pending) >= self._limits.pending_max:
+            future.set_exception(UnreachableError(f"{self.peer}: {len(self._pending)} requests wait for an answer"))
+            return future
+        opaque = self._next_opaque
+        self._next_opaque = (opaque + 1) & 0x7FFFFFFF
+        command.opaque = opaque
+        self._pending[opaque] = (future, self._loop.call_later(timeout_s, self._time_out, opaque, timeout_s))
+        self.write(frames.encode(command))
+        return future
+
+    def send_oneway(self, command: frames.Command) -> None:
+        """Send a request that nobody answers."""
+        command.opaque = self._next_opaque
+        self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
+        command.flag |= 2
+        self.write(frames.encode(command))
+
+    def _time_out(self, opaque: int, timeout_s: float) -> None:
+        future, _ = self._pending.pop(opaque)
+        if not future.done():
+            future.set_exception(OutcomeUnknownError(f"{self.peer}: no answer within {timeout_s:g} s"))
+
+    # Input, behind buffer_updated
+
+    def _take_shared(self, end: int) -> list[Request]:
+        """Decode what lies in the loop's buffer up to `end`; what is not whole becomes ours."""
+        memory = self._buffer.memory
+        used, requests = frames.decode(memory, 0, end)
+        rest_bytes = end - used
+        if not self._buffer.reserve(rest_bytes - len(self._rest)):
+            raise RemoteProtocolError(f"{rest_bytes} bytes of an unfinished frame over the budget of all connections")
+        self._rest = bytes(self._buffer.view[used:end])
+        if rest_bytes >= 4:
+            need = frames.frame_length(memory, used, end)
+            if need is not None and (rest_bytes > _KEEP_BYTES_MAX or need > len(memory)):
+                self._rest_becomes_large(need)
+        return requests
+
+    def _rest_becomes_large(self, need: int) -> None:
+        rest = self._rest
+        self._large_filled = len(rest)
+        self._large_need = need
+        self._rest = b""
+        self._buffer.reserve(-len(rest))
+        self._grow_large(rest)
+
+    def _grow_large(self, content: bytes | bytearray) -> None:
+        """Give the unfinished frame room for twice of what came: what a peer claims costs nothing before it comes."""
+        capacity = min(self._large_need, max(4 * _KEEP_BYTES_MAX, 2 * len(content)))
+        if not self._buffer.reserve(capacity - len(self._large or b"")):
+            raise RemoteProtocolError(f"frame of {self._large_need} bytes over the budget of all connections")
+        # Not resized in place: the transport still holds a view of the old one.
+        self._large = bytearray(capacity)
+        self._large[: len(content)] = content
+
+    def _take_large(self, large: bytearray, nbytes: int) -> list[Request]:
+        self._large_filled += nbytes
+        if self._large_filled < self._large_need:
+            if self._large_filled == len(large):
+                self._grow_large(large)
+            return []
+        self._forget_partial()
+        _, requests = frames.decode(large, 0, len(large))
+        return requests
+
+    def _forget_partial(self) -> None:
+        self._buffer.reserve(-len(self._rest) - len(self._large or b""))
+        self._rest = b""
+        self._large = None
+
+    def _hand_over(self, requests: list[Request]) -> None:
+        # Batches of nothing but sends and pulls are the rule; only others can hold an answer to us.
+        if frames.Command in set(map(type, requests)):
+            requests = [request for request in requests if not self._take_answer(request)]
+            if not requests:
+                return
+        self._corked = []
+        try:
+            self._on_requests(self, requests)
+        finally:
+            corked, self._corked = self._corked, None
+            if corked and not self.closed:
+                self._send(corked)
+
+    def _take_answer(self, request: Request) -> bool:
+        if not isinstance(request, frames.Command) or not request.flag & 1:
+            return False
+        waiting = self._pending.pop(request.opaque, None)
+        if waiting is not None:  # else it came too late, or was never asked for
+            future, timer = waiting
+            timer.cancel()
+            if not future.done():
+                future.set_result(request)
+        return True
+
+    def _send(self, chunks: list[Chunk]) -> None:
+        transport = self._transport
+        assert transport is not None, "written before the connection was made"
+        if len(chunks) == 1:
+            transport.write(chunks[0])
+        elif sum(map(len, chunks)) <= _JOIN_BYTES_MAX:
+            transport.write(b"".join(chunks))
+        else:
+            transport.writelines(chunks)
+        waiting = transport.get_write_buffer_size()
+        if waiting > self._limits.output_bytes_max:
+            self.abort(f"the peer does not read: {waiting} bytes of output wait")

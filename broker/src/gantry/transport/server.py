@@ -1,0 +1,110 @@
+"""Listeners and the connections they brought.
+
+One `RemotingServer` has any number of listeners (10911 and the VIP port 10909 answer the same) and one
+read buffer.  It closes silent connections by one sweep instead of a timer each, refuses connections
+over its limit by closing them at once, and ends as a numbered story.  What a request means is the
+business of `on_requests`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from gantry.errors import ConfigError
+from gantry.transport.connection import Connection, Limits, Request
+from gantry.transport.readbuffer import ReadBuffer
+
+_BACKLOG = 1024
+_SWEEPS_PER_IDLE = 12  # silence is noticed at most a twelfth of idle_s late
+_GOODBYE_S = 1.0  # connections that have not gone by themselves after this long are aborted
+
+
+class RemotingServer:
+    """Accepts connections; start() may be called once per address, close() once."""
+
+    def __init__(
+        self,
+        on_requests: Callable[[Connection, list[Request]], None],
+        on_connect: Callable[[Connection], None] | None = None,
+        on_close: Callable[[Connection], None] | None = None,
+        limits: Limits | None = None,
+        buffer: ReadBuffer | None = None,
+    ) -> None:
+        self.connections: set[Connection] = set()
+        self.refused = 0  # connections closed at once because there were too many
+        self._on_requests = on_requests
+        self._on_connect = on_connect
+        self._on_close = on_close
+        self._limits = limits or Limits()
+        self._buffer = buffer or ReadBuffer()
+        self._listeners: list[asyncio.Server] = []
+        self._sweep: asyncio.TimerHandle | None = None
+        self._closing = False
+        self._all_gone: asyncio.Event = asyncio.Event()
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen on host:port (0: any free port) and give back the port."""
+        loop = asyncio.get_running_loop()
+        try:
+            listener = await loop.create_server(self._make_connection, host or None, port, backlog=_BACKLOG)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self._listeners.append(listener)
+        if self._sweep is None:
+            self._sweep = loop.call_later(self._limits.idle_s / _SWEEPS_PER_IDLE, self._close_silent)
+        return int(listener.sockets[0].getsockname()[1])
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Host and port of every listening socket."""
+        return [sock.getsockname()[:2] for listener in self._listeners for sock in listener.sockets]
+
+    async def close(self) -> None:
+        """1. accept nobody, 2. close every connection, output first, 3. wait for them, 4. abort those that stay."""
+        self._closing = True
+        for listener in self._listeners:
+            listener.close()
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for connection in list(self.connections):
+            connection.close("server closes")
+        if self.connections:
+            try:
+                await asyncio.wait_for(self._all_gone.wait(), _GOODBYE_S)
+            except TimeoutError:
+                for connection in list(self.connections):
+                    connection.abort("server closed")
+                await self._all_gone.wait()
+        for listener in self._listeners:
+            await listener.wait_closed()
+
+    def _make_connection(self) -> Connection:
+        return Connection(self._buffer, self._limits, self._on_requests, self._connected)
+
+    def _connected(self, connection: Connection) -> None:
+        if self._closing or len(self.connections) >= self._limits.connections_max:
+            self.refused += 1
+            connection.abort("too many connections")
+            return
+        self.connections.add(connection)
+        connection.closed_listeners.append(self._lost)
+        if self._on_connect is not None:
+            self._on_connect(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._on_close is not None:
+            self._on_close(connection)
+        if self._closing and not self.connections:
+            self._all_gone.set()
+
+    def _close_silent(self) -> None:
+        loop = asyncio.get_running_loop()
+        oldest = loop.time() - self._limits.idle_s
+        for connection in [one for one in self.connections if one.last_active < oldest]:
+            if connection.closed:
+                connection.abort("still draining after the idle time")
+            else:
+                connection.close(f"silent for {self._limits.idle_s:g} s")
+        self._sweep = loop.call_later(self._limits.idle_s / _SWEEPS_PER_IDLE, self._close_silent)
