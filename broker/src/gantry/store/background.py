@@ -1,0 +1,311 @@
+"""What must not happen on the event loop, and who does it instead.
+
+    flusher       fdatasync of the log, nothing else
+    housekeeper   every other file call that blocks: allocate, unlink, fsync of queues, index, JSON files
+    cold reader   brings ranges of the log into the page cache before they are sent
+
+One thread each, started with the store and joined by close().  They own no state: a job is a closure over
+what it needs, its outcome comes back to the loop through `post` (loop.call_soon_threadsafe), and only there
+anything changes.  Jobs do input and output; computing belongs on the loop in slices, because a Python thread
+that computes takes 5 ms of the interpreter at a time.
+
+Group commit falls out of the flusher's shape: while one fdatasync runs, requests replace each other, and the
+next one covers all that was written meanwhile.
+
+`InlineBackground` is the same without threads, for tests, simulations and commands: at once, or when stepped.
+Deterministic: jobs run in the order of submission, outcomes are told in the order of completion.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Protocol
+
+from gantry.errors import StoreError
+from gantry.store.disk import File
+
+Job = Callable[[], None]
+Done = Callable[[StoreError | None], None]
+FlushDone = Callable[[int, StoreError | None], None]
+Post = Callable[[Callable[[], None]], object]
+
+# Every job has one submitter that waits for its outcome before the next, so a long queue means a stuck disk.
+_JOBS_MAX = 1024
+_COLD_CHUNK_BYTES = 256 * 1024
+
+
+class Flusher(Protocol):
+    """Makes log bytes durable."""
+
+    def request(self, files: Sequence[File], target: int, done: FlushDone) -> None:
+        """Sync these files, then call done(target, error) on the loop; replaces a request not begun yet."""
+        ...
+
+    def drain(self) -> None:
+        """Block until nothing is under way and tell the outcomes now."""
+        ...
+
+
+class Worker(Protocol):
+    """Runs jobs in order."""
+
+    def submit(self, job: Job, done: Done | None = None, first: bool = False) -> bool:
+        """Queue a job (`first`: before those that wait); False when the queue is full.  done gets the StoreError."""
+        ...
+
+    def drain(self) -> None:
+        """Block until all submitted jobs have run and tell their outcomes now."""
+        ...
+
+
+class Background(Protocol):
+    """The three of them."""
+
+    flusher: Flusher
+    housekeeper: Worker
+    cold_reader: Worker
+
+    def close(self) -> None:
+        """Finish what was submitted and end."""
+        ...
+
+
+def reading(file: File, start: int, end: int) -> Job:
+    """A job for the cold reader: touch [start, end) of a file so that a later send does not fault."""
+
+    def job() -> None:
+        for at in range(start, end, _COLD_CHUNK_BYTES):
+            file.pread(min(_COLD_CHUNK_BYTES, end - at), at)
+
+    return job
+
+
+def _attempt(job: Job) -> StoreError | None:
+    try:
+        job()
+    except StoreError as error:
+        return error
+    return None
+
+
+def _sync_all(files: Sequence[File]) -> None:
+    for file in files:
+        file.sync_data()
+
+
+class _Thread:
+    """A worker thread: a bounded queue in, outcomes posted to the loop.
+
+    A job that raises anything but StoreError is a bug: its thread ends with a traceback, and the next submit
+    or drain says so.
+    """
+
+    def __init__(self, name: str, post: Post) -> None:
+        self._name = name
+        self._post = post
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Job, Done | None]] = deque()
+        self._finished: deque[Callable[[], None]] = deque()
+        self._running = False
+        self._closing = False
+        self._dead = False
+        self._thread = threading.Thread(target=self._run, name=f"gantry-{name}", daemon=True)
+        self._thread.start()
+
+    def submit(self, job: Job, done: Done | None = None, first: bool = False) -> bool:
+        with self._changed:
+            self._refuse_if_dead()
+            if len(self._waiting) >= _JOBS_MAX:
+                return False
+            if first:
+                self._waiting.appendleft((job, done))
+            else:
+                self._waiting.append((job, done))
+            self._changed.notify_all()
+        return True
+
+    def drain(self) -> None:
+        with self._changed:
+            while (self._waiting or self._running) and not self._dead:
+                self._changed.wait()
+            if self._waiting:
+                self._refuse_if_dead()
+        self._deliver()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        self._thread.join()
+        self._deliver()
+
+    def _refuse_if_dead(self) -> None:
+        if self._dead or self._closing:
+            raise StoreError(f"the {self._name} thread has ended")
+
+    def _run(self) -> None:
+        try:
+            while (taken := self._take()) is not None:
+                job, done = taken
+                error = _attempt(job)
+                self._finish(None if done is None else partial(done, error))
+        finally:
+            with self._changed:
+                self._dead = True
+                self._running = False
+                self._changed.notify_all()
+
+    def _take(self) -> tuple[Job, Done | None] | None:
+        with self._changed:
+            while not self._waiting:
+                if self._closing:
+                    return None
+                self._changed.wait()
+            self._running = True
+            return self._waiting.popleft()
+
+    def _finish(self, outcome: Callable[[], None] | None) -> None:
+        with self._changed:
+            self._running = False
+            if outcome is not None:
+                self._finished.append(outcome)
+            self._changed.notify_all()
+            closing = self._closing
+        # Whoever closes delivers by itself; its loop may already be gone.
+        if outcome is not None and not closing:
+            self._post(self._deliver)
+
+    def _deliver(self) -> None:
+        while self._finished:
+            self._finished.popleft()()
+
+
+class _ThreadFlusher:
+    """The newest request replaces the one that waits: group commit."""
+
+    def __init__(self, thread: _Thread) -> None:
+        self._thread = thread
+        self._request: tuple[Sequence[File], int, FlushDone] | None = None
+
+    def request(self, files: Sequence[File], target: int, done: FlushDone) -> None:
+        # Attribute stores are atomic under the GIL.  The job takes the request when it begins; a request that
+        # comes later than that finds None and queues a job of its own.
+        queued = self._request is not None
+        self._request = (files, target, done)
+        if not queued:
+            outcome: list[tuple[int, FlushDone]] = []
+            self._thread.submit(partial(self._sync, outcome), partial(self._tell, outcome))
+
+    def _sync(self, outcome: list[tuple[int, FlushDone]]) -> None:
+        request, self._request = self._request, None
+        if request is None:
+            return
+        files, target, done = request
+        outcome.append((target, done))
+        _sync_all(files)
+
+    @staticmethod
+    def _tell(outcome: list[tuple[int, FlushDone]], error: StoreError | None) -> None:
+        for target, done in outcome:
+            done(target, error)
+
+    def drain(self) -> None:
+        self._thread.drain()
+
+
+class ThreadBackground:
+    """The three threads of a broker process."""
+
+    def __init__(self, post: Post) -> None:
+        self._threads = [_Thread(name, post) for name in ("flusher", "housekeeper", "cold-reader")]
+        self.flusher: Flusher = _ThreadFlusher(self._threads[0])
+        self.housekeeper: Worker = self._threads[1]
+        self.cold_reader: Worker = self._threads[2]
+
+    def close(self) -> None:
+        """Run what was submitted, then join the threads."""
+        for thread in self._threads:
+            thread.close()
+
+
+class _InlineWorker:
+    """Jobs on the caller's stack, at once or by step()."""
+
+    def __init__(self, at_once: bool) -> None:
+        self._at_once = at_once
+        self._waiting: deque[tuple[Job, Done | None]] = deque()
+
+    def submit(self, job: Job, done: Done | None = None, first: bool = False) -> bool:
+        if len(self._waiting) >= _JOBS_MAX:
+            return False
+        if first:
+            self._waiting.appendleft((job, done))
+        else:
+            self._waiting.append((job, done))
+        if self._at_once:
+            self.drain()
+        return True
+
+    def step(self) -> bool:
+        """Run one job and tell its outcome; False when none waits."""
+        if not self._waiting:
+            return False
+        job, done = self._waiting.popleft()
+        error = _attempt(job)
+        if done is not None:
+            done(error)
+        return True
+
+    def drain(self) -> None:
+        while self.step():
+            pass
+
+
+class _InlineFlusher:
+    """The flusher's replacing of requests, without a thread."""
+
+    def __init__(self, at_once: bool) -> None:
+        self._at_once = at_once
+        self._request: tuple[Sequence[File], int, FlushDone] | None = None
+
+    def request(self, files: Sequence[File], target: int, done: FlushDone) -> None:
+        self._request = (files, target, done)
+        if self._at_once:
+            self.drain()
+
+    def step(self) -> bool:
+        """Carry out the waiting request; False when there is none."""
+        if self._request is None:
+            return False
+        (files, target, done), self._request = self._request, None
+        done(target, _attempt(partial(_sync_all, files)))
+        return True
+
+    def drain(self) -> None:
+        while self.step():
+            pass
+
+
+class InlineBackground:
+    """No threads.  `at_once=False`: nothing happens until step() or a drain."""
+
+    def __init__(self, at_once: bool = True) -> None:
+        self._flusher = _InlineFlusher(at_once)
+        self._housekeeper = _InlineWorker(at_once)
+        self._cold_reader = _InlineWorker(at_once)
+        self.flusher: Flusher = self._flusher
+        self.housekeeper: Worker = self._housekeeper
+        self.cold_reader: Worker = self._cold_reader
+
+    def step(self) -> bool:
+        """Let each of the three do one thing; False when all are idle."""
+        return any([self._flusher.step(), self._housekeeper.step(), self._cold_reader.step()])
+
+    def close(self) -> None:
+        """Finish what was submitted."""
+        self._flusher.drain()
+        self._housekeeper.drain()
+        self._cold_reader.drain()

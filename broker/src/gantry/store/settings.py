@@ -1,0 +1,66 @@
+"""What can be set about a store.  Sizes default to RocketMQ's, so that folders can be exchanged with its broker.
+
+The three file sizes belong to the folder: a store opened with other sizes than it was written with is
+refused, because file names are offsets and a different size would misread them.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+GIB = 1 << 30
+MIB = 1 << 20
+
+# RocketMQ's messageDelayLevel, in milliseconds: entries of SCHEDULE_TOPIC_XXXX carry the delivery time
+# where others carry the tag hash, so whoever rebuilds queues needs the table.
+_DELAY_LEVELS_MS = tuple(
+    seconds * 1000 for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+)
+
+
+class Flush(enum.StrEnum):
+    """When written bytes are made durable; the values are RocketMQ's."""
+
+    SYNC = "SYNC_FLUSH"
+    ASYNC = "ASYNC_FLUSH"
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """All that a store needs to know; `root` is the folder that holds commitlog, consumequeue, index, config."""
+
+    root: str
+    segment_bytes: int = GIB
+    queue_file_entries: int = 300_000
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    flush: Flush = Flush.ASYNC
+    # ASYNC_FLUSH, RocketMQ's values: look every 500 ms, flush when 4 pages are dirty, everything every 10 s.
+    flush_interval_ms: int = 500
+    flush_pages: int = 4
+    flush_full_ms: int = 10_000
+    # How often queues, index and the recovery file are brought up to date; what a start after a crash must
+    # scan is what was written in about two such periods.
+    checkpoint_interval_ms: int = 1_000
+    # Where this broker is reached: ip (4 or 16 bytes) and port (i32); it goes into every record.
+    store_host: bytes = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
+    # A pull that lies further behind the end of the log than this is read by the cold reader first.
+    warm_bytes: int = GIB
+    delay_levels_ms: tuple[int, ...] = _DELAY_LEVELS_MS
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "flush", Flush(self.flush))
+        assert self.segment_bytes >= 4096 and self.segment_bytes % 4096 == 0, "segments are whole pages"
+        assert self.queue_file_entries > 0 and self.index_slots > 0 and self.index_entries > 1
+        assert len(self.store_host) in (8, 20), "store_host is ip and port packed"
+
+    @property
+    def queue_file_bytes(self) -> int:
+        """Bytes of one consume queue file."""
+        return self.queue_file_entries * 20
+
+    @property
+    def index_file_bytes(self) -> int:
+        """Bytes of one index file: header, slots, entries."""
+        return 40 + self.index_slots * 4 + self.index_entries * 20
