@@ -1,0 +1,188 @@
+"""Frames: cutting them out of a buffer, decoding them, encoding them.
+
+    length i32 | serialization u8, header length u24 | header | body        length counts all that follows it
+
+Both serializations are read (0 JSON, 1 ROCKETMQ binary); `leaves.headers` says what a header may be, `leaves.fields` what
+a well-formed send or pull is, and `broker/docs/protocol.md` both with examples.  The rules that decide between the
+outcomes, the same in the compiled twin:
+
+    A frame whose length, header length, serialization or header cannot be read breaks the protocol:
+    RemoteProtocolError.  Nothing of that buffer is carried out, the connection closes.
+    A header that reads is a Command, whatever its code and fields are: unknown codes and missing fields
+    are answered by someone who knows the code.
+    A request for 10, 310, 320, 11 or 361 that is well-formed is a Send or a Pull.  Responses never are.
+
+No function here reads outside the range it was given, or keeps a reference to the buffer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from struct import Struct
+
+from gantry.errors import LocalProtocolError, RemoteProtocolError
+from gantry.leaves.fields import HOT_CODES, hot_request
+from gantry.leaves.headers import quoted, read_binary, read_json, write_binary, write_json
+from gantry.leaves.requests import (
+    FLAG_ONEWAY,
+    FLAG_RESPONSE,
+    LANGUAGE_OTHER,
+    LANGUAGE_PYTHON,
+    LANGUAGES,
+    SERIALIZATION_JSON,
+    SERIALIZATION_ROCKETMQ,
+    VERSION,
+    Command,
+    Pull,
+    Send,
+)
+
+__all__ = [
+    "FLAG_ONEWAY",
+    "FLAG_RESPONSE",
+    "FRAME_BYTES_MAX",
+    "LANGUAGES",
+    "LANGUAGE_OTHER",
+    "LANGUAGE_PYTHON",
+    "SERIALIZATION_JSON",
+    "SERIALIZATION_ROCKETMQ",
+    "VERSION",
+    "Command",
+    "Pull",
+    "Send",
+    "decode",
+    "encode",
+    "encode_head",
+    "encode_send_replies",
+    "frame_length",
+]
+
+FRAME_BYTES_MAX = 16 * 1024 * 1024
+"""The longest frame, its length field included: what Java's decoder takes."""
+
+_PREFIX = Struct(">iI")
+_LENGTH = Struct(">i")
+_HEADER_BYTES_MAX = 0xFFFFFF
+
+
+def decode(buffer: bytes | bytearray | memoryview, start: int, end: int) -> tuple[int, list[Command | Send | Pull]]:
+    """Every whole frame in buffer[start:end], and where the first unfinished one begins.
+
+    Raises RemoteProtocolError for a frame that cannot be decoded, as soon as its first eight bytes show it.
+    """
+    requests: list[Command | Send | Pull] = []
+    with memoryview(buffer) as view:
+        while end - start >= _PREFIX.size:
+            length, mark = _PREFIX.unpack_from(view, start)
+            header_at = start + _PREFIX.size
+            body_at = header_at + (mark & _HEADER_BYTES_MAX)
+            stop = start + 4 + length
+            serialization = mark >> 24
+            if not 4 <= length <= FRAME_BYTES_MAX - 4 or body_at > stop or serialization > SERIALIZATION_ROCKETMQ:
+                raise RemoteProtocolError(_fault(length, mark))
+            if stop > end:
+                return start, requests
+            requests.append(_request(view, header_at, body_at, stop, serialization))
+            start = stop
+        if end - start >= _LENGTH.size:
+            frame_length(view, start, end)
+    return start, requests
+
+
+def frame_length(buffer: bytes | bytearray | memoryview, start: int, end: int) -> int | None:
+    """How many bytes the frame at `start` has in all, or None while its length has not come.
+
+    Raises RemoteProtocolError as `decode` does, for what can be seen so far.
+    """
+    if end - start < _LENGTH.size:
+        return None
+    if end - start < _PREFIX.size:
+        (length,) = _LENGTH.unpack_from(buffer, start)
+        mark = 0
+    else:
+        length, mark = _PREFIX.unpack_from(buffer, start)
+    if (
+        not 4 <= length <= FRAME_BYTES_MAX - 4
+        or (mark & _HEADER_BYTES_MAX) + 4 > length
+        or mark >> 24 > SERIALIZATION_ROCKETMQ
+    ):
+        raise RemoteProtocolError(_fault(length, mark))
+    return length + 4
+
+
+def encode(command: Command) -> bytes:
+    """The whole frame of a command, in the serialization that it names."""
+    return encode_head(command, len(command.body)) + command.body
+
+
+def encode_head(command: Command, body_bytes: int) -> bytes:
+    """The frame of a command up to its body, of which `body_bytes` bytes have to follow.
+
+    This is how stored records leave uncopied: the head, then the memoryviews.  `command.body` is not looked at.
+    """
+    header = write_binary(command) if command.serialization == SERIALIZATION_ROCKETMQ else write_json(command)
+    length = 4 + len(header) + body_bytes
+    if length > FRAME_BYTES_MAX - 4 or len(header) > _HEADER_BYTES_MAX:
+        raise LocalProtocolError(
+            f"code {command.code}: a frame of {length + 4} bytes with a header of {len(header)}, "
+            f"{FRAME_BYTES_MAX} are allowed"
+        )
+    return _PREFIX.pack(length, command.serialization << 24 | len(header)) + header
+
+
+def encode_send_replies(sends: Iterable[Send], store_host: bytes, region: str) -> bytearray:
+    """The success replies of stored sends, one frame each, in their order; one-way sends have none.
+
+    `store_host` is the address that goes into message ids, 4 or 16 bytes and an i32 port.  Always JSON: every client
+    decodes a response by the type byte of its frame, or knows nothing but JSON.
+    """
+    replies = bytearray()
+    host = store_host.hex().upper()
+    fields = f'{{"code":0,"extFields":{{"MSG_REGION":{quoted(region)},"TRACE_ON":"true","msgId":"{host}'
+    for send in sends:
+        if send.rpc_flag & FLAG_ONEWAY:
+            continue
+        header = (
+            f'{fields}{send.log_offset:016X}","queueId":"{send.queue_id}","queueOffset":"{send.queue_offset}",'
+            f'"transactionId":{quoted(send.unique_key.decode("utf-8", "replace"))}}},"flag":1,"language":"PYTHON",'
+            f'"opaque":{send.opaque},"serializeTypeCurrentRPC":"JSON","version":{VERSION}}}'
+        ).encode()
+        replies += _PREFIX.pack(4 + len(header), len(header))
+        replies += header
+    return replies
+
+
+def _request(view: memoryview, header_at: int, body_at: int, stop: int, serialization: int) -> Command | Send | Pull:
+    if serialization == SERIALIZATION_JSON:
+        try:
+            text = str(view[header_at:body_at], "utf-8")
+        except UnicodeDecodeError as error:
+            raise RemoteProtocolError(f"frame header is not UTF-8 at byte {error.start}") from error
+        parts = read_json(text)
+    else:
+        parts = read_binary(view, header_at, body_at)
+    code, language, version, opaque, flag, remark, ext = parts
+    body = bytes(view[body_at:stop])
+    if code in HOT_CODES and not flag & FLAG_RESPONSE:
+        request = hot_request(code, language, version, opaque, flag, serialization, ext, body)
+        if request is not None:
+            return request
+    return Command(
+        code,
+        language=language,
+        version=version,
+        opaque=opaque,
+        flag=flag,
+        remark=remark,
+        ext=ext,
+        body=body,
+        serialization=serialization,
+    )
+
+
+def _fault(length: int, mark: int) -> str:
+    if not 4 <= length <= FRAME_BYTES_MAX - 4:
+        return f"frame claims {length} bytes after its length, between 4 and {FRAME_BYTES_MAX - 4} are allowed"
+    if mark >> 24 > SERIALIZATION_ROCKETMQ:
+        return f"frame with serialization {mark >> 24}, known are 0 (JSON) and 1 (ROCKETMQ)"
+    return f"frame claims a header of {mark & _HEADER_BYTES_MAX} bytes, {length - 4} left"

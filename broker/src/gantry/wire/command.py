@@ -1,0 +1,39 @@
+"""Requests and replies as values: who sends what back to whom.
+
+A reply carries its request's `opaque` and our own language and version, and is always JSON: each frame names its
+serialization, Java and Go decode by that, and C++ knows nothing else.  `extFields` is always there.
+"""
+
+from __future__ import annotations
+
+from gantry.errors import Refusal
+from gantry.leaves.frames import FLAG_ONEWAY, FLAG_RESPONSE, Command, Pull, Send
+
+Request = Command | Send | Pull
+"""What a peer may ask; all three have code, opaque, version, language and is_oneway."""
+
+
+def request(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+    """A request that wants an answer; whoever sends it gives the opaque number."""
+    return Command(int(code), ext=ext, body=body)
+
+
+def oneway(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
+    """A request that nobody answers."""
+    return Command(int(code), ext=ext, body=body, flag=FLAG_ONEWAY)
+
+
+def reply(
+    to: Request,
+    code: int = 0,
+    remark: str | None = None,
+    ext: dict[str, str] | None = None,
+    body: bytes = b"",
+) -> Command:
+    """The answer to a request; code 0 is SUCCESS."""
+    return Command(int(code), opaque=to.opaque, flag=FLAG_RESPONSE, remark=remark, ext=ext, body=body)
+
+
+def refusal(to: Request, why: Refusal) -> Command:
+    """The answer "no" to a request."""
+    return reply(to, why.code, why.remark)
