@@ -1,0 +1,1 @@
+"""How messages leave the broker: pulls, held pulls and look-ups."""

@@ -1,0 +1,81 @@
+"""Attributes of topics: what may be said about a topic beyond its queues, and what may be changed later.
+
+A modification is a text of comma-separated steps, `+key=value` to add or change and `-key` to take away;
+the table of attributes itself has bare keys (RocketMQ: `AttributeUtil`, `TopicAttributes`).  Every step is
+checked before any is applied, so a refused modification changes nothing.
+
+Some attributes say how the topic's files look (`queue.type`, `cleanup.policy`) and can only be given when the
+topic is made.  The broker stores all of them and acts on none: they steer clients and tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gantry.errors import Refusal
+from gantry.wire.codes import ResponseCode
+
+_CHOICES: dict[str, frozenset[str]] = {
+    "queue.type": frozenset({"BatchCQ", "SimpleCQ"}),
+    "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
+    "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
+}
+_LONG_MINIMA = {"reserve.time": -1}
+_LONG_MAX = 2**63 - 1
+_UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
+
+
+def altered(current: Mapping[str, str] | None, modification: str) -> dict[str, str] | Refusal:
+    """The attributes after the modification; `current` is None for a topic that is being made."""
+    steps = _parse(modification)
+    if isinstance(steps, Refusal):
+        return steps
+    result = dict(current or {})
+    for key, value in steps.items():
+        refusal = _why_not(key, value, current)
+        if refusal is not None:
+            return refusal
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = value
+    return result
+
+
+def _parse(modification: str) -> dict[str, str | None] | Refusal:
+    steps: dict[str, str | None] = {}
+    for step in filter(None, (part.strip() for part in modification.split(","))):
+        sign, (key, equals, value) = step[0], step[1:].partition("=")
+        if sign not in "+-" or not key or (sign == "+") != bool(equals):
+            return _refused(f"attribute step {step!r} is neither +key=value nor -key")
+        if key in steps:
+            return _refused(f"attribute {key} is named twice in one modification")
+        steps[key] = value if sign == "+" else None
+    return steps
+
+
+def _why_not(key: str, value: str | None, current: Mapping[str, str] | None) -> Refusal | None:
+    if key not in _CHOICES and key not in _LONG_MINIMA:
+        known = ", ".join(sorted([*_CHOICES, *_LONG_MINIMA]))
+        return _refused(f"attribute {key} is not known; known are {known}")
+    if value is None and current is None:
+        return _refused(f"attribute {key} cannot be taken from a topic that is being made")
+    # RocketMQ: an unchangeable attribute is refused even when the new value equals the old one.
+    if key in _UNCHANGEABLE and current is not None:
+        return _refused(f"attribute {key} cannot be changed after the topic is made")
+    if value is not None and not _is_legal(key, value):
+        return _refused(f"attribute {key} cannot have the value {value[:64]!r}")
+    return None
+
+
+def _is_legal(key: str, value: str) -> bool:
+    if key in _CHOICES:
+        return value in _CHOICES[key]
+    digits = value[1:] if value.startswith("-") else value
+    if not (digits.isascii() and digits.isdigit()) or len(digits) > 19:
+        return False
+    return _LONG_MINIMA[key] <= int(value) <= _LONG_MAX
+
+
+def _refused(remark: str) -> Refusal:
+    return Refusal(ResponseCode.INVALID_PARAMETER, remark)

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from testkit.fake_connection import FakeConnection
+
+from gantry.consume.hold import HeldPull, HeldPulls
+from gantry.leaves import frames
+
+
+class Waiting:
+    """Held pulls whose wake-ups are written down."""
+
+    def __init__(self, held_max: int = 10) -> None:
+        self.woken: list[int] = []
+        self.held = HeldPulls(held_max, self._wake)
+
+    def _wake(self, held: HeldPull) -> None:
+        self.woken.append(held.pull.opaque)
+
+    def hold(
+        self,
+        opaque: int,
+        *,
+        topic: str = "T",
+        queue_id: int = 0,
+        offset: int = 0,
+        codes: frozenset[int] | None = None,
+        until: float = 10.0,
+        connection: Any = None,
+    ) -> Any:
+        connection = connection or FakeConnection()
+        pull = frames.Pull(opaque=opaque, topic=topic, queue_id=queue_id, queue_offset=offset)
+        self.held.hold(connection, pull, codes, until)
+        return connection
+
+    def arrive(self, topic: str = "T", queue_id: int = 0, max_offset: int = 1, codes: tuple[int, ...] = (0,)) -> None:
+        entries: list[Any] = [SimpleNamespace(tags_code=code) for code in codes]
+        self.held.on_dispatched(topic, queue_id, max_offset, entries)
+
+
+def test_news_wakes_everybody_at_that_queue_and_nobody_else() -> None:
+    waiting = Waiting()
+    waiting.hold(1)
+    waiting.hold(2)
+    waiting.hold(3, queue_id=1)
+    waiting.hold(4, topic="U")
+    waiting.arrive()
+    assert waiting.woken == [1, 2]
+    assert len(waiting.held) == 2
+
+
+def test_a_pull_is_woken_once() -> None:
+    waiting = Waiting()
+    waiting.hold(1)
+    waiting.arrive()
+    waiting.arrive(max_offset=2)
+    waiting.held.sweep(100.0)
+    assert waiting.woken == [1]
+    assert len(waiting.held) == 0
+
+
+def test_a_pull_ahead_of_the_queue_sleeps_on() -> None:
+    waiting = Waiting()
+    waiting.hold(1, offset=5)
+    waiting.arrive(max_offset=5)
+    assert waiting.woken == []
+    waiting.arrive(max_offset=6)
+    assert waiting.woken == [1]
+
+
+def test_only_a_message_that_is_wanted_wakes() -> None:
+    waiting = Waiting()
+    waiting.hold(1, codes=frozenset({65}))
+    waiting.arrive(codes=(66, 0))
+    assert waiting.woken == []
+    waiting.arrive(max_offset=4, codes=(66, 65))
+    assert waiting.woken == [1]
+
+
+def test_nobody_is_woken_early_and_nobody_waits_much_longer_than_asked() -> None:
+    waiting = Waiting()
+    waiting.hold(1, until=10.1)
+    waiting.held.sweep(10.09)
+    assert waiting.woken == []
+    waiting.held.sweep(10.36)
+    assert waiting.woken == [1]
+
+
+def test_a_sweep_after_a_long_pause_finds_everybody_who_is_due() -> None:
+    waiting = Waiting()
+    waiting.held.sweep(0.0)
+    for opaque, until in ((1, 5.0), (2, 3.0), (3, 1e6)):
+        waiting.hold(opaque, until=until)
+    waiting.held.sweep(100_000.0)
+    assert waiting.woken == [2, 1]
+    assert len(waiting.held) == 1
+
+
+def test_a_time_that_is_already_over_is_due_at_the_next_sweep() -> None:
+    waiting = Waiting()
+    waiting.held.sweep(50.0)
+    waiting.hold(1, until=20.0)
+    waiting.held.sweep(50.3)
+    assert waiting.woken == [1]
+
+
+def test_a_sweep_does_not_visit_those_who_are_not_due() -> None:
+    waiting = Waiting(held_max=1000)
+    waiting.held.sweep(0.0)
+    for opaque in range(1000):
+        waiting.hold(opaque, until=1000.0 + opaque)
+    for quarter in range(100):
+        waiting.held.sweep(quarter / 4)
+    assert waiting.woken == []
+
+
+def test_a_closed_connection_takes_its_pulls_with_it_unanswered() -> None:
+    waiting = Waiting()
+    gone = waiting.hold(1)
+    waiting.hold(2, connection=gone, queue_id=1)
+    waiting.hold(3)
+    waiting.held.connection_closed(gone)
+    assert len(waiting.held) == 1
+    waiting.arrive()
+    waiting.held.release_all()
+    assert waiting.woken == [3]
+
+
+def test_a_deleted_topic_wakes_its_own_waiters() -> None:
+    waiting = Waiting()
+    waiting.hold(1, queue_id=0)
+    waiting.hold(2, topic="U")
+    waiting.hold(3, queue_id=1)
+    waiting.held.release_topic("T")
+    assert waiting.woken == [1, 3]
+
+
+def test_stopping_wakes_everybody() -> None:
+    waiting = Waiting()
+    for opaque in range(5):
+        waiting.hold(opaque, queue_id=opaque % 2)
+    waiting.held.release_all()
+    assert sorted(waiting.woken) == list(range(5))
+    assert len(waiting.held) == 0
+
+
+def test_the_table_says_when_it_is_full() -> None:
+    waiting = Waiting(held_max=2)
+    waiting.hold(1)
+    assert not waiting.held.is_full
+    waiting.hold(2)
+    assert waiting.held.is_full
+    waiting.arrive()
+    assert not waiting.held.is_full
+
+
+def test_an_answer_that_closes_a_connection_does_not_disturb_the_waking() -> None:
+    shared = FakeConnection()
+    woken: list[int] = []
+
+    def wake(one: HeldPull) -> None:
+        woken.append(one.pull.opaque)
+        held.connection_closed(one.connection)
+
+    held = HeldPulls(10, wake)
+    for opaque in range(3):
+        pull = frames.Pull(opaque=opaque, topic="T", queue_id=0)
+        held.hold(shared, pull, None, 10.0)  # type: ignore[arg-type]
+    held.on_dispatched("T", 0, 1, [SimpleNamespace(tags_code=0)])  # type: ignore[list-item]
+    assert woken == [0]
+    assert len(held) == 0
+
+
+def test_nothing_is_left_behind_in_the_tables() -> None:
+    waiting = Waiting(held_max=1000)
+    for opaque in range(300):
+        waiting.hold(opaque, queue_id=opaque % 7, until=float(opaque))
+    waiting.arrive(queue_id=3, max_offset=1)
+    waiting.held.sweep(150.0)
+    waiting.held.release_all()
+    held = waiting.held
+    assert (held._by_queue, held._by_connection, held._by_slot) == ({}, {}, {})

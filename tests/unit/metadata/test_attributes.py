@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+
+from gantry.errors import Refusal
+from gantry.metadata.attributes import altered
+from gantry.wire.codes import ResponseCode
+
+
+def test_added_attributes_are_kept_under_their_bare_keys() -> None:
+    assert altered(None, "+message.type=FIFO,+reserve.time=-1") == {"message.type": "FIFO", "reserve.time": "-1"}
+
+
+def test_an_existing_topic_changes_and_loses_attributes() -> None:
+    current = {"message.type": "FIFO", "reserve.time": "10"}
+    assert altered(current, "+message.type=NORMAL,-reserve.time") == {"message.type": "NORMAL"}
+    assert current == {"message.type": "FIFO", "reserve.time": "10"}
+
+
+def test_taking_away_what_is_not_there_changes_nothing() -> None:
+    assert altered({"message.type": "FIFO"}, "-reserve.time") == {"message.type": "FIFO"}
+
+
+@pytest.mark.parametrize("modification", ["", " ", ",", " , "])
+def test_an_empty_modification_changes_nothing(modification: str) -> None:
+    assert altered({"message.type": "FIFO"}, modification) == {"message.type": "FIFO"}
+
+
+@pytest.mark.parametrize(
+    "modification",
+    [
+        "message.type=FIFO",
+        "+message.type",
+        "-message.type=FIFO",
+        "+=FIFO",
+        "+",
+        "+color=red",
+        "-color",
+        "+message.type=fifo",
+        "+message.type=",
+        "+reserve.time=-2",
+        "+reserve.time=ten",
+        "+reserve.time=-",
+        "+reserve.time=9223372036854775808",
+        "+reserve.time=" + "9" * 5000,
+        "+reserve.time=\u0663",
+        "+queue.type=BatchCQ,+queue.type=SimpleCQ",
+        "+message.type=FIFO,-message.type",
+    ],
+)
+@pytest.mark.parametrize("current", [None, {}])
+def test_what_is_ill_formed_unknown_or_illegal_is_refused(modification: str, current: dict[str, str] | None) -> None:
+    refusal = altered(current, modification)
+    assert isinstance(refusal, Refusal)
+    assert refusal.code == ResponseCode.INVALID_PARAMETER
+    assert len(refusal.remark) < 200
+
+
+@pytest.mark.parametrize("step", ["+queue.type=SimpleCQ", "-queue.type", "+cleanup.policy=DELETE"])
+def test_how_the_files_look_is_settled_when_the_topic_is_made(step: str) -> None:
+    assert not isinstance(altered(None, "+queue.type=SimpleCQ,+cleanup.policy=DELETE"), Refusal)
+    assert isinstance(altered({"queue.type": "SimpleCQ"}, step), Refusal)
+
+
+def test_nothing_can_be_taken_from_a_topic_that_is_being_made() -> None:
+    assert isinstance(altered(None, "-reserve.time"), Refusal)
+
+
+def test_one_bad_step_refuses_all() -> None:
+    current = {"reserve.time": "10"}
+    assert isinstance(altered(current, "+reserve.time=20,+color=red"), Refusal)
+    assert current == {"reserve.time": "10"}
