@@ -1,0 +1,147 @@
+"""Connections made on demand, shared, given up and found again."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from gantry.errors import OutcomeUnknownError, UnreachableError
+from gantry.leaves import frames
+from gantry.transport.client import RemotingClient
+from gantry.transport.connection import Connection, Request
+from gantry.transport.server import RemotingServer
+
+WITHIN_S = 5.0
+
+
+def echo(connection: Connection, requests: list[Request]) -> None:
+    for request in requests:
+        if not request.is_oneway:
+            connection.write(frames.encode(frames.Command(0, opaque=request.opaque, flag=1, body=request.body)))
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_callers_of_one_address_share_one_connection() -> None:
+    async def play() -> None:
+        server = RemotingServer(echo)
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        client = RemotingClient()
+        asked = [client.invoke(address, frames.Command(28, body=bytes([n])), WITHIN_S) for n in range(50)]
+        replies = await asyncio.gather(*asked)
+        assert [reply.body for reply in replies] == [bytes([n]) for n in range(50)]
+        assert len(server.connections) == 1
+        await client.close()
+        await server.close()
+
+    asyncio.run(play())
+
+
+def test_an_address_that_does_not_answer_is_unreachable_and_rests_for_a_moment() -> None:
+    async def play() -> None:
+        client = RemotingClient()
+        address = f"127.0.0.1:{free_port()}"
+        with pytest.raises(UnreachableError, match=address):
+            await client.invoke(address, frames.Command(28), WITHIN_S)
+        with pytest.raises(UnreachableError, match="a moment ago"):
+            await client.invoke(address, frames.Command(28), WITHIN_S)
+        await client.close()
+
+    asyncio.run(play())
+
+
+def test_a_server_that_comes_back_is_found_again() -> None:
+    async def play() -> None:
+        port = free_port()
+        client = RemotingClient()
+        with pytest.raises(UnreachableError):
+            await client.invoke(f"127.0.0.1:{port}", frames.Command(28), WITHIN_S)
+        server = RemotingServer(echo)
+        await server.start("127.0.0.1", port)
+
+        async def until_answered() -> None:
+            while True:
+                try:
+                    await client.invoke(f"127.0.0.1:{port}", frames.Command(28), WITHIN_S)
+                    return
+                except UnreachableError:
+                    await asyncio.sleep(0.01)
+
+        await asyncio.wait_for(until_answered(), WITHIN_S)
+        await client.close()
+        await server.close()
+
+    asyncio.run(play())
+
+
+def test_a_lost_connection_leaves_the_outcome_unknown_and_the_next_call_connects_anew() -> None:
+    async def play() -> None:
+        silent = True
+
+        def answer(connection: Connection, requests: list[Request]) -> None:
+            if silent:
+                connection.close("no")
+            else:
+                echo(connection, requests)
+
+        server = RemotingServer(answer)
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        client = RemotingClient()
+        with pytest.raises(OutcomeUnknownError):
+            await client.invoke(address, frames.Command(28), WITHIN_S)
+        assert not client.is_connected(address)
+        silent = False
+        assert (await client.invoke(address, frames.Command(28), WITHIN_S)).code == 0
+        await client.close()
+        await server.close()
+
+    asyncio.run(play())
+
+
+def test_one_caller_who_gives_up_does_not_end_the_attempt_of_others() -> None:
+    async def play() -> None:
+        server = RemotingServer(echo)
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        client = RemotingClient()
+        impatient = asyncio.ensure_future(client.invoke(address, frames.Command(28), WITHIN_S))
+        patient = asyncio.ensure_future(client.invoke(address, frames.Command(28), WITHIN_S))
+        await asyncio.sleep(0)
+        impatient.cancel()
+        assert (await patient).code == 0
+        await client.close()
+        await server.close()
+
+    asyncio.run(play())
+
+
+def test_requests_of_the_other_side_are_handed_over() -> None:
+    async def play() -> None:
+        connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        server = RemotingServer(echo, connected.set_result)
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        got: asyncio.Future[list[frames.Command]] = asyncio.get_running_loop().create_future()
+        client = RemotingClient(lambda _, commands: got.set_result(commands))
+        await client.send_oneway(address, frames.Command(35))
+        (await connected).send_oneway(frames.Command(40, ext={"consumerGroup": "g"}))
+        (notice,) = await asyncio.wait_for(got, WITHIN_S)
+        assert (notice.code, notice.ext, notice.is_oneway) == (40, {"consumerGroup": "g"}, True)
+        await client.close()
+        await server.close()
+
+    asyncio.run(play())
+
+
+def test_a_closed_client_reaches_nobody() -> None:
+    async def play() -> None:
+        client = RemotingClient()
+        await client.close()
+        with pytest.raises(UnreachableError, match="closed"):
+            await client.invoke("127.0.0.1:1", frames.Command(28), WITHIN_S)
+
+    asyncio.run(play())

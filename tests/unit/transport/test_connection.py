@@ -1,0 +1,349 @@
+"""One connection over a real socket: batches, bad bytes, slow peers, questions in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from gantry.errors import OutcomeUnknownError, UnreachableError
+from gantry.leaves import frames
+from gantry.transport.connection import Connection, Limits, Request
+from gantry.transport.readbuffer import ReadBuffer
+
+WITHIN_S = 5.0
+
+
+class Server:
+    """Remembers what came and answers with what `reply` says."""
+
+    def __init__(self, limits: Limits, buffer: ReadBuffer) -> None:
+        self.batches: list[list[Request]] = []
+        self.connection: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self.lost = asyncio.Event()
+        self.arrived = asyncio.Event()
+        self.reply = lambda connection, request: connection.write(frames.encode(answer(request)))
+        self.limits, self.buffer = limits, buffer
+
+    def make(self) -> Connection:
+        return Connection(self.buffer, self.limits, self.on_requests, self.on_connect)
+
+    def on_connect(self, connection: Connection) -> None:
+        self.connection.set_result(connection)
+        connection.closed_listeners.append(lambda _: self.lost.set())
+
+    def on_requests(self, connection: Connection, requests: list[Request]) -> None:
+        self.batches.append(requests)
+        for request in requests:
+            self.reply(connection, request)
+        self.arrived.set()
+
+
+def answer(request: Request) -> frames.Command:
+    return frames.Command(0, opaque=request.opaque, flag=1)
+
+
+def question(opaque: int, body: bytes = b"") -> bytes:
+    return frames.encode(frames.Command(28, opaque=opaque, body=body))
+
+
+@asynccontextmanager
+async def served(
+    limits: Limits | None = None, buffer: ReadBuffer | None = None
+) -> AsyncIterator[tuple[Server, asyncio.StreamReader, asyncio.StreamWriter]]:
+    """A server for one connection, and a plain stream that plays the client."""
+    loop = asyncio.get_running_loop()
+    server = Server(limits or Limits(), buffer or ReadBuffer())
+    listener = await loop.create_server(server.make, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname(), limit=1 << 25)
+    try:
+        await asyncio.wait_for(server.connection, WITHIN_S)
+        yield server, reader, writer
+    finally:
+        writer.close()
+        listener.close()
+        await asyncio.wait_for(server.lost.wait(), WITHIN_S)
+
+
+async def read_frame(reader: asyncio.StreamReader) -> frames.Command:
+    head = await asyncio.wait_for(reader.readexactly(4), WITHIN_S)
+    data = head + await asyncio.wait_for(reader.readexactly(int.from_bytes(head, "big")), WITHIN_S)
+    used, commands = frames.decode(data, 0, len(data))
+    assert used == len(data)
+    return commands[0]
+
+
+async def is_closed_by_the_server(reader: asyncio.StreamReader) -> bool:
+    try:
+        while await asyncio.wait_for(reader.read(1 << 16), WITHIN_S):
+            pass
+    except ConnectionResetError:
+        pass
+    return True
+
+
+def test_a_batch_is_handed_over_in_one_call_and_answered_in_one_write() -> None:
+    async def play() -> None:
+        async with served() as (server, reader, writer):
+            connection = server.connection.result()
+            writes: list[int] = []
+            transport = connection._transport
+            assert transport is not None
+
+            class Counting:
+                def __getattr__(self, name: str) -> object:
+                    return getattr(transport, name)
+
+                def write(self, data: bytes) -> None:
+                    writes.append(len(data))
+                    transport.write(data)
+
+            connection._transport = Counting()  # type: ignore[assignment]
+            writer.write(b"".join(question(number) for number in range(20)))
+            assert [(await read_frame(reader)).opaque for _ in range(20)] == list(range(20))
+            assert len(writes) == len(server.batches)
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("piece", [1, 7, 4096])
+def test_frames_that_come_in_pieces_are_put_together(piece: int) -> None:
+    async def play() -> None:
+        async with served() as (server, reader, writer):
+            data = b"".join(question(number, bytes([number]) * 50) for number in range(4))
+            for at in range(0, len(data), piece):
+                writer.write(data[at : at + piece])
+                await writer.drain()
+                await asyncio.sleep(0)
+            assert [(await read_frame(reader)).opaque for _ in range(4)] == [0, 1, 2, 3]
+            assert [request.body for batch in server.batches for request in batch] == [
+                bytes([number]) * 50 for number in range(4)
+            ]
+
+    asyncio.run(play())
+
+
+def test_a_frame_larger_than_the_read_buffer_arrives_whole_and_its_memory_is_given_back() -> None:
+    async def play() -> None:
+        buffer = ReadBuffer(64 << 10)
+        async with served(buffer=buffer) as (server, reader, writer):
+            body = bytes(range(256)) * 12_000  # 3 MB
+            writer.write(question(1, body) + question(2))
+            assert [(await read_frame(reader)).opaque for _ in range(2)] == [1, 2]
+            assert server.batches[0][0].body == body
+            assert buffer.partial_bytes == 0
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        struct.pack(">i", -1) + b"x" * 20,
+        struct.pack(">i", 3) + b"x" * 20,
+        struct.pack(">i", 17 << 20) + b"x" * 20,
+        struct.pack(">ii", 20, 50) + b"x" * 16,
+        struct.pack(">ii", 20, 16) + b"\xff" * 16,
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+    ids=["negative", "too short", "oversized", "header longer than frame", "no JSON", "HTTP"],
+)
+def test_bytes_that_are_no_frames_close_this_connection_and_no_other(bad: bytes) -> None:
+    async def play() -> None:
+        async with served() as (_, good_reader, good_writer), served() as (server, reader, writer):
+            writer.write(bad)
+            assert await is_closed_by_the_server(reader)
+            assert "protocol error" in server.connection.result().close_reason
+            good_writer.write(question(5))
+            assert (await read_frame(good_reader)).opaque == 5
+
+    asyncio.run(play())
+
+
+def test_a_frame_cut_off_by_the_end_of_the_connection_is_dropped_and_its_bytes_given_back() -> None:
+    async def play() -> None:
+        buffer = ReadBuffer(4096)
+        async with served(buffer=buffer) as (server, _, writer):
+            writer.write(question(1, bytes(100_000))[:-1])
+            await writer.drain()
+            writer.close()
+            await asyncio.wait_for(server.lost.wait(), WITHIN_S)
+            assert server.batches == []
+            assert buffer.partial_bytes == 0
+
+    asyncio.run(play())
+
+
+def test_unfinished_frames_over_the_common_budget_close_the_one_that_asks_for_more() -> None:
+    async def play() -> None:
+        buffer = ReadBuffer(4096, partial_bytes_max=1 << 20)
+        async with served(buffer=buffer) as (server, reader, writer):
+            writer.write(question(1, bytes(4 << 20))[:-1])
+            assert await is_closed_by_the_server(reader)
+            assert "budget" in server.connection.result().close_reason
+            assert buffer.partial_bytes == 0
+
+    asyncio.run(play())
+
+
+def test_a_peer_that_never_reads_is_no_longer_read_and_cut_off_at_the_hard_limit() -> None:
+    async def play() -> None:
+        limits = Limits(output_bytes_high=64 << 10, output_bytes_max=1 << 20)
+        async with served(limits) as (server, _, writer):
+            connection = server.connection.result()
+            connection_socket = writer.get_extra_info("socket")
+            connection_socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            writer.transport.pause_reading()
+            chunk = bytes(256 << 10)
+            while connection.is_writable:
+                connection.write(chunk)
+            assert not connection.closed
+            for _ in range(40):
+                connection.write(chunk)
+            assert connection.closed
+            assert "does not read" in connection.close_reason
+            await asyncio.wait_for(server.lost.wait(), WITHIN_S)
+
+    asyncio.run(play())
+
+
+def test_a_slow_peer_is_read_again_when_it_has_taken_its_answers() -> None:
+    async def play() -> None:
+        limits = Limits(output_bytes_high=64 << 10)
+        async with served(limits) as (server, reader, writer):
+            connection = server.connection.result()
+            writer.transport.pause_reading()
+            sent = 0
+            while connection.is_writable:
+                connection.write(bytes(256 << 10))
+                sent += 256 << 10
+            writer.write(question(9))
+            writer.transport.resume_reading()
+            await asyncio.wait_for(reader.readexactly(sent), WITHIN_S)
+            assert (await read_frame(reader)).opaque == 9
+
+    asyncio.run(play())
+
+
+def test_close_lets_the_output_drain() -> None:
+    async def play() -> None:
+        async with served() as (server, reader, _):
+            connection = server.connection.result()
+            connection.write(bytes(8 << 20))
+            connection.close("enough")
+            connection.write(b"never sent")
+            assert len(await asyncio.wait_for(reader.read(), WITHIN_S)) == 8 << 20
+            assert connection.close_reason == "enough"
+
+    asyncio.run(play())
+
+
+def test_a_handler_may_close_after_its_answer_and_the_answer_leaves_first() -> None:
+    async def play() -> None:
+        async with served() as (server, reader, writer):
+
+            def answer_and_close(connection: Connection, request: Request) -> None:
+                connection.write(frames.encode(answer(request)))
+                connection.close("done")
+
+            server.reply = answer_and_close
+            writer.write(question(3))
+            assert (await read_frame(reader)).opaque == 3
+            assert await is_closed_by_the_server(reader)
+
+    asyncio.run(play())
+
+
+def test_large_pieces_and_small_ones_keep_their_order() -> None:
+    async def play() -> None:
+        async with served() as (server, reader, writer):
+            pieces = [b"head", memoryview(bytes(300_000)), b"tail"]
+            server.reply = lambda connection, request: connection.writelines(pieces)
+            writer.write(question(1))
+            data = await asyncio.wait_for(reader.readexactly(300_008), WITHIN_S)
+            assert (data[:4], data[-4:]) == (b"head", b"tail")
+
+    asyncio.run(play())
+
+
+def test_both_sides_may_ask_with_the_same_number() -> None:
+    async def play() -> None:
+        async with served() as (server, reader, writer):
+            asked = server.connection.result().invoke(frames.Command(39), WITHIN_S)
+            request = await read_frame(reader)
+            writer.write(question(request.opaque))  # theirs, with the number of ours
+            writer.write(frames.encode(frames.Command(0, opaque=request.opaque, flag=1, body=b"yes")))
+            assert (await asyncio.wait_for(asked, WITHIN_S)).body == b"yes"
+            assert (await read_frame(reader)).opaque == request.opaque
+            assert len(server.batches) == 1
+
+    asyncio.run(play())
+
+
+def test_a_question_without_an_answer_has_an_unknown_outcome() -> None:
+    async def play() -> None:
+        async with served() as (server, reader, writer):
+            connection = server.connection.result()
+            with pytest.raises(OutcomeUnknownError, match="no answer"):
+                await connection.invoke(frames.Command(39), 0.01)
+            request = await read_frame(reader)
+            writer.write(frames.encode(frames.Command(0, opaque=request.opaque, flag=1)))  # late: dropped
+            asked = connection.invoke(frames.Command(39), WITHIN_S)
+            await read_frame(reader)
+            writer.close()
+            with pytest.raises(OutcomeUnknownError, match="connection gone"):
+                await asked
+            assert server.batches == []
+
+    asyncio.run(play())
+
+
+def test_a_question_that_was_never_sent_says_so() -> None:
+    async def play() -> None:
+        async with served(Limits(pending_max=1)) as (server, _, _writer):
+            connection = server.connection.result()
+            first = connection.invoke(frames.Command(39), WITHIN_S)
+            with pytest.raises(UnreachableError, match="wait for an answer"):
+                await connection.invoke(frames.Command(39), WITHIN_S)
+            connection.close("bye")
+            with pytest.raises(UnreachableError, match="bye"):
+                await connection.invoke(frames.Command(39), WITHIN_S)
+            with pytest.raises(OutcomeUnknownError):
+                await first
+
+    asyncio.run(play())
+
+
+def test_a_connection_knows_both_ends() -> None:
+    async def play() -> None:
+        async with served() as (server, _, writer):
+            connection = server.connection.result()
+            host, port = writer.get_extra_info("sockname")
+            assert connection.peer == f"{host}:{port}"
+            assert connection.born_host == bytes([127, 0, 0, 1]) + port.to_bytes(4, "big")
+            local_port = writer.get_extra_info("peername")[1]
+            assert connection.local_host == bytes([127, 0, 0, 1]) + local_port.to_bytes(4, "big")
+
+    asyncio.run(play())
+
+
+def test_reading_stops_until_everybody_who_asked_lets_go() -> None:
+    async def play() -> None:
+        async with served() as (server, reader, writer):
+            connection = server.connection.result()
+            connection.pause_reading("disk")
+            connection.pause_reading("memory")
+            writer.write(question(1))
+            await writer.drain()
+            connection.resume_reading("disk")
+            connection.resume_reading("disk")
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert server.batches == []
+            connection.resume_reading("memory")
+            assert (await read_frame(reader)).opaque == 1
+
+    asyncio.run(play())
