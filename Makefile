@@ -1,0 +1,84 @@
+# What there is to do here. `make` alone prints this list; what a target does stands in the script that it calls.
+
+PYTHON ?= python3
+PY := .venv/bin/python
+UV := .cache/uv/bin/uv
+export UV_PYTHON_DOWNLOADS := never
+export UV_LINK_MODE := copy
+ifeq ($(CI),true)
+# CI must not pass on the slow twin by accident.
+export GANTRY_COMPILED := required
+endif
+
+FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/gantry/leaves/_fast/*.[ch])
+FAST_LEVELS := tidy unit golden properties differential scenarios
+levels = $(wildcard $(addprefix tests/,$(1)))
+
+.PHONY: help setup dev demo check lint types test test-full interop crash bench fuzz planted format lock clean
+
+help:            ## this list
+	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
+
+setup: .venv/.broker   ## .venv with the broker and the client, hash-pinned; nothing else (<= 60 MB)
+
+dev: .venv/.dev        ## the same .venv with what tests and checks need
+
+demo: setup            ## the main job in under a minute: orders, two consumers, kill -9, the closing table (KEEP=1 leaves it running)
+	@$(PY) broker/demo/run.py $(if $(KEEP),--keep)
+
+check: dev lint types  ## lint, types and the fast tests: what every commit passes, under two minutes
+	@$(PY) -m pytest -q -m "not slow" $(call levels,$(FAST_LEVELS))
+
+test: dev tools lint types  ## everything that belongs to each commit; the last line is pytest's summary
+	@$(PY) -m pytest -q -m "not slow" tests
+
+test-full: dev tools lint types fuzz planted  ## test, the slow tests, the fuzzers and the planted faults
+	@$(PY) -m pytest -q tests
+
+interop: dev tools     ## other people's clients and servers against ours
+	@$(PY) -m pytest -q tests/interop
+
+crash: dev             ## power cuts, failing disks, kill -9: the slow rounds too
+	@$(PY) -m pytest -q tests/crash
+
+bench: dev             ## measure; results and machine go to tests/bench/RESULTS.md
+	@$(PY) tests/bench/run.py
+
+fuzz: dev              ## the compiled leaves under address and undefined-behaviour sanitizers, on hostile bytes
+	@$(PY) tests/bench/fuzz.py
+
+planted: dev           ## each fault of tests/planted.txt, planted in a copy, must be found by its test
+	@$(PY) tests/crash/planted.py
+
+lint: dev              ## ruff: style and format of imports
+	@$(PY) -m ruff check broker tests
+
+types: dev             ## mypy, strict
+	@$(PY) -m mypy broker/src/gantry
+
+format: dev            ## let ruff repair what it can
+	@$(PY) -m ruff check --fix broker tests
+
+lock: $(UV)            ## compile requirements/*.in anew: newest versions, with hashes, without index addresses
+	@requirements/lock
+
+clean:                 ## forget every environment and cache of this folder
+	rm -rf .venv .cache build broker/build broker/src/*.egg-info
+
+# Environments. A stamp is newer than what it was made from, so a second `make` does nothing.
+
+$(UV): requirements/uv.txt requirements/apt.txt
+	@requirements/system setup "compiled?"
+	@requirements/install uv
+
+.venv/.broker: $(UV) requirements/broker.txt requirements/build.txt broker/pyproject.toml broker/setup.py $(FAST_SOURCES)
+	@requirements/install broker
+	@touch $@
+
+.venv/.dev: .venv/.broker requirements/dev.txt
+	@requirements/install dev
+	@touch $@
+
+.PHONY: tools
+tools: dev             # what the levels crash and interop start: compilers, Java, Node, other people's packages
+	@requirements/system $(if $(filter true,$(CI)),test,"test?")

@@ -1,0 +1,62 @@
+"""Compile gantry.leaves._fast where that is possible; everything else stands in pyproject.toml.
+
+The compiled leaves are an accelerator: the pure ones do the same work.  So a machine without a C
+compiler, without Python's headers or without Cython gets a working installation, this script says in
+one block what is missing, and every start of a broker says it again in one line.  With
+GANTRY_COMPILED=required in the environment (CI, image builds) the build fails instead.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from setuptools import Extension, setup
+
+HERE = Path(__file__).parent
+FOLDER = Path("src/gantry/leaves/_fast")
+REQUIRED = os.environ.get("GANTRY_COMPILED") == "required"
+# Debug and sanitizer builds (make fuzz) bring their own flags through CFLAGS, which come after these.
+C_FLAGS = ["-O2", "-fno-strict-aliasing", "-fwrapv"]
+
+
+def extensions() -> list[Extension]:
+    """One extension for each .pyx beside the pure leaves; none where Cython is missing."""
+    sources = sorted((HERE / FOLDER).glob("*.pyx"))
+    if not sources:
+        return []
+    try:
+        from Cython.Build import cythonize
+    except ImportError:
+        if REQUIRED:
+            raise
+        complain("Cython is not installed")
+        return []
+    modules = [
+        Extension(
+            f"gantry.leaves._fast.{source.stem}",
+            [str(FOLDER / source.name)],
+            extra_compile_args=C_FLAGS,
+            optional=not REQUIRED,
+        )
+        for source in sources
+    ]
+    return list(
+        cythonize(modules, build_dir="build/cython", language_level=3, include_path=[str(HERE / "src")], quiet=True)
+    )
+
+
+def complain(reason: str) -> None:
+    """Say loudly that the installation will be slower than it could be."""
+    rule = "*" * 78
+    print(
+        f"{rule}\ngantrymq: the compiled leaves are not built: {reason}.\n"
+        "The broker works without them and is several times slower; install a C compiler and\n"
+        f"Python's headers (Debian: apt-get install gcc python3-dev) and install again.\n{rule}",
+        file=sys.stderr,
+    )
+
+
+os.chdir(HERE)
+setup(ext_modules=extensions())

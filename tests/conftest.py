@@ -1,0 +1,56 @@
+"""What holds for every test: levels by folder, asyncio in debug mode, and no skip that CI does not see.
+
+A test's level is the folder it lies in.  A test that cannot run for want of a tool skips with
+`pytest.skip("missing ...")`, which helps on a laptop; with CI=true the same skip is a failure, because
+CI is meant to have everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+ON_CI = os.environ.get("CI") == "true"
+
+
+class DebugLoopPolicy(asyncio.DefaultEventLoopPolicy):
+    """Loops that watch for coroutines never awaited and calls from the wrong thread; child processes stay as they are."""
+
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        loop = super().new_event_loop()
+        loop.set_debug(True)
+        return loop
+
+
+def pytest_configure() -> None:
+    asyncio.set_event_loop_policy(DebugLoopPolicy())
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        level = item.path.relative_to(HERE).parts[0]
+        item.add_marker(getattr(pytest.mark, level))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    report = yield
+    return _strict(report)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Iterator[None]:
+    report = yield
+    return _strict(report)
+
+
+def _strict(report):  # type: ignore[no-untyped-def]
+    if ON_CI and report.outcome == "skipped" and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"skipped, and CI must have what is missing: {report.longrepr}"
+    return report
