@@ -1,4 +1,4 @@
-"""Message ids that a producer gives before it sends.
+"""Message ids that a producer gives before it sends; a broker gives one to a message that came without.
 
     ip 4|16, process id i16, salt i32, milliseconds since the first of the month i32, counter i16
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from gantry.client.ids import UniqueIds
+from gantry.model.ids import UniqueIds
 
 
 class SteppedClock:
