@@ -2,9 +2,9 @@
 
     length i32 | serialization u8, header length u24 | header | body        length counts all that follows it
 
-Both serializations are read (0 JSON, 1 ROCKETMQ binary); `leaves.headers` says what a header may be, `leaves.fields` what
-a well-formed send or pull is, and `broker/docs/protocol.md` both with examples.  The rules that decide between the
-outcomes, the same in the compiled twin:
+Both serializations are read (0 JSON, 1 ROCKETMQ binary); `leaves.headers` says what a header may be, `leaves.fields`
+what a well-formed send or pull is, and `broker/docs/protocol.md` both with examples.  The rules that decide between
+the outcomes, the same in the compiled twin:
 
     A frame whose length, header length, serialization or header cannot be read breaks the protocol:
     RemoteProtocolError.  Nothing of that buffer is carried out, the connection closes.
@@ -96,9 +96,10 @@ def frame_length(buffer: bytes | bytearray | memoryview, start: int, end: int) -
     """
     if end - start < _LENGTH.size:
         return None
+    length: int
+    mark: int = 0
     if end - start < _PREFIX.size:
         (length,) = _LENGTH.unpack_from(buffer, start)
-        mark = 0
     else:
         length, mark = _PREFIX.unpack_from(buffer, start)
     if (

@@ -1,7 +1,7 @@
 """The header of a frame, in its two serializations, to and from its parts.
 
-JSON (0): one object.  `code` has to be there; `flag`, `opaque`, `version` are 0, `language` is OTHER, `remark` is None and
-`extFields` is empty where they are missing or null; other keys are ignored.  Precisely:
+JSON (0): one object.  `code` has to be there; `flag`, `opaque`, `version` are 0, `language` is OTHER, `remark` is
+None and `extFields` is empty where they are missing or null; other keys are ignored.  Precisely:
 
     Numbers count as their own text, and text as numbers: 10 and "10" are the same code, 5 and "5" the same field.
     true and false are the texts "true" and "false".  A null field did not come.
@@ -11,16 +11,16 @@ JSON (0): one object.  `code` has to be there; `flag`, `opaque`, `version` are 0
     characters in strings are accepted, as fastjson accepts them.
 
 ROCKETMQ (1): code i16, language i8, version i16, opaque i32, flag i32, remark (i32 length), fields (i32 length) of
-(name i16 length, value i32 length).  A field with an empty value did not come; an empty remark is None.  Lengths must be
-non-negative and the parts must fill the header exactly.
+(name i16 length, value i32 length).  A field with an empty value did not come; an empty remark is None.  Lengths must
+be non-negative and the parts must fill the header exactly.
 """
 
 from __future__ import annotations
 
+import struct
 from json import JSONDecodeError, JSONDecoder, dumps
-from json.encoder import encode_basestring_ascii as quoted
+from json.encoder import encode_basestring_ascii as quoted_ascii
 from struct import Struct
-from struct import error as StructError
 from typing import Any, NoReturn
 
 from gantry.errors import LocalProtocolError, RemoteProtocolError
@@ -28,6 +28,9 @@ from gantry.leaves.fields import I32_MAX, I32_MIN, integer
 from gantry.leaves.requests import LANGUAGE_OTHER, LANGUAGES, Command
 
 NESTING_MAX = 16
+
+quoted = quoted_ascii
+"""A text as a JSON string, ASCII only."""
 
 Parts = tuple[int, int, int, int, int, str | None, dict[str, str]]
 """code, language, version, opaque, flag, remark, fields."""
@@ -134,7 +137,7 @@ def write_binary(command: Command) -> bytes:
 
     LocalProtocolError for what its narrow fields cannot hold: pop codes (200050 and up) only travel as JSON.
     """
-    parts = []
+    parts: list[bytes] = []
     try:
         for name, value in sorted(command.ext.items()):
             key, text = name.encode(), value.encode()
@@ -144,7 +147,7 @@ def write_binary(command: Command) -> bytes:
         head = _BINARY_HEAD.pack(
             command.code, command.language, command.version, command.opaque, command.flag, len(remark)
         )
-    except (StructError, UnicodeEncodeError) as error:
+    except (struct.error, UnicodeEncodeError) as error:
         raise LocalProtocolError(f"code {command.code} does not fit a binary header: {error}") from error
     return head + remark + _LENGTH.pack(len(fields)) + fields
 
@@ -152,7 +155,7 @@ def write_binary(command: Command) -> bytes:
 def _read_fields(buffer: memoryview, at: int, end: int) -> dict[str, str]:
     ext: dict[str, str] = {}
     while at < end:
-        length = _NAME_LENGTH.unpack_from(buffer, at)[0] if end - at >= 2 else -1  # noqa: PLR2004  an i16
+        length = _NAME_LENGTH.unpack_from(buffer, at)[0] if end - at >= 2 else -1
         if length < 0 or length > end - at - 6:
             raise RemoteProtocolError(f"binary frame header: field name of {length} bytes, {end - at - 2} left")
         at += 2

@@ -1,8 +1,8 @@
 """Message properties as RocketMQ writes them: `name 0x01 value 0x02 name 0x01 value 0x02 ...`.
 
-The properties of a message stay one byte string from the socket to the disk; `scan` finds the few that the broker acts on,
-in one pass, and the rest is nobody's business until a client calls `parse`.  Source: RocketMQ's `MessageDecoder`; the
-reading rules, to the byte (they are the same for every function here):
+The properties of a message stay one byte string from the socket to the disk; `scan` finds the few that the broker
+acts on, in one pass, and the rest is nobody's business until a client calls `parse`.  Source: RocketMQ's
+`MessageDecoder`; the reading rules, to the byte (they are the same for every function here):
 
     The string is split at 0x02.  A pair is split at its first 0x01; a value may hold further 0x01.
     A pair without 0x01, with an empty name or with an empty value does not count.
@@ -56,8 +56,9 @@ _SCANNED: dict[bytes, tuple[int, int]] = {
 def scan(properties: bytes) -> tuple[int, bytes, bytes, int]:
     """What the broker needs to know: (traits, unique key, raw KEYS, tags code).
 
-    The tags code is the Java hash of TAGS, 0 without TAGS.  A DELAY (or timer) value counts as a wish for delay unless it
-    starts with `-` or consists of zeros: a value that is no number at all is left to the general path to refuse.
+    The tags code is the Java hash of TAGS, 0 without TAGS.  A DELAY (or timer) value counts as a wish for delay
+    unless it starts with `-` or consists of zeros: a value that is no number at all is left to the general path to
+    refuse.
     """
     traits = 0
     unique_key = keys = b""
@@ -105,7 +106,7 @@ def parse(properties: bytes | bytearray | memoryview) -> dict[str, str]:
 
 
 def pack(pairs: dict[str, str]) -> bytes:
-    """The byte string of these pairs, every pair closed; pairs with an empty name or value are left out, as they would read.
+    """The byte string of these pairs, every pair closed; pairs with an empty name or value are left out.
 
     Raises ValueError for a name or value that holds a separator (or a lone surrogate): it would read as something else.
     """

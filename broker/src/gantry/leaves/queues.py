@@ -2,9 +2,10 @@
 
     log offset i64 | size i32 | tags code i64
 
-The number of an entry in its queue is the message's queue offset.  An entry is valid when its log offset is not negative
-and its size is positive; the unwritten tail of a file is zeros, which is not valid.  A queue whose first entry has a number
-above 0 begins with *pre-blank* entries (size 2**31 - 1): valid, but no messages.  Source: RocketMQ's `ConsumeQueue`.
+The number of an entry in its queue is the message's queue offset.  An entry is valid when its log offset is not
+negative and its size is positive; the unwritten tail of a file is zeros, which is not valid.  A queue whose first
+entry has a number above 0 begins with *pre-blank* entries (size 2**31 - 1): valid, but no messages.  Source:
+RocketMQ's `ConsumeQueue`.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def select(
 ) -> tuple[list[tuple[int, int]], int]:
     """Of the `count` entries from `start` on, those to deliver as (log offset, size), and how many were examined.
 
-    Stops before the entry that would be one message more than `count_max` or would make more than `bytes_max` bytes (the
-    first match is taken whatever its size, so that a consumer always gets on), and before an invalid entry.  `codes` are the
-    wanted tags codes as signed 32-bit numbers, of which an entry's low 32 bits have to be one; None means all.
+    Stops before the entry that would be one message more than `count_max` or would make more than `bytes_max` bytes
+    (the first match is taken whatever its size, so that a consumer always gets on), and before an invalid entry.
+    `codes` are the wanted tags codes as signed 32-bit numbers, of which an entry's low 32 bits have to be one; None
+    means all.
     """
     chosen: list[tuple[int, int]] = []
     total = 0

@@ -15,12 +15,12 @@
            reconsume times i32, prepared offset i64
            body i32 + bytes, topic u8 (V2: i16) + bytes, properties i16 + bytes
 
-Everything is big-endian; `broker/docs/record-format.md` has it with a worked record.  Source: RocketMQ's `MessageExtEncoder`
-and `CommitLog.checkMessageAndReturnSize`.
+Everything is big-endian; `broker/docs/record-format.md` has it with a worked record.  Source: RocketMQ's
+`MessageExtEncoder` and `CommitLog.checkMessageAndReturnSize`.
 
-`walk` is how anybody reads a stretch of log whose truth is not known yet: it takes a record only when the lengths inside
-add up to its size exactly, never reads outside its range, and never raises.  `view` reads one record that is known to
-begin there and raises when it does not look like one.
+`walk` is how anybody reads a stretch of log whose truth is not known yet: it takes a record only when the lengths
+inside add up to its size exactly, never reads outside its range, and never raises.  `view` reads one record that is
+known to begin there and raises when it does not look like one.
 """
 
 from __future__ import annotations
@@ -73,9 +73,7 @@ _HOST_BYTES_V4, _HOST_BYTES_V6 = 8, 20
 _V1_TOPIC_BYTES_MAX = 127
 
 # All up to the body, by the two host bits of the sys flag: 0 both IPv4, 1 IPv6 born, 2 IPv6 store, 3 both IPv6.
-_HEADS = tuple(
-    Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20))
-)
+_HEADS = tuple(Struct(f">iiiiiqqiq{born}sq{store}siqi") for born, store in ((8, 8), (20, 8), (8, 20), (20, 20)))
 _PAIR = Struct(">ii")
 _SHORT = Struct(">h")
 _OFFSET = Struct(">q")
@@ -211,8 +209,18 @@ def walk(
             _, unique_key, keys, tags_code = scan(properties)
             entries.append(
                 Entry(
-                    fields[6], size, topic, fields[3], fields[5], tags_code, fields[10], fields[7], fields[13],
-                    unique_key, keys, properties,
+                    fields[6],
+                    size,
+                    topic,
+                    fields[3],
+                    fields[5],
+                    tags_code,
+                    fields[10],
+                    fields[7],
+                    fields[13],
+                    unique_key,
+                    keys,
+                    properties,
                 )
             )
             at += size
@@ -220,7 +228,7 @@ def walk(
 
 
 def view(buffer: bytes | bytearray | memoryview, at: int, end: int, check_crc: bool = False) -> Record:
-    """The record that begins at buffer[at], which ends at `end` or before; CorruptRecordError when none does."""
+    """The record that begins at buffer[at] and ends at `end` or before; CorruptRecordError when none does."""
     with memoryview(buffer) as memory:
         read = _read(memory, at, end, check_crc)
         if isinstance(read, str):
@@ -231,7 +239,7 @@ def view(buffer: bytes | bytearray | memoryview, at: int, end: int, check_crc: b
         except UnicodeDecodeError as error:
             raise CorruptRecordError(f"record at byte {at} has a topic that is not UTF-8") from error
         body = bytes(memory[body_at : body_at + fields[14]])
-        return Record(*fields[:14], body, topic, bytes(memory[properties_at : at + fields[0]]))
+        return Record(*(*fields[:14], body, topic, bytes(memory[properties_at : at + fields[0]])))
 
 
 def offset_message_id(store_host: bytes, log_offset: int) -> str:
@@ -246,7 +254,7 @@ def parse_offset_message_id(text: str) -> tuple[str, int, int]:
     raw = bytes.fromhex(text)
     port, offset = Struct(">iq").unpack_from(raw, len(raw) - 12)
     address = raw[:-12]
-    if len(address) == 4:  # noqa: PLR2004  IPv4
+    if len(address) == 4:
         return ".".join(str(part) for part in address), port, offset
     groups = Struct(">8H").unpack(address)
     return ":".join(f"{group:x}" for group in groups), port, offset
@@ -257,12 +265,14 @@ def split_batch(body: bytes) -> list[tuple[int, bytes, bytes]]:
 
     Every message names its whole size, which has to be what its parts add up to; there is at least one.
     """
-    messages = []
+    messages: list[tuple[int, bytes, bytes]] = []
     at = 0
     while at < len(body):
         left = len(body) - at
         if left < _BATCH_BYTES_MIN:
-            raise MalformedBatchError(f"batch message {len(messages)}: {left} bytes left, the least is {_BATCH_BYTES_MIN}")
+            raise MalformedBatchError(
+                f"batch message {len(messages)}: {left} bytes left, the least is {_BATCH_BYTES_MIN}"
+            )
         size, _, _, flag, body_bytes = _BATCH_HEAD.unpack_from(body, at)
         if not _BATCH_BYTES_MIN <= size <= left:
             raise MalformedBatchError(f"batch message {len(messages)} claims {size} bytes, {left} left")
@@ -283,13 +293,11 @@ def split_batch(body: bytes) -> list[tuple[int, bytes, bytes]]:
     return messages
 
 
-def _read(
-    memory: memoryview, at: int, end: int, check_crc: bool
-) -> str | tuple[tuple[Any, ...], int, int, int, int]:
+def _read(memory: memoryview, at: int, end: int, check_crc: bool) -> str | tuple[tuple[Any, ...], int, int, int, int]:
     """(the fifteen fields before the body, where body and topic begin, where the topic ends, where properties begin),
     or what is wrong.  Everything that is read lies below the size that the record claims, and that below `end`."""
     if end - at < RECORD_BYTES_MIN:
-        return f"has {end - at} bytes, the least is {RECORD_BYTES_MIN}"
+        return f"has {end - at} bytes before the end, the least is {RECORD_BYTES_MIN}"
     fields = _HEADS[0].unpack_from(memory, at)
     size, magic, sys_flag = fields[0], fields[1], fields[7]
     if magic not in (MAGIC_V1, MAGIC_V2):

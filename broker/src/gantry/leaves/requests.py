@@ -54,7 +54,7 @@ class Command:
 
     __slots__ = ("body", "code", "ext", "flag", "language", "opaque", "remark", "serialization", "version")
 
-    def __init__(  # noqa: PLR0913  a frame has nine parts, all but the first with a default
+    def __init__(
         self,
         code: int,
         *,
@@ -129,7 +129,7 @@ class Send:
         "version",
     )
 
-    def __init__(  # noqa: PLR0913  the hottest constructor of the house: everything in one call
+    def __init__(
         self,
         code: int = 0,
         language: int = 0,
@@ -224,7 +224,7 @@ class Pull:
         "version",
     )
 
-    def __init__(  # noqa: PLR0913  the second hottest constructor of the house
+    def __init__(
         self,
         code: int = 11,
         language: int = 0,

@@ -21,7 +21,7 @@ class Entry:
         "unique_key",
     )
 
-    def __init__(  # noqa: PLR0913  one per record walked
+    def __init__(
         self,
         log_offset: int,
         size: int,
@@ -79,7 +79,7 @@ class Record:
         "topic",
     )
 
-    def __init__(  # noqa: PLR0913  the seventeen fields of the format, in its order
+    def __init__(
         self,
         size: int,
         magic: int,

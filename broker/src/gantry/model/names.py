@@ -5,8 +5,8 @@ holds), a retry or dead-letter topic 255, a group 120.  The checks return a reas
 everyday refusal and no exception.  Source: RocketMQ's `TopicValidator` and `Validators`; facts 2.4, 2.5 and 6.4 of the
 protocol (`broker/docs/protocol.md`).
 
-Names go into folder names (`consumequeue/<topic>/<queue>`), so a checked name is also a safe path component: the alphabet
-knows neither `/` nor `.`.
+Names go into folder names (`consumequeue/<topic>/<queue>`), so a checked name is also a safe path component: the
+alphabet knows neither `/` nor `.`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """What can be asked and answered, by number.
 
 `RequestCode` and `ResponseCode` are RocketMQ's numbers under RocketMQ's names (facts: the classes `RequestCode`,
-`ResponseCode`, `LanguageCode` of Apache's remoting module).  A request travels with the first, its reply with the second.
+`ResponseCode`, `LanguageCode` of Apache's remoting module).  A request travels with the first, its reply with the
+second.
 
 `UNSUPPORTED` is the honest part: every request code that a RocketMQ 4.x or 5.x client, tool or broker may send and that
 this version does not carry out, with the remark that goes back beside REQUEST_CODE_NOT_SUPPORTED (3).  A remark says
@@ -267,7 +268,7 @@ _UNITS = "units are not supported"
 _FILTER_SERVER = "filter servers are gone from RocketMQ too; filter by tag"
 _STATIC_TOPIC = "static topics are not supported; use ordinary topics"
 _ROCKSDB = "there is no RocksDB in this broker's store"
-_REPLICATION = "replication has its own protocol here and comes with a later version; a RocketMQ slave cannot follow this broker"
+_REPLICATION = "replication comes with a later version and a protocol of its own; no RocketMQ slave can follow"
 _CONTROLLER = "there is no controller; failover is the operator's and comes with a later version"
 _COLD_DATA = "cold-data flow control is not supported"
 _AUTH = "users and access rules come with a later version; restrict the network meanwhile"
