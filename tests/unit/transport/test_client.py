@@ -8,8 +8,9 @@ import pytest
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.client import RemotingClient
-from gantry.transport.connection import Connection, Request
+from gantry.transport.connection import Connection
 from gantry.transport.server import RemotingServer
+from gantry.wire.command import Request
 
 WITHIN_S = 5.0
 

@@ -11,8 +11,9 @@ from contextlib import asynccontextmanager
 import pytest
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
-from gantry.transport.connection import Connection, Limits, Request
+from gantry.transport.connection import Connection, Limits
 from gantry.transport.readbuffer import ReadBuffer
+from gantry.wire.command import Request
 
 WITHIN_S = 5.0
 

@@ -7,8 +7,9 @@ import asyncio
 import pytest
 from gantry.errors import ConfigError
 from gantry.leaves import frames
-from gantry.transport.connection import Connection, Limits, Request
+from gantry.transport.connection import Connection, Limits
 from gantry.transport.server import RemotingServer
+from gantry.wire.command import Request
 
 WITHIN_S = 5.0
 

@@ -15,12 +15,14 @@ import asyncio
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from gantry.errors import ConfigError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.addresses import split_address
-from gantry.transport.connection import Connection, Limits, Request
+from gantry.transport.connection import Connection, Limits
 from gantry.transport.readbuffer import ReadBuffer
+from gantry.wire.command import Request
 
 _REST_FIRST_S = 0.05
 _REST_LAST_S = 2.0  # a broker that restarts is found again within two seconds
@@ -83,12 +85,11 @@ class RemotingClient:
             attempt.cancel()
         await asyncio.gather(*attempts, return_exceptions=True)
         connections = list(self._connections.values())
-        gone = [asyncio.get_running_loop().create_future() for _ in connections]
-        for connection, future in zip(connections, gone, strict=True):
-            connection.closed_listeners.append(lambda _, future=future: future.set_result(None))
+        gone = [asyncio.Event() for _ in connections]
+        for connection, event in zip(connections, gone, strict=True):
+            connection.closed_listeners.append(partial(_tell, event))
             connection.close("client closes")
-        if gone:
-            await asyncio.wait(gone, timeout=self._limits.linger_s + 1.0)
+        await asyncio.gather(*(event.wait() for event in gone))  # a close lasts no longer than it lingers
         self._connections.clear()
 
     async def _connected(self, address: str, timeout_s: float) -> Connection:
@@ -136,3 +137,7 @@ class RemotingClient:
         commands = [request for request in requests if isinstance(request, frames.Command)]
         if self._on_requests is not None and commands:
             self._on_requests(connection, commands)
+
+
+def _tell(event: asyncio.Event, _: Connection) -> None:
+    event.set()

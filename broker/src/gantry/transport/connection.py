@@ -28,8 +28,8 @@ from gantry.errors import OutcomeUnknownError, RemoteProtocolError, UnreachableE
 from gantry.leaves import frames
 from gantry.transport.addresses import pack_host
 from gantry.transport.readbuffer import ReadBuffer
+from gantry.wire.command import Request
 
-Request = frames.Command | frames.Send | frames.Pull
 Chunk = bytes | bytearray | memoryview
 
 _JOIN_BYTES_MAX = 64 << 10  # below this one copy is cheaper than a system call with many pieces

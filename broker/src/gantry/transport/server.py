@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Callable
 
 from gantry.errors import ConfigError
-from gantry.transport.connection import Connection, Limits, Request
+from gantry.transport.connection import Connection, Limits
 from gantry.transport.readbuffer import ReadBuffer
+from gantry.wire.command import Request
 
 _BACKLOG = 1024
 _SWEEPS_PER_IDLE = 12  # silence is noticed at most a twelfth of idle_s late
