@@ -1,0 +1,463 @@
+"""A disk in memory that forgets what was not synced: the twin of `gantry.store.disk.RealDisk` for crash tests.
+
+Every file is kept twice: as it reads now (the page cache) and as it was last made durable.  `crash` builds the
+disk that the next boot finds: of each page written since the last sync any subset survives, whole or by its
+512-byte sectors, in no order; of the names created, renamed or removed since the last sync_folder any subset.
+That is more than any single file system does, and a store that survives it leans on nothing but its syncs.
+
+Faults come from a `Faults` plan, which counts *operations* (everything that changes the disk or makes it
+durable; reads are not counted):
+
+    power_cut_at n      the n-th operation is begun and never returns: PowerCut; a sync has made nothing durable
+    fail_at n           the n-th operation fails with an errno
+    fail_kind, nth      only operations of that kind are counted, e.g. the third "sync"
+    (and `quota_bytes` of the disk: blocks run out, a pwrite may stop in the middle)
+
+A failed sync does what Linux does: the pages that were dirty keep their contents and count as clean, so a later
+sync of the same file makes none of them durable until they are written again.
+
+Not modelled: reordering across an fdatasync, lying hardware, latent errors of what was durable.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from gantry.errors import DiskFullError, StoreError, SyncFailedError
+
+PAGE_BYTES = 4096
+SECTOR_BYTES = 512
+_NO_QUOTA_BYTES = 1 << 50
+
+Buffer = bytes | bytearray | memoryview
+
+
+class PowerCut(BaseException):
+    """The machine is off.  Not an Exception, so that no handler of the code under test can catch it by accident."""
+
+
+@dataclass
+class Faults:
+    """What goes wrong, and when; operation numbers count from 1."""
+
+    power_cut_at: int = 0
+    fail_at: int = 0
+    fail_errno: int = errno.EIO
+    fail_kind: str = ""
+    seen: int = 0
+    """Operations that were counted so far (of fail_kind only, when it is set)."""
+    fired: bool = False
+    trace: list[str] = field(default_factory=list)
+
+    def next_operation(self, kind: str, path: str) -> int:
+        """Count one operation; the errno that it has to fail with, -1 for the power cut, else 0."""
+        self.trace.append(f"{kind} {path}")
+        if self.fail_kind and kind != self.fail_kind:
+            return 0
+        self.seen += 1
+        if self.seen == self.power_cut_at:
+            self.fired = True
+            return -1
+        if self.seen == self.fail_at:
+            self.fired = True
+            return self.fail_errno
+        return 0
+
+
+class _Node:
+    """One file's contents, now and durable."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.older: list[bytearray] = []  # buffers that maps of a smaller size still show
+        self.durable = bytearray()
+        self.dirty: set[int] = set()  # pages that a crash may keep: written, not synced, not lost by a failed sync
+        self.blocks: set[int] = set()
+        self.modified_ms = 0
+
+    def resize(self, size: int) -> None:
+        assert size >= len(self.data), "files only grow"
+        try:
+            self.data.extend(bytes(size - len(self.data)))
+        except BufferError:  # a map of the old size is out: it keeps its buffer, and later writes go to both
+            self.older.append(self.data)
+            self.data = self.data[:] + bytes(size - len(self.data))
+
+    def put(self, data: Buffer, offset: int) -> None:
+        if offset + len(data) > len(self.data):
+            self.resize(offset + len(data))
+        for buffer in (*self.older, self.data):
+            end = min(len(buffer), offset + len(data))
+            if end > offset:
+                buffer[offset:end] = data[: end - offset]
+        self.dirty.update(_pages(offset, offset + len(data)))
+
+    def page(self, buffer: bytearray, number: int) -> bytes:
+        return bytes(buffer[number * PAGE_BYTES : (number + 1) * PAGE_BYTES])
+
+    def make_durable(self, pages: set[int]) -> None:
+        if len(self.durable) < len(self.data):
+            self.durable.extend(bytes(len(self.data) - len(self.durable)))
+        for number in pages:
+            self.durable[number * PAGE_BYTES : (number + 1) * PAGE_BYTES] = self.page(self.data, number)
+
+    def sync(self) -> None:
+        self.make_durable(self.dirty)
+        self.dirty.clear()
+
+    def fail_sync(self, rng: random.Random) -> None:
+        self.make_durable({number for number in self.dirty if rng.random() < 0.5})
+        self.dirty.clear()
+
+
+def _pages(start: int, end: int) -> range:
+    return range(start // PAGE_BYTES, -(-end // PAGE_BYTES))
+
+
+class _Folder:
+    """Names now, names durable, and the changes between them in order."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, _Node | _Folder] = {}
+        self.durable: dict[str, _Node | _Folder] = {}
+        self.pending: list[tuple[str, str, _Node | _Folder]] = []  # (old name or "", new name or "", what)
+
+    def change(self, old: str, new: str, what: _Node | _Folder) -> None:
+        _apply(self.entries, old, new, what)
+        self.pending.append((old, new, what))
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+        self.pending.clear()
+
+
+def _apply(entries: dict[str, _Node | _Folder], old: str, new: str, what: _Node | _Folder) -> None:
+    if old and entries.get(old) is what:
+        del entries[old]
+    if new:
+        entries[new] = what
+
+
+class SimFile:
+    """One open file of a SimDisk; see `gantry.store.disk.File`."""
+
+    def __init__(self, disk: SimDisk, path: str, node: _Node) -> None:
+        self.path = path
+        self._disk = disk
+        self._node = node
+        self._mapped: tuple[int, memoryview] | None = None
+        self._open = True
+
+    def pwrite(self, data: Buffer, offset: int) -> None:
+        assert self._open, f"write to the closed {self.path}"
+        data = bytes(data)
+        room = self._disk.claim(self._node, offset, offset + len(data))
+        self._disk.operation(
+            "write",
+            self.path,
+            lambda: self._put(data[: room - offset], offset),
+            lambda: self._put(data[: len(data) // 2], offset),
+        )
+        if room < offset + len(data):
+            raise DiskFullError(f"write {self.path}: {os.strerror(errno.ENOSPC)}")
+
+    def _put(self, data: bytes, offset: int) -> None:
+        if data:
+            self._node.put(data, offset)
+            self._node.modified_ms = self._disk.now_ms()
+
+    def pread(self, count: int, offset: int) -> bytes:
+        assert self._open, f"read of the closed {self.path}"
+        return bytes(self._node.data[offset : offset + count])
+
+    def map(self) -> memoryview:
+        size = len(self._node.data)
+        if self._mapped is None or self._mapped[0] != size:
+            self._mapped = size, memoryview(self._node.data).toreadonly()
+        return self._mapped[1]
+
+    def unmap(self) -> None:
+        self._mapped = None
+
+    def sync_data(self) -> None:
+        assert self._open, f"sync of the closed {self.path}"
+        self._disk.operation("sync", self.path, self._node.sync, lambda: self._node.fail_sync(self._disk.rng))
+
+    def allocate(self, length: int) -> None:
+        room = self._disk.claim(self._node, 0, length)
+        if room < length:
+            self._disk.operation("allocate", self.path, lambda: None)
+            raise DiskFullError(f"allocate {length} bytes for {self.path}: {os.strerror(errno.ENOSPC)}")
+        self._disk.operation("allocate", self.path, lambda: self._grow(length))
+
+    def _grow(self, length: int) -> None:
+        if length > len(self._node.data):
+            self._node.resize(length)
+
+    def zero(self, start: int, end: int) -> None:
+        assert 0 <= start <= end <= len(self._node.data), f"zero [{start}, {end}) outside {self.path}"
+        if start < end:
+            self._disk.operation("zero", self.path, lambda: self._node.put(bytes(end - start), start))
+
+    def size(self) -> int:
+        return len(self._node.data)
+
+    def close(self) -> None:
+        self._mapped = None
+        self._open = False
+
+
+class SimLock:
+    """Held until released; a crash of the disk releases it too, since the new disk knows nothing of it."""
+
+    def __init__(self, held: set[str], path: str) -> None:
+        self._held = held
+        self._path = path
+
+    def release(self) -> None:
+        self._held.discard(self._path)
+
+
+class SimDisk:
+    """See the module; `gantry.store.disk.Disk` says what each method promises.  A leading `/` means nothing."""
+
+    def __init__(self, seed: int = 0, quota_bytes: int = _NO_QUOTA_BYTES) -> None:
+        self.faults = Faults()
+        self.quota_bytes = quota_bytes
+        self.rng = random.Random(seed)
+        self.now_ms: Callable[[], int] = lambda: 0
+        self._root = _Folder()
+        self._held: set[str] = set()
+
+    # -- names
+
+    def open(self, path: str, create: bool) -> SimFile:
+        folder, name = self._parent(path)
+        found = folder.entries.get(name) if folder is not None else None
+        if isinstance(found, _Folder):
+            raise StoreError(f"open {path}: {os.strerror(errno.EISDIR)}")
+        if found is None:
+            if folder is None or not create:
+                raise StoreError(f"open {path}: {os.strerror(errno.ENOENT)}")
+            node = _Node()
+            node.modified_ms = self.now_ms()
+            self.operation("create", path, lambda: folder.change("", name, node))
+            return SimFile(self, path, node)
+        return SimFile(self, path, found)
+
+    def exists(self, path: str) -> bool:
+        folder, name = self._parent(path)
+        return not name or (folder is not None and name in folder.entries)
+
+    def list(self, folder: str) -> list[str]:
+        found = self._folder(folder)
+        return sorted(found.entries) if found is not None else []
+
+    def make_folders(self, path: str) -> None:
+        parts = _parts(path)
+        for depth in range(1, len(parts) + 1):
+            here = "/".join(parts[:depth])
+            parent, name = self._parent(here)
+            assert parent is not None
+            if name not in parent.entries:
+                self.operation("mkdir", here, lambda p=parent, n=name: p.change("", n, _Folder()))  # type: ignore[misc]
+                self.sync_folder("/".join(parts[: depth - 1]))
+
+    def rename(self, old: str, new: str) -> None:
+        folder, name = self._parent(old)
+        target, new_name = self._parent(new)
+        if folder is None or name not in folder.entries or target is not folder:
+            raise StoreError(f"rename {old}: {os.strerror(errno.ENOENT)}")
+        self.operation("rename", old, lambda: folder.change(name, new_name, folder.entries[name]))
+
+    def unlink(self, path: str) -> None:
+        folder, name = self._parent(path)
+        if folder is None or name not in folder.entries:
+            return
+        self.operation("unlink", path, lambda: folder.change(name, "", folder.entries[name]))
+
+    def remove_tree(self, path: str) -> None:
+        found = self._folder(path)
+        if found is None:
+            return
+        for name in list(found.entries):
+            if isinstance(found.entries[name], _Folder):
+                self.remove_tree(f"{path}/{name}")
+            else:
+                self.unlink(f"{path}/{name}")
+        folder, name = self._parent(path)
+        assert folder is not None
+        self.operation("rmdir", path, lambda: folder.change(name, "", found))
+
+    def sync_folder(self, path: str) -> None:
+        folder = self._folder(path)
+        if folder is None:
+            raise StoreError(f"open folder {path}: {os.strerror(errno.ENOENT)}")
+        self.operation("sync folder", path, folder.sync, lambda: None)
+
+    def usage(self, path: str) -> tuple[int, int]:
+        del path
+        return self.quota_bytes, max(0, self.quota_bytes - self._used_bytes())
+
+    def modified_ms(self, path: str) -> int:
+        return self._node(path).modified_ms
+
+    def lock(self, path: str) -> SimLock:
+        if path in self._held:
+            raise StoreError(f"{path} is locked by another broker (process unknown); stop it or choose another folder")
+        self.open(path, create=True).close()
+        self._held.add(path)
+        return SimLock(self._held, path)
+
+    # -- the power
+
+    def crash(self, rng: random.Random | None = None) -> SimDisk:
+        """The disk as the next boot finds it; this one is left as it is, so that several crashes can be drawn from it.
+
+        Without `rng` only what is durable survives.
+        """
+        after = SimDisk(seed=rng.getrandbits(32) if rng is not None else 0, quota_bytes=self.quota_bytes)
+        after.now_ms = self.now_ms
+        after._root = _survivor_folder(self._root, rng, {})
+        return after
+
+    def restart(self) -> SimDisk:
+        """The same page cache after the death of the process alone: locks are gone, nothing else is."""
+        self._held.clear()
+        self.faults = Faults()
+        return self
+
+    # -- for tests: looking at files and damaging them without the store's knowledge
+
+    def files(self) -> dict[str, bytes]:
+        """Every file's contents by its path."""
+        return {path: bytes(node.data) for path, node in _walk(self._root, "")}
+
+    def read(self, path: str) -> bytes:
+        """The contents of one file."""
+        return bytes(self._node(path).data)
+
+    def damage(self, path: str, offset: int, data: bytes) -> None:
+        """Overwrite bytes in a file, durably."""
+        node = self._node(path)
+        node.put(data, offset)
+        node.make_durable(set(_pages(offset, offset + len(data))))
+
+    def shorten(self, path: str, size: int) -> None:
+        """Cut a file off, durably: what a copy that was broken off leaves behind."""
+        node = self._node(path)
+        node.data, node.durable, node.older = node.data[:size], node.data[:size], []
+        node.dirty.clear()
+
+    # -- for SimFile
+
+    def operation(
+        self, kind: str, path: str, effect: Callable[[], None], failed: Callable[[], None] | None = None
+    ) -> None:
+        """Count one operation and carry it out, or do what its fault leaves behind and raise."""
+        found = self.faults.next_operation(kind, path)
+        if found == 0:
+            effect()
+        elif found == -1:
+            if kind not in ("sync", "sync folder"):
+                effect()
+            raise PowerCut(f"at operation {self.faults.seen}: {kind} {path}")
+        else:
+            if failed is not None:
+                failed()
+            text = f"{kind} {path}: {os.strerror(found)}"
+            if kind in ("sync", "sync folder"):
+                raise SyncFailedError(text)
+            raise DiskFullError(text) if found == errno.ENOSPC else StoreError(text)
+
+    def claim(self, node: _Node, start: int, end: int) -> int:
+        """Give blocks to [start, end) of a file as far as the quota reaches; the offset up to which it did."""
+        wanted = [number for number in _pages(start, end) if number not in node.blocks]
+        room = len(wanted)
+        if self.quota_bytes < _NO_QUOTA_BYTES:
+            room = max(0, self.quota_bytes - self._used_bytes()) // PAGE_BYTES
+        node.blocks.update(wanted[:room])
+        return end if len(wanted) <= room else max(start, wanted[room] * PAGE_BYTES)
+
+    def _used_bytes(self) -> int:
+        return sum(len(node.blocks) for _, node in _walk(self._root, "")) * PAGE_BYTES
+
+    def _node(self, path: str) -> _Node:
+        folder, name = self._parent(path)
+        found = folder.entries.get(name) if folder is not None else None
+        if not isinstance(found, _Node):
+            raise StoreError(f"open {path}: {os.strerror(errno.ENOENT)}")
+        return found
+
+    def _parent(self, path: str) -> tuple[_Folder | None, str]:
+        parts = _parts(path)
+        if not parts:
+            return None, ""
+        return self._folder("/".join(parts[:-1])), parts[-1]
+
+    def _folder(self, path: str) -> _Folder | None:
+        found: _Node | _Folder | None = self._root
+        for name in _parts(path):
+            found = found.entries.get(name) if isinstance(found, _Folder) else None
+        return found if isinstance(found, _Folder) else None
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _walk(folder: _Folder, path: str) -> Iterator[tuple[str, _Node]]:
+    for name, found in sorted(folder.entries.items()):
+        if isinstance(found, _Node):
+            yield f"{path}/{name}", found
+        else:
+            yield from _walk(found, f"{path}/{name}")
+
+
+def _survivor_folder(folder: _Folder, rng: random.Random | None, seen: dict[int, _Node]) -> _Folder:
+    entries = dict(folder.durable)
+    keep = rng.choice((0.0, 0.5, 1.0)) if rng is not None else 0.0
+    for change in folder.pending:
+        if rng is not None and rng.random() < keep:
+            _apply(entries, *change)
+    after = _Folder()
+    for name, found in entries.items():
+        if isinstance(found, _Folder):
+            after.entries[name] = _survivor_folder(found, rng, seen)
+        else:
+            # A file that has two names after half of a rename is one file.
+            after.entries[name] = seen.setdefault(id(found), _survivor_node(found, rng))
+    after.durable = dict(after.entries)
+    return after
+
+
+def _survivor_node(node: _Node, rng: random.Random | None) -> _Node:
+    after = _Node()
+    after.modified_ms = node.modified_ms
+    after.data = bytearray(node.durable)
+    if rng is not None:
+        _keep_some(node, after, rng)
+    after.durable = bytearray(after.data)
+    after.blocks = {number for number in node.blocks if number * PAGE_BYTES < len(after.data)}
+    return after
+
+
+def _keep_some(node: _Node, after: _Node, rng: random.Random) -> None:
+    size = rng.choice((len(node.durable), len(node.data), rng.randint(len(node.durable), len(node.data))))
+    after.data.extend(bytes(size - len(after.data)))
+    keep = rng.choice((0.0, 0.2, 0.5, 0.8, 1.0))
+    for number in sorted(node.dirty):
+        if rng.random() >= keep:
+            continue
+        start, end = number * PAGE_BYTES, min((number + 1) * PAGE_BYTES, size)
+        if rng.random() < 0.5:
+            after.data[start:end] = node.data[start:end]
+            continue
+        for sector in range(start, end, SECTOR_BYTES):
+            if rng.random() < keep:
+                sector_end = min(sector + SECTOR_BYTES, end)
+                after.data[sector:sector_end] = node.data[sector:sector_end]
