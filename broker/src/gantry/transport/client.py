@@ -116,7 +116,7 @@ class RemotingClient:
             _, connection = await asyncio.wait_for(making, self._connect_s)
         except (OSError, TimeoutError, ConfigError) as error:
             self._let_rest(address)
-            raise UnreachableError(f"{address}: {error or 'no connection in time'}") from error
+            raise UnreachableError(f"{address}: {str(error) or 'no connection in time'}") from error
         finally:
             del self._attempts[address]
         self._rests.pop(address, None)

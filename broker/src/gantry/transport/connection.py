@@ -174,13 +174,7 @@ class Connection(asyncio.BufferedProtocol):
         corked, self._corked = self._corked, None
         if corked:
             self._send(corked)
-        if self.closed or self._transport is None:  # the last output was the drop too much
-            return
-        self.closed = True
-        self.close_reason = reason
-        self._transport.close()
-        if self._transport.get_write_buffer_size():
-            self._loop.call_later(self._limits.linger_s, self._transport.abort)
+        self._end(reason)
 
     def abort(self, reason: str) -> None:
         """End at once and forget the output."""
@@ -310,6 +304,16 @@ class Connection(asyncio.BufferedProtocol):
             if not future.done():
                 future.set_result(request)
         return True
+
+    def _end(self, reason: str) -> None:
+        transport = self._transport
+        if self.closed or transport is None:  # the last output was the drop too much
+            return
+        self.closed = True
+        self.close_reason = reason
+        transport.close()
+        if transport.get_write_buffer_size():
+            self._loop.call_later(self._limits.linger_s, transport.abort)
 
     def _send(self, chunks: list[Chunk]) -> None:
         transport = self._transport
