@@ -1,0 +1,71 @@
+"""What the repository holds, for the tests about the repository itself.
+
+Only what git tracks counts: an environment or a cache beside the sources is nobody's style.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = ROOT / "broker" / "src"
+
+
+def git(*arguments: str) -> list[str]:
+    """Lines of a git command's output in the repository."""
+    done = subprocess.run(["git", "-C", str(ROOT), *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.splitlines()
+
+
+@cache
+def tracked_files() -> tuple[str, ...]:
+    """Paths below the root that git tracks and that are still there."""
+    return tuple(path for path in git("ls-files") if (ROOT / path).is_file())
+
+
+def python_files(*below: str) -> list[str]:
+    """Tracked Python files below one of the folders; below none: all."""
+    wanted = tuple(f"{folder}/" for folder in below) or ("",)
+    return [path for path in tracked_files() if path.endswith(".py") and path.startswith(wanted)]
+
+
+@cache
+def tree_of(path: str) -> ast.Module:
+    """The file's syntax tree."""
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
+
+
+def module_of(path: str) -> str:
+    """broker/src/gantry/store/store.py -> gantry.store.store"""
+    parts = Path(path).relative_to("broker/src").with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def called_names(tree: ast.AST) -> list[tuple[int, str]]:
+    """Every call whose target is a dotted name, as (line, the name with import aliases resolved)."""
+    aliases: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for name in node.names:
+                aliases[name.asname or name.name.partition(".")[0]] = name.name if name.asname else name.name.partition(".")[0]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            for name in node.names:
+                aliases[name.asname or name.name] = f"{node.module}.{name.name}"
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and (dotted := _dotted(node.func)):
+            head, dot, rest = dotted.partition(".")
+            found.append((node.lineno, aliases.get(head, head) + dot + rest))
+    return found
+
+
+def _dotted(node: ast.expr) -> str | None:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute):
+        inner = _dotted(node.value)
+        return f"{inner}.{node.attr}" if inner else None
+    return None

@@ -1,0 +1,134 @@
+"""The house rules that a reader of one file can check: sizes, names, docstrings, calls."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+
+import pytest
+from testkit.sources import ROOT, SOURCE, called_names, module_of, python_files, tree_of
+
+LINES_MAX = 400
+CONSTRUCTOR_MAX = 7
+SHIPPED = python_files("broker/src/gantry")
+OURS = [*SHIPPED, *python_files("broker/demo")]
+
+BANNED_NAMES = re.compile(r"(?i)^(utils?|common|helpers?|misc|base|managers?|impl|processor)$")
+BANNED_WORDS = re.compile(r"(Manager|Helper|Util|Utils|Impl)$|^(Abstract|Base|Default)[A-Z]")
+# Fixed by RocketMQ's wire format: the constructor takes a frame's own fields, all of them with defaults.
+VALUES_OF_THE_WIRE = {("broker/src/gantry/leaves/frames.py", "Command"), ("broker/src/gantry/leaves/requests.py", "Send")}
+
+# call -> (what to use instead, modules that may)
+BANNED_CALLS = {
+    "time.time": ("a Clock", {"gantry.clock"}),
+    "time.time_ns": ("a Clock", {"gantry.clock"}),
+    "time.sleep": ("an event", {"gantry.cli", "gantry.client.blocking"}),
+    "datetime.now": ("a Clock", set()),
+    "datetime.datetime.now": ("a Clock", set()),
+    "datetime.datetime.utcnow": ("a Clock", set()),
+    "datetime.date.today": ("a Clock", set()),
+    "print": ("a logger", {"gantry.cli"}),
+    "eval": ("nothing", set()),
+    "exec": ("nothing", set()),
+    "os.system": ("nothing", set()),
+    "mmap.flush": ("os.fdatasync; mmap.flush holds the interpreter", set()),
+}
+RANDOM_THAT_MAY = {"random.Random", "random.SystemRandom"}
+GUARDS_OF_EVERYTHING = {"broker/src/gantry/broker/router.py"}
+
+
+@pytest.mark.parametrize("path", python_files())
+def test_a_file_fits_a_head(path: str) -> None:
+    lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
+    assert lines <= LINES_MAX, f"{path} has {lines} lines"
+
+
+@pytest.mark.parametrize("path", OURS)
+def test_a_module_begins_with_its_theory(path: str) -> None:
+    docstring = ast.get_docstring(tree_of(path))
+    assert docstring, f"{path} has no docstring"
+    if path.endswith("__init__.py"):
+        return
+    assert len(docstring) >= 80, f"{path}: the docstring is a label, not a theory: {docstring!r}"
+
+
+def test_a_package_says_what_it_is_and_nothing_more() -> None:
+    for path in SHIPPED:
+        if path.endswith("__init__.py") and path != "broker/src/gantry/leaves/__init__.py":
+            body = [node for node in tree_of(path).body if not isinstance(node, ast.Expr)]
+            assert not body, f"{path} has code; import the module that you mean"
+
+
+def test_a_constructor_takes_what_it_uses() -> None:
+    for path in OURS:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) and (path, node.name) not in VALUES_OF_THE_WIRE:
+                for item in node.body:
+                    if isinstance(item, ast.FunctionDef) and item.name == "__init__":
+                        count = len(item.args.args) + len(item.args.kwonlyargs) + len(item.args.posonlyargs) - 1
+                        assert count <= CONSTRUCTOR_MAX, f"{path}: {node.name} takes {count} arguments"
+
+
+def test_names_say_what_a_thing_is() -> None:
+    for path in OURS:
+        for part in path.removesuffix(".py").split("/"):
+            assert not BANNED_NAMES.match(part), f"{path}: {part}"
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef):
+                assert not BANNED_WORDS.search(node.name), f"{path}: class {node.name}"
+
+
+def test_nobody_calls_what_the_house_has_a_better_way_for() -> None:
+    for path in SHIPPED:
+        module = module_of(path)
+        for line, name in called_names(tree_of(path)):
+            better, allowed = BANNED_CALLS.get(name, ("", {module}))
+            assert any(module == each or module.startswith(f"{each}.") for each in allowed), f"{path}:{line}: {name}; use {better}"
+
+
+def test_chance_comes_from_a_generator_that_a_test_can_seed() -> None:
+    for path in SHIPPED:
+        for line, name in called_names(tree_of(path)):
+            assert not name.startswith("random.") or name in RANDOM_THAT_MAY, f"{path}:{line}: {name}"
+
+
+def test_only_the_router_guards_against_everything() -> None:
+    for path in SHIPPED:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ExceptHandler) and path not in GUARDS_OF_EVERYTHING:
+                caught = {item.id for item in ast.walk(node.type) if isinstance(item, ast.Name)} if node.type else {"everything"}
+                reraises = any(isinstance(item, ast.Raise) for item in ast.walk(node))
+                assert not caught & {"Exception", "BaseException", "everything"} or reraises, f"{path}:{node.lineno}"
+
+
+def test_what_is_left_to_do_has_an_issue() -> None:
+    for path in python_files():
+        if path.startswith("tests/tidy/"):
+            continue
+        for number, line in enumerate((ROOT / path).read_text(encoding="utf-8").splitlines(), 1):
+            assert not re.search(r"#.*\b(TODO(?! *\(?#\d)|FIXME|XXX|HACK)\b", line), f"{path}:{number}"
+
+
+def test_tests_never_sleep_and_mock_nothing() -> None:
+    for path in python_files("tests"):
+        if path.startswith(("tests/bench/", "tests/interop/")):
+            continue
+        for line, name in called_names(tree_of(path)):
+            assert name != "time.sleep", f"{path}:{line}: wait for an event"
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ImportFrom):
+                assert node.module != "unittest.mock" and node.module != "unittest", f"{path}: a fake in testkit instead"
+
+
+def test_test_folders_are_no_packages() -> None:
+    assert not [path for path in python_files("tests") if path.endswith("__init__.py")]
+
+
+def test_the_program_refuses_to_start_without_its_asserts() -> None:
+    done = subprocess.run(
+        [sys.executable, "-O", "-m", "gantry.cli.main", "--version"], capture_output=True, text=True, cwd=SOURCE, check=False
+    )
+    assert done.returncode == 2
+    assert "assert" in done.stderr

@@ -1,0 +1,123 @@
+"""What lies where, and what must not be in the repository at all."""
+
+from __future__ import annotations
+
+import ast
+import re
+import tomllib
+
+import pytest
+from testkit.sources import ROOT, git, python_files, tracked_files, tree_of
+
+# The user fixed the folders at the top; documents and the tools' configuration may stand beside them.
+SOURCE_AT_THE_TOP = {"operator", "broker", "charts", "crds", "spark", "tests", "Dockerfile", "skaffold.yaml"}
+FOLDERS_BESIDE = {".ci", "requirements"}
+FILES_BESIDE = {
+    ".gitignore", ".dockerignore", ".pre-commit-config.yaml", "Makefile", "pyproject.toml",
+    "README.md", "README.zh-CN.md", "ARCHITECTURE.md", "STYLE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE",
+}  # fmt: skip
+
+# What the user named, by the name under which it is installed and the one under which it is imported.
+# A package moves from LATER to NAMED in the commit that first ships code that uses it.
+NAMED = {"aiohttp": "aiohttp", "pyyaml": "yaml", "prometheus-client": "prometheus_client"}
+LATER = {"pyspark", "kopf", "kubernetes"}
+
+MACHINE_PATH = re.compile(r"(?:^|[^\w.$}\])-])(/(?:work|root|home)/[\w.-]+)")
+INDEX_ADDRESS = re.compile(
+    r"--(?:extra-)?index-url|pypi\.org|pythonhosted\.org|registry\.npm|npmmirror|repo1?\.maven|maven\.aliyun|"
+    r"\"resolved\":\s*\"http|deb\.debian\.org"
+)
+
+
+def test_the_top_level_holds_only_the_users_folders_and_documents() -> None:
+    for line in git("ls-tree", "HEAD"):
+        kind, name = line.split()[1], line.split("\t")[1]
+        allowed = SOURCE_AT_THE_TOP | (FOLDERS_BESIDE if kind == "tree" else FILES_BESIDE)
+        assert name in allowed, f"{kind} {name} at the top level"
+
+
+def test_the_operators_folder_never_becomes_a_package() -> None:
+    assert "operator/__init__.py" not in tracked_files(), "it would shadow the standard library's operator"
+
+
+def _declared() -> dict[str, str]:
+    declared = {}
+    for path in tracked_files():
+        if path.endswith("pyproject.toml") and path != "pyproject.toml":
+            project = tomllib.loads((ROOT / path).read_text(encoding="utf-8")).get("project", {})
+            wanted = project.get("dependencies", []) + sum(project.get("optional-dependencies", {}).values(), [])
+            declared.update({re.split(r"[^\w.-]", each)[0].lower(): path for each in wanted})
+    return declared
+
+
+def _imported_by_shipped_code() -> set[str]:
+    shipped = [path for path in python_files("broker", "operator", "spark") if "/src/" in path]
+    names = set()
+    for path in shipped:
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Import):
+                names |= {alias.name.partition(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names.add(node.module.partition(".")[0])
+    return names
+
+
+@pytest.mark.parametrize("package", sorted(NAMED))
+def test_a_package_that_the_user_named_is_declared_and_imported(package: str) -> None:
+    assert package in _declared(), f"no distribution declares {package}"
+    assert NAMED[package] in _imported_by_shipped_code(), f"no shipped module imports {NAMED[package]}"
+
+
+def test_a_package_is_not_called_late_once_it_is_here() -> None:
+    assert not LATER & (_declared().keys() | _imported_by_shipped_code())
+
+
+def test_no_address_of_an_index_and_no_path_of_a_machine() -> None:
+    found = []
+    for path in tracked_files():
+        if path == "tests/tidy/test_repository.py":
+            continue
+        try:
+            text = (ROOT / path).read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            hit = INDEX_ADDRESS.search(line) or MACHINE_PATH.search(line)
+            if hit:
+                found.append(f"{path}:{number}: {hit[0].strip()}")
+    assert not found, "\n".join(found[:20])
+
+
+def test_the_distribution_carries_the_licence_of_the_repository() -> None:
+    assert (ROOT / "broker/LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
+def test_every_pinned_package_has_its_hashes() -> None:
+    for path in tracked_files():
+        if path.startswith("requirements/") and path.endswith(".txt") and not path.endswith("apt.txt"):
+            entries = re.split(r"\n(?=[a-z])", (ROOT / path).read_text(encoding="utf-8"))
+            for entry in entries:
+                if re.match(r"[a-z]", entry):
+                    assert "==" in entry and "--hash=sha256:" in entry, f"{path}: {entry.splitlines()[0]}"
+
+
+def test_what_the_distribution_asks_for_is_pinned() -> None:
+    pinned = re.findall(r"^([\w.-]+)==", (ROOT / "requirements/broker.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    project = tomllib.loads((ROOT / "broker/pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = {re.split(r"[^\w.-]", each)[0] for each in project["optional-dependencies"]["server"]}
+    assert wanted <= set(pinned)
+    assert not project["dependencies"], "the client needs nothing but the standard library"
+
+
+def test_a_make_target_calls_something_that_exists() -> None:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for path in re.findall(r"(?:\s|@)((?:tests|broker|requirements)/[\w./-]+)", text):
+        if not path.endswith(("/", ".")) and "%" not in path:
+            assert (ROOT / path).exists(), f"Makefile calls {path}"
+
+
+def test_a_recipe_is_one_line_that_calls_a_script() -> None:
+    recipe = 0
+    for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines():
+        recipe = recipe + 1 if line.startswith("\t") else 0
+        assert recipe <= 2, f"a recipe longer than two lines belongs into a script: {line.strip()}"
