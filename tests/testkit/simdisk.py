@@ -1,9 +1,10 @@
 """A disk in memory that forgets what was not synced: the twin of `gantry.store.disk.RealDisk` for crash tests.
 
 Every file is kept twice: as it reads now (the page cache) and as it was last made durable.  `crash` builds the
-disk that the next boot finds: of each page written since the last sync any subset survives, whole or by its
-512-byte sectors, in no order; of the names created, renamed or removed since the last sync_folder any subset.
-That is more than any single file system does, and a store that survives it leans on nothing but its syncs.
+disk that the next boot finds: of the pages written since the last sync any subset survives, whole or by its
+512-byte sectors, in no order, and each in any state that it went through, because the kernel writes back when
+it likes; of the names created, renamed or removed since the last sync_folder any subset.  That is more than any
+single file system does, and a store that survives it leans on nothing but its syncs.
 
 Faults come from a `Faults` plan, which counts *operations* (everything that changes the disk or makes it
 durable; reads are not counted):
@@ -24,16 +25,15 @@ from __future__ import annotations
 import errno
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gantry.errors import DiskFullError, StoreError, SyncFailedError
+from testkit.simpages import PAGE_BYTES, Buffer, Folder, Node, pages_of, survivor, walk
 
-PAGE_BYTES = 4096
-SECTOR_BYTES = 512
+__all__ = ["PAGE_BYTES", "Faults", "PowerCut", "SimDisk", "SimFile", "SimLock"]
+
 _NO_QUOTA_BYTES = 1 << 50
-
-Buffer = bytes | bytearray | memoryview
 
 
 class PowerCut(BaseException):
@@ -68,84 +68,10 @@ class Faults:
         return 0
 
 
-class _Node:
-    """One file's contents, now and durable."""
-
-    def __init__(self) -> None:
-        self.data = bytearray()
-        self.older: list[bytearray] = []  # buffers that maps of a smaller size still show
-        self.durable = bytearray()
-        self.dirty: set[int] = set()  # pages that a crash may keep: written, not synced, not lost by a failed sync
-        self.blocks: set[int] = set()
-        self.modified_ms = 0
-
-    def resize(self, size: int) -> None:
-        assert size >= len(self.data), "files only grow"
-        try:
-            self.data.extend(bytes(size - len(self.data)))
-        except BufferError:  # a map of the old size is out: it keeps its buffer, and later writes go to both
-            self.older.append(self.data)
-            self.data = self.data[:] + bytes(size - len(self.data))
-
-    def put(self, data: Buffer, offset: int) -> None:
-        if offset + len(data) > len(self.data):
-            self.resize(offset + len(data))
-        for buffer in (*self.older, self.data):
-            end = min(len(buffer), offset + len(data))
-            if end > offset:
-                buffer[offset:end] = data[: end - offset]
-        self.dirty.update(_pages(offset, offset + len(data)))
-
-    def page(self, buffer: bytearray, number: int) -> bytes:
-        return bytes(buffer[number * PAGE_BYTES : (number + 1) * PAGE_BYTES])
-
-    def make_durable(self, pages: set[int]) -> None:
-        if len(self.durable) < len(self.data):
-            self.durable.extend(bytes(len(self.data) - len(self.durable)))
-        for number in pages:
-            self.durable[number * PAGE_BYTES : (number + 1) * PAGE_BYTES] = self.page(self.data, number)
-
-    def sync(self) -> None:
-        self.make_durable(self.dirty)
-        self.dirty.clear()
-
-    def fail_sync(self, rng: random.Random) -> None:
-        self.make_durable({number for number in self.dirty if rng.random() < 0.5})
-        self.dirty.clear()
-
-
-def _pages(start: int, end: int) -> range:
-    return range(start // PAGE_BYTES, -(-end // PAGE_BYTES))
-
-
-class _Folder:
-    """Names now, names durable, and the changes between them in order."""
-
-    def __init__(self) -> None:
-        self.entries: dict[str, _Node | _Folder] = {}
-        self.durable: dict[str, _Node | _Folder] = {}
-        self.pending: list[tuple[str, str, _Node | _Folder]] = []  # (old name or "", new name or "", what)
-
-    def change(self, old: str, new: str, what: _Node | _Folder) -> None:
-        _apply(self.entries, old, new, what)
-        self.pending.append((old, new, what))
-
-    def sync(self) -> None:
-        self.durable = dict(self.entries)
-        self.pending.clear()
-
-
-def _apply(entries: dict[str, _Node | _Folder], old: str, new: str, what: _Node | _Folder) -> None:
-    if old and entries.get(old) is what:
-        del entries[old]
-    if new:
-        entries[new] = what
-
-
 class SimFile:
     """One open file of a SimDisk; see `gantry.store.disk.File`."""
 
-    def __init__(self, disk: SimDisk, path: str, node: _Node) -> None:
+    def __init__(self, disk: SimDisk, path: str, node: Node) -> None:
         self.path = path
         self._disk = disk
         self._node = node
@@ -230,7 +156,7 @@ class SimDisk:
         self.quota_bytes = quota_bytes
         self.rng = random.Random(seed)
         self.now_ms: Callable[[], int] = lambda: 0
-        self._root = _Folder()
+        self._root = Folder()
         self._held: set[str] = set()
 
     # -- names
@@ -238,12 +164,12 @@ class SimDisk:
     def open(self, path: str, create: bool) -> SimFile:
         folder, name = self._parent(path)
         found = folder.entries.get(name) if folder is not None else None
-        if isinstance(found, _Folder):
+        if isinstance(found, Folder):
             raise StoreError(f"open {path}: {os.strerror(errno.EISDIR)}")
         if found is None:
             if folder is None or not create:
                 raise StoreError(f"open {path}: {os.strerror(errno.ENOENT)}")
-            node = _Node()
+            node = Node()
             node.modified_ms = self.now_ms()
             self.operation("create", path, lambda: folder.change("", name, node))
             return SimFile(self, path, node)
@@ -264,7 +190,7 @@ class SimDisk:
             parent, name = self._parent(here)
             assert parent is not None
             if name not in parent.entries:
-                self.operation("mkdir", here, lambda p=parent, n=name: p.change("", n, _Folder()))  # type: ignore[misc]
+                self.operation("mkdir", here, lambda p=parent, n=name: p.change("", n, Folder()))  # type: ignore[misc]
                 self.sync_folder("/".join(parts[: depth - 1]))
 
     def rename(self, old: str, new: str) -> None:
@@ -285,7 +211,7 @@ class SimDisk:
         if found is None:
             return
         for name in list(found.entries):
-            if isinstance(found.entries[name], _Folder):
+            if isinstance(found.entries[name], Folder):
                 self.remove_tree(f"{path}/{name}")
             else:
                 self.unlink(f"{path}/{name}")
@@ -322,7 +248,7 @@ class SimDisk:
         """
         after = SimDisk(seed=rng.getrandbits(32) if rng is not None else 0, quota_bytes=self.quota_bytes)
         after.now_ms = self.now_ms
-        after._root = _survivor_folder(self._root, rng, {})
+        after._root = survivor(self._root, rng, {})
         return after
 
     def restart(self) -> SimDisk:
@@ -335,7 +261,7 @@ class SimDisk:
 
     def files(self) -> dict[str, bytes]:
         """Every file's contents by its path."""
-        return {path: bytes(node.data) for path, node in _walk(self._root, "")}
+        return {path: bytes(node.data) for path, node in walk(self._root, "")}
 
     def read(self, path: str) -> bytes:
         """The contents of one file."""
@@ -345,7 +271,7 @@ class SimDisk:
         """Overwrite bytes in a file, durably."""
         node = self._node(path)
         node.put(data, offset)
-        node.make_durable(set(_pages(offset, offset + len(data))))
+        node.make_durable(pages_of(offset, offset + len(data)))
 
     def shorten(self, path: str, size: int) -> None:
         """Cut a file off, durably: what a copy that was broken off leaves behind."""
@@ -374,9 +300,9 @@ class SimDisk:
                 raise SyncFailedError(text)
             raise DiskFullError(text) if found == errno.ENOSPC else StoreError(text)
 
-    def claim(self, node: _Node, start: int, end: int) -> int:
+    def claim(self, node: Node, start: int, end: int) -> int:
         """Give blocks to [start, end) of a file as far as the quota reaches; the offset up to which it did."""
-        wanted = [number for number in _pages(start, end) if number not in node.blocks]
+        wanted = [number for number in pages_of(start, end) if number not in node.blocks]
         room = len(wanted)
         if self.quota_bytes < _NO_QUOTA_BYTES:
             room = max(0, self.quota_bytes - self._used_bytes()) // PAGE_BYTES
@@ -384,80 +310,27 @@ class SimDisk:
         return end if len(wanted) <= room else max(start, wanted[room] * PAGE_BYTES)
 
     def _used_bytes(self) -> int:
-        return sum(len(node.blocks) for _, node in _walk(self._root, "")) * PAGE_BYTES
+        return sum(len(node.blocks) for _, node in walk(self._root, "")) * PAGE_BYTES
 
-    def _node(self, path: str) -> _Node:
+    def _node(self, path: str) -> Node:
         folder, name = self._parent(path)
         found = folder.entries.get(name) if folder is not None else None
-        if not isinstance(found, _Node):
+        if not isinstance(found, Node):
             raise StoreError(f"open {path}: {os.strerror(errno.ENOENT)}")
         return found
 
-    def _parent(self, path: str) -> tuple[_Folder | None, str]:
+    def _parent(self, path: str) -> tuple[Folder | None, str]:
         parts = _parts(path)
         if not parts:
             return None, ""
         return self._folder("/".join(parts[:-1])), parts[-1]
 
-    def _folder(self, path: str) -> _Folder | None:
-        found: _Node | _Folder | None = self._root
+    def _folder(self, path: str) -> Folder | None:
+        found: Node | Folder | None = self._root
         for name in _parts(path):
-            found = found.entries.get(name) if isinstance(found, _Folder) else None
-        return found if isinstance(found, _Folder) else None
+            found = found.entries.get(name) if isinstance(found, Folder) else None
+        return found if isinstance(found, Folder) else None
 
 
 def _parts(path: str) -> list[str]:
     return [part for part in path.split("/") if part not in ("", ".")]
-
-
-def _walk(folder: _Folder, path: str) -> Iterator[tuple[str, _Node]]:
-    for name, found in sorted(folder.entries.items()):
-        if isinstance(found, _Node):
-            yield f"{path}/{name}", found
-        else:
-            yield from _walk(found, f"{path}/{name}")
-
-
-def _survivor_folder(folder: _Folder, rng: random.Random | None, seen: dict[int, _Node]) -> _Folder:
-    entries = dict(folder.durable)
-    keep = rng.choice((0.0, 0.5, 1.0)) if rng is not None else 0.0
-    for change in folder.pending:
-        if rng is not None and rng.random() < keep:
-            _apply(entries, *change)
-    after = _Folder()
-    for name, found in entries.items():
-        if isinstance(found, _Folder):
-            after.entries[name] = _survivor_folder(found, rng, seen)
-        else:
-            # A file that has two names after half of a rename is one file.
-            after.entries[name] = seen.setdefault(id(found), _survivor_node(found, rng))
-    after.durable = dict(after.entries)
-    return after
-
-
-def _survivor_node(node: _Node, rng: random.Random | None) -> _Node:
-    after = _Node()
-    after.modified_ms = node.modified_ms
-    after.data = bytearray(node.durable)
-    if rng is not None:
-        _keep_some(node, after, rng)
-    after.durable = bytearray(after.data)
-    after.blocks = {number for number in node.blocks if number * PAGE_BYTES < len(after.data)}
-    return after
-
-
-def _keep_some(node: _Node, after: _Node, rng: random.Random) -> None:
-    size = rng.choice((len(node.durable), len(node.data), rng.randint(len(node.durable), len(node.data))))
-    after.data.extend(bytes(size - len(after.data)))
-    keep = rng.choice((0.0, 0.2, 0.5, 0.8, 1.0))
-    for number in sorted(node.dirty):
-        if rng.random() >= keep:
-            continue
-        start, end = number * PAGE_BYTES, min((number + 1) * PAGE_BYTES, size)
-        if rng.random() < 0.5:
-            after.data[start:end] = node.data[start:end]
-            continue
-        for sector in range(start, end, SECTOR_BYTES):
-            if rng.random() < keep:
-                sector_end = min(sector + SECTOR_BYTES, end)
-                after.data[sector:sector_end] = node.data[sector:sector_end]

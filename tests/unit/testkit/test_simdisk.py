@@ -55,6 +55,15 @@ def test_a_page_may_be_torn_between_sectors() -> None:
     assert any(0 < count < PAGE_BYTES and count % 512 == 0 for count in kept)
 
 
+def test_a_page_may_have_been_written_back_in_any_state_it_went_through() -> None:
+    disk = SimDisk()
+    _durable_file(disk)
+    file = disk.open("/f", create=False)
+    for state in (b"1", b"2", b"3"):
+        file.pwrite(state, 0)
+    assert {disk.crash(random.Random(seed)).read("/f")[:1] for seed in range(200)} == {b"\0", b"1", b"2", b"3"}
+
+
 def test_a_write_after_the_last_sync_never_harms_pages_beside_it() -> None:
     disk = SimDisk()
     _durable_file(disk)

@@ -1,0 +1,150 @@
+"""What a simulated disk holds, and what of it a power cut leaves: files by pages, folders by names.
+
+A file has its contents now, its contents when it was last synced, and for each page written since then the states
+that it went through.  A folder has its names now, its names when it was last synced, and the changes in between.
+`survivor` draws one of the many trees that a machine may find when it boots.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator
+
+PAGE_BYTES = 4096
+SECTOR_BYTES = 512
+_STATES_MAX = 6
+
+Buffer = bytes | bytearray | memoryview
+
+
+class Node:
+    """One file's contents, now and durable."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.older: list[bytearray] = []  # buffers that maps of a smaller size still show
+        self.durable = bytearray()
+        # Pages that a crash may keep (written, not synced, not lost by a failed sync), and what they went through.
+        self.dirty: dict[int, list[bytes]] = {}
+        self.blocks: set[int] = set()
+        self.modified_ms = 0
+
+    def resize(self, size: int) -> None:
+        assert size >= len(self.data), "files only grow"
+        try:
+            self.data.extend(bytes(size - len(self.data)))
+        except BufferError:  # a map of the old size is out: it keeps its buffer, and later writes go to both
+            self.older.append(self.data)
+            self.data = self.data[:] + bytes(size - len(self.data))
+
+    def put(self, data: Buffer, offset: int) -> None:
+        if offset + len(data) > len(self.data):
+            self.resize(offset + len(data))
+        for buffer in (*self.older, self.data):
+            end = min(len(buffer), offset + len(data))
+            if end > offset:
+                buffer[offset:end] = data[: end - offset]
+        for number in pages_of(offset, offset + len(data)):
+            states = self.dirty.setdefault(number, [])
+            states.append(self.page(number))
+            del states[:-_STATES_MAX]
+
+    def page(self, number: int) -> bytes:
+        return bytes(self.data[number * PAGE_BYTES : (number + 1) * PAGE_BYTES])
+
+    def make_durable(self, pages: Iterable[int]) -> None:
+        if len(self.durable) < len(self.data):
+            self.durable.extend(bytes(len(self.data) - len(self.durable)))
+        for number in pages:
+            self.durable[number * PAGE_BYTES : (number + 1) * PAGE_BYTES] = self.page(number)
+
+    def sync(self) -> None:
+        self.make_durable(self.dirty)
+        self.dirty.clear()
+
+    def fail_sync(self, rng: random.Random) -> None:
+        self.make_durable([number for number in self.dirty if rng.random() < 0.5])
+        self.dirty.clear()
+
+
+def pages_of(start: int, end: int) -> range:
+    return range(start // PAGE_BYTES, -(-end // PAGE_BYTES))
+
+
+class Folder:
+    """Names now, names durable, and the changes between them in order."""
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node | Folder] = {}
+        self.durable: dict[str, Node | Folder] = {}
+        self.pending: list[tuple[str, str, Node | Folder]] = []  # (old name or "", new name or "", what)
+
+    def change(self, old: str, new: str, what: Node | Folder) -> None:
+        _apply(self.entries, old, new, what)
+        self.pending.append((old, new, what))
+
+    def sync(self) -> None:
+        self.durable = dict(self.entries)
+        self.pending.clear()
+
+
+def _apply(entries: dict[str, Node | Folder], old: str, new: str, what: Node | Folder) -> None:
+    if old and entries.get(old) is what:
+        del entries[old]
+    if new:
+        entries[new] = what
+
+
+def walk(folder: Folder, path: str) -> Iterator[tuple[str, Node]]:
+    for name, found in sorted(folder.entries.items()):
+        if isinstance(found, Node):
+            yield f"{path}/{name}", found
+        else:
+            yield from walk(found, f"{path}/{name}")
+
+
+def survivor(folder: Folder, rng: random.Random | None, seen: dict[int, Node]) -> Folder:
+    entries = dict(folder.durable)
+    keep = rng.choice((0.0, 0.5, 1.0)) if rng is not None else 0.0
+    for change in folder.pending:
+        if rng is not None and rng.random() < keep:
+            _apply(entries, *change)
+    after = Folder()
+    for name, found in entries.items():
+        if isinstance(found, Folder):
+            after.entries[name] = survivor(found, rng, seen)
+        else:
+            # A file that has two names after half of a rename is one file.
+            after.entries[name] = seen.setdefault(id(found), _survivor_node(found, rng))
+    after.durable = dict(after.entries)
+    return after
+
+
+def _survivor_node(node: Node, rng: random.Random | None) -> Node:
+    after = Node()
+    after.modified_ms = node.modified_ms
+    after.data = bytearray(node.durable)
+    if rng is not None:
+        _keep_some(node, after, rng)
+    after.durable = bytearray(after.data)
+    after.blocks = {number for number in node.blocks if number * PAGE_BYTES < len(after.data)}
+    return after
+
+
+def _keep_some(node: Node, after: Node, rng: random.Random) -> None:
+    size = rng.choice((len(node.durable), len(node.data), rng.randint(len(node.durable), len(node.data))))
+    after.data.extend(bytes(size - len(after.data)))
+    keep = rng.choice((0.0, 0.2, 0.5, 0.8, 1.0))
+    latest = rng.random() < 0.5
+    for number, states in sorted(node.dirty.items()):
+        if rng.random() >= keep:
+            continue
+        state = states[-1] if latest else rng.choice(states)
+        _keep_sectors(after.data, number * PAGE_BYTES, state, 1.0 if rng.random() < 0.5 else keep, rng)
+
+
+def _keep_sectors(data: bytearray, start: int, state: bytes, keep: float, rng: random.Random) -> None:
+    for at in range(0, len(state), SECTOR_BYTES):
+        end = min(at + SECTOR_BYTES, len(state), len(data) - start)
+        if at < end and rng.random() < keep:
+            data[start + at : start + end] = state[at:end]
