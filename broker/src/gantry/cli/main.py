@@ -1,0 +1,83 @@
+"""The front door: which command is meant, and nothing else.
+
+The table below is all that `gantry --help` needs, so that it answers in a blink; the module of a command
+is imported when that command is called.  Each of them offers two functions:
+
+    configure(parser)   adds its arguments
+    run(arguments)      does it and gives back the exit code
+
+Exit codes: 0 done; 1 the broker, the name server or the store said no, or could not be reached; 2 the
+command line or the configuration cannot be meant.  What went wrong is one line on stderr; stdout carries
+results only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+
+# In the order of a first day with it.
+COMMANDS = {
+    "standalone": "name server and broker in one process, on one folder",
+    "nameserver": "a name server",
+    "broker": "a broker",
+    "produce": "send messages",
+    "consume": "receive messages",
+    "topic": "list, create, delete and look into topics",
+    "group": "list consumer groups, see their progress, set their offsets",
+    "cluster": "which brokers there are and how they do",
+    "store": "check the files of a broker that is not running",
+}
+
+FAILED = 1
+USAGE = 2
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the command named on the command line; the exit code comes back."""
+    if not __debug__:
+        print("gantry: does not run under python -O: its assert statements guard the data", file=sys.stderr)
+        return USAGE
+    arguments = sys.argv[1:] if argv is None else argv
+    name = arguments[0] if arguments else "--help"
+    if name == "--version":
+        print(f"gantry {_version()}")
+        return 0
+    parser = argparse.ArgumentParser(
+        prog="gantry",
+        usage="gantry COMMAND [ARGUMENTS...]",
+        description="A message broker that speaks RocketMQ's protocols and keeps RocketMQ's files.",
+        epilog="gantry COMMAND --help tells more about one of them.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="store_true", help="print the version and end")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", prog="gantry")
+    for command, summary in COMMANDS.items():
+        commands.add_parser(command, help=summary, add_help=False)
+    if name not in COMMANDS:
+        parser.parse_args(arguments if arguments else ["--help"])
+        parser.error("a command is needed")
+    return _run(name, arguments[1:])
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    from gantry.cli.errors import report
+
+    module = importlib.import_module(f"gantry.cli.{name}")
+    summary = COMMANDS[name][0].upper() + COMMANDS[name][1:] + "."
+    parser = argparse.ArgumentParser(prog=f"gantry {name}", description=summary, allow_abbrev=False)
+    module.configure(parser)
+    parsed = parser.parse_args(arguments)
+    return report(lambda: int(module.run(parsed)))
+
+
+def _version() -> str:
+    from importlib import metadata
+
+    return metadata.version("gantrymq")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

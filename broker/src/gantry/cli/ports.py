@@ -1,0 +1,60 @@
+"""Who holds a port that we wanted, and which flag chooses another.
+
+Linux tells it in two steps: /proc/net/tcp names the inode of the listening socket, and some process has
+that inode among its descriptors.  Processes of other users stay nameless unless we are root; then the
+text says only that somebody has the port.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+from gantry.errors import ConfigError
+
+_LISTENING = "0A"
+_WHERE = re.compile(r":(\d+): ")
+
+
+def explain_listen_error(error: ConfigError, flags: Mapping[str, int]) -> ConfigError:
+    """The same error, with the holder of the port and the flag to change it where that is the trouble."""
+    cause = error.__cause__
+    where = _WHERE.search(str(error))
+    if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE or where is None:
+        return error
+    port = int(where[1])
+    flag = next((flag for flag, wanted in flags.items() if wanted == port), None)
+    text = f"port {port} is taken by {holder_of(port) or 'a process of another user'}"
+    return ConfigError(f"{text}; stop it or choose another port with {flag} (0: any free one)" if flag else text)
+
+
+def holder_of(port: int) -> str | None:
+    """`name (pid N)` of the process that listens on the port, None where it is not to be seen."""
+    inodes = {inode for table in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / table, port)}
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    for process in Path("/proc").glob("[0-9]*"):
+        if wanted and _has_one_of(process, wanted):
+            return f"{(process / 'comm').read_text().strip()} (pid {process.name})"
+    return None
+
+
+def _listening(table: Path, port: int) -> list[str]:
+    found = []
+    try:
+        lines = table.read_text().splitlines()[1:]
+    except OSError:
+        return []
+    for line in lines:
+        fields = line.split()
+        if fields[3] == _LISTENING and int(fields[1].rpartition(":")[2], 16) == port:
+            found.append(fields[9])
+    return found
+
+
+def _has_one_of(process: Path, sockets: set[str]) -> bool:
+    try:
+        return any(str(link.readlink()) in sockets for link in (process / "fd").iterdir())
+    except OSError:
+        return False  # it ended meanwhile, or belongs to somebody else
