@@ -78,6 +78,7 @@ class BrokerData:
     broker_name: str
     addresses: dict[int, str]
     enable_acting_master: bool = False
+    zone: str = ""
 
     @property
     def master(self) -> str | None:
@@ -86,12 +87,15 @@ class BrokerData:
 
     def to_json(self) -> dict[str, object]:
         """RocketMQ's shape; ids are quoted, which every client reads."""
-        return {
+        document: dict[str, object] = {
             "brokerAddrs": {str(broker_id): address for broker_id, address in sorted(self.addresses.items())},
             "brokerName": self.broker_name,
             "cluster": self.cluster,
             "enableActingMaster": self.enable_acting_master,
         }
+        if self.zone:
+            document["zoneName"] = self.zone
+        return document
 
     @staticmethod
     def from_json(value: object) -> BrokerData:
@@ -108,6 +112,7 @@ class BrokerData:
             documents.text(source, "brokerName"),
             addresses,
             documents.boolean(source, "enableActingMaster"),
+            documents.text(source, "zoneName"),
         )
 
 
