@@ -1,0 +1,105 @@
+"""Stored bytes and batch bodies, as clients read and write them.
+
+The body of a pull's answer is records one after the other, exactly as they stand in the log.  A client takes them as
+`StoredMessage`s with the body decompressed.  Only zlib is understood; a body compressed otherwise (LZ4 and ZSTD need
+packages that the client does not require) is a RemoteProtocolError, as are bytes that are no record: the broker
+promised records.
+
+A batch's body is the inverse: messages that share topic and queue, each with its flag, body and properties.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable
+from struct import Struct
+
+from gantry.errors import CorruptRecordError, LocalProtocolError, RemoteProtocolError
+from gantry.leaves import properties, records
+from gantry.model.message import SYS_COMPRESSED, SYS_COMPRESSION_MASK, SYS_ZLIB, StoredMessage
+
+_BATCH_HEAD = Struct(">iiiii")
+_PROPERTIES_LENGTH = Struct(">h")
+_PORT = Struct(">i")
+_GROUPS = Struct(">8H")
+
+BODY_BYTES_MAX = 64 * 1024 * 1024
+"""What a body may grow to when it is decompressed, so that a bomb does not fill the memory; brokers take 4 MiB."""
+
+
+def messages(data: bytes | bytearray | memoryview, broker_name: str = "") -> list[StoredMessage]:
+    """All messages of a pull's answer; RemoteProtocolError when a byte of it is not part of a good record."""
+    found: list[StoredMessage] = []
+    at = 0
+    while at < len(data):
+        try:
+            record = records.view(data, at, len(data), check_crc=True)
+        except CorruptRecordError as error:
+            raise RemoteProtocolError(f"answer with {len(found)} good records, then: {error}") from error
+        found.append(message(record, broker_name))
+        at += record.size
+    return found
+
+
+def message(record: records.Record, broker_name: str = "") -> StoredMessage:
+    """One record as the user sees it."""
+    return StoredMessage(
+        topic=record.topic,
+        body=_decompressed(record) if record.sys_flag & SYS_COMPRESSED else record.body,
+        properties=properties.parse(record.properties),
+        queue_id=record.queue_id,
+        queue_offset=record.queue_offset,
+        log_offset=record.log_offset,
+        size=record.size,
+        flag=record.flag,
+        sys_flag=record.sys_flag,
+        born_ms=record.born_ms,
+        born_host=host_text(record.born_host),
+        store_ms=record.store_ms,
+        store_host=host_text(record.store_host),
+        reconsume_times=record.reconsume_times,
+        prepared_offset=record.prepared_offset,
+        offset_message_id=records.offset_message_id(record.store_host, record.log_offset),
+        broker_name=broker_name,
+    )
+
+
+def join_batch(batch: Iterable[tuple[int, bytes, bytes]]) -> bytes:
+    """The body of a batch of (user flag, body, properties); `leaves.records.split_batch` is the inverse."""
+    parts: list[bytes] = []
+    for flag, body, pairs in batch:
+        if len(pairs) > records.PROPERTIES_BYTES_MAX:
+            raise LocalProtocolError(
+                f"properties of {len(pairs)} bytes, {records.PROPERTIES_BYTES_MAX} are allowed; send fewer or shorter"
+            )
+        size = _BATCH_HEAD.size + len(body) + _PROPERTIES_LENGTH.size + len(pairs)
+        parts += (_BATCH_HEAD.pack(size, 0, 0, flag, len(body)), body, _PROPERTIES_LENGTH.pack(len(pairs)), pairs)
+    return b"".join(parts)
+
+
+def host_text(host: bytes) -> str:
+    """ "address:port" of a stored host, IPv6 addresses in brackets."""
+    (port,) = _PORT.unpack_from(host, len(host) - _PORT.size)
+    address = host[: -_PORT.size]
+    if len(address) == 16:
+        return f"[{':'.join(f'{group:x}' for group in _GROUPS.unpack(address))}]:{port}"
+    return f"{'.'.join(map(str, address))}:{port}"
+
+
+def _decompressed(record: records.Record) -> bytes:
+    kind = record.sys_flag & SYS_COMPRESSION_MASK
+    # RocketMQ: clients before 5.0 set no kind and mean zlib.
+    if kind not in (0, SYS_ZLIB):
+        raise RemoteProtocolError(
+            f"message at {record.log_offset} is compressed with kind {kind:#x}, only zlib is known"
+        )
+    inflater = zlib.decompressobj()
+    try:
+        body = inflater.decompress(record.body, BODY_BYTES_MAX)
+    except zlib.error as error:
+        raise RemoteProtocolError(f"message at {record.log_offset} has a body that does not decompress") from error
+    if not inflater.eof:
+        raise RemoteProtocolError(
+            f"message at {record.log_offset} has a compressed body that is cut off or exceeds {BODY_BYTES_MAX} bytes"
+        )
+    return body
