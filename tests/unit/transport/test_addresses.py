@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from gantry.errors import ConfigError
 from gantry.transport.addresses import host_text, pack_host, split_address, split_addresses
 

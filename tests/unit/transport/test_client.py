@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.client import RemotingClient

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
+
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.connection import Connection, Limits

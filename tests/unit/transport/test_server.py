@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+
 from gantry.errors import ConfigError
 from gantry.leaves import frames
 from gantry.transport.connection import Connection, Limits
@@ -109,7 +110,7 @@ def test_closing_ends_listeners_and_connections_even_those_that_do_not_read() ->
         (await asyncio.wait_for(connected, WITHIN_S)).write(bytes(16 << 20))
         await asyncio.wait_for(server.close(), WITHIN_S)
         assert not server.connections
-        with pytest.raises(OSError, match="refused|Connect call failed"):
+        with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await asyncio.open_connection("127.0.0.1", port)
         writer.close()
         await ends(reader)

@@ -1,0 +1,137 @@
+"""The body of REGISTER_BROKER (103) in its forms: bytes in, topics and version out.
+
+    plain        JSON RegisterBrokerBody; what every broker sends unless told otherwise
+    compressed   zlib of length-prefixed parts (RegisterBrokerBody.encode); only when the header says so.
+                 RocketMQ: its broker never sets that header, so a Java name server cannot read what its
+                 own broker compresses; we go by the header as well
+    old          brokers before 3.0.11 send the topic table alone
+
+    compressed: i32 n, DataVersion JSON | i32 topics, each i32 n, "name readQ writeQ perm filter {attributes}"
+                | i32 n, filter servers JSON | from 5.0 on: i32 mappings, each i32 n, TopicQueueMappingInfo JSON
+
+Everything comes from the network: ValueError with what is wrong, and never more memory than the limit.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass, field
+
+from gantry.model import documents
+from gantry.model.topic import DataVersion, TopicConfig
+from gantry.wire import bodies
+
+_WHOLE_BODY_VERSION = 37  # V3_0_11: from here on the body is more than the topic table
+_MAPPINGS_VERSION = 413  # V5_0_0
+_INFLATED_BYTES_MAX = 64 << 20  # half a million topics; a frame of 16 MiB could inflate to 16 GiB
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationBody:
+    """What all three forms say."""
+
+    topics: dict[str, TopicConfig]
+    version: DataVersion
+    filter_servers: tuple[str, ...] = ()
+    mappings: dict[str, object] = field(default_factory=dict)
+
+
+def decode_registration(body: bytes, compressed: bool, broker_version: int) -> RegistrationBody:
+    """Decode a body; an empty one stands for no topics at all."""
+    if not body:
+        return RegistrationBody({}, DataVersion())
+    if compressed:
+        return _decode_compressed(_inflate(body), broker_version)
+    source = documents.document(bodies.loads(body), "a registration")
+    if broker_version < _WHOLE_BODY_VERSION:
+        return _topics_and_version(source, ())
+    table = documents.mapping(source, "topicConfigSerializeWrapper")
+    return _topics_and_version(table, _texts(documents.array(source, "filterServerList")))
+
+
+def _topics_and_version(table: documents.Document, filter_servers: tuple[str, ...]) -> RegistrationBody:
+    topics: dict[str, TopicConfig] = {}
+    for name, value in documents.mapping(table, "topicConfigTable").items():
+        config = TopicConfig.from_json(value)
+        topics[config.name or name] = config
+    return RegistrationBody(
+        topics,
+        DataVersion.from_json(table.get("dataVersion")),
+        filter_servers,
+        dict(documents.mapping(table, "topicQueueMappingInfoMap")),
+    )
+
+
+def _inflate(body: bytes) -> bytes:
+    inflater = zlib.decompressobj()
+    try:
+        inflated = inflater.decompress(body, _INFLATED_BYTES_MAX)
+    except zlib.error as error:
+        raise ValueError(f"the compressed registration is damaged: {error}") from error
+    if not inflater.eof:
+        raise ValueError(f"the compressed registration is cut off or has more than {_INFLATED_BYTES_MAX} bytes")
+    return inflated
+
+
+def _decode_compressed(data: bytes, broker_version: int) -> RegistrationBody:
+    parts = _Parts(data)
+    version = DataVersion.from_json(bodies.loads(parts.part()))
+    topics = [_topic_of(parts.part().decode()) for _ in range(parts.count())]
+    filter_servers = bodies.loads(parts.part() or b"[]")
+    if not isinstance(filter_servers, list):
+        raise ValueError("the filter servers are no JSON array")
+    mappings: dict[str, object] = {}
+    if broker_version >= _MAPPINGS_VERSION and not parts.is_done:
+        for _ in range(parts.count()):
+            mapping = documents.document(bodies.loads(parts.part()), "a static mapping")
+            mappings[documents.text(mapping, "topic")] = mapping
+    return RegistrationBody({topic.name: topic for topic in topics}, version, _texts(filter_servers), mappings)
+
+
+def _topic_of(text: str) -> TopicConfig:
+    """TopicConfig.decode: five words, then attributes as JSON since 5.0."""
+    words = text.split(" ", 5)
+    if len(words) < 5:
+        raise ValueError(f"a topic of the registration has {len(words)} words, expected 5 or 6")
+    attributes = documents.document(bodies.loads(words[5].encode() if len(words) > 5 and words[5] else b"{}"), "attributes")
+    return TopicConfig(
+        words[0],
+        int(words[1]),
+        int(words[2]),
+        int(words[3]),
+        words[4],
+        attributes={key: str(value) for key, value in attributes.items()},
+    )
+
+
+def _texts(values: list[object]) -> tuple[str, ...]:
+    return tuple(value for value in values if isinstance(value, str))
+
+
+class _Parts:
+    """Length-prefixed parts of a body, one after the other."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def is_done(self) -> bool:
+        return self._at >= len(self._data)
+
+    def count(self) -> int:
+        """An i32 that says how much follows; what follows has four bytes at least, so it cannot be more."""
+        end = self._at + 4
+        if end > len(self._data):
+            raise ValueError(f"the registration ends at {len(self._data)}, expected a number at {self._at}")
+        number = int.from_bytes(self._data[self._at : end], "big", signed=True)
+        if not 0 <= number <= len(self._data) - end:
+            raise ValueError(f"the registration claims {number} at {self._at}, {len(self._data) - end} bytes are left")
+        self._at = end
+        return number
+
+    def part(self) -> bytes:
+        """As many bytes as the number in front of them says."""
+        length = self.count()
+        start, self._at = self._at, self._at + length
+        return self._data[start : self._at]

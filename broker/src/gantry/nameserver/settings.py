@@ -1,0 +1,66 @@
+"""What a name server can be told.
+
+The frozen part comes from the configuration file, flags or environment before the start.  Four switches
+may change while it runs, by UPDATE_NAMESRV_CONFIG (318); they carry RocketMQ's names on the wire
+(NamesrvConfig) and are not persisted: a restarted name server is what its configuration says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+from gantry.errors import Refusal
+from gantry.wire.codes import ResponseCode
+
+_RUNTIME_KEYS = {
+    "orderMessageEnable": "order_message",
+    "returnOrderTopicConfigToBroker": "return_order_topics",
+    "deleteTopicWithBrokerRegistration": "registration_deletes_topics",
+    "enableAllTopicList": "list_all_topics",
+}
+# RocketMQ refuses these by name, whatever the value; anything else that is not known is ignored.
+_FIXED_KEYS = frozenset({"kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome", "listenPort"})
+
+
+@dataclass(frozen=True, slots=True)
+class Switches:
+    """What may change while the name server runs."""
+
+    order_message: bool = False  # routes of order topics carry their configuration
+    return_order_topics: bool = True  # registrations are answered with the order topics
+    registration_deletes_topics: bool = False  # a full registration removes what it does not name
+    list_all_topics: bool = True  # GET_ALL_TOPIC_LIST_FROM_NAMESERVER is allowed
+
+    def to_text(self) -> str:
+        """`key=value` lines under RocketMQ's names."""
+        pairs = ((key, getattr(self, name)) for key, name in _RUNTIME_KEYS.items())
+        return "".join(f"{key}={'true' if value else 'false'}\n" for key, value in pairs)
+
+    def changed(self, text: str) -> Switches | Refusal:
+        """The switches after `key=value` lines; all of them count or, when one may not be set, none."""
+        changes: dict[str, bool] = {}
+        for line in text.splitlines():
+            key, separator, value = line.strip().partition("=")
+            if not separator or key.startswith("#"):
+                continue
+            if key in _FIXED_KEYS:
+                return Refusal(ResponseCode.NO_PERMISSION, f"Can not update config in black list. key: {key}")
+            if key in _RUNTIME_KEYS:
+                changes[_RUNTIME_KEYS[key]] = value.strip().lower() == "true"
+        return replace(self, **changes)
+
+
+@dataclass(frozen=True, slots=True)
+class NameServerSettings:
+    """Where to listen and what to keep."""
+
+    host: str = "0.0.0.0"  # noqa: S104  clients are on other machines; the network decides who gets here
+    port: int = 9876
+    http_host: str = "0.0.0.0"  # noqa: S104
+    http_port: int | None = 9404  # None: no HTTP side door
+    kv_path: Path | None = None  # kvConfig.json; None keeps key-values in memory only
+    switches: Switches = Switches()
+
+
+assert set(_RUNTIME_KEYS.values()) == {field.name for field in fields(Switches)}, "a switch without a wire name"
