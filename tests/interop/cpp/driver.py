@@ -1,0 +1,128 @@
+"""The C++ client through its Python wrappers, under remote control: JSON commands on stdin, JSON answers on stdout.
+
+Runs inside a virtual environment of its own with either PyPI `rocketmq` 0.4.4 (core 2.1.8, sends by request 10) or
+`rocketmq-client-python` 2.0.0 with the 2.1.11 library laid beside it (sends by request 310).  Both call themselves
+`rocketmq`; the second is known by ConsumeStatus.  The core prints on stdout what it likes and may die by SIGSEGV while
+it shuts down, so answers are written through a descriptor of our own and nobody judges the exit status.
+"""
+
+import json
+import os
+import sys
+
+ANSWERS = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(2, 1)
+
+from rocketmq import client  # noqa: E402  (after stdout has been taken away from the library)
+
+OLD = not hasattr(client, "ConsumeStatus")
+
+
+def emit(line):
+    ANSWERS.write(json.dumps(line) + "\n")
+
+
+def text(value):
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else value
+
+
+class Driver:
+    def __init__(self, name_server):
+        self.name_server = name_server
+        self.producers = {}
+        self.consumers = {}
+
+    def point(self, what):
+        setter = what.set_namesrv_addr if OLD else what.set_name_server_address
+        setter(self.name_server)
+
+    def producer(self, group, orderly=False):
+        if group not in self.producers:
+            made = client.Producer(group) if OLD else client.Producer(group, orderly=orderly)
+            self.point(made)
+            made.set_timeout(5000)
+            made.start()
+            self.producers[group] = made
+        return self.producers[group]
+
+    def messages(self, command):
+        for number in range(command["count"]):
+            message = client.Message(command["topic"])
+            message.set_keys("{}-key-{}".format(command["prefix"], number))
+            message.set_tags(command.get("tag", "TagA"))
+            message.set_body("{}-{}{}".format(command["prefix"], number, command.get("padding", "")))
+            message.set_property("colour", "blue")
+            if command.get("delay_level"):
+                message.set_delay_time_level(command["delay_level"])
+            yield message
+
+    def send(self, command):
+        kind = command.get("kind", "sync")
+        producer = self.producer(command["group"], orderly=kind == "sharding")
+        results = []
+        if kind == "batch":
+            results.append(producer.send_batch(list(self.messages(command))))
+        else:
+            for message in self.messages(command):
+                if kind == "oneway":
+                    producer.send_oneway(message)
+                elif kind == "orderly":
+                    results.append(producer.send_orderly(message, command.get("queue", 0)))
+                elif kind == "sharding":
+                    results.append(producer.send_orderly_with_sharding_key(message, "shard"))
+                else:
+                    results.append(producer.send_sync(message))
+        return {"results": [{"status": r.status.name, "msgId": r.msg_id, "queueOffset": r.offset} for r in results]}
+
+    def subscribe(self, command):
+        consumer = client.PushConsumer(command["group"])
+        self.point(consumer)
+        consumer.set_instance_name(command["id"])
+        consumer.set_thread_count(1)
+
+        def received(message):
+            event = {"event": "message", "consumer": command["id"], "topic": message.topic, "msgId": message.id}
+            event.update(keys=text(message.keys), tags=text(message.tags), body=text(message.body))
+            event.update(queueId=message.queue_id, queueOffset=message.queue_offset, times=message.reconsume_times)
+            event["colour"] = text(message.get_property("colour"))
+            emit(event)
+            return None if OLD else client.ConsumeStatus.CONSUME_SUCCESS
+
+        consumer.subscribe(command["topic"], received, command.get("expression", "*"))
+        consumer.start()
+        self.consumers[command["id"]] = consumer
+        return {}
+
+    def pull(self, command):
+        """Only 0.4.4 has a pull consumer: everything from the first offset of each queue."""
+        consumer = client.PullConsumer(command["group"])
+        self.point(consumer)
+        consumer.start()
+        bodies = [text(message.body) for message in consumer.pull(command["topic"])]
+        self.consumers[command["group"]] = consumer
+        return {"bodies": bodies}
+
+    def close(self, command):
+        self.consumers[command["id"]].shutdown()
+        return {}
+
+    def answer(self, command):
+        try:
+            fields = getattr(self, command["op"])(command)
+            emit(dict(fields, reply=command["reply"], ok=True))
+        except Exception as error:
+            emit({"reply": command["reply"], "ok": False, "error": type(error).__name__, "message": str(error)})
+
+
+def main():
+    driver = Driver(sys.argv[1])
+    emit({"event": "ready"})
+    for line in sys.stdin:
+        command = json.loads(line)
+        if command["op"] == "quit":
+            break
+        driver.answer(command)
+    os._exit(0)
+
+
+main()

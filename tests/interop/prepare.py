@@ -1,0 +1,172 @@
+"""Gets other people's clients and servers ready, once: `python tests/interop/prepare.py`.
+
+Everything lands in one cache folder ($GANTRY_CACHE/interop, else .cache/interop of the checkout) and is made again only
+when what it is made from has changed: each part has a stamp with a digest of its inputs.  A part is built under the
+name it will have, and its stamp is written last, so an interrupted build is started afresh.
+
+    node            ali-ons by `npm ci` from ali_ons/package-lock.json
+    cpp-2.1.8       PyPI rocketmq 0.4.4, its library included
+    cpp-2.1.11      PyPI rocketmq-client-python 2.0.0, which has no library, and the one out of rocketmq-python-cvs
+    java-4.9.7, -5.x  Apache's client, broker and name server by Maven, and the drivers compiled against them
+
+The hashes in cpp/*.txt come from `uv pip compile --no-deps --generate-hashes --no-emit-index-url`.  All the Python
+packages install a module `rocketmq`, hence an environment each.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parent.parent
+JAVA_VERSIONS = ("4.9.7", "5.x")
+NEEDS = {"node": ("node", "npm"), "java": ("java", "javac", "mvn"), "cpp": ("python3",)}
+APT = {"node": "nodejs", "npm": "npm", "java": "default-jdk-headless", "javac": "default-jdk-headless", "mvn": "maven"}
+JAVA_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",  # these JVMs live for seconds; the second compiler would only burn the machine
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+
+
+class MissingToolError(Exception):
+    """A program of the system is not there; the text names it and the package that has it."""
+
+
+def cache() -> Path:
+    root = os.environ.get("GANTRY_CACHE")
+    return (Path(root) if root else CHECKOUT / ".cache") / "interop"
+
+
+def require(kind: str) -> None:
+    for tool in NEEDS[kind]:
+        if shutil.which(tool) is None:
+            raise MissingToolError(f"{tool} is not installed; apt-get install {APT.get(tool, tool)}")
+
+
+def run(args: Sequence[str], cwd: Path) -> None:
+    """One preparation step; its output only when it fails."""
+    done = subprocess.run([*args], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(args)} ended with {done.returncode}:\n{done.stdout.decode('utf-8', 'replace')[-4000:]}")
+
+
+def part(name: str, inputs: Sequence[Path], build: Callable[[Path], None]) -> Path:
+    """The folder of one part, built if its inputs are not those of its stamp."""
+    folder = cache() / name
+    digest = hashlib.sha256(sys.version.encode() + b"".join(path.read_bytes() for path in inputs)).hexdigest()
+    stamp = folder / "stamp"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (cache() / f"{name}.lock").open("w") as lock:  # two test runs at once must not build into each other
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not stamp.exists() or stamp.read_text() != digest:
+            shutil.rmtree(folder)
+            folder.mkdir()
+            build(folder)
+            stamp.write_text(digest)
+    return folder
+
+
+def ali_ons() -> Path:
+    """A folder whose node_modules has ali-ons."""
+    require("node")
+    inputs = [HERE / "ali_ons" / "package.json", HERE / "ali_ons" / "package-lock.json"]
+
+    def build(folder: Path) -> None:
+        for path in inputs:
+            shutil.copy(path, folder)
+        run(["npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--loglevel=error"], folder)
+
+    return part("node", inputs, build)
+
+
+def install(pip: str, requirements: Path, *more: str) -> None:
+    flags = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+    run([pip, "install", *flags, *more, "-r", str(requirements)], HERE)
+
+
+def cpp_2_1_8() -> Path:
+    """The interpreter that has PyPI `rocketmq` 0.4.4."""
+    require("cpp")
+    requirements = HERE / "cpp" / "v218.txt"
+
+    def build(folder: Path) -> None:
+        run([sys.executable, "-m", "venv", str(folder)], HERE)
+        install(str(folder / "bin" / "pip"), requirements)
+
+    return part("cpp-2.1.8", [requirements], build) / "bin" / "python"
+
+
+def cpp_2_1_11() -> Path:
+    """The interpreter that has `rocketmq-client-python` with the library of `rocketmq-python-cvs` laid into it."""
+    require("cpp")
+    build_tools, wrapper, library = (HERE / "cpp" / name for name in ("build.txt", "v2111.txt", "library.txt"))
+
+    def build(folder: Path) -> None:
+        run([sys.executable, "-m", "venv", str(folder)], HERE)
+        pip = str(folder / "bin" / "pip")
+        install(pip, build_tools)
+        install(pip, wrapper, "--no-build-isolation")
+        install(pip, library, "--no-build-isolation", "--target", str(folder / "library"))
+        (package,) = folder.glob("lib/python*/site-packages/rocketmq")
+        shutil.copy(folder / "library" / "rocketmq" / "librocketmq.so", package)
+
+    return part("cpp-2.1.11", [build_tools, wrapper, library], build) / "bin" / "python"
+
+
+def java_sources() -> list[Path]:
+    return sorted((HERE / "java" / "drivers").glob("*.java"))
+
+
+def java(version: str) -> str:
+    """The class path of Apache's jars and our compiled drivers for one version."""
+    require("java")
+    pom = HERE / "java" / f"apache-{version}" / "pom.xml"
+    jars = part(f"java-{version}", [pom], lambda folder: resolve(pom, folder))
+    if not all(Path(jar).exists() for jar in (jars / "classpath").read_text().split(":")):
+        (jars / "stamp").unlink()  # somebody emptied Maven's repository
+        jars = part(f"java-{version}", [pom], lambda folder: resolve(pom, folder))
+    jar_path = (jars / "classpath").read_text().strip()
+
+    def compile_drivers(folder: Path) -> None:
+        flags = ["-nowarn", "-proc:none", "-XDignore.symbol.file", "-Xlint:none"]
+        run(["javac", *flags, "-cp", jar_path, "-d", str(folder), *map(str, java_sources())], HERE)
+
+    return f"{part(f'drivers-{version}', [pom, *java_sources()], compile_drivers)}:{jar_path}"
+
+
+def resolve(pom: Path, folder: Path) -> None:
+    goal = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:build-classpath"
+    run(["mvn", "-B", "-q", "-f", str(pom), goal, f"-Dmdep.outputFile={folder / 'classpath'}"], folder)
+
+
+def java_command(version: str, main: str, *args: str, heap: str = "256m") -> list[str]:
+    return ["java", f"-Xmx{heap}", "-Xms32m", *JAVA_FLAGS, "-cp", java(version), main, *args]
+
+
+def main() -> None:
+    for name, step in (
+        ("ali-ons", ali_ons),
+        ("cpp 2.1.8", cpp_2_1_8),
+        ("cpp 2.1.11", cpp_2_1_11),
+        *((f"java {version}", lambda version=version: java(version)) for version in JAVA_VERSIONS),
+    ):
+        start = time.monotonic()
+        try:
+            step()
+        except MissingToolError as error:
+            sys.exit(f"interop: {error}")
+        print(f"{name}: ready after {time.monotonic() - start:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
