@@ -1,0 +1,1 @@
+"""How anything gets into the log, and is answered when the promise is kept."""

@@ -1,0 +1,150 @@
+"""Replies that wait for the promise to be kept.
+
+A run of messages that was appended has its replies encoded at once and parked under the log offset at which the run ends;
+when the confirmed mark passes that offset they leave, one write per connection for all that was released together.  The
+mark may have passed already (ASYNC_FLUSH without slaves): then nothing is parked at all.
+
+Runs are parked in the order of the log, so the parked ones are a queue, sorted by offset and by age.  Two things end the
+waiting early, and both answer with a code that says "stored here, outcome unknown" and carries the same header: the time
+is over (RocketMQ: syncFlushTimeout, FLUSH_DISK_TIMEOUT), or the store closes.
+
+Bounded: while more than `bytes_max` of replies are parked, whoever parks more is not read from until half of it is gone.
+So what waits is at most that much and one read per connection.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gantry.clock import Clock
+from gantry.leaves import frames
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.store.watermarks import Watermark
+    from gantry.transport.connection import Connection
+
+Replies = bytes | bytearray
+
+_PAUSE = "acks"
+LATENCY_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AckLimits:
+    """How long and how much may wait."""
+
+    wait_s: float = 5.0  # RocketMQ's syncFlushTimeout
+    bytes_max: int = 64 << 20
+    code_late: int = ResponseCode.FLUSH_DISK_TIMEOUT
+
+
+class _Parked:
+    """The replies of one run."""
+
+    __slots__ = ("connection", "count", "end", "replies", "since")
+
+    def __init__(self, end: int, connection: Connection, replies: Replies, count: int, since: float) -> None:
+        self.end = end
+        self.connection = connection
+        self.replies = replies
+        self.count = count
+        self.since = since
+
+
+class Acks:
+    """Parks and releases; belongs to one opened store, whose confirmed mark it follows."""
+
+    def __init__(self, confirmed: Watermark, clock: Clock, limits: AckLimits) -> None:
+        self.parked_bytes = 0
+        self.acked = 0  # messages answered with SUCCESS
+        self.late = 0  # messages answered with "outcome unknown"
+        self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)  # messages by how long their reply was parked
+        self.latency_sum_s = 0.0
+        self._confirmed = confirmed
+        self._clock = clock
+        self._limits = limits
+        self._queue: deque[_Parked] = deque()
+        self._paused: set[Connection] = set()
+        self._count = 0
+        confirmed.listen(self.release)
+
+    def __len__(self) -> int:
+        """How many messages wait for their reply."""
+        return self._count
+
+    def park(self, end: int, connection: Connection, replies: Replies, count: int) -> None:
+        """Send the replies of `count` messages when everything below `end` is confirmed; maybe now."""
+        if end <= self._confirmed.offset:
+            self.acked += count
+            self.latencies[0] += count
+            connection.write(replies)
+            return
+        assert not self._queue or end >= self._queue[-1].end, "parked in the order of the log"
+        self._queue.append(_Parked(end, connection, replies, count, self._clock.monotonic()))
+        self._count += count
+        self.parked_bytes += len(replies)
+        if self.parked_bytes > self._limits.bytes_max:
+            self._paused.add(connection)
+            connection.pause_reading(_PAUSE)
+
+    def release(self, confirmed: int) -> None:
+        """Let go of what lies below the mark: one write per connection."""
+        queue = self._queue
+        if not queue or queue[0].end > confirmed:
+            return
+        now = self._clock.monotonic()
+        outputs: dict[Connection, list[Replies]] = {}
+        while queue and queue[0].end <= confirmed:
+            parked = self._take_first()
+            self._observe(now - parked.since, parked.count)
+            outputs.setdefault(parked.connection, []).append(parked.replies)
+        for connection, pieces in outputs.items():
+            connection.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        self._let_read()
+
+    def expire(self) -> None:
+        """Answer those who waited too long; to be called every 100 ms or so."""
+        oldest = self._clock.monotonic() - self._limits.wait_s
+        while self._queue and self._queue[0].since <= oldest:
+            self._answer_unknown(f"not confirmed within {self._limits.wait_s:g} s; the outcome is unknown")
+        self._let_read()
+
+    def close(self) -> None:
+        """The store closes, or must be cut: what waits now will never hear of this store again."""
+        while self._queue:
+            self._answer_unknown("the store closes; the outcome is unknown")
+        self._let_read()
+
+    def _take_first(self) -> _Parked:
+        parked = self._queue.popleft()
+        self.parked_bytes -= len(parked.replies)
+        self._count -= parked.count
+        return parked
+
+    def _answer_unknown(self, remark: str) -> None:
+        parked = self._take_first()
+        self.late += parked.count
+        _, replies = frames.decode(parked.replies, 0, len(parked.replies))
+        for reply in replies:
+            assert isinstance(reply, frames.Command)
+            reply.code = self._limits.code_late
+            reply.remark = remark
+            parked.connection.write(frames.encode(reply))
+
+    def _observe(self, seconds: float, count: int) -> None:
+        self.acked += count
+        self.latency_sum_s += seconds * count
+        for number, bound in enumerate(LATENCY_BOUNDS_S):
+            if seconds <= bound:
+                self.latencies[number] += count
+                return
+        self.latencies[-1] += count
+
+    def _let_read(self) -> None:
+        if self._paused and self.parked_bytes <= self._limits.bytes_max // 2:
+            paused, self._paused = self._paused, set()
+            for connection in paused:
+                connection.resume_reading(_PAUSE)

@@ -1,0 +1,232 @@
+"""Which messages may go into the log.
+
+The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProcessor.msgCheck`, then `handleRetryAndDLQ`, then
+the store's own), so that a client's error handling finds what it knows:
+
+    the broker takes no messages now        gate: 2 slave, 14 disk full or closing
+    the name is no topic's, or the broker's 29, 16
+    the topic does not exist                made from the template that the send names, else 17
+    the topic or the broker is not writable 16
+    the queue does not exist                29; a negative queue is "any"
+    a retry topic                           26 without its group; too often redelivered: on to the dead-letter topic
+    transaction, delay                      16, 13: never stored as a plain message
+    body or properties too long             13
+
+`admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the loop over
+a run asks one table and compares a few numbers; whoever changes a topic calls `topic_changed`.  Only topics to which
+nothing special applies are remembered: absence there means "ask admit", never "no".
+
+A refusal is a value.  Nothing here knows sockets, time or the store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from gantry.errors import Refusal
+from gantry.leaves import properties
+from gantry.leaves.frames import Send
+from gantry.model import names
+from gantry.model.topic import MULTI_TAG, TopicConfig
+from gantry.wire.codes import ResponseCode
+
+PROPERTIES_BYTES_MAX = 32767  # an i16 in the record
+BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize
+
+SYS_MULTI_TAGS = 0x2
+SYS_TRANSACTION_BITS = 0xC
+# Since this version a client's maxReconsumeTimes counts (facts 1.5, V3_4_9).
+_VERSION_OF_MAX_RECONSUME = 121
+# A message with one of these is not what it seems; all others are plain.
+NOT_PLAIN = properties.TRAIT_DELAY | properties.TRAIT_TRANSACTION | properties.TRAIT_TIMER_CANCEL
+
+_TRANSACTION = Refusal(
+    ResponseCode.NO_PERMISSION, "the broker does not take transactional messages: transactions come with a later version"
+)
+_DELAY = Refusal(
+    ResponseCode.MESSAGE_ILLEGAL, "the broker does not take delayed or timer messages: they come with a later version"
+)
+_RETRY_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
+
+
+class Topics(Protocol):
+    """What is asked of the topic table."""
+
+    def get(self, name: str) -> TopicConfig | None:
+        """The topic, or None."""
+        ...
+
+    def auto_create(self, name: str, default_topic: str, default_queues: int, unit_mode: bool) -> TopicConfig | Refusal:
+        """Make a topic after its template, or say why not."""
+        ...
+
+    def ensure(self, config: TopicConfig) -> TopicConfig:
+        """Make this topic unless one of its name exists; gives back what stands."""
+        ...
+
+
+class Groups(Protocol):
+    """What is asked of the group table."""
+
+    def retry_times_max(self, group: str) -> int | None:
+        """How often the group gets a message again, or None for a group that does not exist."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How large a message may be; `properties_bytes_max` is what a client may fill, our own additions left out."""
+
+    body_bytes_max: int = BODY_BYTES_MAX
+    properties_bytes_max: int = PROPERTIES_BYTES_MAX
+
+
+class WriteGate:
+    """Whether the broker as a whole takes messages; shut for any number of reasons, open when none is left."""
+
+    def __init__(self) -> None:
+        self.refusal: Refusal | None = None
+        self._reasons: dict[str, Refusal] = {}
+
+    def shut(self, reason: str, refusal: Refusal) -> None:
+        """Refuse everything with this refusal (the first reason's, while there are several)."""
+        self._reasons[reason] = refusal
+        self.refusal = next(iter(self._reasons.values()))
+
+    def reopen(self, reason: str) -> None:
+        """This reason is gone; nothing happens when it was none."""
+        self._reasons.pop(reason, None)
+        self.refusal = next(iter(self._reasons.values()), None)
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why it is shut, in the order in which the reasons came."""
+        return list(self._reasons)
+
+
+class Admission:
+    """The checks, and what is known about topics."""
+
+    def __init__(self, topics: Topics, groups: Groups, gate: WriteGate, limits: Limits, broker_name: str) -> None:
+        self.queues: dict[str, int] = {}  # topics without specialities: how many queue ids they have
+        self.gate = gate
+        self.limits = limits
+        self.is_writable = True  # the broker's own permission
+        self._topics = topics
+        self._groups = groups
+        self._broker_name = broker_name
+        self._next_queue = 0
+
+    def topic_changed(self, name: str) -> None:
+        """The topic was made, altered or deleted: look again."""
+        self.queues.pop(name, None)
+
+    def set_writable(self, is_writable: bool) -> None:
+        """Give or take the broker's permission to write."""
+        self.is_writable = is_writable
+        self.queues.clear()
+
+    def admit(self, send: Send) -> Refusal | None:
+        """Say why not, or make the message ready: its queue chosen, a dead letter readdressed.
+
+        A topic that does not exist may come into being here.
+        """
+        if self.gate.refusal is not None:
+            return self.gate.refusal
+        topic = self._topic_of(send)
+        if isinstance(topic, Refusal):
+            return topic
+        refusal = self._topic_refusal(topic) or self._choose_queue(send, topic)
+        if refusal is not None:
+            return refusal
+        if names.is_retry_topic(send.topic):
+            refusal = self._retry_refusal(send)
+        elif topic.filter_type == MULTI_TAG:
+            send.sys_flag |= SYS_MULTI_TAGS
+        elif self.is_writable or not topic.order:
+            self.queues[topic.name] = max(topic.write_queues, topic.read_queues)
+        return refusal or content_refusal(send) or self.size_refusal(send)
+
+    def admit_batch(self, send: Send) -> Refusal | None:
+        """The same for the request that carries a batch; its messages are looked at one by one afterwards."""
+        if names.is_retry_topic(send.topic):
+            return _RETRY_BATCH
+        return self.admit(send)
+
+    def size_refusal(self, send: Send) -> Refusal | None:
+        """Whether body and properties are short enough."""
+        if len(send.body) > self.limits.body_bytes_max:
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message body has {len(send.body)} bytes, {self.limits.body_bytes_max} are allowed",
+            )
+        if len(send.properties) > self.limits.properties_bytes_max:
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message properties have {len(send.properties)} bytes, {self.limits.properties_bytes_max} are allowed",
+            )
+        return None
+
+    def _topic_of(self, send: Send) -> TopicConfig | Refusal:
+        if send.topic in names.NOT_SENDABLE_TOPICS:
+            return Refusal(ResponseCode.NO_PERMISSION, f"Sending message to topic[{send.topic}] is forbidden.")
+        topic = self._topics.get(send.topic)
+        if topic is not None:
+            return topic
+        fault = names.topic_fault(send.topic)
+        if fault is not None:
+            return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        made = self._topics.auto_create(send.topic, send.default_topic, send.default_queues, send.unit_mode)
+        if isinstance(made, Refusal) and names.is_retry_topic(send.topic):
+            return self._topics.ensure(TopicConfig(send.topic, read_queues=1, write_queues=1))
+        return made
+
+    def _topic_refusal(self, topic: TopicConfig) -> Refusal | None:
+        # RocketMQ: a broker without write permission still takes messages of topics that are not ordered; their
+        # producers have been told by the name server, and ordered ones must not go astray.
+        if topic.order and not self.is_writable:
+            return Refusal(
+                ResponseCode.NO_PERMISSION, f"the broker[{self._broker_name}] sending message is forbidden"
+            )
+        if not topic.is_writable or topic.write_queues <= 0:
+            return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
+        return None
+
+    def _choose_queue(self, send: Send, topic: TopicConfig) -> Refusal | None:
+        if send.queue_id >= max(topic.write_queues, topic.read_queues):
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER,
+                f"request queueId[{send.queue_id}] is illegal, topic[{topic.name}] has "
+                f"{topic.write_queues} queues to write and {topic.read_queues} to read",
+            )
+        if send.queue_id < 0:
+            self._next_queue += 1
+            send.queue_id = self._next_queue % topic.write_queues
+        return None
+
+    def _retry_refusal(self, send: Send) -> Refusal | None:
+        """A redelivery: as often as its group allows, then it is a dead letter."""
+        group = names.group_of(send.topic) or ""
+        times_max = self._groups.retry_times_max(group)
+        if times_max is None:
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        if send.version >= _VERSION_OF_MAX_RECONSUME and send.max_reconsume_times >= 0:
+            times_max = send.max_reconsume_times
+        if send.reconsume_times > times_max:
+            dead_letters = self._topics.ensure(TopicConfig(names.dlq_topic(group), read_queues=1, write_queues=1))
+            send.topic = dead_letters.name
+            send.queue_id = 0
+            # RocketMQ: a dead letter says DELAY=-1, which overrules the level that the client asked for.
+            send.properties = properties.add(send.properties, b"DELAY", b"-1")
+            send.traits &= ~(properties.TRAIT_DELAY | properties.TRAIT_ENDS_OPEN)
+        return None
+
+
+def content_refusal(send: Send) -> Refusal | None:
+    """Whether the message asks for something that this version does not do; it must not become a plain message."""
+    if send.traits & properties.TRAIT_TRANSACTION or send.sys_flag & SYS_TRANSACTION_BITS:
+        return _TRANSACTION
+    if send.traits & (properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL):
+        return _DELAY
+    return None

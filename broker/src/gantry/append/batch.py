@@ -1,0 +1,148 @@
+"""Appending a run: the last touches to each message, one append, one entry of parked replies.
+
+A run is what one connection sent in one go and `admit` let pass.  Its messages stand in the log in the order in which they
+came, next to each other unless a segment ends between them.  Messages of one batch request are appended `together`: all in
+one segment, all or none, answered by one reply.
+
+What a message gets here, as RocketMQ's broker does it: the address it came from, a UNIQ_KEY if its producer gave none, and
+the properties MSG_REGION, TRACE_ON and CLUSTER.  A message that was received and is sent again has those three already;
+they are replaced, not repeated.  POP_CK, which only a broker may set, is taken out.
+
+A full disk is an everyday "no": it comes back as a Refusal, nothing of the run is in the log, and the gate is shut until
+the periodic job tries again.
+
+Cost per message, pure Python: 0.15 us, a third of it for looking whether the three properties are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gantry.append.acks import Acks
+from gantry.append.admit import PROPERTIES_BYTES_MAX, WriteGate
+from gantry.errors import DiskFullError, Refusal, StoreError
+from gantry.leaves import frames, properties, records
+from gantry.leaves.frames import Send
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import reply
+
+if TYPE_CHECKING:
+    from gantry.store.store import Store
+    from gantry.transport.connection import Connection
+
+GATE_DISK_FULL = "disk full"
+
+_UNIQUE_KEY_BYTES_MAX = len(b"UNIQ_KEY\x01\x02") + 56
+_SIMPLE = properties.TRAIT_UNIQUE_KEY
+_SIMPLE_MASK = properties.TRAIT_UNIQUE_KEY | properties.TRAIT_POP_CK | properties.TRAIT_ENDS_OPEN
+_REGION_MARK = b"MSG_REGION\x01"
+_OURS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK"})
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """What this broker writes into every message and reply."""
+
+    cluster: str
+    region: str
+    store_host: bytes
+
+    @property
+    def suffix(self) -> bytes:
+        """The properties that every message gets."""
+        return properties.pack({"MSG_REGION": self.region, "TRACE_ON": "true", "CLUSTER": self.cluster})
+
+    @property
+    def properties_bytes_max(self) -> int:
+        """How long a client's properties may be so that ours still fit."""
+        return PROPERTIES_BYTES_MAX - len(self.suffix) - _UNIQUE_KEY_BYTES_MAX - 1
+
+
+class Appender:
+    """The one way into the log for what producers send."""
+
+    def __init__(self, store: Store, acks: Acks, gate: WriteGate, marks: Marks, next_unique_key: Callable[[], str]) -> None:
+        self.messages = 0
+        self.bytes = 0  # of records, blanks included
+        self._store = store
+        self._acks = acks
+        self._gate = gate
+        self._marks = marks
+        self._suffix = marks.suffix
+        self._next_unique_key = next_unique_key
+
+    def append_run(self, connection: Connection, sends: list[Send]) -> Refusal | None:
+        """Append messages that want a reply each; on a refusal none is in the log and nobody has been answered."""
+        end = self._append(connection.born_host, sends, together=False)
+        if isinstance(end, Refusal):
+            return end
+        if end > self._store.confirmed.offset:
+            hasty = [send for send in sends if send.traits & properties.TRAIT_WAIT_FALSE]
+            if hasty:
+                # RocketMQ: WAIT=false asks for an answer before flush and slaves have it.
+                sends = [send for send in sends if not send.traits & properties.TRAIT_WAIT_FALSE]
+                connection.write(self._replies(hasty))
+        replies = self._replies(sends)
+        if replies:
+            self._acks.park(end, connection, replies, len(sends))
+        return None
+
+    def append_together(self, connection: Connection, request: Send, sends: Sequence[Send]) -> Refusal | None:
+        """Append the messages of one request, all or none, and answer it once."""
+        end = self._append(connection.born_host, sends, together=True)
+        if isinstance(end, Refusal):
+            return end
+        if not request.is_oneway:
+            self._acks.park(end, connection, self._joint_reply(request, sends), len(sends))
+        return None
+
+    def _append(self, born_host: bytes, sends: Sequence[Send], together: bool) -> int | Refusal:
+        suffix = self._suffix
+        for send in sends:
+            text = send.properties
+            if send.traits & _SIMPLE_MASK != _SIMPLE or _REGION_MARK in text:
+                text = self._put_in_order(send)
+            send.properties = text + suffix
+            send.born_host = born_host
+        before = self._store.written.offset
+        try:
+            end = self._store.append(sends, together)
+        except DiskFullError as error:
+            refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
+            self._gate.shut(GATE_DISK_FULL, refusal)
+            return refusal
+        except StoreError as error:
+            # The store has told whoever ends the process; until then nobody gets a better answer.
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
+        self.messages += len(sends)
+        self.bytes += end - before
+        return end
+
+    def _put_in_order(self, send: Send) -> bytes:
+        """The properties without what we write ourselves, closed, with a unique key."""
+        pairs = send.properties.split(properties.PAIR_END)
+        kept = [pair for pair in pairs if pair and pair.partition(properties.NAME_END)[0] not in _OURS]
+        if not send.traits & properties.TRAIT_UNIQUE_KEY:
+            send.unique_key = self._next_unique_key().encode()
+            send.traits |= properties.TRAIT_UNIQUE_KEY
+            kept.append(b"UNIQ_KEY\x01" + send.unique_key)
+        send.traits &= ~(properties.TRAIT_POP_CK | properties.TRAIT_ENDS_OPEN)
+        return properties.PAIR_END.join(kept) + properties.PAIR_END
+
+    def _replies(self, sends: Sequence[Send]) -> bytearray:
+        return frames.encode_send_replies(sends, self._marks.store_host, self._marks.region)
+
+    def _joint_reply(self, request: Send, sends: Sequence[Send]) -> bytes:
+        first = sends[0]
+        host = self._marks.store_host
+        ext = {
+            "MSG_REGION": self._marks.region,
+            "TRACE_ON": "true",
+            "msgId": ",".join([records.offset_message_id(host, send.log_offset) for send in sends]),
+            "queueId": str(first.queue_id),
+            "queueOffset": str(first.queue_offset),
+            "transactionId": ",".join([send.unique_key.decode("utf-8", "replace") for send in sends]),
+        }
+        return frames.encode(reply(request, ext=ext))

@@ -1,0 +1,184 @@
+"""RocketMQ's broker.conf: a properties file, translated key by key.
+
+`KEYS` is the one table: RocketMQ's name, our dotted key, and how the value changes on the way.  Some names exist twice
+because RocketMQ corrected its spelling in version 4.9.  `WITHOUT_MEANING` names keys that people do set and that do nothing
+here, with the reason.  Every key that is not translated is told to the operator once; none is ignored in silence, and none is
+an error, because a working broker.conf of RocketMQ has to start a broker here.
+
+The same table names our keys in RocketMQ's words when a tool asks for the configuration (GET_BROKER_CONFIG).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from gantry.broker.sources import Source, read_text
+from gantry.errors import ConfigError
+
+
+def _same(value: str) -> str:
+    return value
+
+
+def _bytes_to_entries(value: str) -> str:
+    return str(int(value) // 20)
+
+
+def _entries_to_bytes(value: str) -> str:
+    return str(int(value) * 20)
+
+
+def _ms_to_s(value: str) -> str:
+    return str(int(value) / 1000)
+
+
+def _s_to_ms(value: str) -> str:
+    return str(round(float(value) * 1000))
+
+
+@dataclass(frozen=True, slots=True)
+class Translation:
+    """Our key for a RocketMQ key, and its value there and back."""
+
+    key: str
+    ours: Callable[[str], str] = _same
+    theirs: Callable[[str], str] = _same
+
+
+KEYS: dict[str, Translation] = {
+    "brokerClusterName": Translation("cluster"),
+    "brokerName": Translation("name"),
+    "brokerId": Translation("id"),
+    "brokerRole": Translation("role"),
+    "namesrvAddr": Translation("name_servers"),
+    "brokerPermission": Translation("permission"),
+    "brokerIP1": Translation("network.advertise"),
+    "listenPort": Translation("network.port"),
+    "serverChannelMaxIdleTimeSeconds": Translation("network.idle_s"),
+    "storePathRootDir": Translation("store.root"),
+    "flushDiskType": Translation("store.flush"),
+    "mapedFileSizeCommitLog": Translation("store.segment_bytes"),
+    "mappedFileSizeCommitLog": Translation("store.segment_bytes"),
+    "mapedFileSizeConsumeQueue": Translation("store.queue_file_entries", _bytes_to_entries, _entries_to_bytes),
+    "mappedFileSizeConsumeQueue": Translation("store.queue_file_entries", _bytes_to_entries, _entries_to_bytes),
+    "maxHashSlotNum": Translation("store.index_slots"),
+    "maxIndexNum": Translation("store.index_entries"),
+    "flushIntervalCommitLog": Translation("store.flush_interval_ms"),
+    "flushCommitLogLeastPages": Translation("store.flush_pages"),
+    "flushCommitLogThoroughInterval": Translation("store.flush_full_ms"),
+    "maxMessageSize": Translation("messages.body_bytes_max"),
+    "syncFlushTimeout": Translation("messages.ack_wait_s", _ms_to_s, _s_to_ms),
+    "regionId": Translation("messages.region"),
+    "autoCreateTopicEnable": Translation("topics.auto_create"),
+    "defaultTopicQueueNums": Translation("topics.template_queues"),
+    "autoCreateSubscriptionGroup": Translation("topics.auto_create_groups"),
+    "maxTransferCountOnMessageInMemory": Translation("pull.count_max"),
+    "maxTransferBytesOnMessageInMemory": Translation("pull.bytes_max"),
+    "longPollingEnable": Translation("pull.long_polling"),
+    "flushConsumerOffsetInterval": Translation("clients.offsets_save_s", _ms_to_s, _s_to_ms),
+    "registerNameServerPeriod": Translation("registration.period_s", _ms_to_s, _s_to_ms),
+    "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
+}
+
+_RETENTION = "old files are not deleted yet; retention comes with a later version"
+_REPLICATION = "replication comes with a later version"
+_TRANSACTIONS = "transactions come with a later version"
+_DELAY = "delayed messages come with a later version"
+_THREADS = "one event loop serves all requests; there are no thread pools"
+_FOLDERS = "the folders stand under store.root"
+_ACL = "access control comes with a later version; restrict the network meanwhile"
+_POOL = "records are written by pwrite; there is no buffer pool"
+
+WITHOUT_MEANING: dict[str, str] = {
+    "deleteWhen": _RETENTION,
+    "fileReservedTime": _RETENTION,
+    "diskMaxUsedSpaceRatio": _RETENTION,
+    "cleanFileForciblyEnable": _RETENTION,
+    "brokerIP2": _REPLICATION,
+    "haListenPort": _REPLICATION,
+    "haMasterAddress": _REPLICATION,
+    "haSendHeartbeatInterval": _REPLICATION,
+    "slaveReadEnable": _REPLICATION,
+    "inSyncReplicas": _REPLICATION,
+    "transactionTimeOut": _TRANSACTIONS,
+    "transactionTimeout": _TRANSACTIONS,
+    "transactionCheckMax": _TRANSACTIONS,
+    "transactionCheckInterval": _TRANSACTIONS,
+    "rejectTransactionMessage": _TRANSACTIONS,
+    "messageDelayLevel": _DELAY,
+    "timerWheelEnable": _DELAY,
+    "storePathCommitLog": _FOLDERS,
+    "storePathConsumeQueue": _FOLDERS,
+    "storePathIndex": _FOLDERS,
+    "storeCheckpoint": _FOLDERS,
+    "abortFile": _FOLDERS,
+    "sendMessageThreadPoolNums": _THREADS,
+    "pullMessageThreadPoolNums": _THREADS,
+    "sendThreadPoolQueueCapacity": _THREADS,
+    "pullThreadPoolQueueCapacity": _THREADS,
+    "useReentrantLockWhenPutMessage": _THREADS,
+    "waitTimeMillsInSendQueue": _THREADS,
+    "brokerFastFailureEnable": _THREADS,
+    "transientStorePoolEnable": _POOL,
+    "transientStorePoolSize": _POOL,
+    "warmMapedFileEnable": _POOL,
+    "aclEnable": _ACL,
+    "enablePropertyFilter": "messages are filtered by tag; SQL92 filters come with a later version",
+    "traceTopicEnable": "message trace comes with a later version",
+    "enableConsumeQueueExt": "extended consume queues are not supported",
+    "enableDLegerCommitLog": "there is no DLedger; replication comes with a later version",
+}
+
+
+def read(path: str) -> tuple[Source, list[str]]:
+    """The translated values of a broker.conf and a line for every key that has no meaning here."""
+    values: dict[str, object] = {}
+    places: dict[str, str] = {}
+    notices = []
+    for name, value in parse(read_text(path)).items():
+        translation = KEYS.get(name)
+        if translation is None:
+            reason = WITHOUT_MEANING.get(name, "it is not known")
+            notices.append(f"{path}: {name} has no meaning here; {reason}")
+            continue
+        values[translation.key], places[translation.key] = translated(name, value, path), f"{path}: {name}"
+    return Source(values, places), notices
+
+
+def translated(name: str, value: str, place: str) -> str:
+    """The value of a RocketMQ key as ours; ConfigError when it cannot be one."""
+    try:
+        return KEYS[name].ours(value)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {name}: expected a whole number, found {value[:80]!r}") from error
+
+
+def rendered(config: Mapping[str, object]) -> dict[str, str]:
+    """Our values (by dotted key) under RocketMQ's names; keys that RocketMQ has no name for under ours."""
+    names = {translation.key: name for name, translation in KEYS.items()}
+    result = {}
+    for key, value in config.items():
+        text = ";".join(value) if isinstance(value, tuple) else str(value)
+        if isinstance(value, bool):
+            text = text.lower()
+        name = names.get(key)
+        result[name or key] = KEYS[name].theirs(text) if name else text
+    return result
+
+
+def parse(text: str) -> dict[str, str]:
+    """The pairs of a properties text: `key=value` or `key: value`, `#` and `!` begin comments, a backslash joins lines."""
+    pairs: dict[str, str] = {}
+    pending = ""
+    for line in text.splitlines():
+        line = pending + line.strip()
+        pending = ""
+        if not line or line[0] in "#!":
+            continue
+        if line.endswith("\\"):
+            pending = line[:-1]
+            continue
+        at = min((line.find(mark) for mark in "=:" if mark in line), default=len(line))
+        pairs[line[:at].strip()] = line[at + 1 :].strip()
+    return pairs

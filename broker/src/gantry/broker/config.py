@@ -1,0 +1,216 @@
+"""What can be set about a broker: one frozen tree.
+
+Where a value comes from, weakest first: the default here, the file (YAML, or RocketMQ's broker.conf), a variable
+`GANTRY_<SECTION>_<KEY>`, a flag.  `load` puts them together; after that the tree does not change, but for the keys in
+`HOT`, which UPDATE_BROKER_CONFIG may replace (as a new tree, see `broker.live`).
+
+Defaults are RocketMQ's where it has one.  Every limit of the process stands here: a queue, table or wait without one does
+not exist.  A number is in the unit that ends its name; a `_bytes` key also takes KiB, MiB and GiB.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gantry.broker import brokerconf
+from gantry.broker.sources import Source, build, from_environment, from_flags, from_yaml
+from gantry.errors import ConfigError
+from gantry.store.settings import Flush
+
+GIB = 1 << 30
+MIB = 1 << 20
+# An encoded record is longer than its body; RocketMQ allows 64 KiB for the rest.
+_RECORD_OVERHEAD_BYTES = 64 << 10
+_PORT_MAX = 65535
+_PERMISSIONS = (2, 4, 6)
+
+
+class Role(enum.StrEnum):
+    """What this broker is in its group; the values are RocketMQ's."""
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Where the broker listens, and what a connection may cost."""
+
+    bind: str = "0.0.0.0"  # noqa: S104  RocketMQ listens everywhere; clients come from other machines
+    advertise: str = ""  # what clients are told; empty: the address bound to, or this machine's own
+    port: int = 10911  # 0: any free one
+    vip_port: int = -1  # answers the same; -1: port - 2 as RocketMQ has it (any free one beside port 0); -2: none
+    http_port: int = 9404  # /metrics /healthz /readyz; 0: any free one, -1: none
+    idle_s: float = 120.0
+    output_bytes_high: int = MIB
+    output_bytes_max: int = 64 * MIB
+    connections_max: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class StoreConfig:
+    """The store's folder and sizes; a folder keeps the sizes that it was made with."""
+
+    root: str = "~/store"
+    flush: Flush = Flush.ASYNC
+    segment_bytes: int = GIB
+    queue_file_entries: int = 300_000
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    flush_interval_ms: int = 500
+    flush_pages: int = 4
+    flush_full_ms: int = 10_000
+    checkpoint_interval_ms: int = 1_000
+    warm_bytes: int = GIB
+    disk_used_max: float = 0.90  # above it messages are refused; reading goes on
+
+
+@dataclass(frozen=True, slots=True)
+class MessagesConfig:
+    """What producers may send and how long they wait."""
+
+    body_bytes_max: int = 4 * MIB
+    batch_messages_max: int = 10_000
+    ack_wait_s: float = 5.0
+    parked_bytes_max: int = 64 * MIB
+    region: str = "DefaultRegion"
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsConfig:
+    """Topics and groups that come into being by themselves."""
+
+    auto_create: bool = True
+    template_queues: int = 8
+    auto_create_groups: bool = True
+    topics_max: int = 10_000
+    groups_max: int = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class PullConfig:
+    """How much one pull gets and how many may wait."""
+
+    count_max: int = 32
+    bytes_max: int = 256 << 10
+    long_polling: bool = True
+    held_max: int = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class ClientsConfig:
+    """How much clients may make the broker remember."""
+
+    registrations_max: int = 100_000
+    groups_per_connection_max: int = 1_000
+    topics_per_group_max: int = 10_000
+    offsets_save_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsConfig:
+    """What /metrics shows beyond the broker's own figures."""
+
+    per_topic: bool = True
+    per_queue: bool = False
+    series_max: int = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class RegistrationConfig:
+    """How the broker tells name servers that it is there."""
+
+    period_s: float = 30.0
+    timeout_s: float = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class StandaloneConfig:
+    """Only for `gantry standalone`: the name server in the same process."""
+
+    nameserver_port: int = 9876
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConfig:
+    """The whole tree."""
+
+    cluster: str = "DefaultCluster"
+    name: str = "broker-a"
+    id: int = 0
+    role: Role = Role.ASYNC_MASTER
+    name_servers: tuple[str, ...] = ()
+    permission: int = 6  # 2 write, 4 read
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    store: StoreConfig = field(default_factory=StoreConfig)
+    messages: MessagesConfig = field(default_factory=MessagesConfig)
+    topics: TopicsConfig = field(default_factory=TopicsConfig)
+    pull: PullConfig = field(default_factory=PullConfig)
+    clients: ClientsConfig = field(default_factory=ClientsConfig)
+    metrics: MetricsConfig = field(default_factory=MetricsConfig)
+    registration: RegistrationConfig = field(default_factory=RegistrationConfig)
+    standalone: StandaloneConfig = field(default_factory=StandaloneConfig)
+
+
+HOT = frozenset({"permission", "messages.body_bytes_max", "topics.auto_create", "topics.auto_create_groups"})
+"""Keys that may change while the broker runs."""
+
+
+def load(
+    path: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    base: Mapping[str, object] | None = None,
+) -> tuple[BrokerConfig, list[str]]:
+    """The configuration and what the operator should be told about it (keys of a broker.conf without meaning here).
+
+    `flags` and `base` have dotted keys (`store.root`); `base` holds a command's own defaults and is weaker than the file.
+    ConfigError names key, source and, for an unknown key, the nearest known one.
+    """
+    sources: list[Source] = [from_flags(base or {}, "built-in default")]
+    notices: list[str] = []
+    if path is not None:
+        if path.endswith((".conf", ".properties")):
+            source, notices = brokerconf.read(path)
+            sources.append(source)
+        else:
+            sources.append(from_yaml(path))
+    sources.append(from_environment(BrokerConfig, environment or {}))
+    sources.append(from_flags(flags or {}, "flag"))
+    config = build(BrokerConfig, sources)
+    check(config)
+    return config, notices
+
+
+def check(config: BrokerConfig) -> None:
+    """Refuse what cannot be meant, beyond the types."""
+    faults = [text for is_wrong, text in _faults(config) if is_wrong]
+    if faults:
+        raise ConfigError("; ".join(faults))
+
+
+def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
+    network, store, messages = config.network, config.store, config.messages
+    role = str(config.role)
+    ports = {"port": network.port, "vip_port": network.vip_port, "http_port": network.http_port}
+    return [
+        (config.role is not Role.ASYNC_MASTER, f"role {role}: replication comes with a later version; use ASYNC_MASTER"),
+        (config.id != 0, f"id {config.id}: only slaves have an id other than 0, and replication comes with a later version"),
+        (not config.name or not config.cluster, "name and cluster must not be empty"),
+        (config.permission not in _PERMISSIONS, f"permission {config.permission}: expected 2 (write), 4 (read) or 6"),
+        *((port > _PORT_MAX, f"network.{name} {port}: the largest port is {_PORT_MAX}") for name, port in ports.items()),
+        (network.port < 0, f"network.port {network.port}: expected 0 (any free one) to {_PORT_MAX}"),
+        (
+            store.segment_bytes < 2 * messages.body_bytes_max + _RECORD_OVERHEAD_BYTES,
+            f"store.segment_bytes {store.segment_bytes} is less than two bodies of messages.body_bytes_max "
+            f"{messages.body_bytes_max}",
+        ),
+        (store.segment_bytes % 4096 != 0, f"store.segment_bytes {store.segment_bytes}: expected a multiple of 4096"),
+        (not 0.0 < store.disk_used_max <= 1.0, f"store.disk_used_max {store.disk_used_max}: expected a share of 1"),
+        (not 1 <= messages.body_bytes_max <= 12 * MIB, "messages.body_bytes_max: expected 1 byte to 12 MiB"),
+        (config.topics.template_queues < 1, "topics.template_queues: expected at least 1"),
+        (config.pull.count_max < 1 or config.pull.bytes_max < 1, "pull.count_max and pull.bytes_max: expected at least 1"),
+    ]

@@ -1,0 +1,1 @@
+"""What producers ask: runs of messages, batches."""
