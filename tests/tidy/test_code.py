@@ -17,8 +17,14 @@ OURS = [*SHIPPED, *python_files("broker/demo")]
 
 BANNED_NAMES = re.compile(r"(?i)^(utils?|common|helpers?|misc|base|managers?|impl|processor)$")
 BANNED_WORDS = re.compile(r"(Manager|Helper|Util|Utils|Impl)$|^(Abstract|Base|Default)[A-Z]")
-# Fixed by RocketMQ's wire format: the constructor takes a frame's own fields, all of them with defaults.
-VALUES_OF_THE_WIRE = {("broker/src/gantry/leaves/frames.py", "Command"), ("broker/src/gantry/leaves/requests.py", "Send")}
+# Fixed by RocketMQ's formats: the constructor takes the fields of a frame or of a record, made once per message.
+VALUES_OF_THE_WIRE = {
+    ("broker/src/gantry/leaves/requests.py", "Command"),
+    ("broker/src/gantry/leaves/requests.py", "Send"),
+    ("broker/src/gantry/leaves/requests.py", "Pull"),
+    ("broker/src/gantry/leaves/stored.py", "Entry"),
+    ("broker/src/gantry/leaves/stored.py", "Record"),
+}
 
 # call -> (what to use instead, modules that may)
 BANNED_CALLS = {
