@@ -3,10 +3,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from testkit.fake_connection import FakeConnection
-
 from gantry.consume.hold import HeldPull, HeldPulls
 from gantry.leaves import frames
+from testkit.fake_connection import FakeConnection
 
 
 class Waiting:

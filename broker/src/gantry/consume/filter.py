@@ -13,23 +13,23 @@ from __future__ import annotations
 
 from gantry.errors import Refusal
 from gantry.leaves import hashes
+from gantry.model.subscription import ALL_TAGS, TAG_EXPRESSION, tags_of
 from gantry.wire.codes import ResponseCode
-
-ALL = "*"
-TAG = "TAG"
 
 _NOT_PARSED = Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
 
 
-def codes_of(expression_type: str | None, expression: str | None) -> frozenset[int] | None | Refusal:
+def codes_of(expression_type: str | None, expression: str | None) -> frozenset[int] | Refusal | None:
     """The tag codes that an expression accepts; None is every message."""
     if not is_tag_filter(expression_type):
         if not expression:
             return _NOT_PARSED
-        return Refusal(ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}")
-    if not expression or expression == ALL:
+        return Refusal(
+            ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}"
+        )
+    if not expression or expression == ALL_TAGS:
         return None
-    tags = [tag for tag in map(str.strip, expression.split("||")) if tag]
+    tags = tags_of(expression)
     if not tags:
         return _NOT_PARSED
     return frozenset(hashes.java_hash(tag) for tag in tags)
@@ -37,4 +37,4 @@ def codes_of(expression_type: str | None, expression: str | None) -> frozenset[i
 
 def is_tag_filter(expression_type: str | None) -> bool:
     """Whether the expression is about tags; an absent or empty type means so."""
-    return not expression_type or expression_type == TAG
+    return not expression_type or expression_type == TAG_EXPRESSION

@@ -83,9 +83,7 @@ class HeldPulls:
         if not waiting:
             return
         self._wake_all(
-            held
-            for held in list(waiting)
-            if max_offset > held.pull.queue_offset and _is_wanted(held.codes, entries)
+            held for held in list(waiting) if max_offset > held.pull.queue_offset and _is_wanted(held.codes, entries)
         )
 
     def sweep(self, now: float) -> None:

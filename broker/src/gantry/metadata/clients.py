@@ -1,0 +1,248 @@
+"""Who is connected: the producers and consumers of every group, as their heartbeats say.
+
+A registration belongs to a connection.  It ends when the client says so, when its connection closes, or when no
+heartbeat came for two minutes; then the connection is closed as well, because a client that says nothing for so
+long no longer knows that it is registered.  A group without members is forgotten whole, its subscription too.
+
+A consumer group has one table of subscriptions for all its members.  The newest version of each topic's entry
+stands; a topic that the latest heartbeat does not name is dropped.  Two members that subscribe differently thus
+keep overwriting each other.  RocketMQ: `ConsumerGroupInfo` does exactly this, and its clients count on being told
+when topics come and go.
+
+Whoever must know that a group's members or topics changed listens to `on_change`; a mere newer version of a
+subscription is not a change.  Everything here is bounded: what does not fit is refused, never evicted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gantry.errors import Refusal
+from gantry.model.subscription import BROADCASTING, Subscription
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+# RocketMQ: ClientHousekeepingService scans every 10 s and closes what was silent for 120 s; clients beat every 30 s.
+SILENCE_S_MAX = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class ClientLimits:
+    """How much clients may make the broker remember."""
+
+    registrations_max: int = 100_000
+    groups_per_connection_max: int = 1_000
+    topics_per_group_max: int = 10_000
+
+
+@dataclass(slots=True)
+class Member:
+    """One client in one group, on one connection."""
+
+    client_id: str
+    language: int
+    version: int
+    seen_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Consumption:
+    """How a group consumes: said by its clients, the same for all of them if they are well configured."""
+
+    consume_type: str
+    message_model: str
+    consume_from_where: str
+
+    @property
+    def is_broadcasting(self) -> bool:
+        """Whether every member gets every message."""
+        return self.message_model == BROADCASTING
+
+
+class ConsumerGroup:
+    """The members of one consumer group and what they subscribe to."""
+
+    __slots__ = ("consumption", "members", "name", "subscriptions")
+
+    def __init__(self, name: str, consumption: Consumption) -> None:
+        self.name = name
+        self.consumption = consumption
+        self.members: dict[Connection, Member] = {}
+        self.subscriptions: dict[str, Subscription] = {}
+
+    def subscribe(self, wanted: Iterable[Subscription]) -> bool:
+        """Take over what a heartbeat says; true when a topic came or went."""
+        is_changed = False
+        named = set()
+        for subscription in wanted:
+            named.add(subscription.topic)
+            known = self.subscriptions.get(subscription.topic)
+            if known is None or subscription.version > known.version:
+                self.subscriptions[subscription.topic] = subscription
+            is_changed |= known is None
+        for topic in self.subscriptions.keys() - named:
+            del self.subscriptions[topic]
+            is_changed = True
+        return is_changed
+
+
+class Clients:
+    """All registrations of this broker, by group and by connection."""
+
+    def __init__(self, limits: ClientLimits) -> None:
+        self._limits = limits
+        self._consumers: dict[str, ConsumerGroup] = {}
+        self._producers: dict[str, dict[Connection, Member]] = {}
+        # Group names by connection, so that a closed connection costs what it held and not a scan.
+        self._consuming: dict[Connection, set[str]] = {}
+        self._producing: dict[Connection, set[str]] = {}
+        self._registrations = 0
+        self._listeners: list[Callable[[ConsumerGroup], None]] = []
+
+    def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
+        """Hear of every consumer group whose members or topics changed; a group without members is its last news."""
+        self._listeners.append(listener)
+
+    def register_producer(self, connection: Connection, group: str, member: Member) -> Refusal | None:
+        """A producer is alive in this group."""
+        members = self._producers.get(group, {})
+        refusal = self._why_full(connection, group, connection in members)
+        if refusal is not None:
+            return refusal
+        if connection not in members:
+            self._producers.setdefault(group, members)
+            self._producing.setdefault(connection, set()).add(group)
+            self._registrations += 1
+        members[connection] = member
+        return None
+
+    def register_consumer(
+        self,
+        connection: Connection,
+        group: str,
+        member: Member,
+        consumption: Consumption,
+        subscriptions: Iterable[Subscription],
+    ) -> Refusal | None:
+        """A consumer is alive in this group and subscribes to exactly these topics."""
+        wanted = list(subscriptions)
+        known = self._consumers.get(group)
+        is_member = known is not None and connection in known.members
+        refusal = self._why_full(connection, group, is_member)
+        if refusal is None and len(wanted) > self._limits.topics_per_group_max:
+            refusal = _full(f"group {group} subscribes to {len(wanted)} topics", self._limits.topics_per_group_max)
+        if refusal is not None:
+            return refusal
+        entry = known or self._consumers.setdefault(group, ConsumerGroup(group, consumption))
+        entry.consumption = consumption
+        previous = entry.members.get(connection)
+        if previous is None:
+            self._consuming.setdefault(connection, set()).add(group)
+            self._registrations += 1
+        entry.members[connection] = member
+        is_changed = entry.subscribe(wanted)
+        if is_changed or previous is None or previous.client_id != member.client_id:
+            self._tell(entry)
+        return None
+
+    def unregister_producer(self, connection: Connection, group: str) -> None:
+        """The producer says goodbye."""
+        members = self._producers.get(group)
+        if members is None or members.pop(connection, None) is None:
+            return
+        self._registrations -= 1
+        _discard(self._producing, connection, group)
+        if not members:
+            del self._producers[group]
+
+    def unregister_consumer(self, connection: Connection, group: str) -> None:
+        """The consumer says goodbye; the rest of its group hears of it."""
+        entry = self._consumers.get(group)
+        if entry is None or entry.members.pop(connection, None) is None:
+            return
+        self._registrations -= 1
+        _discard(self._consuming, connection, group)
+        if not entry.members:
+            del self._consumers[group]
+        self._tell(entry)
+
+    def connection_closed(self, connection: Connection) -> None:
+        """Whatever was registered over this connection is gone at once."""
+        for group in sorted(self._consuming.get(connection, ())):
+            self.unregister_consumer(connection, group)
+        for group in sorted(self._producing.get(connection, ())):
+            self.unregister_producer(connection, group)
+
+    def expire(self, now: float) -> None:
+        """Close the connections whose last heartbeat is too long ago (`now` in monotonic seconds)."""
+        silent: dict[Connection, None] = {}
+        for members in [*(group.members for group in self._consumers.values()), *self._producers.values()]:
+            for connection, member in members.items():
+                if now - member.seen_at > SILENCE_S_MAX:
+                    silent[connection] = None
+        for connection in silent:
+            # First out of the tables: closing may or may not tell us before it returns.
+            self.connection_closed(connection)
+            connection.close(f"no heartbeat for {SILENCE_S_MAX:.0f} s")
+
+    def consumer_group(self, group: str) -> ConsumerGroup | None:
+        """The group if any consumer of it is online."""
+        return self._consumers.get(group)
+
+    def consumer_groups(self) -> Iterator[ConsumerGroup]:
+        """Every group with a consumer online."""
+        return iter(self._consumers.values())
+
+    def consumers(self, group: str) -> list[str]:
+        """The client ids of the group's consumers, each once, in order of arrival.
+
+        A client that came back over a new connection may be here twice until the old one is noticed dead; clients
+        share the queues among the ids they are told, so an id must not count twice.
+        """
+        entry = self._consumers.get(group)
+        if entry is None:
+            return []
+        return list(dict.fromkeys(member.client_id for member in entry.members.values()))
+
+    def subscription(self, group: str, topic: str) -> Subscription | None:
+        """What the group's consumers said about this topic."""
+        entry = self._consumers.get(group)
+        return None if entry is None else entry.subscriptions.get(topic)
+
+    def producers(self, group: str) -> Mapping[Connection, Member]:
+        """The producers of a group, by connection."""
+        return self._producers.get(group, {})
+
+    def counts(self) -> tuple[int, int]:
+        """How many producer and how many consumer registrations there are."""
+        consumers = sum(len(group.members) for group in self._consumers.values())
+        return self._registrations - consumers, consumers
+
+    def _why_full(self, connection: Connection, group: str, is_known: bool) -> Refusal | None:
+        if is_known:
+            return None
+        if self._registrations >= self._limits.registrations_max:
+            return _full(f"{self._registrations} clients are registered", self._limits.registrations_max)
+        groups = len(self._consuming.get(connection, ())) + len(self._producing.get(connection, ()))
+        if groups >= self._limits.groups_per_connection_max:
+            return _full(f"this connection is in {groups} groups", self._limits.groups_per_connection_max)
+        return None
+
+    def _tell(self, group: ConsumerGroup) -> None:
+        for listener in self._listeners:
+            listener(group)
+
+
+def _full(what: str, limit: int) -> Refusal:
+    return Refusal(ResponseCode.SYSTEM_BUSY, f"{what}, the limit is {limit}")
+
+
+def _discard(table: dict[Connection, set[str]], connection: Connection, group: str) -> None:
+    groups = table[connection]
+    groups.discard(group)
+    if not groups:
+        del table[connection]

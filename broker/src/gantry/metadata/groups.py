@@ -1,0 +1,137 @@
+"""The consumer groups that this broker knows and how each is treated.
+
+A group comes to be when a consumer of it first appears, unless that is switched off (RocketMQ:
+`autoCreateSubscriptionGroup`), or by an administrator.  The groups that RocketMQ's tools use are always there.  The
+document is RocketMQ's `subscriptionGroup.json`; its table of forbidden topics is kept and obeyed for reading.
+
+`ensure` stands on the path of every pull and is one look-up for a group that exists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gantry.clock import Clock
+from gantry.errors import Refusal, StoreError
+from gantry.metadata.state import State
+from gantry.model import documents, names
+from gantry.model.subscription import GroupConfig
+from gantry.model.topic import PERM_READ, DataVersion
+from gantry.wire.codes import ResponseCode
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSettings:
+    """Under RocketMQ's name: autoCreateSubscriptionGroup."""
+
+    auto_create: bool = True
+    groups_max: int = 50_000
+
+
+class Groups:
+    """The table of consumer groups; one owner, the event loop."""
+
+    def __init__(self, state: State, clock: Clock, settings: GroupSettings) -> None:
+        self.data_version = DataVersion()
+        self._state = state
+        self._clock = clock
+        self._settings = settings
+        self._table: dict[str, GroupConfig] = {}
+        # group -> topic -> forbidden permissions (RocketMQ: forbiddenTable).
+        self._forbidden: dict[str, dict[str, int]] = {}
+        self._is_changed = False
+        self._load(state.load())
+        for name in sorted(names.SYSTEM_GROUPS - self._table.keys()):
+            self._change(GroupConfig(name))
+
+    def get(self, name: str) -> GroupConfig | None:
+        """The group of this name."""
+        return self._table.get(name)
+
+    def all(self) -> Iterator[GroupConfig]:
+        """All groups, system groups too."""
+        return iter(list(self._table.values()))
+
+    def ensure(self, name: str) -> GroupConfig | None:
+        """The group, made with RocketMQ's defaults if need be; None when it may not be made."""
+        known = self._table.get(name)
+        if known is not None:
+            return known
+        is_allowed = self._settings.auto_create or names.is_system_group(name)
+        if not is_allowed or self._is_full or names.group_fault(name) is not None:
+            return None
+        config = GroupConfig(name)
+        self._change(config)
+        return config
+
+    def retry_times_max(self, name: str) -> int | None:
+        """How often the group gets a message again, or None for a group that does not exist."""
+        config = self._table.get(name)
+        return None if config is None else config.retry_times_max
+
+    def put(self, config: GroupConfig) -> Refusal | None:
+        """Make or alter a group whose name was checked; the table may be full."""
+        known = self._table.get(config.name)
+        if known is None and self._is_full:
+            remark = f"there are {len(self._table)} groups, the limit is {self._settings.groups_max}"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        if known != config:
+            self._change(config)
+        return None
+
+    def delete(self, name: str) -> bool:
+        """Forget the group; false when there was none."""
+        if self._table.pop(name, None) is None:
+            return False
+        self._forbidden.pop(name, None)
+        self._changed()
+        return True
+
+    def forbids_reading(self, name: str, topic: str) -> bool:
+        """Whether this group may not read this topic."""
+        topics = self._forbidden.get(name)
+        return topics is not None and topics.get(topic, 0) & PERM_READ != 0
+
+    def to_document(self) -> dict[str, object]:
+        """What is saved, and answered to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "forbiddenTable": {name: dict(topics) for name, topics in self._forbidden.items()},
+            "subscriptionGroupTable": {name: config.to_json() for name, config in self._table.items()},
+        }
+
+    def save_if_changed(self) -> None:
+        """Hand the document to the disk when something changed since the last time."""
+        if self._is_changed:
+            self._is_changed = False
+            self._state.save(self.to_document())
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._table) >= self._settings.groups_max
+
+    def _change(self, config: GroupConfig) -> None:
+        self._table[config.name] = config
+        self._changed()
+
+    def _changed(self) -> None:
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        self._is_changed = True
+
+    def _load(self, document: object | None) -> None:
+        if document is None:
+            return
+        try:
+            source = documents.document(document, "the document")
+            self.data_version = DataVersion.from_json(source.get("dataVersion"))
+            for name, value in documents.mapping(source, "subscriptionGroupTable").items():
+                self._table[name] = replace(GroupConfig.from_json(value), name=name)
+            self._forbidden = _forbidden_in(documents.mapping(source, "forbiddenTable"))
+        except ValueError as error:
+            raise StoreError(f"subscriptionGroup.json: {error}") from error
+
+
+def _forbidden_in(table: Mapping[str, object]) -> dict[str, dict[str, int]]:
+    groups = {name: documents.document(value, f"forbiddenTable of {name}") for name, value in table.items()}
+    return {name: {topic: documents.integer(topics, topic) for topic in topics} for name, topics in groups.items()}

@@ -1,0 +1,120 @@
+"""Where each consumer group stands: the next queue offset of every group, topic and queue.
+
+A commit changes memory at once and the disk on the next save, every five seconds: after a crash a group may
+see again what it committed since, and never misses anything.  The document is RocketMQ's `consumerOffset.json`,
+keyed `topic@group`, with queue ids as integer keys; parts of it that belong to other features are carried along
+unread, so that a folder can go back to Apache's broker.
+
+Who commits decides: an offset may be set back, which is how tools reset a group (RocketMQ:
+`ConsumerOffsetManager.commitOffset` logs it and obeys).  A deleted topic keeps its groups' offsets and a deleted
+group loses them only when asked to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gantry.clock import Clock
+from gantry.errors import StoreError
+from gantry.leaves import fields
+from gantry.metadata.state import State
+from gantry.model import documents
+from gantry.model.topic import DataVersion
+
+NOT_COMMITTED = -1
+
+_CARRIED_ALONG = ("pullOffsetTable", "resetOffsetTable")
+
+
+class Offsets:
+    """The committed offsets of all groups; one owner, the event loop."""
+
+    def __init__(self, state: State, clock: Clock) -> None:
+        self._state = state
+        self._clock = clock
+        self._table: dict[str, dict[int, int]] = {}
+        self._carried: dict[str, object] = {}
+        self._version = DataVersion()
+        self._is_changed = False
+        self.went_back = 0
+        self._load(state.load())
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Remember the next offset that the group wants of this queue."""
+        key = f"{topic}@{group}"
+        queues = self._table.get(key)
+        if queues is None:
+            queues = self._table[key] = {}
+        known = queues.get(queue_id, NOT_COMMITTED)
+        if known == offset:
+            return
+        if offset < known:
+            self.went_back += 1
+        queues[queue_id] = offset
+        self._is_changed = True
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """The committed offset, or NOT_COMMITTED."""
+        queues = self._table.get(f"{topic}@{group}")
+        return NOT_COMMITTED if queues is None else queues.get(queue_id, NOT_COMMITTED)
+
+    def of(self, group: str, topic: str) -> Mapping[int, int]:
+        """All committed offsets of a group in a topic, by queue id."""
+        return self._table.get(f"{topic}@{group}", {})
+
+    def all(self) -> Iterator[tuple[str, str, Mapping[int, int]]]:
+        """Every (group, topic, offsets by queue id)."""
+        for key, queues in self._table.items():
+            topic, _, group = key.partition("@")
+            yield group, topic, queues
+
+    def groups_of(self, topic: str) -> list[str]:
+        """The groups that ever committed an offset of this topic."""
+        return [group for group, name, _ in self.all() if name == topic]
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Put one group where another stands."""
+        for queue_id, offset in list(self.of(source, topic).items()):
+            self.commit(target, topic, queue_id, offset)
+
+    def remove_group(self, group: str) -> None:
+        """Forget a group everywhere; it starts as a new one would."""
+        for key in [key for key in self._table if key.partition("@")[2] == group]:
+            del self._table[key]
+            self._is_changed = True
+
+    def to_body(self) -> dict[str, object]:
+        """The document, as saved and as answered to GET_ALL_CONSUMER_OFFSET."""
+        return {
+            "dataVersion": self._version.to_json(),
+            "offsetTable": {key: dict(queues) for key, queues in self._table.items()},
+            **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
+        }
+
+    def save_if_changed(self) -> None:
+        """Hand the document to the disk when a commit came since the last time."""
+        if not self._is_changed:
+            return
+        self._version = self._version.next(self._clock.now_ms())
+        self._is_changed = False
+        self._state.save(self.to_body())
+
+    def _load(self, document: object | None) -> None:
+        if document is None:
+            return
+        try:
+            source = documents.document(document, "the document")
+            self._version = DataVersion.from_json(source.get("dataVersion"))
+            self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
+            for key, value in documents.mapping(source, "offsetTable").items():
+                queues = documents.document(value, f"offsetTable of {key}")
+                self._table[key] = {_queue_id(name): documents.integer(queues, name) for name in queues}
+        except ValueError as error:
+            raise StoreError(f"consumerOffset.json: {error}") from error
+
+
+def _queue_id(name: str) -> int:
+    queue_id = fields.integer(name)
+    if queue_id is None:
+        raise ValueError(f"{name[:40]!r} is no queue id")
+    return queue_id

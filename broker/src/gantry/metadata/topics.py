@@ -1,0 +1,225 @@
+"""The topics of this broker and how they come to be.
+
+A topic is made by an administrator, by the broker for itself, or by the first message that is sent to it: then it takes
+after the template that the send names (stock clients name TBW102), with at most as many queues as the client asks for.
+RocketMQ: `TopicConfigManager`.
+
+Every change makes a new data version, is news for `on_change` (registration at the name servers, caches of the send
+path), and gets to the disk with the next save, which an administrator's change does not wait for a period to get.  The
+document is RocketMQ's `topics.json`.  A topic that the document lacks after a crash is made again by the next
+message; its records and queues never depended on it.
+
+A deleted topic is news for `on_delete`, where its queues are removed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+from gantry.clock import Clock
+from gantry.errors import Refusal, StoreError
+from gantry.metadata.state import State
+from gantry.model import documents, names
+from gantry.model.topic import (
+    PERM_INHERIT,
+    PERM_READ_WRITE,
+    TOPIC_SYS_UNIT,
+    TOPIC_SYS_UNIT_SUB,
+    DataVersion,
+    TopicConfig,
+)
+from gantry.wire.codes import ResponseCode
+
+_SCHEDULE_QUEUES = 18  # one for each delay level
+_BENCHMARK_QUEUES = 1024
+_CLUSTER_QUEUES = 16
+_REVIVE_QUEUES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """Under RocketMQ's names: autoCreateTopicEnable, defaultTopicQueueNums, clusterTopicEnable and so on."""
+
+    broker_name: str
+    cluster_name: str
+    auto_create: bool = True
+    template_queues: int = 8
+    is_cluster_topic_inherited: bool = True
+    is_broker_topic_inherited: bool = True
+    has_trace_topic: bool = False
+    topics_max: int = 50_000
+
+
+class Topics:
+    """The table of topics; one owner, the event loop."""
+
+    def __init__(self, state: State, clock: Clock, settings: TopicSettings) -> None:
+        self.data_version = DataVersion()
+        self._state = state
+        self._clock = clock
+        self._settings = settings
+        self._table: dict[str, TopicConfig] = {}
+        self._is_changed = False
+        self._change_listeners: list[Callable[[str], None]] = []
+        self._delete_listeners: list[Callable[[str], None]] = []
+        self._load(state.load())
+        self._system = {config.name: config for config in _boot_topics(settings)}
+        for config in self._system.values():
+            # What the document says stands: an administrator of a stopped broker may have edited it.
+            if config.name not in self._table:
+                self._change(config)
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Hear the name of every topic that was made, altered or deleted."""
+        self._change_listeners.append(listener)
+
+    def on_delete(self, listener: Callable[[str], None]) -> None:
+        """Hear the name of every topic that was deleted, before `on_change` does."""
+        self._delete_listeners.append(listener)
+
+    def get(self, name: str) -> TopicConfig | None:
+        """The topic of this name."""
+        return self._table.get(name)
+
+    def names(self) -> list[str]:
+        """All names, system topics too."""
+        return list(self._table)
+
+    def all(self) -> Iterator[TopicConfig]:
+        """All topics, system topics too."""
+        return iter(list(self._table.values()))
+
+    def is_system(self, name: str) -> bool:
+        """Whether the broker keeps this topic for itself."""
+        return name in self._system or names.is_system_topic(name)
+
+    def put(self, config: TopicConfig) -> Refusal | None:
+        """Make or alter a topic whose name and numbers were checked; the table may be full."""
+        if config.name not in self._table and self._is_full:
+            return self._full()
+        if self._table.get(config.name) != config:
+            self._change(config)
+        return None
+
+    def ensure(self, config: TopicConfig) -> TopicConfig:
+        """Make this topic unless one of its name exists; gives back what stands.
+
+        For topics that follow from something bounded already: a group's retry and dead-letter topics.
+        """
+        known = self._table.get(config.name)
+        if known is not None:
+            return known
+        self._change(config)
+        return config
+
+    def auto_create(self, name: str, default_topic: str, default_queues: int, unit_mode: bool) -> TopicConfig | Refusal:
+        """Make the topic that a send names, after the template that it names; 17 when there is none to take after."""
+        known = self._table.get(name)
+        if known is not None:
+            return known
+        template = self._table.get(default_topic)
+        is_allowed = self._settings.auto_create or default_topic != names.TEMPLATE_TOPIC
+        if template is None or not template.is_inherited or not is_allowed:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name}] not exist, apply first please!")
+        if self._is_full:
+            return self._full()
+        # RocketMQ makes a topic without queues when the client asks for none, to which nothing can ever be sent.
+        queues = max(1, min(default_queues, template.write_queues))
+        unit_flag = TOPIC_SYS_UNIT_SUB if names.is_retry_topic(name) else TOPIC_SYS_UNIT
+        config = TopicConfig(
+            name,
+            read_queues=queues,
+            write_queues=queues,
+            perm=template.perm & ~PERM_INHERIT,
+            filter_type=template.filter_type,
+            sys_flag=unit_flag if unit_mode else 0,
+        )
+        self._change(config)
+        return config
+
+    def delete(self, name: str) -> bool:
+        """Forget the topic and tell those who keep something for it; false when there was none."""
+        if self._table.pop(name, None) is None:
+            return False
+        for listener in self._delete_listeners:
+            listener(name)
+        self._changed(name)
+        return True
+
+    def to_document(self) -> dict[str, object]:
+        """What is saved."""
+        return {
+            "dataVersion": self.data_version.to_json(),
+            "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
+        }
+
+    def to_body(self) -> dict[str, object]:
+        """What registrations and GET_ALL_TOPIC_CONFIG carry: the document and the empty tables of static topics."""
+        return self.to_document() | {
+            "mappingDataVersion": DataVersion().to_json(),
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+
+    def save_if_changed(self) -> None:
+        """Hand the document to the disk when something changed since the last time."""
+        if self._is_changed:
+            self._is_changed = False
+            self._state.save(self.to_document())
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._table) >= self._settings.topics_max
+
+    def _full(self) -> Refusal:
+        remark = f"there are {len(self._table)} topics, the limit is {self._settings.topics_max}"
+        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _change(self, config: TopicConfig) -> None:
+        self._table[config.name] = config
+        self._changed(config.name)
+
+    def _changed(self, name: str) -> None:
+        self.data_version = self.data_version.next(self._clock.now_ms())
+        self._is_changed = True
+        for listener in self._change_listeners:
+            listener(name)
+
+    def _load(self, document: object | None) -> None:
+        if document is None:
+            return
+        try:
+            source = documents.document(document, "the document")
+            self.data_version = DataVersion.from_json(source.get("dataVersion"))
+            for name, value in documents.mapping(source, "topicConfigTable").items():
+                self._table[name] = replace(TopicConfig.from_json(value), name=name)
+        except ValueError as error:
+            raise StoreError(f"topics.json: {error}") from error
+
+
+def _boot_topics(settings: TopicSettings) -> Iterator[TopicConfig]:
+    """The topics that are always there."""
+
+    def topic(name: str, queues: int = 1, perm: int = PERM_READ_WRITE) -> TopicConfig:
+        return TopicConfig(name, read_queues=queues, write_queues=queues, perm=perm)
+
+    def inherited(is_template: bool) -> int:
+        return PERM_READ_WRITE | (PERM_INHERIT if is_template else 0)
+
+    yield topic(names.SELF_TEST_TOPIC)
+    if settings.auto_create:
+        yield topic(names.TEMPLATE_TOPIC, settings.template_queues, inherited(True))
+    yield topic(names.BENCHMARK_TOPIC, _BENCHMARK_QUEUES)
+    yield topic(settings.cluster_name, _CLUSTER_QUEUES, inherited(settings.is_cluster_topic_inherited))
+    yield topic(settings.broker_name, 1, inherited(settings.is_broker_topic_inherited))
+    yield topic(names.OFFSET_MOVED_TOPIC)
+    yield topic(names.SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
+    if settings.has_trace_topic:
+        yield topic(names.TRACE_TOPIC)
+    yield topic(names.reply_topic(settings.cluster_name))
+    yield topic(f"rmq_sys_REVIVE_LOG_{settings.cluster_name}", _REVIVE_QUEUES)
+    yield topic(f"rmq_sys_SYNC_BROKER_MEMBER_{settings.broker_name}", 1, PERM_INHERIT)
+    yield topic(names.HALF_TOPIC)
+    yield topic(names.OP_HALF_TOPIC)
+    yield topic(names.TIMER_TOPIC)

@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+
+from gantry.errors import StoreError
+from gantry.metadata.offsets import NOT_COMMITTED, Offsets
+from testkit.memory_state import MemoryState
+from testkit.simclock import SimClock
+
+
+def offsets_of(state: MemoryState | None = None) -> Offsets:
+    return Offsets(state or MemoryState(), SimClock())
+
+
+def test_what_was_committed_is_what_is_found() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 10)
+    offsets.commit("g", "T", 1, 20)
+    offsets.commit("h", "T", 0, 30)
+    assert [offsets.query("g", "T", 0), offsets.query("g", "T", 1), offsets.query("h", "T", 0)] == [10, 20, 30]
+    assert dict(offsets.of("g", "T")) == {0: 10, 1: 20}
+
+
+def test_what_was_never_committed_is_not_found() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 10)
+    assert [offsets.query(*key) for key in (("g", "T", 1), ("g", "U", 0), ("h", "T", 0))] == [NOT_COMMITTED] * 3
+    assert offsets.of("h", "T") == {}
+
+
+def test_an_offset_set_back_is_obeyed_and_counted() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 10)
+    offsets.commit("g", "T", 0, 4)
+    assert offsets.query("g", "T", 0) == 4
+    assert offsets.went_back == 1
+
+
+def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
+    state = MemoryState()
+    offsets = offsets_of(state)
+    offsets.commit("g", "T", 0, 10)
+    offsets.commit("%RETRY%g", "%RETRY%g", 3, 7)
+    offsets.save_if_changed()
+    document = state.load()
+    assert isinstance(document, dict)
+    assert document["offsetTable"] == {"T@g": {"0": 10}, "%RETRY%g@%RETRY%g": {"3": 7}}
+    assert sorted(document) == ["dataVersion", "offsetTable", "pullOffsetTable", "resetOffsetTable"]
+    again = offsets_of(state)
+    assert again.query("g", "T", 0) == 10
+    assert again.query("%RETRY%g", "%RETRY%g", 3) == 7
+
+
+def test_only_news_is_saved() -> None:
+    state = MemoryState()
+    offsets = offsets_of(state)
+    offsets.save_if_changed()
+    assert state.saves == 0
+    offsets.commit("g", "T", 0, 10)
+    offsets.save_if_changed()
+    offsets.commit("g", "T", 0, 10)
+    offsets.save_if_changed()
+    assert state.saves == 1
+
+
+def test_the_tables_of_other_features_are_carried_along() -> None:
+    carried = {"offsetTable": {}, "pullOffsetTable": {"T@g": {"0": 5}}, "resetOffsetTable": {"T@g": {"1": 6}}}
+    state = MemoryState(carried)
+    offsets = offsets_of(state)
+    offsets.commit("g", "T", 0, 10)
+    offsets.save_if_changed()
+    document = state.load()
+    assert isinstance(document, dict)
+    assert document["pullOffsetTable"] == {"T@g": {"0": 5}}
+    assert document["resetOffsetTable"] == {"T@g": {"1": 6}}
+
+
+def test_a_document_of_numbers_or_texts_is_read_alike() -> None:
+    offsets = offsets_of(MemoryState({"offsetTable": {"T@g": {"0": "12", "1": 13}}}))
+    assert dict(offsets.of("g", "T")) == {0: 12, 1: 13}
+
+
+def test_a_saved_document_does_not_follow_later_commits() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 10)
+    document = offsets.to_body()
+    offsets.commit("g", "T", 0, 11)
+    assert document["offsetTable"] == {"T@g": {0: 10}}
+
+
+def test_groups_and_their_topics_can_be_listed_copied_and_forgotten() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 10)
+    offsets.commit("g", "U", 0, 11)
+    offsets.commit("h", "T", 0, 12)
+    assert sorted(offsets.groups_of("T")) == ["g", "h"]
+    offsets.clone("g", "copy", "T")
+    assert offsets.query("copy", "T", 0) == 10
+    offsets.remove_group("g")
+    assert sorted((group, topic) for group, topic, _ in offsets.all()) == [("copy", "T"), ("h", "T")]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [[], {"offsetTable": {"T@g": 5}}, {"offsetTable": {"T@g": {"x": 5}}}, {"offsetTable": {"T@g": {"0": []}}}],
+)
+def test_a_document_of_another_shape_is_named(document: object) -> None:
+    with pytest.raises(StoreError, match=r"consumerOffset\.json"):
+        offsets_of(MemoryState(document))
