@@ -19,7 +19,7 @@ ON_CI = os.environ.get("CI") == "true"
 
 
 class DebugLoopPolicy(asyncio.DefaultEventLoopPolicy):
-    """Loops that watch for coroutines never awaited and calls from the wrong thread; child processes stay as they are."""
+    """Loops that watch for coroutines never awaited and wrong threads; child processes stay as they are."""
 
     def new_event_loop(self) -> asyncio.AbstractEventLoop:
         loop = super().new_event_loop()

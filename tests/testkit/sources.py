@@ -50,7 +50,8 @@ def called_names(tree: ast.AST) -> list[tuple[int, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             for name in node.names:
-                aliases[name.asname or name.name.partition(".")[0]] = name.name if name.asname else name.name.partition(".")[0]
+                top = name.name.partition(".")[0]
+                aliases[name.asname or top] = name.name if name.asname else top
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             for name in node.names:
                 aliases[name.asname or name.name] = f"{node.module}.{name.name}"

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from testkit.sources import ROOT
 
 HERE_OR_STANDARD = """

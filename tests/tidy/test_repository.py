@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import tomllib
 
 import pytest
+
 from testkit.sources import ROOT, git, python_files, tracked_files, tree_of
 
 # The user fixed the folders at the top; documents and the tools' configuration may stand beside them.
@@ -14,7 +16,8 @@ SOURCE_AT_THE_TOP = {"operator", "broker", "charts", "crds", "spark", "tests", "
 FOLDERS_BESIDE = {".ci", "requirements"}
 FILES_BESIDE = {
     ".gitignore", ".dockerignore", ".pre-commit-config.yaml", "Makefile", "pyproject.toml",
-    "README.md", "README.zh-CN.md", "ARCHITECTURE.md", "STYLE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", "LICENSE",
+    "README.md", "README.zh-CN.md", "ARCHITECTURE.md", "STYLE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md",
+    "LICENSE",
 }  # fmt: skip
 
 # What the user named, by the name under which it is installed and the one under which it is imported.
@@ -45,7 +48,8 @@ def _declared() -> dict[str, str]:
     for path in tracked_files():
         if path.endswith("pyproject.toml") and path != "pyproject.toml":
             project = tomllib.loads((ROOT / path).read_text(encoding="utf-8")).get("project", {})
-            wanted = project.get("dependencies", []) + sum(project.get("optional-dependencies", {}).values(), [])
+            extras = project.get("optional-dependencies", {})
+            wanted = itertools.chain(project.get("dependencies", []), *extras.values())
             declared.update({re.split(r"[^\w.-]", each)[0].lower(): path for each in wanted})
     return declared
 

@@ -53,12 +53,26 @@ async def _serve(make: Callable[[asyncio.Event], Server], ready: Callable[[Serve
         loop.add_signal_handler(number, _asked_to_stop, stopping, number)
     server = make(stopping)
     try:
-        await server.start()
-        print(f"ready {ready(server)}", flush=True)
-        await stopping.wait()
+        if await _started(server, stopping):
+            print(f"ready {ready(server)}", flush=True)
+            await stopping.wait()
     finally:
         await server.stop()
     return 0
+
+
+async def _started(server: Server, stopping: asyncio.Event) -> bool:
+    """Start, unless the end comes first: recovery of a large store takes its time and can be called off."""
+    starting = asyncio.ensure_future(server.start())
+    ending = asyncio.ensure_future(stopping.wait())
+    await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+    ending.cancel()
+    if starting.done():
+        await starting
+        return True
+    starting.cancel()
+    await asyncio.wait({starting})
+    return False
 
 
 def _asked_to_stop(stopping: asyncio.Event, number: int) -> None:

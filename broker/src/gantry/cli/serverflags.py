@@ -1,0 +1,89 @@
+"""The flags of the commands that serve, and the configuration they make together with file and environment.
+
+A flag is the short way to say one key of the configuration; `--set KEY=VALUE` says any of them.  The command's
+own defaults are the weakest, then the file, then GANTRY_* variables, then flags (`gantry.broker.config.load`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gantry.cli.logs import add_logs, start_logging
+from gantry.errors import ConfigError
+
+if TYPE_CHECKING:
+    from gantry.broker.config import BrokerConfig
+
+log = logging.getLogger("gantry")
+
+# flag -> (key of the configuration, what the help calls its value, what it says)
+NETWORK = {
+    "--bind": ("network.bind", "ADDR", "listen on this address only"),
+    "--advertise": ("network.advertise", "ADDR", "the address that clients are told"),
+    "--broker-port": ("network.port", "PORT", "port of the broker (10911; 0: any free one)"),
+    "--vip-port": ("network.vip_port", "PORT", "second port of the broker (two below the first; -2: none)"),
+    "--http-port": ("network.http_port", "PORT", "port of /metrics and /healthz (9404; 0: any free one; -1: none)"),
+}
+NAMESERVER_PORT = {
+    "--nameserver-port": ("standalone.nameserver_port", "PORT", "port of the name server (9876; 0: any free one)"),
+}
+STORE = {
+    "--data": ("store.root", "DIR", "the folder that holds everything"),
+    "--flush": ("store.flush", "WHEN", "acknowledge when the disk has it: SYNC_FLUSH; or before: ASYNC_FLUSH"),
+}
+MEMBERSHIP = {
+    "--name": ("name", "NAME", "name of the broker's group (broker-a)"),
+    "--cluster": ("cluster", "NAME", "name of the cluster (DefaultCluster)"),
+    "--namesrv": ("name_servers", "HOST:PORT;...", "name servers to register with"),
+}
+
+Flags = Mapping[str, tuple[str, str, str]]
+
+
+def add_server_flags(parser: argparse.ArgumentParser, *groups: Flags) -> None:
+    """The flags of these groups, --config, --set and those about logs."""
+    parser.add_argument("--config", metavar="FILE", help="configuration: YAML, or a broker.conf of RocketMQ")
+    for group in groups:
+        for flag, (key, value, text) in group.items():
+            parser.add_argument(flag, dest=key, metavar=value, help=text)
+    any_key = "any key of the configuration, such as pull.count_max=64"
+    parser.add_argument("--set", metavar="KEY=VALUE", action="append", default=[], help=any_key)
+    add_logs(parser)
+
+
+def load_config(arguments: argparse.Namespace, base: Mapping[str, object]) -> BrokerConfig:
+    """Start logging and put the configuration together; what a broker.conf asks for in vain is logged once."""
+    from gantry.broker import config
+
+    start_logging(arguments)
+    flags = {key: value for key, value in vars(arguments).items() if "." in key or key in _TOP_KEYS}
+    flags.update(_assignments(arguments.set))
+    loaded, notices = config.load(arguments.config, os.environ, flags, base)
+    for notice in notices:
+        log.warning("%s", notice)
+    return loaded
+
+
+def warn_when_pure() -> None:
+    """Say once that the compiled leaves are missing: a slow broker should not be a riddle."""
+    from gantry import leaves
+
+    if not leaves.COMPILED:
+        log.warning("the compiled core is not in use: %s; all works, several times slower", leaves.why_pure)
+
+
+_TOP_KEYS = frozenset(key for key, _, _ in MEMBERSHIP.values())
+
+
+def _assignments(texts: list[str]) -> dict[str, str]:
+    pairs = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {text!r}: expected KEY=VALUE")
+        pairs[key.strip()] = value.strip()
+    return pairs
