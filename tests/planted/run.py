@@ -1,0 +1,90 @@
+"""Plant each fault of tests/planted.txt into a copy of the source and demand that its test goes red: `make planted`.
+
+A test suite is only as good as the faults it notices.  Each named test first has to be green on an unchanged copy,
+else its red would prove nothing; then it has to fail (pytest's exit code 1; a copy that cannot even be collected is
+no proof either).  The compiled leaves are switched off, because the faults are planted in Python.
+
+Arguments choose mutants by a part of their name; without any, all are run.  Exit code 1 when one survives.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from mutants import ROOT, Mutant, load
+
+_COPIED = ("broker/src", "tests", "pyproject.toml")
+_LEFT_OUT = shutil.ignore_patterns("__pycache__", "*.so", "interop", "node_modules", ".cache")
+_TEST_SECONDS = 600
+_GREEN, _RED = 0, 1
+
+
+def main(wanted: list[str]) -> int:
+    """Run them; how many survived decides the exit code."""
+    mutants = [one for one in load() if not wanted or any(part in one.name for part in wanted)]
+    faults: list[str] = []
+    green: dict[str, bool] = {}
+    for mutant in mutants:
+        if mutant.test not in green:
+            code, output = _run(mutant.test, None)
+            green[mutant.test] = code == _GREEN
+            if code != _GREEN:
+                print(f"not green before anything is planted: {mutant.test}\n{output[-3000:]}")
+        begun = time.monotonic()
+        verdict = _verdict(mutant) if green[mutant.test] else "not tried: its test is not green without it"
+        print(f"{mutant.name:<52} {verdict} ({time.monotonic() - begun:.1f} s)", flush=True)
+        if verdict != "killed":
+            faults.append(mutant.name)
+    print(f"{len(mutants) - len(faults)} of {len(mutants)} planted faults killed")
+    return 1 if faults else 0
+
+
+def _verdict(mutant: Mutant) -> str:
+    if not mutant.fits():
+        return f"does not fit: its text does not stand exactly once in {mutant.file}"
+    code, output = _run(mutant.test, mutant)
+    if code == _RED:
+        return "killed"
+    if code == _GREEN:
+        return f"SURVIVED {mutant.test}"
+    return f"no proof, pytest ended with {code}:\n{output[-2000:]}"
+
+
+def _run(test: str, mutant: Mutant | None) -> tuple[int, str]:
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
+        copy = Path(folder)
+        for name in _COPIED:
+            source, target = ROOT / name, copy / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=_LEFT_OUT)
+            else:
+                shutil.copy(source, target)
+        if mutant is not None:
+            mutant.plant(copy)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": f"{copy / 'broker/src'}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "GANTRY_PURE": "1",
+        }
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test]
+        try:
+            done = subprocess.run(
+                command, cwd=copy, env=environment, capture_output=True, text=True, timeout=_TEST_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired as error:
+            return _RED, f"no end after {_TEST_SECONDS} s: {error}"
+        return done.returncode, done.stdout + done.stderr
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
