@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from gantry.client.assign import share_of
-from gantry.model.route import MessageQueue
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gantry.client.assign import share_of
+from gantry.model.route import MessageQueue
 
 
 def queues(count: int) -> list[MessageQueue]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from gantry.client.window import Window
 from hypothesis import given
 from hypothesis import strategies as st
+
+from gantry.client.window import Window
 
 
 def test_one_stuck_message_holds_progress_and_its_end_lets_it_jump() -> None:

@@ -93,7 +93,9 @@ def _topic_of(text: str) -> TopicConfig:
     words = text.split(" ", 5)
     if len(words) < 5:
         raise ValueError(f"a topic of the registration has {len(words)} words, expected 5 or 6")
-    attributes = documents.document(bodies.loads(words[5].encode() if len(words) > 5 and words[5] else b"{}"), "attributes")
+    attributes = documents.document(
+        bodies.loads(words[5].encode() if len(words) > 5 and words[5] else b"{}"), "attributes"
+    )
     return TopicConfig(
         words[0],
         int(words[1]),

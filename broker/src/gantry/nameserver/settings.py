@@ -55,9 +55,9 @@ class Switches:
 class NameServerSettings:
     """Where to listen and what to keep."""
 
-    host: str = "0.0.0.0"  # noqa: S104  clients are on other machines; the network decides who gets here
+    host: str = "0.0.0.0"
     port: int = 9876
-    http_host: str = "0.0.0.0"  # noqa: S104
+    http_host: str = "0.0.0.0"
     http_port: int | None = 9404  # None: no HTTP side door
     kv_path: Path | None = None  # kvConfig.json; None keeps key-values in memory only
     switches: Switches = Switches()

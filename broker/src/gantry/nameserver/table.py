@@ -103,7 +103,9 @@ class RouteTable:
 
     # What brokers say
 
-    def register(self, news: Registration, link: object, now_ms: int, forget_missing: bool = False) -> Registered | Refusal:
+    def register(
+        self, news: Registration, link: object, now_ms: int, forget_missing: bool = False
+    ) -> Registered | Refusal:
         """Take over a registration; `forget_missing` lets a master's full one delete topics (rule 5)."""
         refusal = self._refusal_of(news)
         if refusal is not None:
@@ -167,7 +169,7 @@ class RouteTable:
     # What tools say
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic's queues, everywhere or in one cluster; the next registration of a broker that has it brings it back."""
+        """Forget a topic's queues, everywhere or in one cluster, until a broker that has it registers again."""
         queues = self._queues.get(topic, {})
         for broker_name in list(queues):
             group = self._groups.get(broker_name)

@@ -54,6 +54,7 @@ class RemotingClient:
         self._connections: dict[str, Connection] = {}
         self._attempts: dict[str, asyncio.Task[Connection]] = {}
         self._rests: dict[str, _Rest] = {}
+        self._random = random.Random()  # jitter: clients that lost one broker together must not come back together
         self._closed = False
 
     async def invoke(self, address: str, command: frames.Command, timeout_s: float) -> frames.Command:
@@ -126,7 +127,7 @@ class RemotingClient:
 
     def _let_rest(self, address: str) -> None:
         failures = self._rests[address].failures + 1 if address in self._rests else 1
-        pause_s = min(_REST_LAST_S, _REST_FIRST_S * 2.0 ** min(failures - 1, 16)) * random.uniform(0.5, 1.0)
+        pause_s = min(_REST_LAST_S, _REST_FIRST_S * 2.0 ** min(failures - 1, 16)) * self._random.uniform(0.5, 1.0)
         self._rests[address] = _Rest(asyncio.get_running_loop().time() + pause_s, failures)
 
     def _forget(self, address: str, connection: Connection) -> None:

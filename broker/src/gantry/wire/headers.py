@@ -204,7 +204,7 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.GET_BROKER_MEMBER_GROUP: _row("clusterName!:t brokerName!:t"),
     RequestCode.BROKER_HEARTBEAT: _row(
         "clusterName!:t brokerAddr!:t brokerName!:t brokerId:l epoch:i maxOffset:l confirmOffset:l "
-        "heartbeatTimeoutMillis:l"
+        "heartbeatTimeoutMills:l"
     ),
 }
 

@@ -1,0 +1,92 @@
+"""A message made ready to leave: checked, given its id, compressed, its properties packed.
+
+That happens once, before the first attempt.  Retries send the same thing with the same id, so whoever
+receives a message twice can tell.  What is not allowed is a ValueError before anything is sent.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gantry.leaves import properties
+from gantry.model.ids import UniqueIds
+from gantry.model.message import KEYS, SYS_COMPRESSED, TAGS, UNIQUE_KEY, Message
+from gantry.model.names import is_retry_topic, topic_fault
+from gantry.wire.record import join_batch
+
+BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize, which brokers enforce
+PROPERTIES_BYTES_MAX = 32_767  # a record has an i16 for their length
+COMPRESS_OVER_BYTES = 4096  # RocketMQ's compressMsgBodyOverHowmuch
+_COMPRESS_LEVEL = 5  # RocketMQ's msgCompressLevel
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What a send request carries apart from its queue."""
+
+    topic: str
+    body: bytes
+    properties: bytes
+    message_ids: tuple[str, ...]
+    born_ms: int
+    flag: int = 0
+    sys_flag: int = 0
+    is_batch: bool = False
+
+
+def prepare(message: Message, ids: UniqueIds, now_ms: int, compress_over: int | None = COMPRESS_OVER_BYTES) -> Outgoing:
+    """One message; `compress_over` None never compresses."""
+    _check_topic(message.topic)
+    message_id = ids.next()
+    pairs = _packed(message, message_id)
+    body, sys_flag = bytes(message.body), 0
+    if len(body) > BODY_BYTES_MAX:
+        raise ValueError(f"a body of {len(body)} bytes, {BODY_BYTES_MAX} are allowed")
+    if compress_over is not None and len(body) > compress_over:
+        compressed = zlib.compress(body, _COMPRESS_LEVEL)
+        if len(compressed) < len(body):
+            # RocketMQ: no kind of compression beside the bit means zlib, which clients of every age read.
+            body, sys_flag = compressed, SYS_COMPRESSED
+    return Outgoing(message.topic, body, pairs, (message_id,), now_ms, message.flag, sys_flag)
+
+
+def prepare_batch(messages: Sequence[Message], ids: UniqueIds, now_ms: int) -> Outgoing:
+    """Messages of one topic that are stored together or not at all."""
+    if not messages:
+        raise ValueError("a batch without messages")
+    topic = messages[0].topic
+    _check_topic(topic)
+    if any(message.topic != topic for message in messages):
+        raise ValueError("a batch has messages of one topic only")
+    if is_retry_topic(topic):
+        raise ValueError("a batch cannot go to a retry topic")
+    message_ids = tuple(ids.next() for _ in messages)
+    parts = [
+        (message.flag, bytes(message.body), _packed(message, message_id))
+        for message, message_id in zip(messages, message_ids, strict=True)
+    ]
+    body = join_batch(parts)
+    if len(body) > BODY_BYTES_MAX:
+        raise ValueError(f"a batch of {len(body)} bytes, {BODY_BYTES_MAX} are allowed; send it in parts")
+    pairs = properties.pack({UNIQUE_KEY: message_ids[0]})
+    return Outgoing(topic, body, pairs, message_ids, now_ms, is_batch=True)
+
+
+def _check_topic(topic: str) -> None:
+    fault = topic_fault(topic)
+    if fault is not None:
+        raise ValueError(fault)
+
+
+def _packed(message: Message, message_id: str) -> bytes:
+    pairs = message.all_properties()
+    for name in (TAGS, KEYS):
+        if any(separator in pairs.get(name, "") for separator in "\x01\x02"):
+            raise ValueError(f"{name} may hold neither 0x01 nor 0x02")
+    pairs[UNIQUE_KEY] = message_id
+    packed = properties.pack(pairs)
+    if len(packed) > PROPERTIES_BYTES_MAX:
+        raise ValueError(f"properties of {len(packed)} bytes, {PROPERTIES_BYTES_MAX} are allowed")
+    return packed

@@ -1,0 +1,226 @@
+"""What producers and consumers ask, request by request (facts: protocol, sections 2 and 3).
+
+Header values are always text.  Sends travel with the one-letter names of SEND_MESSAGE_V2, as Java's do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gantry.client.outgoing import Outgoing
+from gantry.client.question import Question, document, nothing, number, require, value
+from gantry.client.results import PullResult, PullStatus, SendResult
+from gantry.errors import OutcomeUnknownError
+from gantry.leaves.frames import Command
+from gantry.model.names import TEMPLATE_TOPIC
+from gantry.model.route import MessageQueue, TopicRoute
+from gantry.model.subscription import Subscription
+from gantry.wire import bodies, record
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import request
+
+NEW_TOPIC_QUEUES = 4  # how many queues a topic gets that the first send creates; RocketMQ's defaultTopicQueueNums
+_PULL_SUSPEND, _PULL_SUBSCRIPTION = 2, 4
+_STORED_BUT = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "stored in memory, its disk did not confirm in time",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "stored, its slaves did not confirm in time",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "stored, no slave is there to confirm",
+}
+_PULL_STATUS = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCH,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+def route(topic: str) -> Question[TopicRoute | None]:
+    """Where a topic's queues are; None when the name server knows of none."""
+
+    def read(reply: Command) -> TopicRoute | None:
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return value(require(reply), TopicRoute.from_json)
+
+    ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+    return Question(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext), read)
+
+
+def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
+    """Store a message, or a batch.
+
+    Reading raises OutcomeUnknownError where the broker stored the message but cannot promise to keep it (10, 11, 12).
+    """
+
+    def read(reply: Command) -> SendResult:
+        if reply.code in _STORED_BUT:
+            raise OutcomeUnknownError(f"{queue.broker_name}: {_STORED_BUT[ResponseCode(reply.code)]}")
+        require(reply)
+        return SendResult(
+            outgoing.message_ids,
+            tuple(reply.ext.get("msgId", "").split(",")),
+            MessageQueue(queue.topic, queue.broker_name, number(reply, "queueId")),
+            number(reply, "queueOffset"),
+        )
+
+    code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
+    ext = {
+        "a": group,
+        "b": outgoing.topic,
+        "c": TEMPLATE_TOPIC,
+        "d": str(NEW_TOPIC_QUEUES),
+        "e": str(queue.queue_id),
+        "f": str(outgoing.sys_flag),
+        "g": str(outgoing.born_ms),
+        "h": str(outgoing.flag),
+        "i": outgoing.properties.decode(),
+        "j": "0",
+        "k": "false",
+        "m": "true" if outgoing.is_batch else "false",
+        "n": queue.broker_name,
+    }
+    return Question(request(code, ext, outgoing.body), read)
+
+
+@dataclass(frozen=True, slots=True)
+class PullSettings:
+    """The parts of a pull that stay the same from one to the next."""
+
+    group: str
+    subscription: Subscription
+    count_max: int = 32
+    bytes_max: int = 1 << 20
+    wait_s: float = 15.0  # RocketMQ's brokerSuspendMaxTimeMillis
+
+
+def pull(queue: MessageQueue, offset: int, settings: PullSettings) -> Question[PullResult]:
+    """The messages from `offset` on; the broker holds the request while there are none."""
+
+    def read(reply: Command) -> PullResult:
+        require(reply, *_PULL_STATUS)
+        return PullResult(
+            _PULL_STATUS[ResponseCode(reply.code)],
+            number(reply, "nextBeginOffset"),
+            number(reply, "minOffset"),
+            number(reply, "maxOffset"),
+            tuple(record.messages(reply.body, queue.broker_name)) if reply.code == ResponseCode.SUCCESS else (),
+        )
+
+    ext = {
+        "consumerGroup": settings.group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(settings.count_max),
+        "sysFlag": str(_PULL_SUBSCRIPTION | (_PULL_SUSPEND if settings.wait_s > 0 else 0)),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": str(int(settings.wait_s * 1000)),
+        "subscription": settings.subscription.expression,
+        "subVersion": str(settings.subscription.version),
+        "expressionType": settings.subscription.expression_type,
+        "maxMsgBytes": str(settings.bytes_max),
+        "bname": queue.broker_name,
+    }
+    return Question(request(RequestCode.PULL_MESSAGE, ext), read)
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerPart:
+    """What a heartbeat says about a consumer."""
+
+    group: str
+    subscriptions: tuple[Subscription, ...]
+    from_where: str
+    message_model: str
+
+    def to_json(self) -> dict[str, object]:
+        """RocketMQ's ConsumerData."""
+        return {
+            "groupName": self.group,
+            "consumeType": "CONSUME_PASSIVELY",
+            "messageModel": self.message_model,
+            "consumeFromWhere": self.from_where,
+            "unitMode": False,
+            "subscriptionDataSet": [subscription.to_json() for subscription in self.subscriptions],
+        }
+
+
+def heartbeat(client_id: str, producer_groups: Sequence[str], consumers: Sequence[ConsumerPart]) -> Question[None]:
+    """Tell a broker who is on this connection; it answers nothing of interest."""
+    body = {
+        "clientID": client_id,
+        "heartbeatFingerprint": 0,
+        "withoutSub": False,
+        "producerDataSet": [{"groupName": group} for group in producer_groups],
+        "consumerDataSet": [consumer.to_json() for consumer in consumers],
+    }
+    return Question(request(RequestCode.HEART_BEAT, {}, bodies.dumps(body)), nothing)
+
+
+def unregister(client_id: str, producer_group: str | None, consumer_group: str | None) -> Question[None]:
+    """Say goodbye, so that the group shares our queues at once."""
+    ext = {"clientID": client_id}
+    if producer_group is not None:
+        ext["producerGroup"] = producer_group
+    if consumer_group is not None:
+        ext["consumerGroup"] = consumer_group
+    return Question(request(RequestCode.UNREGISTER_CLIENT, ext), nothing)
+
+
+def members(group: str) -> Question[list[str]]:
+    """The client ids of a consumer group as one broker knows them."""
+
+    def read(reply: Command) -> list[str]:
+        found = document(require(reply)).get("consumerIdList")
+        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+    return Question(request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}), read)
+
+
+def committed(group: str, queue: MessageQueue, young_from_zero: bool) -> Question[int | None]:
+    """The offset that a group committed, None when it never did.
+
+    RocketMQ: with `young_from_zero` a broker answers 0 for a queue whose first message is still in memory, so that a
+    new group does not miss the beginning of a new topic.
+    """
+
+    def read(reply: Command) -> int | None:
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return number(require(reply), "offset")
+
+    ext = _of_queue(queue) | {"consumerGroup": group}
+    if not young_from_zero:
+        ext["setZeroIfNotFound"] = "false"
+    return Question(request(RequestCode.QUERY_CONSUMER_OFFSET, ext), read)
+
+
+def commit(group: str, queue: MessageQueue, offset: int) -> Question[None]:
+    """Let a group continue at `offset`."""
+    ext = _of_queue(queue) | {"consumerGroup": group, "commitOffset": str(offset)}
+    return Question(request(RequestCode.UPDATE_CONSUMER_OFFSET, ext), nothing)
+
+
+def max_offset(queue: MessageQueue) -> Question[int]:
+    """Where the next message will stand."""
+    return Question(request(RequestCode.GET_MAX_OFFSET, _of_queue(queue)), _offset)
+
+
+def min_offset(queue: MessageQueue) -> Question[int]:
+    """Where the oldest message stands."""
+    return Question(request(RequestCode.GET_MIN_OFFSET, _of_queue(queue)), _offset)
+
+
+def offset_at(queue: MessageQueue, timestamp_ms: int) -> Question[int]:
+    """The offset of the first message stored at or after an instant."""
+    ext = _of_queue(queue) | {"timestamp": str(timestamp_ms)}
+    return Question(request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext), _offset)
+
+
+def _offset(reply: Command) -> int:
+    return number(require(reply), "offset")
+
+
+def _of_queue(queue: MessageQueue) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}

@@ -1,0 +1,240 @@
+"""What a name server answers, request by request: header and body in, table asked, reply out.
+
+The table of codes at the end is the whole surface.  Any other request is refused by code and remark.  A
+header or body that cannot be read is answered with SYSTEM_ERROR and a text that names the field; the
+frame was sound, so the connection stays.
+
+Bodies are standard JSON, compact, all keys quoted, to every client: Java of any age, C++ and Go's
+hand-written route parser read this one form.
+RocketMQ: its own name server writes unquoted integer keys to clients before 4.9.4, which nobody needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gantry.clock import Clock
+from gantry.errors import Refusal
+from gantry.leaves.frames import Command, encode
+from gantry.leaves.hashes import crc31
+from gantry.model.topic import DataVersion
+from gantry.nameserver.keyvalues import ORDER_TOPICS, KeyValues
+from gantry.nameserver.registration import decode_registration
+from gantry.nameserver.settings import Switches
+from gantry.nameserver.table import EXPIRY_MS, Registration, RouteTable
+from gantry.transport.connection import Connection
+from gantry.wire import headers
+from gantry.wire.bodies import dumps, loads
+from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
+from gantry.wire.command import Request, refusal, reply
+
+Handler = Callable[[Connection, Command], Command]
+
+
+class NameServerHandlers:
+    """Answers requests from one table; owns nothing but the switches that may change at run time."""
+
+    def __init__(self, table: RouteTable, key_values: KeyValues, clock: Clock, switches: Switches) -> None:
+        self.switches = switches
+        self.answered: dict[int, int] = {}  # code -> how often, for the metrics; other codes count as -1
+        self._table = table
+        self._key_values = key_values
+        self._clock = clock
+        self._handlers = self._table_of_codes()
+
+    def serve(self, connection: Connection, requests: list[Request]) -> None:
+        """Answer a batch in its order."""
+        for request in requests:
+            handler = self._handlers.get(request.code)
+            counted = request.code if handler is not None else -1
+            self.answered[counted] = self.answered.get(counted, 0) + 1
+            answer = self._answer(connection, request, handler)
+            if not request.is_oneway:
+                connection.write(encode(answer))
+
+    def now_ms(self) -> int:
+        """Milliseconds of the clock that never goes back, as the table wants them."""
+        return int(self._clock.monotonic() * 1000)
+
+    def _answer(self, connection: Connection, request: Request, handler: Handler | None) -> Command:
+        if handler is None or not isinstance(request, Command):
+            return reply(request, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported_remark(request.code))
+        try:
+            return handler(connection, request)
+        except ValueError as error:
+            return reply(request, ResponseCode.SYSTEM_ERROR, f"request {request.code}: {error}")
+
+    # Brokers
+
+    def _register(self, connection: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        expected = header.integer("bodyCrc32")
+        if expected and crc31(command.body) != expected:
+            return reply(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
+        body = decode_registration(command.body, header.boolean("compressed"), command.version)
+        news = Registration(
+            cluster=header.text("clusterName"),
+            broker_name=header.text("brokerName"),
+            broker_id=header.integer("brokerId"),
+            address=header.text("brokerAddr"),
+            ha_address=header.text("haServerAddr"),
+            topics=body.topics,
+            version=body.version,
+            timeout_ms=header.integer("heartbeatTimeoutMillis", EXPIRY_MS),
+            acting_master=header.boolean("enableActingMaster") if header.has("enableActingMaster") else None,
+            zone=header.text("__ZONE_NAME"),
+            filter_servers=body.filter_servers,
+            mappings=body.mappings,
+        )
+        answer = self._table.register(news, connection, self.now_ms(), self.switches.registration_deletes_topics)
+        if isinstance(answer, Refusal):
+            return refusal(command, answer)
+        order_topics = self._key_values.table(ORDER_TOPICS) if self.switches.return_order_topics else None
+        return reply(
+            command,
+            ext={"haServerAddr": answer.ha_address, "masterAddr": answer.master_address},
+            body=dumps({"table": order_topics}) if order_topics else b"",
+        )
+
+    def _unregister(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        self._table.unregister(header.text("clusterName"), header.text("brokerName"), header.text("brokerAddr"))
+        return reply(command)
+
+    def _query_version(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        cluster, address = header.text("clusterName"), header.text("brokerAddr")
+        known = self._table.version_of(cluster, address)
+        asked = DataVersion.from_json(loads(command.body)) if command.body else None
+        self._table.refresh(cluster, address, self.now_ms())
+        changed = known is None or known != asked
+        return reply(
+            command,
+            ext={"changed": "true" if changed else "false"},
+            body=b"" if known is None else dumps(known.to_json()),
+        )
+
+    def _broker_heartbeat(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        timeout_ms = header.integer("heartbeatTimeoutMills") or None
+        self._table.refresh(header.text("clusterName"), header.text("brokerAddr"), self.now_ms(), timeout_ms)
+        return reply(command)
+
+    def _member_group(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        cluster, name = header.text("clusterName"), header.text("brokerName")
+        group = self._table.brokers().get(name)
+        addresses = {} if group is None else {str(key): address for key, address in group.addresses.items()}
+        member_group = {"brokerAddrs": addresses, "brokerName": name, "cluster": cluster}
+        return reply(command, body=dumps({"brokerMemberGroup": member_group}))
+
+    # Clients
+
+    def _route(self, _: Connection, command: Command) -> Command:
+        topic = headers.parse(command.code, command.ext).text("topic")
+        route = self._table.route(topic)
+        if route is None:
+            remark = f"No topic route info in name server for the topic: {topic}; create it, or see its broker's log"
+            return reply(command, ResponseCode.TOPIC_NOT_EXIST, remark)
+        document = route.to_json()
+        mappings = self._table.mappings(topic)
+        if mappings:
+            document["topicQueueMappingByBroker"] = mappings
+        order = self._key_values.get(ORDER_TOPICS, topic) if self.switches.order_message else None
+        if order is not None:
+            document["orderTopicConf"] = order
+        return reply(command, body=dumps(document))
+
+    def _cluster_info(self, _: Connection, command: Command) -> Command:
+        brokers = {name: data.to_json() for name, data in self._table.brokers().items()}
+        return reply(command, body=dumps({"brokerAddrTable": brokers, "clusterAddrTable": self._table.clusters()}))
+
+    def _all_topics(self, _: Connection, command: Command) -> Command:
+        if not self.switches.list_all_topics:
+            return reply(command, ResponseCode.NO_PERMISSION, "disable")
+        return reply(command, body=dumps({"topicList": self._table.topics()}))
+
+    def _cluster_topics(self, _: Connection, command: Command) -> Command:
+        cluster = headers.parse(command.code, command.ext).text("cluster")
+        return reply(command, body=dumps({"topicList": self._table.topics(cluster)}))
+
+    def _system_topics(self, _: Connection, command: Command) -> Command:
+        document: dict[str, object] = {"topicList": self._table.system_topics()}
+        addresses = [address for group in self._table.brokers().values() for address in group.addresses.values()]
+        if addresses:
+            document["brokerAddr"] = addresses[0]  # where the asker finds the broker's own system topics (305)
+        return reply(command, body=dumps(document))
+
+    # Tools
+
+    def _delete_topic(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        self._table.delete_topic(header.text("topic"), header.text("clusterName") or None)
+        return reply(command)
+
+    def _wipe_write_perm(self, _: Connection, command: Command) -> Command:
+        count = self._table.wipe_write_perm(headers.parse(command.code, command.ext).text("brokerName"))
+        return reply(command, ext={"wipeTopicCount": str(count)})
+
+    def _add_write_perm(self, _: Connection, command: Command) -> Command:
+        count = self._table.add_write_perm(headers.parse(command.code, command.ext).text("brokerName"))
+        return reply(command, ext={"addTopicCount": str(count)})
+
+    def _put_key_value(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        refused = self._key_values.put(header.text("namespace"), header.text("key"), header.text("value"))
+        return reply(command) if refused is None else refusal(command, refused)
+
+    def _get_key_value(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        namespace, key = header.text("namespace"), header.text("key")
+        value = self._key_values.get(namespace, key)
+        if value is None:
+            remark = f"No config item, Namespace: {namespace} Key: {key}"
+            return reply(command, ResponseCode.QUERY_NOT_FOUND, remark)
+        return reply(command, ext={"value": value})
+
+    def _delete_key_value(self, _: Connection, command: Command) -> Command:
+        header = headers.parse(command.code, command.ext)
+        self._key_values.delete(header.text("namespace"), header.text("key"))
+        return reply(command)
+
+    def _list_key_values(self, _: Connection, command: Command) -> Command:
+        namespace = headers.parse(command.code, command.ext).text("namespace")
+        table = self._key_values.table(namespace)
+        if table is None:
+            return reply(command, ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}")
+        return reply(command, body=dumps({"table": table}))
+
+    def _get_config(self, _: Connection, command: Command) -> Command:
+        return reply(command, body=self.switches.to_text().encode())
+
+    def _update_config(self, _: Connection, command: Command) -> Command:
+        changed = self.switches.changed(command.body.decode())
+        if isinstance(changed, Refusal):
+            return refusal(command, changed)
+        self.switches = changed
+        return reply(command)
+
+    def _table_of_codes(self) -> dict[int, Handler]:
+        return {
+            RequestCode.PUT_KV_CONFIG: self._put_key_value,
+            RequestCode.GET_KV_CONFIG: self._get_key_value,
+            RequestCode.DELETE_KV_CONFIG: self._delete_key_value,
+            RequestCode.REGISTER_BROKER: self._register,
+            RequestCode.UNREGISTER_BROKER: self._unregister,
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self._cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self._wipe_write_perm,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._all_topics,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self._delete_topic,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self._list_key_values,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self._cluster_topics,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self._system_topics,
+            RequestCode.UPDATE_NAMESRV_CONFIG: self._update_config,
+            RequestCode.GET_NAMESRV_CONFIG: self._get_config,
+            RequestCode.QUERY_DATA_VERSION: self._query_version,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self._add_write_perm,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
+            RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
+        }

@@ -1,0 +1,125 @@
+"""The name server as a process part: sockets, the expiry scan, the key-value file, the side door.
+
+It keeps no state of its own: `table` is rebuilt by registrations, and only the key-values are written to
+a file, if one is configured.  The file is small and changes by hand, so it is written on the spot, to a
+new file that then takes the old one's name.
+
+Start and stop are numbered; stop may be called at any point, also after a start that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+
+from gantry.clock import Clock, SystemClock
+from gantry.errors import ConfigError
+from gantry.nameserver.handlers import NameServerHandlers
+from gantry.nameserver.keyvalues import KeyValues
+from gantry.nameserver.settings import NameServerSettings
+from gantry.nameserver.table import RouteTable
+from gantry.transport.connection import Connection
+from gantry.transport.http import HealthServer
+from gantry.transport.server import RemotingServer
+from gantry.wire.command import Request
+
+log = logging.getLogger(__name__)
+
+_EXPIRY_SCAN_S = 5.0  # RocketMQ's scanNotActiveBrokerInterval
+
+
+class NameServer:
+    """`await start()`, then `port` and `http_port` are known; `await stop()` once."""
+
+    def __init__(self, settings: NameServerSettings, clock: Clock | None = None) -> None:
+        self.table = RouteTable()
+        self.port = settings.port
+        self.http_port = settings.http_port
+        self._settings = settings
+        self._key_values = KeyValues()
+        self._written_changes = 0
+        self._handlers = NameServerHandlers(self.table, self._key_values, clock or SystemClock(), settings.switches)
+        self._server: RemotingServer | None = None
+        self._http: HealthServer | None = None
+        self._scan: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """1. read the key-values, 2. listen, 3. scan for silent brokers, 4. open the side door."""
+        self._load_key_values()
+        self._server = RemotingServer(self._serve, on_close=self._connection_closed)
+        self.port = await self._server.start(self._settings.host, self._settings.port)
+        self._scan = asyncio.get_running_loop().call_later(_EXPIRY_SCAN_S, self._expire)
+        if self._settings.http_port is not None:
+            self._http = HealthServer(self._settings.http_host, self._settings.http_port, self.metrics, self._healthy)
+            self.http_port = await self._http.start()
+        log.info("name server on port %d", self.port)
+
+    async def stop(self) -> None:
+        """1. close the side door, 2. end the scan, 3. close listener and connections."""
+        if self._http is not None:
+            await self._http.close()
+        if self._scan is not None:
+            self._scan.cancel()
+        if self._server is not None:
+            await self._server.close()
+
+    def metrics(self) -> bytes:
+        """What Prometheus reads."""
+        connections = 0 if self._server is None else len(self._server.connections)
+        lines = [
+            "# TYPE gantry_nameserver_brokers gauge",
+            f"gantry_nameserver_brokers {self.table.live_count}",
+            "# TYPE gantry_nameserver_topics gauge",
+            f"gantry_nameserver_topics {len(self.table.topics())}",
+            "# TYPE gantry_nameserver_connections gauge",
+            f"gantry_nameserver_connections {connections}",
+            "# TYPE gantry_nameserver_requests_total counter",
+        ]
+        for code, count in sorted(self._handlers.answered.items()):
+            label = "other" if code < 0 else str(int(code))
+            lines.append(f'gantry_nameserver_requests_total{{code="{label}"}} {count}')
+        return ("\n".join(lines) + "\n").encode()
+
+    def _healthy(self) -> tuple[bool, str]:
+        return True, f"{self.table.live_count} brokers"
+
+    def _serve(self, connection: Connection, requests: list[Request]) -> None:
+        self._handlers.serve(connection, requests)
+        if self._key_values.changes != self._written_changes:
+            self._save_key_values()
+
+    def _connection_closed(self, connection: Connection) -> None:
+        for address in self.table.connection_closed(connection):
+            log.warning("broker %s unregistered: its connection is gone (%s)", address, connection.close_reason)
+
+    def _expire(self) -> None:
+        for link in self.table.expire(self._handlers.now_ms()):
+            assert isinstance(link, Connection), "the table holds what _serve gave it"
+            log.warning("broker on %s unregistered: silent for too long", link.peer)
+            link.close("broker silent for too long")
+        self._scan = asyncio.get_running_loop().call_later(_EXPIRY_SCAN_S, self._expire)
+
+    def _load_key_values(self) -> None:
+        path = self._settings.kv_path
+        if path is None or not path.exists():
+            return
+        try:
+            self._key_values.load_json(path.read_bytes())
+        except OSError as error:
+            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+
+    def _save_key_values(self) -> None:
+        self._written_changes = self._key_values.changes
+        path = self._settings.kv_path
+        if path is None:
+            return
+        fresh = path.with_name(path.name + ".tmp")
+        try:
+            with fresh.open("wb") as file:
+                file.write(self._key_values.to_json())
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(path)
+        except OSError as error:
+            log.error("%s: key-values not written, they live until this process ends: %s", path, error)

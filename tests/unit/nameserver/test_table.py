@@ -1,0 +1,239 @@
+"""The table does what RocketMQ's RouteInfoManager does, rule by rule."""
+
+from __future__ import annotations
+
+from gantry.errors import Refusal
+from gantry.model.topic import DataVersion, TopicConfig
+from gantry.nameserver.table import EXPIRY_MS, Registered, Registration, RouteTable
+from gantry.wire.codes import ResponseCode
+
+LINK = object()
+
+
+def topics(*names: str, perm: int = 6) -> dict[str, TopicConfig]:
+    return {name: TopicConfig(name, 4, 4, perm) for name in names}
+
+
+def registration(**changes: object) -> Registration:
+    fields: dict[str, object] = {
+        "cluster": "C",
+        "broker_name": "b-a",
+        "broker_id": 0,
+        "address": "10.0.0.1:10911",
+        "ha_address": "10.0.0.1:10912",
+        "topics": topics("T", "TBW102"),
+        "version": DataVersion(1, 0, 1000),
+    }
+    return Registration(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def slave(**changes: object) -> Registration:
+    return registration(**{"broker_id": 1, "address": "10.0.0.2:10911", "ha_address": "10.0.0.2:10912", **changes})
+
+
+def perms(table: RouteTable, topic: str = "T") -> dict[str, int]:
+    route = table.route(topic)
+    return {} if route is None else {data.broker_name: data.perm for data in route.queues}
+
+
+def test_a_registered_master_is_where_its_topics_are() -> None:
+    table = RouteTable()
+    assert table.register(registration(), LINK, 0) == Registered()
+    route = table.route("T")
+    assert route is not None
+    assert route.brokers[0].addresses == {0: "10.0.0.1:10911"}
+    assert [(data.broker_name, data.read_queues, data.write_queues, data.perm) for data in route.queues] == [
+        ("b-a", 4, 4, 6)
+    ]
+    assert table.route("U") is None
+    assert table.topics() == ["T", "TBW102"]
+    assert table.clusters() == {"C": ["b-a"]}
+
+
+def test_a_slave_learns_its_master_and_writes_no_queues() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    answer = table.register(slave(topics=topics("T", "U")), LINK, 0)
+    assert answer == Registered("10.0.0.1:10912", "10.0.0.1:10911")
+    assert table.route("U") is None
+
+
+def test_a_slave_that_became_master_leaves_its_old_id() -> None:
+    table = RouteTable()
+    table.register(slave(), LINK, 0)
+    table.register(registration(address="10.0.0.2:10911"), LINK, 0)
+    assert table.brokers()["b-a"].addresses == {0: "10.0.0.2:10911"}
+
+
+def test_a_late_registration_of_a_former_master_changes_nothing() -> None:
+    table = RouteTable()
+    table.register(registration(version=DataVersion(1, 7, 0)), LINK, 0)
+    late = registration(address="10.0.0.9:10911", version=DataVersion(99, 6, 0), topics=topics("X", "Y"))
+    assert table.register(late, LINK, 0) == Registered()
+    assert table.brokers()["b-a"].addresses == {0: "10.0.0.1:10911"}
+    assert table.route("X") is None
+    assert table.live_count == 1
+
+
+def test_an_address_with_an_equal_or_greater_state_version_takes_the_id_over() -> None:
+    table = RouteTable()
+    table.register(registration(version=DataVersion(1, 7, 0)), LINK, 0)
+    table.register(registration(address="10.0.0.9:10911", version=DataVersion(1, 7, 0)), LINK, 0)
+    assert table.brokers()["b-a"].addresses == {0: "10.0.0.9:10911"}
+
+
+def test_one_topic_of_an_unknown_id_is_refused_and_leaves_no_trace() -> None:
+    table = RouteTable()
+    answer = table.register(registration(topics=topics("T")), LINK, 0)
+    assert isinstance(answer, Refusal)
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert (table.clusters(), table.brokers(), table.topics(), table.live_count) == ({}, {}, [], 0)
+
+
+def test_one_topic_of_a_known_id_is_added() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    table.register(registration(topics=topics("New"), version=DataVersion(2, 0, 1000)), LINK, 0)
+    assert table.topics() == ["New", "T", "TBW102"]
+
+
+def test_the_same_version_does_not_rewrite_queues_but_adds_missing_ones() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    table.wipe_write_perm("b-a")
+    table.register(registration(topics=topics("T", "TBW102", "U")), LINK, 1)
+    assert (perms(table), perms(table, "U")) == ({"b-a": 4}, {"b-a": 6})
+    table.register(registration(version=DataVersion(2, 0, 1000)), LINK, 2)
+    assert perms(table) == {"b-a": 6}
+
+
+def test_topics_a_registration_no_longer_names_stay_unless_configured_otherwise() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    fewer = registration(topics={}, version=DataVersion(2, 0, 0))
+    table.register(fewer, LINK, 0)
+    assert table.topics() == ["T", "TBW102"]
+    table.register(registration(topics={}, version=DataVersion(3, 0, 0)), LINK, 0, forget_missing=True)
+    assert table.topics() == []
+
+
+def test_an_incremental_registration_forgets_nothing_even_if_configured_to() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    table.register(registration(topics=topics("U"), version=DataVersion(2, 0, 0)), LINK, 0, forget_missing=True)
+    assert table.topics() == ["T", "TBW102", "U"]
+
+
+def test_the_smallest_slave_that_asks_for_an_acting_master_writes_queues_that_are_read_only() -> None:
+    table = RouteTable()
+    table.register(slave(acting_master=True), LINK, 0)
+    assert perms(table) == {"b-a": 4}
+    table.register(slave(acting_master=True, broker_id=2, address="10.0.0.3:10911", topics=topics("X", "Y")), LINK, 0)
+    assert perms(table, "X") == {}
+
+
+def test_a_group_with_acting_master_becomes_read_only_when_its_master_leaves() -> None:
+    table = RouteTable()
+    table.register(registration(acting_master=True), LINK, 0)
+    table.register(slave(acting_master=True), LINK, 0)
+    table.unregister("C", "b-a", "10.0.0.1:10911")
+    assert perms(table) == {"b-a": 4}
+
+
+def test_the_last_member_takes_its_group_and_its_queues_along() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    table.register(slave(), LINK, 0)
+    table.register(registration(broker_name="b-b", address="10.0.1.1:10911"), LINK, 0)
+    table.unregister("C", "b-a", "10.0.0.1:10911")
+    route = table.route("T")
+    assert route is not None
+    assert [broker.addresses for broker in route.brokers] == [{1: "10.0.0.2:10911"}, {0: "10.0.1.1:10911"}]
+    table.unregister("C", "b-a", "10.0.0.2:10911")
+    assert perms(table) == {"b-b": 6}
+    table.unregister("C", "b-b", "10.0.1.1:10911")
+    assert (table.topics(), table.clusters(), table.live_count) == ([], {}, 0)
+
+
+def test_silence_ends_a_registration_after_its_own_time_out() -> None:
+    table = RouteTable()
+    impatient = object()
+    table.register(registration(), LINK, 0)
+    table.register(registration(broker_name="b-b", address="10.0.1.1:10911", timeout_ms=1000), impatient, 0)
+    assert table.expire(1000) == []
+    assert table.expire(1001) == [impatient]
+    assert perms(table) == {"b-a": 6}
+    assert table.expire(EXPIRY_MS) == []
+    assert table.expire(EXPIRY_MS + 1) == [LINK]
+    assert table.topics() == []
+
+
+def test_a_sign_of_life_keeps_a_registration_and_may_change_its_time_out() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    table.refresh("C", "10.0.0.1:10911", 100_000, 5000)
+    table.refresh("C", "10.9.9.9:10911", 100_000)
+    assert table.expire(105_000) == []
+    assert table.expire(105_001) == [LINK]
+
+
+def test_a_closed_connection_ends_what_registered_on_it_last_and_nothing_else() -> None:
+    table = RouteTable()
+    old, new = object(), object()
+    table.register(registration(), old, 0)
+    table.register(registration(broker_name="b-b", address="10.0.1.1:10911"), old, 0)
+    table.register(registration(), new, 1)
+    assert table.connection_closed(old) == ["10.0.1.1:10911"]
+    assert perms(table) == {"b-a": 6}
+    assert table.connection_closed(new) == ["10.0.0.1:10911"]
+    assert table.topics() == []
+
+
+def test_write_permission_is_taken_and_given_by_group() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    table.register(registration(broker_name="b-b", address="10.0.1.1:10911"), LINK, 0)
+    assert table.wipe_write_perm("b-a") == 2
+    assert perms(table) == {"b-a": 4, "b-b": 6}
+    assert table.add_write_perm("b-a") == 2
+    assert perms(table) == {"b-a": 6, "b-b": 6}
+    assert table.wipe_write_perm("nobody") == 0
+
+
+def test_a_topic_is_forgotten_everywhere_or_in_one_cluster() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    table.register(registration(cluster="D", broker_name="b-b", address="10.0.1.1:10911"), LINK, 0)
+    table.delete_topic("T", "D")
+    assert perms(table) == {"b-a": 6}
+    assert table.topics("D") == ["TBW102"]
+    table.delete_topic("T")
+    assert table.route("T") is None
+    table.delete_topic("T")
+
+
+def test_system_topics_are_rocketmqs_and_those_named_after_clusters_and_groups() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    assert {"TBW102", "C", "b-a"} <= set(table.system_topics())
+    assert "T" not in table.system_topics()
+
+
+def test_zone_mappings_and_filter_servers_are_passed_on() -> None:
+    table = RouteTable()
+    news = registration(zone="z1", mappings={"T": {"topic": "T"}}, filter_servers=("10.0.0.1:5555",))
+    table.register(news, LINK, 0)
+    route = table.route("T")
+    assert route is not None
+    assert route.brokers[0].zone == "z1"
+    assert table.mappings("T") == {"b-a": {"topic": "T"}}
+    assert route.filter_servers == {"10.0.0.1:10911": ["10.0.0.1:5555"]}
+    table.unregister("C", "b-a", "10.0.0.1:10911")
+    assert table.mappings("T") == {}
+
+
+def test_the_version_of_a_registration_is_kept_for_those_who_ask() -> None:
+    table = RouteTable()
+    table.register(registration(), LINK, 0)
+    assert table.version_of("C", "10.0.0.1:10911") == DataVersion(1, 0, 1000)
+    assert table.version_of("C", "10.0.0.2:10911") is None
