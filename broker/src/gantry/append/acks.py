@@ -1,15 +1,16 @@
 """Replies that wait for the promise to be kept.
 
-A run of messages that was appended has its replies encoded at once and parked under the log offset at which the run ends;
-when the confirmed mark passes that offset they leave, one write per connection for all that was released together.  The
-mark may have passed already (ASYNC_FLUSH without slaves): then nothing is parked at all.
+A run of messages that was appended has its replies encoded at once and parked under the log offset at which the
+run ends; when the confirmed mark passes that offset they leave, one write per connection for all that was
+released together.  The mark may have passed already (ASYNC_FLUSH without slaves): then nothing is parked at
+all.
 
-Runs are parked in the order of the log, so the parked ones are a queue, sorted by offset and by age.  Two things end the
-waiting early, and both answer with a code that says "stored here, outcome unknown" and carries the same header: the time
-is over (RocketMQ: syncFlushTimeout, FLUSH_DISK_TIMEOUT), or the store closes.
+Runs are parked in the order of the log, so the parked ones are a queue, sorted by offset and by age.  Two
+things end the waiting early, and both answer with a code that says "stored here, outcome unknown" and carries
+the same header: the time is over (RocketMQ: syncFlushTimeout, FLUSH_DISK_TIMEOUT), or the store closes.
 
-Bounded: while more than `bytes_max` of replies are parked, whoever parks more is not read from until half of it is gone.
-So what waits is at most that much and one read per connection.
+Bounded: while more than `bytes_max` of replies are parked, whoever parks more is not read from until half of it
+is gone. So what waits is at most that much and one read per connection.
 """
 
 from __future__ import annotations

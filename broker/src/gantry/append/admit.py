@@ -1,7 +1,7 @@
 """Which messages may go into the log.
 
-The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProcessor.msgCheck`, then `handleRetryAndDLQ`, then
-the store's own), so that a client's error handling finds what it knows:
+The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProcessor.msgCheck`, then
+`handleRetryAndDLQ`, then the store's own), so that a client's error handling finds what it knows:
 
     the broker takes no messages now        gate: 2 slave, 14 disk full or closing
     the name is no topic's, or the broker's 29, 16
@@ -12,9 +12,9 @@ the store's own), so that a client's error handling finds what it knows:
     transaction, delay                      16, 13: never stored as a plain message
     body or properties too long             13
 
-`admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the loop over
-a run asks one table and compares a few numbers; whoever changes a topic calls `topic_changed`.  Only topics to which
-nothing special applies are remembered: absence there means "ask admit", never "no".
+`admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the
+loop over a run asks one table and compares a few numbers; whoever changes a topic calls `topic_changed`.  Only
+topics to which nothing special applies are remembered: absence there means "ask admit", never "no".
 
 A refusal is a value.  Nothing here knows sockets, time or the store.
 """
@@ -42,7 +42,8 @@ _VERSION_OF_MAX_RECONSUME = 121
 NOT_PLAIN = properties.TRAIT_DELAY | properties.TRAIT_TRANSACTION | properties.TRAIT_TIMER_CANCEL
 
 _TRANSACTION = Refusal(
-    ResponseCode.NO_PERMISSION, "the broker does not take transactional messages: transactions come with a later version"
+    ResponseCode.NO_PERMISSION,
+    "the broker does not take transactional messages: transactions come with a later version",
 )
 _DELAY = Refusal(
     ResponseCode.MESSAGE_ILLEGAL, "the broker does not take delayed or timer messages: they come with a later version"
@@ -57,7 +58,9 @@ class Topics(Protocol):
         """The topic, or None."""
         ...
 
-    def auto_create(self, name: str, default_topic: str, default_queues: int, unit_mode: bool) -> TopicConfig | Refusal:
+    def auto_create(
+        self, name: str, default_topic: str, default_queues: int, unit_mode: bool
+    ) -> TopicConfig | Refusal:
         """Make a topic after its template, or say why not."""
         ...
 

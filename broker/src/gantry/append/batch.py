@@ -1,15 +1,15 @@
 """Appending a run: the last touches to each message, one append, one entry of parked replies.
 
-A run is what one connection sent in one go and `admit` let pass.  Its messages stand in the log in the order in which they
-came, next to each other unless a segment ends between them.  Messages of one batch request are appended `together`: all in
-one segment, all or none, answered by one reply.
+A run is what one connection sent in one go and `admit` let pass.  Its messages stand in the log in the order in
+which they came, next to each other unless a segment ends between them.  Messages of one batch request are
+appended `together`: all in one segment, all or none, answered by one reply.
 
-What a message gets here, as RocketMQ's broker does it: the address it came from, a UNIQ_KEY if its producer gave none, and
-the properties MSG_REGION, TRACE_ON and CLUSTER.  A message that was received and is sent again has those three already;
-they are replaced, not repeated.  POP_CK, which only a broker may set, is taken out.
+What a message gets here, as RocketMQ's broker does it: the address it came from, a UNIQ_KEY if its producer
+gave none, and the properties MSG_REGION, TRACE_ON and CLUSTER.  A message that was received and is sent again
+has those three already; they are replaced, not repeated.  POP_CK, which only a broker may set, is taken out.
 
-A full disk is an everyday "no": it comes back as a Refusal, nothing of the run is in the log, and the gate is shut until
-the periodic job tries again.
+A full disk is an everyday "no": it comes back as a Refusal, nothing of the run is in the log, and the gate is
+shut until the periodic job tries again.
 
 Cost per message, pure Python: 0.15 us, a third of it for looking whether the three properties are there.
 """
@@ -63,7 +63,9 @@ class Marks:
 class Appender:
     """The one way into the log for what producers send."""
 
-    def __init__(self, store: Store, acks: Acks, gate: WriteGate, marks: Marks, next_unique_key: Callable[[], str]) -> None:
+    def __init__(
+        self, store: Store, acks: Acks, gate: WriteGate, marks: Marks, next_unique_key: Callable[[], str]
+    ) -> None:
         self.messages = 0
         self.bytes = 0  # of records, blanks included
         self._store = store

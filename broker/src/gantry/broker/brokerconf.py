@@ -1,9 +1,10 @@
 """RocketMQ's broker.conf: a properties file, translated key by key.
 
-`KEYS` is the one table: RocketMQ's name, our dotted key, and how the value changes on the way.  Some names exist twice
-because RocketMQ corrected its spelling in version 4.9.  `WITHOUT_MEANING` names keys that people do set and that do nothing
-here, with the reason.  Every key that is not translated is told to the operator once; none is ignored in silence, and none is
-an error, because a working broker.conf of RocketMQ has to start a broker here.
+`KEYS` is the one table: RocketMQ's name, our dotted key, and how the value changes on the way.  Some names
+exist twice because RocketMQ corrected its spelling in version 4.9.  `WITHOUT_MEANING` names keys that people do
+set and that do nothing here, with the reason.  Every key that is not translated is told to the operator once;
+none is ignored in silence, and none is an error, because a working broker.conf of RocketMQ has to start a
+broker here.
 
 The same table names our keys in RocketMQ's words when a tool asks for the configuration (GET_BROKER_CONFIG).
 """

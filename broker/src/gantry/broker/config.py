@@ -1,11 +1,12 @@
 """What can be set about a broker: one frozen tree.
 
-Where a value comes from, weakest first: the default here, the file (YAML, or RocketMQ's broker.conf), a variable
-`GANTRY_<SECTION>_<KEY>`, a flag.  `load` puts them together; after that the tree does not change, but for the keys in
-`HOT`, which UPDATE_BROKER_CONFIG may replace (as a new tree, see `broker.live`).
+Where a value comes from, weakest first: the default here, the file (YAML, or RocketMQ's broker.conf), a
+variable `GANTRY_<SECTION>_<KEY>`, a flag.  `load` puts them together; after that the tree does not change, but
+for the keys in `HOT`, which UPDATE_BROKER_CONFIG may replace (as a new tree, see `broker.live`).
 
-Defaults are RocketMQ's where it has one.  Every limit of the process stands here: a queue, table or wait without one does
-not exist.  A number is in the unit that ends its name; a `_bytes` key also takes KiB, MiB and GiB.
+Defaults are RocketMQ's where it has one.  Every limit of the process stands here: a queue, table or wait
+without one does not exist.  A number is in the unit that ends its name; a `_bytes` key also takes KiB, MiB and
+GiB.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class Role(enum.StrEnum):
 class NetworkConfig:
     """Where the broker listens, and what a connection may cost."""
 
-    bind: str = "0.0.0.0"  # noqa: S104  RocketMQ listens everywhere; clients come from other machines
+    bind: str = "0.0.0.0"
     advertise: str = ""  # what clients are told; empty: the address bound to, or this machine's own
     port: int = 10911  # 0: any free one
     vip_port: int = -1  # answers the same; -1: port - 2 as RocketMQ has it (any free one beside port 0); -2: none
@@ -155,7 +156,7 @@ class BrokerConfig:
     standalone: StandaloneConfig = field(default_factory=StandaloneConfig)
 
 
-HOT = frozenset({"permission", "messages.body_bytes_max", "topics.auto_create", "topics.auto_create_groups"})
+HOT = frozenset({"permission", "messages.body_bytes_max"})
 """Keys that may change while the broker runs."""
 
 
@@ -167,8 +168,8 @@ def load(
 ) -> tuple[BrokerConfig, list[str]]:
     """The configuration and what the operator should be told about it (keys of a broker.conf without meaning here).
 
-    `flags` and `base` have dotted keys (`store.root`); `base` holds a command's own defaults and is weaker than the file.
-    ConfigError names key, source and, for an unknown key, the nearest known one.
+    `flags` and `base` have dotted keys (`store.root`); `base` holds a command's own defaults and is weaker than
+    the file. ConfigError names key, source and, for an unknown key, the nearest known one.
     """
     sources: list[Source] = [from_flags(base or {}, "built-in default")]
     notices: list[str] = []
@@ -197,11 +198,20 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
     role = str(config.role)
     ports = {"port": network.port, "vip_port": network.vip_port, "http_port": network.http_port}
     return [
-        (config.role is not Role.ASYNC_MASTER, f"role {role}: replication comes with a later version; use ASYNC_MASTER"),
-        (config.id != 0, f"id {config.id}: only slaves have an id other than 0, and replication comes with a later version"),
+        (
+            config.role is not Role.ASYNC_MASTER,
+            f"role {role}: replication comes with a later version; use ASYNC_MASTER",
+        ),
+        (
+            config.id != 0,
+            f"id {config.id}: only slaves have an id other than 0, and replication comes with a later version",
+        ),
         (not config.name or not config.cluster, "name and cluster must not be empty"),
         (config.permission not in _PERMISSIONS, f"permission {config.permission}: expected 2 (write), 4 (read) or 6"),
-        *((port > _PORT_MAX, f"network.{name} {port}: the largest port is {_PORT_MAX}") for name, port in ports.items()),
+        *(
+            (port > _PORT_MAX, f"network.{name} {port}: the largest port is {_PORT_MAX}")
+            for name, port in ports.items()
+        ),
         (network.port < 0, f"network.port {network.port}: expected 0 (any free one) to {_PORT_MAX}"),
         (
             store.segment_bytes < 2 * messages.body_bytes_max + _RECORD_OVERHEAD_BYTES,
@@ -212,5 +222,8 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
         (not 0.0 < store.disk_used_max <= 1.0, f"store.disk_used_max {store.disk_used_max}: expected a share of 1"),
         (not 1 <= messages.body_bytes_max <= 12 * MIB, "messages.body_bytes_max: expected 1 byte to 12 MiB"),
         (config.topics.template_queues < 1, "topics.template_queues: expected at least 1"),
-        (config.pull.count_max < 1 or config.pull.bytes_max < 1, "pull.count_max and pull.bytes_max: expected at least 1"),
+        (
+            config.pull.count_max < 1 or config.pull.bytes_max < 1,
+            "pull.count_max and pull.bytes_max: expected at least 1",
+        ),
     ]

@@ -1,8 +1,8 @@
 """From text to a tree of frozen dataclasses: YAML, environment, flags, strongest last.
 
-A `Source` is a flat table of dotted keys, with the name of the place where each stood, so that an error can say where to
-look.  `build` knows the tree by its type annotations alone: a key that it does not find, or a value that does not fit, is a
-ConfigError naming key, place, and the nearest known key.
+A `Source` is a flat table of dotted keys, with the name of the place where each stood, so that an error can say
+where to look.  `build` knows the tree by its type annotations alone: a key that it does not find, or a value
+that does not fit, is a ConfigError naming key, place, and the nearest known key.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _flatten(prefix: str, section: Mapping[object, object], into: dict[str, obje
             into[f"{prefix}{key}"] = value
 
 
-def _convert(value: object, kind: object, place: str) -> object:  # noqa: PLR0911  one answer per type
+def _convert(value: object, kind: object, place: str) -> object:
     if kind is bool:
         return _boolean(value, place)
     if kind is int:
@@ -202,7 +202,7 @@ def _float(value: object, place: str) -> float:
     try:
         if isinstance(value, int | float | str) and not isinstance(value, bool):
             number = float(value)
-            if number == number and abs(number) != float("inf"):  # noqa: PLR0124  that is how a NaN is found
+            if number == number and abs(number) != float("inf"):
                 return number
     except ValueError:
         pass
@@ -225,4 +225,6 @@ def _nearest(key: str, known: Iterable[str]) -> str:
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
     if not close:  # the right word in the wrong section
         close = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]][:1]
-    return f"; the nearest known key is {close[0]}" if close else f"; known keys are {', '.join(sorted(names)[:8])}, ..."
+    return (
+        f"; the nearest known key is {close[0]}" if close else f"; known keys are {', '.join(sorted(names)[:8])}, ..."
+    )

@@ -1,10 +1,11 @@
 """The messages inside a batch request.
 
-A batch is one request with one header and a body of many messages, each with its own flag, body and properties; topic,
-queue, system flags and birth are the header's.  RocketMQ stores each as an ordinary record and answers once.
+A batch is one request with one header and a body of many messages, each with its own flag, body and properties;
+topic, queue, system flags and birth are the header's.  RocketMQ stores each as an ordinary record and answers
+once.
 
-Properties of the header belong to every message; where a message has a property of the same name, its own counts.  A batch
-with one message that may not go in is refused whole, because its sender gets only one answer.
+Properties of the header belong to every message; where a message has a property of the same name, its own
+counts.  A batch with one message that may not go in is refused whole, because its sender gets only one answer.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def messages_of(request: Send, limits: Limits, count_max: int) -> list[Send] | R
     except records.MalformedBatchError as error:
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch cannot be read: {error}")
     if len(entries) > count_max:
-        return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch has {len(entries)} messages, {count_max} are allowed")
+        return Refusal(
+            ResponseCode.MESSAGE_ILLEGAL, f"the batch has {len(entries)} messages, {count_max} are allowed"
+        )
     shared = request.properties
     if shared and not shared.endswith(properties.PAIR_END):
         shared += properties.PAIR_END

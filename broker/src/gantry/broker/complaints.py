@@ -1,0 +1,38 @@
+"""Log lines about what goes wrong for others: one per cause and minute.
+
+A client that repeats a bad request ten thousand times a second must not fill the log, and the first line of a new
+cause must not be lost among them.  A cause is what the caller says it is: a code and an exception's type, a name
+server's address.  The line that follows a silent minute says how many were left out.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from gantry.clock import Clock
+
+PERIOD_S = 60.0
+# More causes than this at once: they are forgotten together, and the next minute begins with a line for each.
+_CAUSES_MAX = 1000
+
+
+class Complaints:
+    """Says things at most once a minute each."""
+
+    def __init__(self, logger: logging.Logger, clock: Clock) -> None:
+        self._logger = logger
+        self._clock = clock
+        self._said: dict[str, tuple[float, int]] = {}  # cause -> when, how many since
+
+    def say(self, cause: str, text: str, error: BaseException | None = None, level: int = logging.WARNING) -> None:
+        """Log this unless the same cause was logged within the minute; `error` brings its stack along."""
+        now = self._clock.monotonic()
+        said_at, left_out = self._said.get(cause, (now - PERIOD_S, 0))
+        if now - said_at < PERIOD_S:
+            self._said[cause] = (said_at, left_out + 1)
+            return
+        if len(self._said) >= _CAUSES_MAX:
+            self._said.clear()
+        self._said[cause] = (now, 0)
+        more = f" ({left_out} more of this kind since the last line)" if left_out else ""
+        self._logger.log(level, "%s%s", text, more, exc_info=error)

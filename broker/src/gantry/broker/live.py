@@ -1,0 +1,50 @@
+"""The configuration as it is now.
+
+The tree that `config.load` made never changes; a change at run time makes a new one, and whoever obeys one of the hot
+keys hears of it.  Changes last until the process ends: the file is the operator's, not the broker's (RocketMQ writes
+its broker.conf anew).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gantry.broker import config as configuration
+from gantry.broker.config import BrokerConfig
+from gantry.broker.sources import replaced
+from gantry.errors import ConfigError, Refusal
+from gantry.model.topic import DataVersion
+from gantry.wire.codes import ResponseCode
+
+
+class LiveConfig:
+    """Holds the current tree and tells of changes."""
+
+    def __init__(self, config: BrokerConfig) -> None:
+        self.current = config
+        self.version = DataVersion()
+        self._listeners: list[Callable[[BrokerConfig], None]] = []
+
+    def on_change(self, listener: Callable[[BrokerConfig], None]) -> None:
+        """Hear every new tree."""
+        self._listeners.append(listener)
+
+    def update(self, changes: Mapping[str, str], now_ms: int) -> Refusal | None:
+        """Change hot keys (dotted names), all or none."""
+        cold = sorted(changes.keys() - configuration.HOT)
+        if cold:
+            hot = ", ".join(sorted(configuration.HOT))
+            return Refusal(
+                ResponseCode.NO_PERMISSION,
+                f"{', '.join(cold)} cannot change while the broker runs; set it in the file and restart ({hot} can)",
+            )
+        try:
+            config = replaced(self.current, changes, "request")
+            configuration.check(config)
+        except ConfigError as error:
+            return Refusal(ResponseCode.INVALID_PARAMETER, str(error))
+        self.current = config
+        self.version = self.version.next(now_ms)
+        for listener in self._listeners:
+            listener(config)
+        return None

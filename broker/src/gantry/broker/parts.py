@@ -1,0 +1,55 @@
+"""The parts of a running broker, by name.
+
+A bag for those who look at many of them at once and change none: metrics and runtime information.  Whoever does
+something gets the few parts that it uses, as constructor arguments.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from gantry.append.acks import Acks
+    from gantry.append.admit import WriteGate
+    from gantry.append.batch import Appender
+    from gantry.broker.jobs import Jobs
+    from gantry.broker.live import LiveConfig
+    from gantry.broker.rates import Rates
+    from gantry.broker.registration import Registration
+    from gantry.broker.router import Router
+    from gantry.clock import Clock
+    from gantry.consume.handlers import PullHandlers
+    from gantry.metadata.clients import Clients
+    from gantry.metadata.groups import Groups
+    from gantry.metadata.offsets import Offsets
+    from gantry.metadata.topics import Topics
+    from gantry.produce.send import Sending
+    from gantry.store.store import Store
+    from gantry.transport.server import RemotingServer
+
+
+@dataclass(slots=True)
+class Parts:
+    """Everything that one opened store has around it; made by `assemble`."""
+
+    clock: Clock
+    live: LiveConfig
+    store: Store
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    clients: Clients
+    gate: WriteGate
+    acks: Acks
+    appender: Appender
+    sending: Sending
+    pulls: PullHandlers
+    router: Router
+    server: RemotingServer
+    registration: Registration
+    jobs: Jobs
+    rates: Rates
+    disk_used: float = 0.0  # share of the store's disk, as of the last look
+    started_ms: int = 0
+    is_running: bool = False

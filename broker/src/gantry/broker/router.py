@@ -1,0 +1,149 @@
+"""Which request goes where: one table.
+
+Per wake-up of a connection: neighbours of one hot kind (sends, pulls) go to their handler as one run; everything else
+goes one by one through `table`, from code to handler.  To find a behaviour: the code in `wire/codes.py`, the line
+here, the handler beside its domain.
+
+A handler of the table answers with a Command, with None (it answers later, or not at all), or with an awaitable of
+either; the number of those under way is bounded.  A code without a handler is REQUEST_CODE_NOT_SUPPORTED with the
+remark from UNSUPPORTED; code 10 and its kin come here only when their header is not well-formed.
+
+This file has the only `except Exception` of the house: what a handler raises becomes SYSTEM_ERROR for the one who
+asked, a count, and one log line per cause and minute.  One-way requests are never answered, whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from gantry.broker.complaints import Complaints
+from gantry.errors import RefusedError
+from gantry.leaves import frames
+from gantry.leaves.frames import Command, Pull, Send
+from gantry.wire import headers
+from gantry.wire.bodies import MalformedBodyError
+from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
+from gantry.wire.command import Request, reply
+from gantry.wire.headers import HeaderError
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+Answer = Command | None
+Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
+SendRun = Callable[["Connection", list[Send]], None]
+PullRun = Callable[["Connection", list[Pull]], None]
+
+_TASKS_MAX = 10_000
+
+
+class Router:
+    """Takes what connections bring and sees that everything is answered."""
+
+    def __init__(self, sends: SendRun, pulls: PullRun, table: Mapping[int, Cold], complaints: Complaints) -> None:
+        self.requests: dict[int, int] = {}  # by code
+        self.errors: dict[int, int] = {}  # by code: a handler raised
+        self._sends = sends
+        self._pulls = pulls
+        self._table = table
+        self._complaints = complaints
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def on_requests(self, connection: Connection, requests: list[Request]) -> None:
+        """Everything that one wake-up of a connection brought, in its order."""
+        for kind, run in groupby(requests, type):
+            if kind is Send:
+                self._run_sends(connection, list(run))  # type: ignore[arg-type]  # grouped by type
+            elif kind is Pull:
+                self._run_pulls(connection, list(run))  # type: ignore[arg-type]
+            else:
+                for command in run:
+                    self._run_command(connection, command)  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """Give up what is still under way; its clients' connections close anyway."""
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _run_sends(self, connection: Connection, sends: list[Send]) -> None:
+        self._count(sends[0].code, len(sends))
+        try:
+            self._sends(connection, sends)
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._failed(connection, sends, error)
+
+    def _run_pulls(self, connection: Connection, pulls: list[Pull]) -> None:
+        self._count(pulls[0].code, len(pulls))
+        try:
+            self._pulls(connection, pulls)
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._failed(connection, pulls, error)
+
+    def _run_command(self, connection: Connection, command: Command) -> None:
+        handler = self._table.get(command.code)
+        if handler is None:
+            self._count(-1, 1)
+            remark = unsupported_remark(command.code)
+            self._answer(connection, command, reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+        self._count(command.code, 1)
+        try:
+            answer = handler(connection, command)
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._failed(connection, (command,), error)
+            return
+        if answer is None or isinstance(answer, Command):
+            self._answer(connection, command, answer)
+        else:
+            self._await(connection, command, answer)
+
+    def _await(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
+        task = asyncio.ensure_future(self._answer_later(connection, command, answer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        if len(self._tasks) > _TASKS_MAX:
+            task.cancel()
+            remark = f"[OVERLOAD] {_TASKS_MAX} requests are under way"
+            self._answer(connection, command, reply(command, ResponseCode.SYSTEM_BUSY, remark))
+
+    async def _answer_later(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
+        try:
+            self._answer(connection, command, await answer)
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._failed(connection, (command,), error)
+
+    def _answer(self, connection: Connection, command: Command, answer: Answer) -> None:
+        if answer is not None and not command.is_oneway:
+            connection.write(frames.encode(answer))
+
+    def _failed(self, connection: Connection, requests: Sequence[Request], error: Exception) -> None:
+        code, remark = ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
+        if isinstance(error, RefusedError):
+            code, remark = ResponseCode(error.code), error.remark
+        elif isinstance(error, HeaderError | MalformedBodyError):
+            remark = str(error)
+        else:
+            first = requests[0]
+            self.errors[first.code] = self.errors.get(first.code, 0) + 1
+            cause = f"{first.code} {type(error).__name__} {error}"[:200]
+            self._complaints.say(cause, f"request {first.code} of {connection.peer} failed: {error!r}", error)
+        for request in requests:
+            if not request.is_oneway:
+                connection.write(frames.encode(reply(request, code, remark)))
+
+    def _count(self, code: int, count: int) -> None:
+        self.requests[code] = self.requests.get(code, 0) + count
+
+
+def ill_formed(code: int) -> Cold:
+    """The handler of a hot code's Commands: only what could not be read as a Send or a Pull comes as one."""
+
+    def handler(connection: Connection, command: Command) -> Answer:
+        headers.parse(code, command.ext)  # names the field that is missing or ill-typed
+        remark = f"the header of request {RequestCode(code).name} is not well-formed"
+        return reply(command, ResponseCode.SYSTEM_ERROR, remark)
+
+    return handler
