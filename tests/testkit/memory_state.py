@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 
 
 class MemoryState:
@@ -12,11 +13,16 @@ class MemoryState:
         self._text = None if document is None else json.dumps(document)
         self.saves = 0
 
-    def load(self) -> object | None:
+    def load(self) -> dict[str, object] | None:
         """The document as it was last saved."""
-        return None if self._text is None else json.loads(self._text)
+        loaded: dict[str, object] | None = None if self._text is None else json.loads(self._text)
+        return loaded
 
-    def save(self, value: object) -> None:
+    def save(self, table: Mapping[str, object]) -> None:
         """Replace the document."""
-        self._text = json.dumps(value)
+        self._text = json.dumps(table)
         self.saves += 1
+
+    def save_now(self, table: Mapping[str, object]) -> None:
+        """The same: there is no later."""
+        self.save(table)

@@ -107,6 +107,11 @@ class Groups:
             self._is_changed = False
             self._state.save(self.to_document())
 
+    def save_now(self) -> None:
+        """Put the document on the disk before returning; for shutdown."""
+        self._is_changed = False
+        self._state.save_now(self.to_document())
+
     @property
     def _is_full(self) -> bool:
         return len(self._table) >= self._settings.groups_max

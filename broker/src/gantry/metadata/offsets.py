@@ -6,8 +6,8 @@ keyed `topic@group`, with queue ids as integer keys; parts of it that belong to 
 unread, so that a folder can go back to Apache's broker.
 
 Who commits decides: an offset may be set back, which is how tools reset a group (RocketMQ:
-`ConsumerOffsetManager.commitOffset` logs it and obeys).  A deleted topic keeps its groups' offsets and a deleted
-group loses them only when asked to.
+`ConsumerOffsetManager.commitOffset` logs it and obeys).  A deleted topic takes all offsets in it
+along, as its queues begin anew should it come back; a deleted group loses them only when asked to.
 """
 
 from __future__ import annotations
@@ -77,9 +77,18 @@ class Offsets:
         for queue_id, offset in list(self.of(source, topic).items()):
             self.commit(target, topic, queue_id, offset)
 
+    def remove_topic(self, topic: str) -> None:
+        """Forget a topic for every group: should it be made again, its queues begin anew, and an old offset would
+        let a group miss all messages up to it.
+        """
+        self._remove([key for key in self._table if key.partition("@")[0] == topic])
+
     def remove_group(self, group: str) -> None:
         """Forget a group everywhere; it starts as a new one would."""
-        for key in [key for key in self._table if key.partition("@")[2] == group]:
+        self._remove([key for key in self._table if key.partition("@")[2] == group])
+
+    def _remove(self, keys: list[str]) -> None:
+        for key in keys:
             del self._table[key]
             self._is_changed = True
 
@@ -95,9 +104,19 @@ class Offsets:
         """Hand the document to the disk when a commit came since the last time."""
         if not self._is_changed:
             return
-        self._version = self._version.next(self._clock.now_ms())
-        self._is_changed = False
+        self._close_version()
         self._state.save(self.to_body())
+
+    def save_now(self) -> None:
+        """Put the document on the disk before returning; for shutdown."""
+        self._close_version()
+        self._state.save_now(self.to_body())
+
+    def _close_version(self) -> None:
+        """A version is what is saved, not every commit."""
+        if self._is_changed:
+            self._version = self._version.next(self._clock.now_ms())
+            self._is_changed = False
 
     def _load(self, document: object | None) -> None:
         if document is None:

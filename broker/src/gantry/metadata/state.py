@@ -6,16 +6,21 @@ its document: nobody else reads or writes it while the broker runs.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 
 class State(Protocol):
     """A JSON document that survives the process."""
 
-    def load(self) -> object | None:
+    def load(self) -> Mapping[str, object] | None:
         """The document as it was last saved, or None when there is none."""
         ...
 
-    def save(self, value: object) -> None:
-        """Replace the document; a reader finds the old one or the new one, never a part of either."""
+    def save(self, table: Mapping[str, object]) -> None:
+        """Have the document replaced soon; a reader finds the old one or the new one, never a part of either."""
+        ...
+
+    def save_now(self, table: Mapping[str, object]) -> None:
+        """Replace the document before returning."""
         ...

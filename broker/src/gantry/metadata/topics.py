@@ -168,6 +168,11 @@ class Topics:
             self._is_changed = False
             self._state.save(self.to_document())
 
+    def save_now(self) -> None:
+        """Put the document on the disk before returning; for shutdown."""
+        self._is_changed = False
+        self._state.save_now(self.to_document())
+
     @property
     def _is_full(self) -> bool:
         return len(self._table) >= self._settings.topics_max

@@ -1,0 +1,106 @@
+"""Requests about topics: UPDATE_AND_CREATE_TOPIC (17), GET_ALL_TOPIC_CONFIG (21), DELETE_TOPIC_IN_BROKER (215),
+GET_TOPIC_CONFIG (351).  RocketMQ: `AdminBrokerProcessor`.
+
+The list of all topics always comes whole: the reply lacks `totalTopicNum`, which tells a newer asker that there is
+no next page.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gantry.errors import Refusal
+from gantry.leaves.frames import Command
+from gantry.metadata.attributes import altered
+from gantry.metadata.offsets import Offsets
+from gantry.metadata.topics import Topics
+from gantry.model import names
+from gantry.model.topic import MULTI_TAG, SINGLE_TAG, TopicConfig
+from gantry.wire import bodies, headers
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import refusal, reply
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+# More than anybody uses; every client keeps an object for each queue of its topics.
+QUEUES_MAX = 65_536
+_PERM_MAX = 15
+
+
+class TopicHandlers:
+    """What administrators do to topics; a change is on its way to the disk when the reply leaves."""
+
+    def __init__(self, topics: Topics, offsets: Offsets) -> None:
+        self._topics = topics
+        self._offsets = offsets
+
+    def update(self, connection: Connection, command: Command) -> Command:
+        """UPDATE_AND_CREATE_TOPIC: make a topic or alter it."""
+        header = headers.parse(command.code, command.ext)
+        why = self._name_refusal(header.text("topic")) or _numbers_refusal(header)
+        if why is not None:
+            return refusal(command, why)
+        known = self._topics.get(header.text("topic"))
+        attributes = altered(None if known is None else known.attributes, header.text("attributes"))
+        if isinstance(attributes, Refusal):
+            return refusal(command, attributes)
+        why = self._topics.put(
+            TopicConfig(
+                header.text("topic"),
+                read_queues=header.integer("readQueueNums"),
+                write_queues=header.integer("writeQueueNums"),
+                perm=header.integer("perm"),
+                filter_type=header.text("topicFilterType"),
+                sys_flag=header.integer("topicSysFlag"),
+                order=header.boolean("order"),
+                attributes=attributes,
+            )
+        )
+        self._topics.save_if_changed()
+        return reply(command) if why is None else refusal(command, why)
+
+    def all(self, connection: Connection, command: Command) -> Command:
+        """GET_ALL_TOPIC_CONFIG: the whole table."""
+        return reply(command, body=bodies.dumps(self._topics.to_body()))
+
+    def get(self, connection: Connection, command: Command) -> Command:
+        """GET_TOPIC_CONFIG: one topic."""
+        name = headers.parse(command.code, command.ext).text("topic")
+        config = self._topics.get(name)
+        if config is None:
+            return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
+        return reply(command, body=bodies.dumps(config.to_json()))
+
+    def delete(self, connection: Connection, command: Command) -> Command:
+        """DELETE_TOPIC_IN_BROKER: the topic, its queues and all offsets in it; one that is gone already is no error."""
+        name = headers.parse(command.code, command.ext).text("topic")
+        why = self._name_refusal(name)
+        if why is not None:
+            return refusal(command, why)
+        self._topics.delete(name)
+        self._offsets.remove_topic(name)
+        self._topics.save_if_changed()
+        self._offsets.save_if_changed()
+        return reply(command)
+
+    def _name_refusal(self, name: str) -> Refusal | None:
+        fault = names.topic_fault(name)
+        if fault is not None:
+            return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        if self._topics.is_system(name):
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic.")
+        return None
+
+
+def _numbers_refusal(header: headers.Header) -> Refusal | None:
+    for name in ("readQueueNums", "writeQueueNums"):
+        if not 0 <= header.integer(name) <= QUEUES_MAX:
+            remark = f"{name} is {header.integer(name)}, from 0 to {QUEUES_MAX} are allowed"
+            return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    if not 0 <= header.integer("perm") <= _PERM_MAX:
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"perm {header.integer('perm')} is no sum of 1, 2, 4 and 8")
+    if header.text("topicFilterType") not in (SINGLE_TAG, MULTI_TAG):
+        remark = f"topicFilterType {header.text('topicFilterType')[:40]!r} is neither {SINGLE_TAG} nor {MULTI_TAG}"
+        return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    return None
