@@ -48,7 +48,7 @@ fuzz: dev              ## the compiled leaves under address and undefined-behavi
 	@$(PY) tests/bench/fuzz.py
 
 planted: dev           ## each fault of tests/planted.txt, planted in a copy, must be found by its test
-	@$(PY) tests/crash/planted.py
+	@$(PY) tests/planted/run.py
 
 lint: dev              ## ruff: style and format of imports
 	@$(PY) -m ruff check broker tests
