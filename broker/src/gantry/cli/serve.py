@@ -81,3 +81,9 @@ def _asked_to_stop(stopping: asyncio.Event, number: int) -> None:
         os._exit(128 + number)
     log.info("%s: stopping", signal.Signals(number).name)
     stopping.set()
+
+
+def reachable(host: str, port: int) -> str:
+    """HOST:PORT for somebody on this machine: an address that stands for all of them becomes this machine's own."""
+    own = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{own}]:{port}" if ":" in own else f"{own}:{port}"

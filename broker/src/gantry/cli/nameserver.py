@@ -1,0 +1,59 @@
+"""`gantry nameserver`: tells clients where the brokers are.
+
+It has nothing to configure but addresses: its table is rebuilt by the registrations of the brokers.  Only
+key-values, which few people use, need a file (`--kv`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from pathlib import Path
+
+from gantry.cli.logs import add_logs, start_logging
+from gantry.cli.ports import explain_listen_error
+from gantry.cli.serve import Server, reachable, serve
+from gantry.errors import ConfigError
+from gantry.nameserver.server import NameServer
+from gantry.nameserver.settings import NameServerSettings
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Addresses, the key-value file, logs."""
+    parser.add_argument("--bind", metavar="ADDR", default="0.0.0.0", help="listen on this address only (all)")
+    parser.add_argument("--nameserver-port", metavar="PORT", type=int, default=9876, help="9876; 0: any free one")
+    parser.add_argument(
+        "--http-port",
+        metavar="PORT",
+        type=int,
+        default=9404,
+        help="/metrics and /healthz (9404; 0: any free one; -1: none)",
+    )
+    parser.add_argument("--kv", metavar="FILE", type=Path, help="keep key-values in this file")
+    add_logs(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until asked to stop."""
+    start_logging(arguments)
+    settings = NameServerSettings(
+        host=arguments.bind,
+        port=arguments.nameserver_port,
+        http_host=arguments.bind,
+        http_port=arguments.http_port if arguments.http_port >= 0 else None,
+        kv_path=arguments.kv,
+    )
+    flags = {"--nameserver-port": settings.port, "--http-port": arguments.http_port}
+
+    def make(stopping: asyncio.Event) -> Server:
+        return NameServer(settings)
+
+    def ready(server: Server) -> str:
+        assert isinstance(server, NameServer)
+        http = f" http={reachable(arguments.bind, server.http_port)}" if server.http_port is not None else ""
+        return f"nameserver={reachable(arguments.bind, server.port)}{http}"
+
+    try:
+        return serve(make, ready)
+    except ConfigError as error:
+        raise explain_listen_error(error, flags) from error
