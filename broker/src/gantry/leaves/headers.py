@@ -42,6 +42,8 @@ _NAME_LENGTH = Struct(">h")
 _LANGUAGE_NUMBERS = {name: number for number, name in enumerate(LANGUAGES)} | {
     str(number): number for number in range(len(LANGUAGES))
 }
+# Codes, flags and versions are nearly always among these, and looking up is cheaper than converting.
+_SMALL_NUMBERS = {str(number): number for number in range(1024)}
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -70,6 +72,9 @@ def read_json(text: str) -> Parts:
         raise RemoteProtocolError(f"frame header is a JSON {type(header).__name__}, expected an object")
     get = header.get
     ext = get("extFields")
+    for value in header.values():
+        if type(value) is not str and value is not ext:
+            _check_nesting(value, NESTING_MAX - 1)
     if type(ext) is dict:
         for value in ext.values():
             if type(value) is not str:
@@ -79,9 +84,6 @@ def read_json(text: str) -> Parts:
         ext = {}
     else:
         raise RemoteProtocolError(f"extFields is a JSON {type(ext).__name__}, expected an object")
-    for name, value in header.items():
-        if name != "extFields" and isinstance(value, dict | list):
-            _check_nesting(value, NESTING_MAX - 1)
     remark = get("remark")
     if get("code") is None:
         raise RemoteProtocolError("frame header has no code")
@@ -185,7 +187,11 @@ def _text(name: str, value: Any) -> str:
 def _number(name: str, value: Any) -> int:
     if value is None:
         return 0
-    number = integer(value, I32_MIN, I32_MAX) if type(value) is str else None
+    number = None
+    if type(value) is str:
+        number = _SMALL_NUMBERS.get(value)
+        if number is None:
+            number = integer(value, I32_MIN, I32_MAX)
     if number is None:
         raise RemoteProtocolError(f"frame header: {name} is no 32-bit integer")
     return number
@@ -196,8 +202,9 @@ def _language(value: Any) -> int:
 
 
 def _check_nesting(value: Any, levels: int) -> None:
+    if not isinstance(value, dict | list):
+        return
     if levels == 0:
         raise RemoteProtocolError(f"frame header nests deeper than {NESTING_MAX} levels")
     for inner in value.values() if isinstance(value, dict) else value:
-        if isinstance(inner, dict | list):
-            _check_nesting(inner, levels - 1)
+        _check_nesting(inner, levels - 1)
