@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 
-from testkit.feeding import values
-from testkit.sources import ROOT
-
 from gantry.leaves import frames
 from gantry.leaves.frames import Command, Send
 from gantry.wire import bodies
+from testkit.feeding import values
+from testkit.sources import ROOT
 
 DOCUMENT = (ROOT / "broker/docs/protocol.md").read_text(encoding="utf-8")
 STORE_HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -41,9 +40,7 @@ def test_one_request_in_two_serializations_is_the_same_command() -> None:
     for data, serialization in ((json_examples()[0], 0), (binary_example(), 1)):
         used, (command,) = frames.decode(data, 0, len(data))
         assert used == len(data) == frames.frame_length(data, 0, len(data))
-        expected = Command(
-            105, language=0, version=401, opaque=7, ext={"topic": "orders"}, serialization=serialization
-        )
+        expected = Command(105, language=0, version=401, opaque=7, ext={"topic": "orders"}, serialization=serialization)
         assert values(command) == values(expected)
 
 

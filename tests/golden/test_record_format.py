@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import pytest
-from testkit.sources import ROOT
 
 from gantry.leaves import hashes, properties, queues, records
 from gantry.leaves.frames import Send
+from testkit.sources import ROOT
 
 DOCUMENT = (ROOT / "broker/docs/record-format.md").read_text(encoding="utf-8")
 STORE_HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])

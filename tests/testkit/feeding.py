@@ -1,8 +1,8 @@
 """Bytes for decoders, and the ways in which bytes reach them.
 
-A decoder must not care how its input is cut.  `fed_whole`, `fed_by_byte` and `fed_with_tail` give the same bytes in three
-ways and return what came out as plain values, so that a test compares outcomes: lists of requests by their attributes, or
-the name of the error.  `fed_with_tail` surrounds the bytes with others that must not be looked at.
+A decoder must not care how its input is cut.  `fed_whole`, `fed_by_byte` and `fed_with_tail` give the same bytes in
+three ways and return what came out as plain values, so that a test compares outcomes: lists of requests by their
+attributes, or the name of the error.  `fed_with_tail` surrounds the bytes with others that must not be looked at.
 
 Pure and compiled leaves are compared through the same functions: pass the `frames` module to use.
 """
