@@ -69,6 +69,7 @@ def test_an_unfinished_frame_stays() -> None:
 def test_the_body_is_a_copy_of_its_own() -> None:
     buffer = bytearray(send_frame(body=b"one"))
     _, (send,) = frames.decode(buffer, 0, len(buffer))
+    assert isinstance(send, Send)
     buffer[-3:] = b"two"
     buffer += b"grows"
     assert send.body == b"one"
@@ -128,6 +129,7 @@ def test_what_is_encoded_reads_back(serialization: int) -> None:
 def test_a_head_and_what_follows_it_are_a_frame() -> None:
     command = Command(0, flag=1, ext={"a": "1"})
     (back,) = decoded(frames.encode_head(command, 5) + b"hello")
+    assert isinstance(back, Command)
     assert back.body == b"hello"
 
 

@@ -17,7 +17,7 @@ def ext_of(text: str) -> dict[str, str]:
 
 
 def test_what_is_missing_or_null_has_its_default() -> None:
-    expected = (5, 7, 0, 0, 0, None, {})
+    expected: headers.Parts = (5, 7, 0, 0, 0, None, {})
     assert headers.read_json('{"code":5}') == expected
     nulls = '{"code":5,"flag":null,"opaque":null,"version":null,"language":null,"remark":null,"extFields":null}'
     assert headers.read_json(nulls) == expected

@@ -111,7 +111,7 @@ def encode_run(
     for send in sends:
         topic, body, properties, born_host = send.topic.encode(), send.body, send.properties, send.born_host
         assert len(born_host) in (_HOST_BYTES_V4, _HOST_BYTES_V6), "born_host is set before a message is stored"
-        assert len(properties) <= PROPERTIES_BYTES_MAX, "admission refuses longer properties"
+        assert topic and len(properties) <= PROPERTIES_BYTES_MAX, "admission refuses what a record cannot hold"
         hosts = store_bit | SYS_BORN_HOST_V6 if len(born_host) == _HOST_BYTES_V6 else store_bit
         head = _HEADS[hosts >> 4]
         topic_at = at + head.size + len(body) + 1
