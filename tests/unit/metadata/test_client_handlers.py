@@ -149,7 +149,7 @@ def test_a_group_with_nobody_online_is_an_error_as_in_rocketmq() -> None:
 def test_a_consumer_is_told_at_its_start_that_its_filter_will_not_work(expression_type: str | None, code: int) -> None:
     play = Play()
     subscription = {"topic": "T", "subString": "a > 1", "expressionType": expression_type}
-    body = {"clientId": "x", "group": "g", "subscriptionData": subscription}
+    body: dict[str, object] = {"clientId": "x", "group": "g", "subscriptionData": subscription}
     answer = play.handlers.check_config(play.connection, request(RequestCode.CHECK_CLIENT_CONFIG, body))
     assert answer.code == code
     with pytest.raises(MalformedBodyError):

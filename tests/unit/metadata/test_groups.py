@@ -75,7 +75,9 @@ def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
     document = state.load()
     assert isinstance(document, dict)
     assert sorted(document) == ["dataVersion", "forbiddenTable", "subscriptionGroupTable"]
-    assert document["subscriptionGroupTable"]["orders"]["retryMaxTimes"] == 3
+    table = document["subscriptionGroupTable"]
+    assert isinstance(table, dict)
+    assert table["orders"]["retryMaxTimes"] == 3
     again = groups_of(state)
     assert again.get("orders") == GroupConfig("orders", retry_times_max=3)
     assert again.data_version == groups.data_version

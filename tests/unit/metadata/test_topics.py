@@ -152,7 +152,9 @@ def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
     document = state.load()
     assert isinstance(document, dict)
     assert sorted(document) == ["dataVersion", "topicConfigTable"]
-    assert document["topicConfigTable"]["orders"] == {
+    table = document["topicConfigTable"]
+    assert isinstance(table, dict)
+    assert table["orders"] == {
         "attributes": {"message.type": "FIFO"},
         "order": False,
         "perm": 6,

@@ -1,0 +1,182 @@
+"""Whether a pull may be answered, which messages it wants, and the head of its answer.
+
+The order of the checks, their codes and remarks are RocketMQ's (`PullMessageProcessor`), so that a client's error
+handling and its user's search engine find what they know.  Every reply with one of the codes SUCCESS (0),
+PULL_NOT_FOUND (19), PULL_RETRY_IMMEDIATELY (20) and PULL_OFFSET_MOVED (21) carries the four numbers that clients read
+unasked; the header is prepared bytes into which numbers are filled, because it is made once for every pull.
+
+A subscription stands in the pull itself or in what the group's consumers said in their heartbeats.  The tag codes are
+always computed here from the expression: what a client sends as its codes may be wrong or missing.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.consume.filter import codes_of
+from gantry.errors import Refusal
+from gantry.leaves import frames
+from gantry.metadata.clients import Clients
+from gantry.metadata.groups import Groups
+from gantry.metadata.topics import Topics
+from gantry.store.reading import Fetched, FetchStatus
+from gantry.wire.codes import Language, ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Pull
+
+COMMIT_OFFSET = 1
+SUSPEND = 2
+SUBSCRIPTION_INLINE = 4
+CLASS_FILTER = 8
+
+# Distinct expressions are few; a client that makes up new ones all the time only empties the table for everybody.
+_EXPRESSIONS_MAX = 10_000
+
+_PREFIX = Struct(">ii")
+
+_CODES: dict[FetchStatus, ResponseCode] = {
+    FetchStatus.FOUND: ResponseCode.SUCCESS,
+    FetchStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    FetchStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    FetchStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    FetchStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    FetchStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    FetchStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    FetchStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    FetchStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+# A client that asks an empty or unknown queue for anything but its beginning has an offset from another life.
+_EMPTY = frozenset({FetchStatus.NO_MATCHED_LOGIC_QUEUE, FetchStatus.NO_MESSAGE_IN_QUEUE})
+
+
+class PullRefusal(NamedTuple):
+    """A refusal; `forbidden` is RocketMQ's `forbiddenType` beside NO_PERMISSION, else 0."""
+
+    code: int
+    remark: str
+    forbidden: int = 0
+
+
+class PullChecks:
+    """Reads the metadata for pulls; changes nothing but that an unknown group may come to be."""
+
+    def __init__(self, topics: Topics, groups: Groups, clients: Clients, broker_address: str) -> None:
+        self.is_readable = True  # brokerPermission, may change at run time
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._broker_address = broker_address
+        self._expressions: dict[tuple[str | None, str | None], frozenset[int] | PullRefusal | None] = {}
+
+    def wanted(self, pull: Pull) -> frozenset[int] | PullRefusal | None:
+        """The tag codes that the pull wants (None: every message), or why it gets nothing."""
+        group = self._groups.ensure(pull.group)
+        topic = self._topics.get(pull.topic)
+        if (
+            self.is_readable
+            and group is not None
+            and group.consume_enable
+            and topic is not None
+            and topic.is_readable
+            and 0 <= pull.queue_id < topic.read_queues
+        ):
+            return self._subscribed(pull)
+        return self._why_not(pull)
+
+    def _subscribed(self, pull: Pull) -> frozenset[int] | PullRefusal | None:
+        if pull.sys_flag & CLASS_FILTER:
+            return PullRefusal(
+                ResponseCode.SYSTEM_ERROR, "class filters are not supported; RocketMQ removed them too, filter by tag"
+            )
+        if pull.sys_flag & SUBSCRIPTION_INLINE:
+            return self._parsed(pull.expression_type, pull.subscription)
+        consumers = self._clients.consumer_group(pull.group)
+        if consumers is None:
+            return PullRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
+        group = self._groups.get(pull.group)
+        if consumers.consumption.is_broadcasting and group is not None and not group.consume_broadcast_enable:
+            remark = f"the consumer group[{pull.group}] can not consume by broadcast way"
+            return PullRefusal(ResponseCode.NO_PERMISSION, remark, 4)
+        if self._groups.forbids_reading(pull.group, pull.topic):
+            remark = f"the consumer group[{pull.group}] is forbidden for topic[{pull.topic}]"
+            return PullRefusal(ResponseCode.NO_PERMISSION, remark, 5)
+        subscription = consumers.subscriptions.get(pull.topic)
+        if subscription is None:
+            return PullRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")
+        if subscription.version < pull.sub_version:
+            return PullRefusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        if subscription.class_filter_mode:
+            return None
+        return self._parsed(subscription.expression_type, subscription.expression)
+
+    def _parsed(self, expression_type: str | None, expression: str | None) -> frozenset[int] | PullRefusal | None:
+        key = (expression_type, expression)
+        known = self._expressions.get(key, _UNKNOWN)
+        if known is not _UNKNOWN:
+            return known
+        codes = codes_of(expression_type, expression)
+        result = PullRefusal(codes.code, codes.remark) if isinstance(codes, Refusal) else codes
+        if len(self._expressions) >= _EXPRESSIONS_MAX:
+            self._expressions.clear()
+        self._expressions[key] = result
+        return result
+
+    def _why_not(self, pull: Pull) -> PullRefusal:
+        """The first of the checks that fails, in RocketMQ's order."""
+        if not self.is_readable:
+            remark = f"the broker[{self._broker_address}] pulling message is forbidden"
+            return PullRefusal(ResponseCode.NO_PERMISSION, remark, 1)
+        group = self._groups.get(pull.group)
+        if group is None:
+            remark = f"subscription group [{pull.group}] does not exist"
+            return PullRefusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            return PullRefusal(ResponseCode.NO_PERMISSION, f"subscription group no permission, {pull.group}", 2)
+        topic = self._topics.get(pull.topic)
+        if topic is None:
+            remark = f"topic[{pull.topic}] not exist, apply first please!"
+            return PullRefusal(ResponseCode.TOPIC_NOT_EXIST, remark)
+        if not topic.is_readable:
+            return PullRefusal(ResponseCode.NO_PERMISSION, f"the topic[{pull.topic}] pulling message is forbidden", 3)
+        remark = (
+            f"queueId[{pull.queue_id}] is illegal, topic:[{pull.topic}] "
+            f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{pull.group}]"
+        )
+        return PullRefusal(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def code_of(status: FetchStatus, queue_offset: int) -> ResponseCode:
+    """The response code for what the store found at the offset that was asked for."""
+    if status in _EMPTY and queue_offset != 0:
+        return ResponseCode.PULL_OFFSET_MOVED
+    return _CODES[status]
+
+
+def reply_head(pull: Pull, code: int, fetched: Fetched) -> bytes:
+    """The reply up to its body of `fetched.bytes` bytes."""
+    header = _HEADERS[code, fetched.status] % (
+        fetched.max_offset,
+        fetched.min_offset,
+        fetched.next_offset,
+        pull.opaque,
+    )
+    return _PREFIX.pack(4 + len(header) + fetched.bytes, len(header)) + header
+
+
+def _header(code: int, remark: str) -> bytes:
+    # suggestWhichBrokerId: read on from the master; there is no other yet.
+    return (
+        f'{{"code":{code:d},"extFields":{{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
+        f'"suggestWhichBrokerId":"0"}},"flag":1,"language":"{Language.PYTHON.name}","opaque":%d,'
+        f'"remark":"{remark}","serializeTypeCurrentRPC":"JSON","version":{frames.VERSION}}}'
+    ).encode()
+
+
+_UNKNOWN = PullRefusal(-1, "not parsed yet")
+_HEADERS = {
+    (int(code), status): _header(code, status.name)
+    for status in FetchStatus
+    for code in {code_of(status, 0), code_of(status, 1)}
+}

@@ -1,0 +1,84 @@
+"""Requests for consumer offsets: QUERY_CONSUMER_OFFSET (14), UPDATE_CONSUMER_OFFSET (15),
+GET_ALL_CONSUMER_OFFSET (43).  RocketMQ: `ConsumerManageProcessor`, `AdminBrokerProcessor`.
+
+A group that never committed anything begins where its clients are configured to, except on a young queue: while
+its very first message is there and near the end of the log, everybody begins at 0.  Without this rule a consumer that
+starts a second after its producer would miss that second.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gantry.errors import Refusal
+from gantry.leaves.frames import Command
+from gantry.metadata.groups import Groups
+from gantry.metadata.offsets import NOT_COMMITTED, Offsets
+from gantry.metadata.topics import Topics
+from gantry.store.store import Store
+from gantry.wire import bodies, headers
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import refusal, reply
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+
+class OffsetHandlers:
+    """Where groups stand, asked and told; `young_bytes` is how near the end of the log counts as near."""
+
+    def __init__(self, offsets: Offsets, topics: Topics, groups: Groups, store: Store, young_bytes: int) -> None:
+        self._offsets = offsets
+        self._topics = topics
+        self._groups = groups
+        self._store = store
+        self._young_bytes = young_bytes
+
+    def query(self, connection: Connection, command: Command) -> Command:
+        """QUERY_CONSUMER_OFFSET: where to go on; 22 tells a client to begin as it is configured."""
+        header = headers.parse(command.code, command.ext)
+        topic, queue_id = header.text("topic"), header.integer("queueId")
+        offset = self._offsets.query(header.text("consumerGroup"), topic, queue_id)
+        if offset == NOT_COMMITTED and header.boolean("setZeroIfNotFound") and self._is_young(topic, queue_id):
+            offset = 0
+        if offset == NOT_COMMITTED:
+            return reply(command, ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
+        return reply(command, ext=headers.to_ext(offset=offset))
+
+    def update(self, connection: Connection, command: Command) -> Command:
+        """UPDATE_CONSUMER_OFFSET: what comes next for this group."""
+        header = headers.parse(command.code, command.ext)
+        group, topic = header.text("consumerGroup"), header.text("topic")
+        queue_id, offset = header.integer("queueId"), header.integer("commitOffset")
+        why = self._why_not(group, topic, queue_id, offset)
+        if why is not None:
+            return refusal(command, why)
+        self._offsets.commit(group, topic, queue_id, offset)
+        return reply(command)
+
+    def all(self, connection: Connection, command: Command) -> Command:
+        """GET_ALL_CONSUMER_OFFSET: the whole document."""
+        return reply(command, body=bodies.dumps(self._offsets.to_body()))
+
+    def _why_not(self, group: str, topic: str, queue_id: int, offset: int) -> Refusal | None:
+        if self._groups.get(group) is None:
+            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        config = self._topics.get(topic)
+        if config is None:
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
+        queues = max(config.read_queues, config.write_queues)
+        if not 0 <= queue_id < queues:
+            return Refusal(
+                ResponseCode.INVALID_PARAMETER, f"queueId[{queue_id}] is illegal, {topic} has {queues} queues"
+            )
+        if offset < 0:
+            return Refusal(ResponseCode.INVALID_PARAMETER, f"commitOffset[{offset}] is illegal")
+        return None
+
+    def _is_young(self, topic: str, queue_id: int) -> bool:
+        found = self._store.reader.entry(topic, queue_id, 0)
+        offsets = self._store.queue_range(topic, queue_id)
+        if found is None or offsets is None or offsets[0] > 0:
+            return False
+        log_offset, _, _ = found
+        return self._store.written.offset - log_offset <= self._young_bytes
