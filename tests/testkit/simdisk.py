@@ -29,7 +29,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gantry.errors import DiskFullError, StoreError, SyncFailedError
-from testkit.simpages import PAGE_BYTES, Buffer, Folder, Node, pages_of, survivor, walk
+from testkit.simpages import PAGE_BYTES, Buffer, Folder, Move, Node, make, pages_of, survivor, walk
 
 __all__ = ["PAGE_BYTES", "Faults", "PowerCut", "SimDisk", "SimFile", "SimLock"]
 
@@ -171,7 +171,7 @@ class SimDisk:
                 raise StoreError(f"open {path}: {os.strerror(errno.ENOENT)}")
             node = Node()
             node.modified_ms = self.now_ms()
-            self.operation("create", path, lambda: folder.change("", name, node))
+            self.operation("create", path, lambda: make(Move(node, None, (folder, name))))
             return SimFile(self, path, node)
         return SimFile(self, path, found)
 
@@ -190,21 +190,21 @@ class SimDisk:
             parent, name = self._parent(here)
             assert parent is not None
             if name not in parent.entries:
-                self.operation("mkdir", here, lambda p=parent, n=name: p.change("", n, Folder()))  # type: ignore[misc]
+                self.operation("mkdir", here, lambda p=parent, n=name: make(Move(Folder(), None, (p, n))))  # type: ignore[misc]
                 self.sync_folder("/".join(parts[: depth - 1]))
 
     def rename(self, old: str, new: str) -> None:
         folder, name = self._parent(old)
         target, new_name = self._parent(new)
-        if folder is None or name not in folder.entries or target is not folder:
+        if folder is None or name not in folder.entries or target is None:
             raise StoreError(f"rename {old}: {os.strerror(errno.ENOENT)}")
-        self.operation("rename", old, lambda: folder.change(name, new_name, folder.entries[name]))
+        self.operation("rename", old, lambda: make(Move(folder.entries[name], (folder, name), (target, new_name))))
 
     def unlink(self, path: str) -> None:
         folder, name = self._parent(path)
         if folder is None or name not in folder.entries:
             return
-        self.operation("unlink", path, lambda: folder.change(name, "", folder.entries[name]))
+        self.operation("unlink", path, lambda: make(Move(folder.entries[name], (folder, name), None)))
 
     def remove_tree(self, path: str) -> None:
         found = self._folder(path)
@@ -217,7 +217,7 @@ class SimDisk:
                 self.unlink(f"{path}/{name}")
         folder, name = self._parent(path)
         assert folder is not None
-        self.operation("rmdir", path, lambda: folder.change(name, "", found))
+        self.operation("rmdir", path, lambda: make(Move(found, (folder, name), None)))
 
     def sync_folder(self, path: str) -> None:
         folder = self._folder(path)
@@ -248,7 +248,7 @@ class SimDisk:
         """
         after = SimDisk(seed=rng.getrandbits(32) if rng is not None else 0, quota_bytes=self.quota_bytes)
         after.now_ms = self.now_ms
-        after._root = survivor(self._root, rng, {})
+        after._root = survivor(self._root, rng)
         return after
 
     def restart(self) -> SimDisk:

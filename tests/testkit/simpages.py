@@ -71,28 +71,54 @@ def pages_of(start: int, end: int) -> range:
     return range(start // PAGE_BYTES, -(-end // PAGE_BYTES))
 
 
+class Move:
+    """A file or folder loses a name, gets one, or both; atomic, also between two folders."""
+
+    def __init__(
+        self, what: Node | Folder, source: tuple[Folder, str] | None, target: tuple[Folder, str] | None
+    ) -> None:
+        self.what = what
+        self.source = source
+        self.target = target
+
+    @property
+    def folders(self) -> list[Folder]:
+        """Those that it touches, each once."""
+        found = [end[0] for end in (self.source, self.target) if end is not None]
+        return found[:1] if len(found) == 2 and found[0] is found[1] else found
+
+    def apply(self, folder: Folder, entries: dict[str, Node | Folder]) -> None:
+        """Do to `entries`, some state of this folder, what the move does to the folder."""
+        if self.source is not None and self.source[0] is folder and entries.get(self.source[1]) is self.what:
+            del entries[self.source[1]]
+        if self.target is not None and self.target[0] is folder:
+            entries[self.target[1]] = self.what
+
+
 class Folder:
-    """Names now, names durable, and the changes between them in order."""
+    """Names now, names durable, and the moves between them in order."""
 
     def __init__(self) -> None:
         self.entries: dict[str, Node | Folder] = {}
         self.durable: dict[str, Node | Folder] = {}
-        self.pending: list[tuple[str, str, Node | Folder]] = []  # (old name or "", new name or "", what)
-
-    def change(self, old: str, new: str, what: Node | Folder) -> None:
-        _apply(self.entries, old, new, what)
-        self.pending.append((old, new, what))
+        self.pending: list[Move] = []
 
     def sync(self) -> None:
+        """All names here are durable; what was moved from or to another folder is so there too."""
+        for move in self.pending:
+            for other in move.folders:
+                if other is not self:
+                    move.apply(other, other.durable)
+                    other.pending.remove(move)
         self.durable = dict(self.entries)
         self.pending.clear()
 
 
-def _apply(entries: dict[str, Node | Folder], old: str, new: str, what: Node | Folder) -> None:
-    if old and entries.get(old) is what:
-        del entries[old]
-    if new:
-        entries[new] = what
+def make(move: Move) -> None:
+    """Carry out a move, not durably."""
+    for folder in move.folders:
+        move.apply(folder, folder.entries)
+        folder.pending.append(move)
 
 
 def walk(folder: Folder, path: str) -> Iterator[tuple[str, Node]]:
@@ -103,21 +129,35 @@ def walk(folder: Folder, path: str) -> Iterator[tuple[str, Node]]:
             yield from walk(found, f"{path}/{name}")
 
 
-def survivor(folder: Folder, rng: random.Random | None, seen: dict[int, Node]) -> Folder:
-    entries = dict(folder.durable)
+def survivor(root: Folder, rng: random.Random | None) -> Folder:
+    """One of the trees that a power cut may leave; without rng what is durable and nothing else."""
     keep = rng.choice((0.0, 0.5, 1.0)) if rng is not None else 0.0
-    for change in folder.pending:
-        if rng is not None and rng.random() < keep:
-            _apply(entries, *change)
-    after = Folder()
-    for name, found in entries.items():
-        if isinstance(found, Folder):
-            after.entries[name] = survivor(found, rng, seen)
-        else:
-            # A file that has two names after half of a rename is one file.
-            after.entries[name] = seen.setdefault(id(found), _survivor_node(found, rng))
-    after.durable = dict(after.entries)
-    return after
+    kept: dict[int, bool] = {}
+    files: dict[int, Node] = {}
+
+    def survives(move: Move) -> bool:
+        if id(move) not in kept:
+            kept[id(move)] = rng is not None and rng.random() < keep
+        return kept[id(move)]
+
+    def folder_after(folder: Folder) -> Folder:
+        entries = dict(folder.durable)
+        for move in folder.pending:
+            if survives(move):
+                move.apply(folder, entries)
+        after = Folder()
+        for name, found in entries.items():
+            if isinstance(found, Folder):
+                after.entries[name] = folder_after(found)
+            else:
+                # A file that two lost and kept moves left with two names is one file.
+                if id(found) not in files:
+                    files[id(found)] = _survivor_node(found, rng)
+                after.entries[name] = files[id(found)]
+        after.durable = dict(after.entries)
+        return after
+
+    return folder_after(root)
 
 
 def _survivor_node(node: Node, rng: random.Random | None) -> Node:

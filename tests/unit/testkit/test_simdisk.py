@@ -107,6 +107,19 @@ def test_a_renamed_file_never_has_half_its_name() -> None:
         assert "old" in disk.crash(random.Random(seed)).list("/")
 
 
+def test_a_file_moved_to_another_folder_is_in_one_of_them_and_syncing_either_decides_it() -> None:
+    disk = SimDisk()
+    disk.make_folders("/new")
+    disk.make_folders("/ready")
+    disk.open("/new/f", create=True)
+    disk.sync_folder("/new")
+    disk.rename("/new/f", "/ready/f")
+    found = {tuple(disk.crash(random.Random(seed)).files()) for seed in range(40)}
+    assert found == {("/new/f",), ("/ready/f",)}
+    disk.sync_folder("/ready")
+    assert {tuple(disk.crash(random.Random(seed)).files()) for seed in range(20)} == {("/ready/f",)}
+
+
 def test_after_a_failed_sync_a_second_sync_proves_nothing() -> None:
     disk = SimDisk(seed=1)
     _durable_file(disk)
