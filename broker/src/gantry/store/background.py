@@ -188,21 +188,22 @@ class _ThreadFlusher:
 
     def __init__(self, thread: _Thread) -> None:
         self._thread = thread
+        self._guard = threading.Lock()
         self._request: tuple[Sequence[File], int, FlushDone] | None = None
 
     def request(self, files: Sequence[File], target: int, done: FlushDone) -> None:
-        # Attribute stores are atomic under the GIL.  The job takes the request when it begins; a request that
-        # comes later than that finds None and queues a job of its own.
-        queued = self._request is not None
-        self._request = (files, target, done)
+        # The job takes the request when it begins; one that comes later than that queues a job of its own.
+        with self._guard:
+            queued = self._request is not None
+            self._request = (files, target, done)
         if not queued:
             outcome: list[tuple[int, FlushDone]] = []
             self._thread.submit(partial(self._sync, outcome), partial(self._tell, outcome))
 
     def _sync(self, outcome: list[tuple[int, FlushDone]]) -> None:
-        request, self._request = self._request, None
-        if request is None:
-            return
+        with self._guard:
+            request, self._request = self._request, None
+        assert request is not None, "one job for each request that found none waiting"
         files, target, done = request
         outcome.append((target, done))
         _sync_all(files)

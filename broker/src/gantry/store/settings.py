@@ -14,9 +14,8 @@ MIB = 1 << 20
 
 # RocketMQ's messageDelayLevel, in milliseconds: entries of SCHEDULE_TOPIC_XXXX carry the delivery time
 # where others carry the tag hash, so whoever rebuilds queues needs the table.
-_DELAY_LEVELS_MS = tuple(
-    seconds * 1000 for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-)
+_DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+_DELAY_LEVELS_MS = tuple(seconds * 1000 for seconds in _DELAY_LEVELS_S)
 
 
 class Flush(enum.StrEnum):
@@ -47,6 +46,14 @@ class StoreSettings:
     store_host: bytes = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
     # A pull that lies further behind the end of the log than this is read by the cold reader first.
     warm_bytes: int = GIB
+    # Retention, RocketMQ's values: at these hours what is older than this goes; above the first ratio of used
+    # disk at any hour; above the second the oldest, old enough or not; above the third nothing is written.
+    reserved_ms: int = 72 * 3600 * 1000
+    delete_hours: tuple[int, ...] = (4,)
+    disk_used_max: float = 0.75
+    disk_used_clean: float = 0.85
+    disk_used_refuse: float = 0.90
+    clean_forcibly: bool = True
     delay_levels_ms: tuple[int, ...] = _DELAY_LEVELS_MS
 
     def __post_init__(self) -> None:
@@ -64,3 +71,8 @@ class StoreSettings:
     def index_file_bytes(self) -> int:
         """Bytes of one index file: header, slots, entries."""
         return 40 + self.index_slots * 4 + self.index_entries * 20
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int]:
+        """What belongs to the folder and may not change: segment bytes, queue entries, index slots and entries."""
+        return self.segment_bytes, self.queue_file_entries, self.index_slots, self.index_entries

@@ -30,7 +30,7 @@ class Watermark:
 
     def __init__(self, offset: int, ceiling: Watermark | None = None) -> None:
         assert ceiling is None or offset <= ceiling.offset
-        self.offset = offset
+        self.offset: int = offset
         self._ceiling = ceiling
         self._listeners: list[Listener] = []
 

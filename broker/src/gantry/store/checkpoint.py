@@ -1,0 +1,167 @@
+"""The checkpoint: about once a second, what is in memory of queues and index goes to disk, and the recovery
+file says how far it is.
+
+A cycle has two halves.  `begin` runs on the loop: it takes a consistent picture, copies what is to be
+written, and gives the housekeeper one job.  The job does only input and output, in this order:
+
+    1. queue entries, each file synced
+    2. index entries, then index slots and headers, synced
+    3. the queue-base table, when it is due
+    4. the recovery file
+    5. RocketMQ's checkpoint
+
+`finish` runs on the loop again: what was written leaves memory.  Nothing that is not flushed in the log goes
+into a queue file or an index file.  A cycle that fails for want of room is repeated with the same and newer
+contents; a failed sync is final.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from functools import partial
+from typing import NamedTuple
+
+from gantry.clock import Clock
+from gantry.errors import StoreError
+from gantry.store import javacheckpoint, queuebase, recoverypoint
+from gantry.store.background import Done, Worker
+from gantry.store.consumequeue import ConsumeQueue
+from gantry.store.disk import Disk
+from gantry.store.indexfile import IndexFile, IndexWrites
+from gantry.store.javacheckpoint import JavaCheckpoint
+from gantry.store.keyindex import KeyIndex, write_indexes
+from gantry.store.queuebase import QueueBase
+from gantry.store.queuefiles import Tail
+from gantry.store.queuetable import QueueTable
+from gantry.store.recoverypoint import RecoveryPoint
+from gantry.store.settings import StoreSettings
+
+# The next cycle waits at least this many times as long as the last one took, so that many queues on a slow
+# disk do not keep it busy with syncs.
+_REST_FACTOR = 4
+# The table is only read when a queue has lost its files or its records, so it may be a while behind; how far
+# is bounded by the log, which retention cuts only after the table was written.
+_BASE_INTERVAL_S = 60.0
+
+
+class StoreTimes:
+    """When what part of the log was stored: one entry per millisecond and run since the last checkpoint."""
+
+    def __init__(self, store_ms: int) -> None:
+        self._ends: deque[tuple[int, int]] = deque()
+        self._passed_ms = store_ms
+
+    def note(self, end: int, store_ms: int) -> None:
+        """The log up to `end` was stored at this time or before."""
+        if self._ends and self._ends[-1][1] == store_ms:
+            self._ends.pop()
+        self._ends.append((end, store_ms))
+
+    def at(self, offset: int) -> int:
+        """The store time of the newest run that ends at or below offset; forgets older ones."""
+        while self._ends and self._ends[0][0] <= offset:
+            self._passed_ms = self._ends.popleft()[1]
+        return self._passed_ms
+
+
+class _Picture(NamedTuple):
+    """What one cycle writes: consistent, and nobody's but the job's until it is done."""
+
+    tails: list[tuple[ConsumeQueue, Tail]]
+    indexes: list[tuple[IndexFile, IndexWrites]]
+    base: QueueBase | None
+    point: RecoveryPoint
+    java: JavaCheckpoint
+
+
+class Checkpoint:
+    """Loop thread only, but for the job."""
+
+    def __init__(
+        self, disk: Disk, settings: StoreSettings, clock: Clock, housekeeper: Worker, table: QueueTable, index: KeyIndex
+    ) -> None:
+        self._disk = disk
+        self._settings = settings
+        self._clock = clock
+        self._housekeeper = housekeeper
+        self._table = table
+        self._index = index
+        self._point: RecoveryPoint | None = None
+        self._java = JavaCheckpoint()
+        self._running = False
+        self._due_s = 0.0
+        self._base_due_s = 0.0
+        self.times = StoreTimes(0)
+        self.base_log_offset = -1
+
+    def start_from(self, point: RecoveryPoint | None, java: JavaCheckpoint, store_ms: int) -> None:
+        """Continue what was found on disk; store_ms: of the newest record."""
+        self._point, self._java = point, java
+        self.times = StoreTimes(store_ms)
+
+    def is_due(self, flushed: int) -> bool:
+        """Whether the period has passed and there is something new."""
+        if self._running or self._clock.monotonic() < self._due_s:
+            return False
+        return self._point is None or self._point.dispatched != flushed or self._point.clean
+
+    def want_base(self) -> None:
+        """Write the queue-base table with the next cycle: retention waits for it."""
+        self._base_due_s = 0.0
+        self._due_s = 0.0
+
+    def begin(self, flushed: int, dispatched: int, done: Done, clean: bool = False) -> None:
+        """Start a cycle; done(error) is called on the loop at its end."""
+        assert not self._running
+        picture = self._take(flushed, dispatched, clean)
+        finish = partial(self._finish, picture, self._clock.monotonic(), done)
+        self._running = True
+        if not self._housekeeper.submit(partial(self._write, picture), finish):
+            self._running = False
+
+    def _take(self, flushed: int, dispatched: int, clean: bool) -> _Picture:
+        end = min(flushed, dispatched)
+        first_pending = self._index.first_pending
+        complete = end if first_pending is None else min(end, first_pending)
+        index = self._index.freeze()
+        stored_ms = self.times.at(complete)
+        java = self._java._replace(physic_ms=stored_ms, logics_ms=stored_ms, index_ms=self._index.stored_ms)
+        name, count = self._index.newest
+        point = RecoveryPoint(
+            generation=self._point.generation + 1 if self._point else 1,
+            clean=clean,
+            sizes=self._settings.sizes,
+            flushed=flushed,
+            dispatched=complete,
+            store_ms=stored_ms,
+            index_name=name,
+            index_count=count,
+            java=java.longs,
+            java_before=self._java.longs,
+        )
+        base = None
+        if clean or self._clock.monotonic() >= self._base_due_s:
+            base = QueueBase(complete, self._table.base(complete), dict(self._table.gravestones))
+        return _Picture(self._table.pending(end), index, base, point, java)
+
+    def _write(self, picture: _Picture) -> None:
+        disk, root = self._disk, self._settings.root
+        self._table.files.write([tail for _, tail in picture.tails])
+        write_indexes(disk, root, [writes for _, writes in picture.indexes])
+        if picture.base is not None:
+            queuebase.save(disk, root, picture.base)
+        recoverypoint.save(disk, root, picture.point)
+        javacheckpoint.save(disk, root, picture.java)
+
+    def _finish(self, picture: _Picture, begun_s: float, done: Done, error: StoreError | None) -> None:
+        self._running = False
+        now_s = self._clock.monotonic()
+        self._due_s = now_s + max(self._settings.checkpoint_interval_ms / 1000, _REST_FACTOR * (now_s - begun_s))
+        if error is None:
+            self._table.settle(picture.tails)
+            self._index.thaw(picture.indexes)
+            self._point, self._java = picture.point, picture.java
+            if picture.base is not None:
+                self._base_due_s = now_s + _BASE_INTERVAL_S
+                self.base_log_offset = picture.base.log_offset
+        done(error)

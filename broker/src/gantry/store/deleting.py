@@ -1,0 +1,65 @@
+"""Deleting a topic's queues.
+
+In memory they are gone at once.  On disk first the gravestone is made durable, then the folder is removed, in
+one job; until it succeeded no checkpoint begins, because a new queue of the same name would write its entries
+among the old ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from gantry.errors import DiskFullError, StoreError
+from gantry.store import filenames, queuebase
+from gantry.store.background import Worker
+from gantry.store.disk import Disk
+from gantry.store.queuebase import QueueBase
+from gantry.store.queuetable import QueueTable
+
+
+class Deleting:
+    """Loop thread only, but for the job."""
+
+    def __init__(
+        self, disk: Disk, root: str, table: QueueTable, housekeeper: Worker, on_failed: Callable[[StoreError], None]
+    ) -> None:
+        self._disk = disk
+        self._root = root
+        self._table = table
+        self._housekeeper = housekeeper
+        self._on_failed = on_failed
+        self._topics: dict[str, None] = {}
+        self._is_running = False
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether folders of deleted topics may still be there."""
+        return bool(self._topics)
+
+    def delete(self, topic: str, log_end: int, durable_end: int) -> None:
+        """Forget the topic's queues; its records below log_end never come back."""
+        self._table.delete(topic, log_end)
+        self._topics[topic] = None
+        self.go_on(durable_end)
+
+    def go_on(self, durable_end: int) -> None:
+        """Try (again)."""
+        if self._is_running or not self._topics:
+            return
+        topics = tuple(self._topics)
+        base = QueueBase(durable_end, self._table.base(durable_end), dict(self._table.gravestones))
+        self._is_running = self._housekeeper.submit(partial(self._job, topics, base), partial(self._done, topics))
+
+    def _job(self, topics: tuple[str, ...], base: QueueBase) -> None:
+        queuebase.save(self._disk, self._root, base)
+        for topic in topics:
+            self._disk.remove_tree(filenames.topic_queues(self._root, topic))
+
+    def _done(self, topics: tuple[str, ...], error: StoreError | None) -> None:
+        self._is_running = False
+        if error is None:
+            for topic in topics:
+                del self._topics[topic]
+        elif not isinstance(error, DiskFullError):
+            self._on_failed(error)

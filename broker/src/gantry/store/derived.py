@@ -1,0 +1,135 @@
+"""Queues and index at a start: opened as far as they were durable, completed from the log, built again if damaged.
+
+`load` says from where the log must be dispatched; `dispatch` does it; `repair` looks for queues that lack
+entries even so (files lost or damaged) and reads the whole log once more for those.  All of it is idempotent:
+records that a queue or the index has already are recognised by their log offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gantry.clock import Clock
+from gantry.store.background import Worker
+from gantry.store.commitlog import CommitLog
+from gantry.store.disk import Disk
+from gantry.store.dispatcher import Derivation
+from gantry.store.keyindex import KeyIndex, write_indexes
+from gantry.store.logscan import LogScan
+from gantry.store.queuebase import QueueBase
+from gantry.store.queuefiles import QueueFiles
+from gantry.store.queueloading import DamagedQueueError, QueueLoader, cut_queue
+from gantry.store.queuetable import QueueTable
+from gantry.store.settings import StoreSettings
+
+# What may gather in memory of queues or index while a large log is dispatched.
+_SPILL_BYTES = 16 << 20
+
+
+class Derived:
+    """What is derived from the log, while a store opens."""
+
+    def __init__(self, settings: StoreSettings, disk: Disk, clock: Clock, housekeeper: Worker, log: CommitLog) -> None:
+        self._disk = disk
+        self._root = settings.root
+        self._log = log
+        self.files = QueueFiles(disk, settings.queue_file_entries)
+        self.table = QueueTable(disk, settings.root, self.files, housekeeper)
+        self.index = KeyIndex(disk, settings.root, clock, settings.index_slots, settings.index_entries)
+        self.derivation = Derivation(self.table, self.index, settings.delay_levels_ms)
+        self.rebuilt: list[str] = []
+
+    def load_queues(self, limit: int | None, walk: bool, base: QueueBase) -> bool:
+        """Open all queues; False when one of them has to be built again from the whole log."""
+        has_all = True
+        self.table.gravestones = dict(base.gravestones)
+        loader = QueueLoader(self._disk, self._root, self.files, limit, walk)
+        for topic, queue_id in loader.folders():
+            try:
+                queue = loader.load(topic, queue_id)
+                if queue is not None:
+                    self._check_end(topic, queue_id, queue.entry(queue.next - 1))
+            except DamagedQueueError:
+                self._drop(topic, queue_id)
+                has_all = False
+                continue
+            if queue is not None and queue.log_end <= base.gravestones.get(topic, 0):
+                # The topic was deleted, and a crash came before its files went.
+                self.table.drop(topic, queue_id)
+            elif queue is not None:
+                self.table.adopt(queue)
+        for topic, queue_id, _ in base.queues():
+            if self.table.get(topic, queue_id) is None:
+                self._drop(topic, queue_id)
+                has_all = False
+        return has_all
+
+    def _drop(self, topic: str, queue_id: int) -> None:
+        self.table.drop(topic, queue_id)
+        self.rebuilt.append(f"{topic}/{queue_id}")
+
+    def _check_end(self, topic: str, queue_id: int, entry: tuple[int, int, int] | None) -> None:
+        """The last entry of a queue has to name a record of this queue, if that is still in the log."""
+        if entry is None or entry[0] < self._log.start:
+            return
+        found = self._log.record(entry[0], entry[1], self._log.segments.end)
+        if found is None or found.topic != topic or found.queue_id != queue_id:
+            raise DamagedQueueError(f"{topic}/{queue_id} does not end with a record of this queue")
+
+    def load_index(self, newest: tuple[str, int], position: int) -> bool:
+        """Open the index of our own store; False when it has to be built again from the whole log."""
+        self.index.load(newest, None)
+        if newest[0] and self.index.newest[0] != newest[0]:
+            self.index.destroy()
+            self.rebuilt.append("index")
+            return False
+        self.index.position = position
+        return True
+
+    def dispatch(self, scan: LogScan) -> Iterator[int]:
+        """Bring what the scan reads into queues and index."""
+        self.derivation.gaps = {} if scan.at > self._log.start else None
+        yield from self._place(scan, None)
+
+    def _place(self, scan: LogScan, end: int | None) -> Iterator[int]:
+        for entries in scan.entries(end):
+            self.derivation.place(entries)
+            self.index.absorb_all(scan.at)
+            if self.table.tail_bytes > _SPILL_BYTES or self.index.tail_bytes > _SPILL_BYTES:
+                self._spill(scan.at)
+            yield scan.at
+
+    def _spill(self, end: int) -> None:
+        tails = self.table.pending(end)
+        self.files.write([tail for _, tail in tails])
+        self.table.settle(tails)
+        frozen = self.index.freeze()
+        write_indexes(self._disk, self._root, [writes for _, writes in frozen])
+        self.index.thaw(frozen)
+
+    def clamp(self, end: int) -> None:
+        """Cut queues that name records behind the log's end; only RocketMQ's can."""
+        for queue in self.table:
+            if queue.log_end > end:
+                cut_queue(self._disk, queue, self.files, end)
+
+    def repair(self, end: int, base: QueueBase) -> Iterator[int]:
+        """Build queues again that lack entries, and let none go on below the offset that is remembered for it."""
+        lacking = dict(self.derivation.gaps or {})
+        is_partial = self.derivation.gaps is not None
+        self.derivation.gaps = None
+        for topic, queue_id, following in base.queues():
+            queue = self.table.get(topic, queue_id)
+            if queue is None or (queue.next < following and base.log_offset <= end):
+                lacking[(topic, queue_id)] = None
+        if lacking and is_partial:
+            for topic, queue_id in lacking:
+                self._drop(topic, queue_id)
+            yield from self._place(LogScan(self._log.segments, self._log.start), end)
+        for topic, queue_id, following in base.queues():
+            self.table.go_on(topic, queue_id, following)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.files.close()
+        self.index.close()

@@ -1,0 +1,159 @@
+"""From the log to queues and index: confirmed records, each exactly once, in log order.
+
+The dispatcher walks the bytes between its own mark and the confirmed mark, groups the records by queue and
+adds them batch-wise.  It is the only way into queues and index; recovery uses the same code on records that
+may have been dispatched before, which the log offset tells.
+
+Records of RocketMQ 3.2.6's transactions: PREPARED (sysFlag 4) and ROLLBACK (12) have no queue entry;
+ROLLBACK has no index entry either.  For SCHEDULE_TOPIC_XXXX the entry carries the delivery time where others
+carry the tag hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from gantry.errors import CorruptRecordError
+from gantry.leaves import properties, queues, records
+from gantry.store.commitlog import CommitLog
+from gantry.store.consumequeue import ConsumeQueue
+from gantry.store.keyindex import KeyIndex
+from gantry.store.queuefiles import FILLER
+from gantry.store.queuetable import QueueKey, QueueTable
+from gantry.store.watermarks import Watermark
+
+Entries = list[records.Entry]
+Listener = Callable[[str, int, int, Entries], None]
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+# PREPARED is 4 and ROLLBACK 12, COMMIT is 8: this bit says that no queue gets the record.
+_NO_QUEUE_BIT = 0x4
+_WALK_RECORDS_MAX = 4096
+
+
+class Derivation:
+    """What queues and index say is derived here from records, and nowhere else.  Loop thread only."""
+
+    def __init__(self, table: QueueTable, index: KeyIndex, delay_levels_ms: tuple[int, ...]) -> None:
+        self._table = table
+        self._index = index
+        self._delay_levels_ms = delay_levels_ms
+        # While a part of the log is dispatched again at a start: queues that lack what stands before that part.
+        self.gaps: dict[QueueKey, None] | None = None
+
+    def place(self, entries: Entries) -> list[tuple[ConsumeQueue, Entries]]:
+        """Put records into their queues and among the index's pending; what is there already is left out."""
+        groups: dict[QueueKey, Entries] = {}
+        for entry in entries:
+            if entry.sys_flag & _NO_QUEUE_BIT:
+                continue
+            key = (entry.topic, entry.queue_id)
+            group = groups.get(key)
+            if group is None:
+                groups[key] = [entry]
+            else:
+                group.append(entry)
+        self._index.add(entries)
+        return [placed for key, group in groups.items() if (placed := self._put(key, group)) is not None]
+
+    def _put(self, key: QueueKey, group: Entries) -> tuple[ConsumeQueue, Entries] | None:
+        table = self._table
+        gravestone = table.gravestones.get(key[0], 0) if table.gravestones else 0
+        if gravestone:
+            group = [entry for entry in group if entry.log_offset >= gravestone]
+            if not group:
+                return None
+        queue = table.get(*key)
+        if queue is None:
+            if self.gaps is not None and group[0].queue_offset > 0:
+                self.gaps[key] = None
+                return None
+            queue = table.create(*key, group[0].queue_offset)
+        if group[0].queue_offset != queue.next or group[-1].queue_offset != queue.next + len(group) - 1:
+            group = self._missing(queue, group)
+            if not group:
+                return None
+        last = group[-1]
+        if key[0] == SCHEDULE_TOPIC:
+            packed = [(entry.log_offset, entry.size, self._delivery_ms(entry)) for entry in group]
+        else:
+            packed = [(entry.log_offset, entry.size, entry.tags_code) for entry in group]
+        queue.put(queues.pack_entries(packed), last.log_offset + last.size)
+        table.touch(queue)
+        return queue, group
+
+    def _missing(self, queue: ConsumeQueue, group: Entries) -> Entries:
+        """Those that the queue does not have yet; what is lost before them is noted or filled."""
+        group = [entry for entry in group if entry.log_offset >= queue.log_end and entry.queue_offset >= queue.next]
+        fresh: Entries = []
+        for entry in group:
+            expected = queue.next + len(fresh)
+            if entry.queue_offset < expected:
+                # RocketMQ: an index below the end is ignored, else consumers would be sent back.
+                continue
+            if entry.queue_offset > expected:
+                if self.gaps is not None:
+                    self.gaps[(queue.topic, queue.queue_id)] = None
+                    return []
+                self._extend(queue, fresh, entry.queue_offset - expected)
+                fresh = []
+            fresh.append(entry)
+        return fresh
+
+    def _extend(self, queue: ConsumeQueue, fresh: Sequence[records.Entry], fillers: int) -> None:
+        """Keep the offsets that producers were told: entries lost for good become fillers, which are never read."""
+        packed = [(entry.log_offset, entry.size, entry.tags_code) for entry in fresh]
+        end = fresh[-1].log_offset + fresh[-1].size if fresh else queue.log_end
+        queue.put(queues.pack_entries(packed) + FILLER * fillers, end)
+
+    def _delivery_ms(self, entry: records.Entry) -> int:
+        level = properties.get(entry.properties, b"DELAY") or b""
+        if not level.isdigit() or int(level) == 0:
+            return entry.tags_code
+        return entry.store_ms + self._delay_levels_ms[min(int(level), len(self._delay_levels_ms)) - 1]
+
+
+class Dispatcher:
+    """Moves the dispatched mark up to the confirmed one.  Loop thread only."""
+
+    def __init__(self, log: CommitLog, derivation: Derivation, confirmed: Watermark, dispatched: Watermark) -> None:
+        self._log = log
+        self._derivation = derivation
+        self._confirmed = confirmed
+        self._dispatched = dispatched
+        self._listeners: list[Listener] = []
+        self._is_busy = False
+        confirmed.listen(self._on_confirmed)
+
+    def listen(self, listener: Listener) -> None:
+        """Hear of every queue that got entries: (topic, queue id, new end of the queue, the entries)."""
+        self._listeners.append(listener)
+
+    def _on_confirmed(self, _: int) -> None:
+        # A listener that appends gets here again; the call that is under way goes on for it.
+        if self._is_busy:
+            return
+        self._is_busy = True
+        try:
+            while self._dispatched.offset < self._confirmed.offset:
+                self._dispatch(self._dispatched.offset, self._confirmed.offset)
+        finally:
+            self._is_busy = False
+
+    def _dispatch(self, start: int, end: int) -> None:
+        """One walk.  What is confirmed has to read: CorruptRecordError when it does not."""
+        segment = self._log.segments.at(start)
+        limit = min(segment.end, end)
+        entries, stop, reason = records.walk(
+            segment.view, start - segment.start, limit - segment.start, start, False, _WALK_RECORDS_MAX
+        )
+        at = segment.start + stop
+        if reason == "blank":
+            at = segment.end
+        elif reason != "more" and at != limit:
+            raise CorruptRecordError(f"segment {segment.file.path}: {reason} among confirmed records below {end}")
+        placed = self._derivation.place(entries)
+        self._dispatched.advance(at)
+        for queue, fresh in placed:
+            for listener in self._listeners:
+                listener(queue.topic, queue.queue_id, queue.next, fresh)

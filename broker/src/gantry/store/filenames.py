@@ -1,0 +1,120 @@
+"""Every file name of a store, made and parsed in one place.
+
+    commitlog/00000000001073741824             segments: 20 digits, the log offset of the first byte
+    consumequeue/<topic>/<queue>/<20 digits>   queue files: the byte offset in the queue (index * 20)
+    index/20261121093000123                    index files: local time of creation, milliseconds
+    config/*.json  *.json.bak                  tables of the broker
+    checkpoint  abort  lock                    RocketMQ's
+    gantry/                                    ours: recovery (the recovery file), queues.json (next offsets),
+                                               segment.new and index.new (being allocated)
+
+RocketMQ refuses a store whose commitlog or index folder holds a name that is not a number, therefore
+whatever is unfinished stands in our own folder and is renamed into its place.
+"""
+
+from __future__ import annotations
+
+import time
+
+from gantry.errors import StoreError
+
+_OFFSET_DIGITS = 20
+_INDEX_DIGITS = 17
+
+
+def commit_log(root: str) -> str:
+    """Folder of the segments."""
+    return f"{root}/commitlog"
+
+
+def consume_queues(root: str) -> str:
+    """Folder of the topics' queues."""
+    return f"{root}/consumequeue"
+
+
+def topic_queues(root: str, topic: str) -> str:
+    """Folder of one topic's queues."""
+    if not topic or "/" in topic or "\0" in topic or topic in (".", ".."):
+        raise StoreError(f"topic {topic!r} cannot be the name of a folder")
+    return f"{root}/consumequeue/{topic}"
+
+
+def queue(root: str, topic: str, queue_id: int) -> str:
+    """Folder of one queue's files."""
+    return f"{topic_queues(root, topic)}/{queue_id}"
+
+
+def index(root: str) -> str:
+    """Folder of the index files."""
+    return f"{root}/index"
+
+
+def config(root: str, name: str) -> str:
+    """A table of the broker, for instance `topics.json`."""
+    return f"{root}/config/{name}"
+
+
+def checkpoint(root: str) -> str:
+    """RocketMQ's checkpoint."""
+    return f"{root}/checkpoint"
+
+
+def abort(root: str) -> str:
+    """There while a broker runs, and after one that did not stop in order."""
+    return f"{root}/abort"
+
+
+def lock(root: str) -> str:
+    """Held by the broker that has the store open."""
+    return f"{root}/lock"
+
+
+def ours(root: str) -> str:
+    """Folder of what RocketMQ does not know."""
+    return f"{root}/gantry"
+
+
+def recovery(root: str) -> str:
+    """Where a start after a crash begins to read."""
+    return f"{root}/gantry/recovery"
+
+
+def queue_base(root: str) -> str:
+    """Next offset of every queue."""
+    return f"{root}/gantry/queues.json"
+
+
+def new_segment(root: str) -> str:
+    """A segment while it is being allocated."""
+    return f"{root}/gantry/segment.new"
+
+
+def new_index_file(root: str) -> str:
+    """An index file while it is being allocated."""
+    return f"{root}/gantry/index.new"
+
+
+def by_offset(folder: str, offset: int) -> str:
+    """A segment or queue file."""
+    return f"{folder}/{offset:020d}"
+
+
+def parse_offset(name: str) -> int | None:
+    """The offset in a segment's or queue file's name; None for any other name."""
+    return int(name) if len(name) == _OFFSET_DIGITS and name.isascii() and name.isdigit() else None
+
+
+def index_file(root: str, created_ms: int) -> str:
+    """An index file, named by local time as RocketMQ does."""
+    seconds, milliseconds = divmod(created_ms, 1000)
+    return f"{index(root)}/{time.strftime('%Y%m%d%H%M%S', time.localtime(seconds))}{milliseconds:03d}"
+
+
+def is_index_file(name: str) -> bool:
+    """Whether this is an index file's name."""
+    return len(name) == _INDEX_DIGITS and name.isascii() and name.isdigit()
+
+
+def parse_queue_id(name: str) -> int | None:
+    """The queue in a folder's name."""
+    return int(name) if name.isascii() and name.isdigit() else None

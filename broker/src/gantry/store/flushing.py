@@ -1,0 +1,77 @@
+"""When the log is made durable.
+
+    SYNC_FLUSH    as soon as something is written; what is written while one fdatasync runs shares the next
+    ASYNC_FLUSH   looked at every 500 ms: when 4 pages are dirty, or when 10 s have passed, as RocketMQ does
+
+The fdatasync itself is the flusher's, off the loop.  If it fails, nothing that was not flushed before can be
+trusted any more: the failure is told once, no further flush is tried, and the process must end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from gantry.clock import Clock
+from gantry.errors import StoreError
+from gantry.store.background import Flusher
+from gantry.store.commitlog import CommitLog
+from gantry.store.settings import Flush, StoreSettings
+from gantry.store.watermarks import Watermark
+
+_PAGE_BYTES = 4096
+
+
+class LogFlush:
+    """Moves the flushed mark.  Loop thread only."""
+
+    def __init__(
+        self,
+        log: CommitLog,
+        written: Watermark,
+        flushed: Watermark,
+        flusher: Flusher,
+        settings: StoreSettings,
+        clock: Clock,
+        on_failed: Callable[[StoreError], None],
+    ) -> None:
+        self._log = log
+        self._written = written
+        self._flushed = flushed
+        self._flusher = flusher
+        self._settings = settings
+        self._clock = clock
+        self._on_failed = on_failed
+        self._looked_s = self._full_s = clock.monotonic()
+        self._has_failed = False
+        if settings.flush is Flush.SYNC:
+            written.listen(self.request)
+
+    def request(self, target: int) -> None:
+        """Have the log made durable up to target."""
+        if self._flushed.offset < target and not self._has_failed:
+            self._flusher.request(self._log.files_between(self._flushed.offset, target), target, self._done)
+
+    def tick(self) -> None:
+        """ASYNC_FLUSH's timetable."""
+        now_s = self._clock.monotonic()
+        settings = self._settings
+        if settings.flush is Flush.SYNC or now_s - self._looked_s < settings.flush_interval_ms / 1000:
+            return
+        self._looked_s = now_s
+        is_full = now_s - self._full_s >= settings.flush_full_ms / 1000
+        dirty_pages = self._written.offset // _PAGE_BYTES - self._flushed.offset // _PAGE_BYTES
+        if is_full or dirty_pages >= settings.flush_pages:
+            self._full_s = now_s
+            self.request(self._written.offset)
+
+    def finish(self) -> None:
+        """Everything written is durable when this returns; blocks."""
+        self.request(self._written.offset)
+        self._flusher.drain()
+
+    def _done(self, target: int, error: StoreError | None) -> None:
+        if error is None:
+            self._flushed.advance(target)
+        elif not self._has_failed:
+            self._has_failed = True
+            self._on_failed(error)

@@ -1,0 +1,252 @@
+"""One index file: a hash table on disk from topic#key to log offsets.
+
+    at 0    begin ms i64, end ms i64, begin log offset i64, end log offset i64, used slots i32, count i32
+       40   slots: i32 each, the number of the newest entry whose hash falls into this slot, 0 for none
+       ...  entries: key hash i32, log offset i64, seconds since begin i32, number of the previous entry i32
+
+Big-endian.  Entry 0 is never used, therefore count, the number of the next entry, begins at 1.  Numbers in a
+chain fall, whatever does not is the end of the chain.
+
+What was added since the last checkpoint stands in memory: new entries behind the file's, and copies of the
+slot pages they changed.  A checkpoint writes entries, syncs, writes slots and header, syncs: a slot on disk
+never names an entry that is not there.  After a crash slots may name entries beyond the count of the recovery
+file; such a number is followed to its predecessor, and replaying the log adds the same entries with the same
+numbers again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from gantry.errors import StoreError
+from gantry.store import filenames
+from gantry.store.disk import Disk, File
+
+HEADER_BYTES = 40
+ENTRY_BYTES = 20
+HEADER = Struct(">qqqqii")
+ENTRY = Struct(">iqii")
+_SLOT = Struct(">i")
+_SLOTS_PER_PAGE = 1024
+_PAGE_BYTES = 4 * _SLOTS_PER_PAGE
+_SECONDS_MAX = 0x7FFFFFFF
+
+
+class IndexWrites(NamedTuple):
+    """What a checkpoint writes into one index file."""
+
+    path: str
+    file_bytes: int
+    entries_at: int
+    entries: bytes
+    pages: list[tuple[int, bytes]]
+    header: bytes
+
+
+class Hit(NamedTuple):
+    """An entry with the wanted hash."""
+
+    log_offset: int
+    store_ms: int
+
+
+class IndexFile:
+    """Loop thread only; what it hands out as IndexWrites is the housekeeper's."""
+
+    def __init__(self, path: str, slots: int, entries: int) -> None:
+        self.path = path
+        self.begin_ms = self.end_ms = self.begin_log = self.end_log = self.used_slots = 0
+        self.count = 1
+        self._slots = slots
+        self._entries = entries
+        self._entries_at = HEADER_BYTES + 4 * slots
+        self._file: File | None = None
+        self._stored = 1
+        self._tail = bytearray()
+        self._pages: dict[int, bytearray] = {}
+        self._frozen: dict[int, bytearray] = {}
+
+    @property
+    def file_bytes(self) -> int:
+        """The size every file of these settings has."""
+        return self._entries_at + ENTRY_BYTES * self._entries
+
+    @property
+    def tail_bytes(self) -> int:
+        """Memory held by what the file lacks."""
+        return len(self._tail) + _PAGE_BYTES * len(self._pages)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next entry belongs into a new file."""
+        return self.count >= self._entries
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has been added yet."""
+        return self.count <= 1
+
+    def load(self, disk: Disk, count: int | None) -> None:
+        """Read the header; `count` (from the recovery file) wins over the one that a crash may have torn."""
+        file = disk.open(self.path, create=False)
+        if file.size() != self.file_bytes:
+            size = file.size()
+            file.close()
+            raise StoreError(
+                f"index file {self.path} has {size} bytes, expected {self.file_bytes}; set maxHashSlotNum and "
+                "maxIndexNum to what this store was written with, or remove the file to have it built again"
+            )
+        self._file = file
+        header = HEADER.unpack(file.pread(HEADER_BYTES, 0))
+        self.begin_ms, self.end_ms, self.begin_log, self.end_log, self.used_slots, stored = header
+        self.count = self._stored = max(stored if count is None else min(count, self._entries), 1)
+
+    def put(self, key_hash: int, log_offset: int, store_ms: int) -> None:
+        """Add one key of the record at log_offset."""
+        if self.is_empty:
+            self.begin_ms, self.begin_log = store_ms, log_offset
+        slot = key_hash % self._slots
+        previous = self._newest(slot)
+        seconds = min(max((store_ms - self.begin_ms) // 1000, 0), _SECONDS_MAX) if self.begin_ms > 0 else 0
+        self._tail += ENTRY.pack(key_hash, log_offset, seconds, previous)
+        page = self._pages.get(slot // _SLOTS_PER_PAGE)
+        if page is None:
+            page = self._pages[slot // _SLOTS_PER_PAGE] = self._page(slot // _SLOTS_PER_PAGE)
+        _SLOT.pack_into(page, slot % _SLOTS_PER_PAGE * 4, self.count)
+        self.used_slots += previous == 0
+        self.count += 1
+        self.end_ms, self.end_log = store_ms, log_offset
+
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit]:
+        """Entries with this hash stored within [begin_ms, end_ms], newest first."""
+        number = self._newest(key_hash % self._slots)
+        while number:
+            found, log_offset, seconds, previous = self._entry(number)
+            store_ms = self.begin_ms + seconds * 1000
+            if store_ms + 999 < begin_ms:
+                return
+            if found == key_hash and store_ms <= end_ms:
+                yield Hit(log_offset, store_ms)
+            number = previous if previous < number else 0
+
+    def overlaps(self, begin_ms: int, end_ms: int) -> bool:
+        """Whether a record stored within the range may be indexed here."""
+        return not self.is_empty and begin_ms <= self.end_ms + 999 and end_ms >= self.begin_ms
+
+    def _newest(self, slot: int) -> int:
+        """The newest entry of a slot; numbers that a crash left behind are followed to one that counts."""
+        number = self._slot(slot)
+        while number >= self.count:
+            previous = self._entry(number)[3] if number < self._entries else 0
+            number = previous if previous < number else 0
+        return max(number, 0)
+
+    def _slot(self, slot: int) -> int:
+        number, at = slot // _SLOTS_PER_PAGE, slot % _SLOTS_PER_PAGE * 4
+        page = self._pages.get(number) or self._frozen.get(number)
+        if page is not None:
+            return int(_SLOT.unpack_from(page, at)[0])
+        if self._file is None:
+            return 0
+        return int(_SLOT.unpack_from(self._file.map(), HEADER_BYTES + number * _PAGE_BYTES + at)[0])
+
+    def _page(self, number: int) -> bytearray:
+        frozen = self._frozen.get(number)
+        if frozen is not None:
+            return bytearray(frozen)
+        size = min(_PAGE_BYTES, 4 * self._slots - number * _PAGE_BYTES)
+        if self._file is None:
+            return bytearray(size)
+        at = HEADER_BYTES + number * _PAGE_BYTES
+        return bytearray(self._file.map()[at : at + size])
+
+    def _entry(self, number: int) -> tuple[int, int, int, int]:
+        behind = number - self._stored
+        if 0 <= behind * ENTRY_BYTES < len(self._tail):
+            found = ENTRY.unpack_from(self._tail, behind * ENTRY_BYTES)
+        elif self._file is None:
+            return 0, 0, 0, 0
+        else:
+            found = ENTRY.unpack_from(self._file.map(), self._entries_at + number * ENTRY_BYTES)
+        key_hash, log_offset, seconds, previous = found
+        return key_hash, log_offset, seconds, previous
+
+    def freeze(self) -> IndexWrites | None:
+        """What the files lack; stays readable here until thaw()."""
+        if not self._tail:
+            return None
+        self._frozen.update(self._pages)
+        self._pages = {}
+        header = (self.begin_ms, self.end_ms, self.begin_log, self.end_log, self.used_slots, self.count)
+        return IndexWrites(
+            self.path,
+            self.file_bytes,
+            self._entries_at + self._stored * ENTRY_BYTES,
+            bytes(self._tail),
+            [(HEADER_BYTES + number * _PAGE_BYTES, bytes(page)) for number, page in sorted(self._frozen.items())],
+            HEADER.pack(*header),
+        )
+
+    def thaw(self, writes: IndexWrites, disk: Disk) -> None:
+        """These writes are durable."""
+        if self._file is None:
+            self._file = disk.open(self.path, create=False)
+        del self._tail[: len(writes.entries)]
+        self._stored += len(writes.entries) // ENTRY_BYTES
+        self._frozen = {}
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+def write_index(disk: Disk, root: str, writes: IndexWrites) -> None:
+    """Housekeeper's job: make the file if need be, entries before slots; may be given again when it failed."""
+    if not disk.exists(writes.path):
+        _create(disk, root, writes)
+    file = disk.open(writes.path, create=False)
+    try:
+        file.pwrite(writes.entries, writes.entries_at)
+        file.sync_data()
+        for at, pages in _merged(writes.pages):
+            file.pwrite(pages, at)
+        file.pwrite(writes.header, 0)
+        file.sync_data()
+    finally:
+        file.close()
+
+
+def _create(disk: Disk, root: str, writes: IndexWrites) -> None:
+    unfinished = filenames.new_index_file(root)
+    disk.unlink(unfinished)
+    file = disk.open(unfinished, create=True)
+    try:
+        file.allocate(writes.file_bytes)
+        file.sync_data()
+    except StoreError:
+        file.close()
+        disk.unlink(unfinished)
+        raise
+    file.close()
+    disk.rename(unfinished, writes.path)
+    disk.sync_folder(filenames.index(root))
+
+
+def _merged(pages: list[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+    """Neighbouring pages as one write."""
+    begun = end = -1
+    parts: list[bytes] = []
+    for at, page in pages:
+        if at != end and parts:
+            yield begun, b"".join(parts)
+            parts = []
+        if not parts:
+            begun = at
+        parts.append(page)
+        end = at + len(page)
+    if parts:
+        yield begun, b"".join(parts)

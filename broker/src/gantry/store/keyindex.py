@@ -1,0 +1,207 @@
+"""The index: records by topic#key and time, over a list of index files, the newest last.
+
+A record has one entry for its unique key and one for each of its keys.  Dispatched records wait in `pending`
+until the log is flushed up to them, so that nothing in the files points to what a power cut may take; queries
+search the pending records too, so what is dispatched is found at once.
+
+`position` is the log offset up to which files and their tails have everything: records that begin below it
+are not added again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from gantry.clock import Clock
+from gantry.leaves import hashes, records
+from gantry.store import filenames
+from gantry.store.disk import Disk
+from gantry.store.indexfile import Hit, IndexFile, IndexWrites, write_index
+
+# RocketMQ's maxMsgsNumBatch: no query answers more.
+HITS_MAX = 64
+# sysFlag of a rolled-back transaction, the only records without index entries.
+_ROLLBACK = 0xC
+# How many records one slice of absorb() takes, about 4 us each in pure Python; more when many wait.
+_SLICE_RECORDS = 256
+_SLICES_MAX = 32
+
+
+def entry_keys(entry: records.Entry) -> list[bytes]:
+    """The keys under which a record is found, in RocketMQ's order (the order decides entry numbers)."""
+    if entry.sys_flag & _ROLLBACK == _ROLLBACK:
+        return []
+    keys = [entry.unique_key] if entry.unique_key else []
+    if entry.keys:
+        keys += [key for key in entry.keys.split(b" ") if key]
+    return keys
+
+
+class KeyIndex:
+    """Loop thread only."""
+
+    def __init__(self, disk: Disk, root: str, clock: Clock, slots: int, entries: int) -> None:
+        self._disk = disk
+        self._root = root
+        self._clock = clock
+        self._slots = slots
+        self._entries = entries
+        self._files: list[IndexFile] = []
+        self._pending: list[records.Entry] = []
+        self.position = 0
+
+    def load(self, newest: tuple[str, int] | None, keep_until_ms: int | None) -> None:
+        """Open what is there.
+
+        newest: after a crash of ours, name and next entry number of the last file that counts; newer files are
+        removed.  keep_until_ms: after a crash of RocketMQ's broker, files with newer records are removed, as it
+        does itself.  With neither the headers are trusted.
+        """
+        folder = filenames.index(self._root)
+        for name in self._disk.list(folder):
+            if not filenames.is_index_file(name):
+                continue
+            path = f"{folder}/{name}"
+            if newest is not None and name > newest[0]:
+                self._disk.unlink(path)
+                continue
+            file = IndexFile(path, self._slots, self._entries)
+            file.load(self._disk, newest[1] if newest is not None and name == newest[0] else None)
+            if file.is_empty or (keep_until_ms is not None and file.end_ms > keep_until_ms):
+                file.close()
+                self._disk.unlink(path)
+            else:
+                self._files.append(file)
+
+    @property
+    def newest(self) -> tuple[str, int]:
+        """Name and next entry number of the last file whose entries are all in it, for the recovery file."""
+        if not self._files:
+            return "", 0
+        return self._files[-1].path.rsplit("/", 1)[1], self._files[-1].count
+
+    @property
+    def end_log(self) -> int:
+        """The newest record that headers know; where a foreign store's index ends."""
+        return max((file.end_log for file in self._files), default=-1)
+
+    @property
+    def last_update(self) -> tuple[int, int]:
+        """(store time, log offset) of the newest indexed record."""
+        if self._pending:
+            return self._pending[-1].store_ms, self._pending[-1].log_offset
+        return (self._files[-1].end_ms, self._files[-1].end_log) if self._files else (0, 0)
+
+    @property
+    def stored_ms(self) -> int:
+        """Store time of the newest record in the files."""
+        return self._files[-1].end_ms if self._files else 0
+
+    @property
+    def first_pending(self) -> int | None:
+        """Log offset of the first record that waits to be absorbed."""
+        return self._pending[0].log_offset if self._pending else None
+
+    def add(self, entries: Iterable[records.Entry]) -> None:
+        """Take dispatched records; those below position are in already."""
+        position = self.position
+        self._pending += [
+            entry for entry in entries if entry.log_offset >= position and (entry.unique_key or entry.keys)
+        ]
+
+    def absorb(self, flushed: int) -> None:
+        """Move one slice of pending records that are flushed into the newest file."""
+        done = 0
+        for entry in islice(self._pending, _SLICE_RECORDS + len(self._pending) // _SLICES_MAX):
+            if entry.log_offset + entry.size > flushed:
+                break
+            done += 1
+            for key in entry_keys(entry):
+                self._writable(entry.store_ms).put(_hash(entry.topic, key), entry.log_offset, entry.store_ms)
+        if done:
+            self.position = self._pending[done - 1].log_offset + 1
+            del self._pending[:done]
+
+    def absorb_all(self, flushed: int) -> None:
+        """All slices; only while a store opens or closes."""
+        before = -1
+        while len(self._pending) != before:
+            before = len(self._pending)
+            self.absorb(flushed)
+
+    @property
+    def tail_bytes(self) -> int:
+        """Memory held by what the files lack."""
+        return sum(file.tail_bytes for file in self._files)
+
+    def _writable(self, store_ms: int) -> IndexFile:
+        if not self._files or self._files[-1].is_full:
+            last = self._files[-1].path if self._files else ""
+            created_ms = max(self._clock.now_ms(), store_ms)
+            while (path := filenames.index_file(self._root, created_ms)) <= last:
+                created_ms += 1
+            self._files.append(IndexFile(path, self._slots, self._entries))
+        return self._files[-1]
+
+    def freeze(self) -> list[tuple[IndexFile, IndexWrites]]:
+        """What a checkpoint writes."""
+        return [(file, writes) for file in self._files if (writes := file.freeze()) is not None]
+
+    def thaw(self, written: list[tuple[IndexFile, IndexWrites]]) -> None:
+        """The checkpoint is done."""
+        for file, writes in written:
+            file.thaw(writes, self._disk)
+
+    def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[Hit]:
+        """Candidates, newest first, at most HITS_MAX; hashes collide, so the caller compares the records."""
+        wanted = key.encode()
+        hits = [
+            Hit(entry.log_offset, entry.store_ms)
+            for entry in reversed(self._pending)
+            if entry.topic == topic and begin_ms <= entry.store_ms <= end_ms and wanted in entry_keys(entry)
+        ]
+        key_hash = _hash(topic, wanted)
+        for file in reversed(self._files):
+            if len(hits) >= HITS_MAX:
+                break
+            if file.overlaps(begin_ms, end_ms):
+                hits += islice(file.find(key_hash, begin_ms, end_ms), HITS_MAX - len(hits))
+            if file.begin_ms < begin_ms:
+                break
+        return hits[:HITS_MAX]
+
+    def drop_before(self, log_start: int) -> list[str]:
+        """Forget files whose records are all gone and name them for unlinking; the last one stays."""
+        dropped: list[str] = []
+        while len(self._files) > 1 and self._files[0].end_log < log_start:
+            file = self._files.pop(0)
+            file.close()
+            dropped.append(file.path)
+        return dropped
+
+    def destroy(self) -> None:
+        """Remove all files: the index is built again from the log."""
+        for file in self._files:
+            file.close()
+            self._disk.unlink(file.path)
+        self._files = []
+        self._pending = []
+        self.position = 0
+
+    def close(self) -> None:
+        """Close the files."""
+        for file in self._files:
+            file.close()
+
+
+def write_indexes(disk: Disk, root: str, batch: list[IndexWrites]) -> None:
+    """Housekeeper's job."""
+    if batch and not disk.exists(filenames.index(root)):
+        disk.make_folders(filenames.index(root))
+    for writes in batch:
+        write_index(disk, root, writes)
+
+
+def _hash(topic: str, key: bytes) -> int:
+    return hashes.index_hash(topic.encode() + b"#" + key)

@@ -1,0 +1,129 @@
+"""Queue files: reading them through maps, and the job that writes the tails of many queues into them.
+
+A queue file has a fixed number of 20-byte entries (log offset i64, size i32, tag code i64; big-endian) and
+is named by the byte offset of its first one.  It is sized when it is made, sparse behind what is written.
+An entry is valid when its log offset is >= 0 and its size > 0; a queue whose first entry is not the first
+of its file has the place before it filled with (0, 0x7fffffff, 0), as RocketMQ does.
+
+Reading is the loop's, through maps of a bounded number of open files.  Writing is the housekeeper's, with
+descriptors of its own, so that closing the one never meets the other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import NamedTuple
+
+from gantry.errors import StoreError
+from gantry.leaves import queues
+from gantry.store import filenames
+from gantry.store.disk import Disk, File
+
+ENTRY_BYTES = queues.ENTRY_BYTES
+FILLER_SIZE = queues.PRE_BLANK_SIZE
+FILLER = queues.pack_entries([(0, FILLER_SIZE, 0)])
+# Descriptors and maps, not memory: a broker with more queues than this in use pays an open and an mmap now and then.
+_OPEN_MAX = 1024
+
+
+class Tail(NamedTuple):
+    """Entries on their way into a queue's files: their bytes begin at index `first`."""
+
+    folder: str
+    first: int
+    entries: bytes
+
+
+class QueueFiles:
+    """The files of all queues."""
+
+    def __init__(self, disk: Disk, file_entries: int) -> None:
+        self._disk = disk
+        self.file_entries = file_entries
+        self.file_bytes = file_entries * ENTRY_BYTES
+        self._open: OrderedDict[str, File] = OrderedDict()
+
+    def view(self, folder: str, index: int) -> tuple[memoryview, int]:
+        """The map of the file that holds this index, and the index of its first entry."""
+        first = index - index % self.file_entries
+        path = filenames.by_offset(folder, first * ENTRY_BYTES)
+        file = self._open.get(path)
+        if file is None:
+            file = self._open[path] = self._disk.open(path, create=False)
+            if len(self._open) > _OPEN_MAX:
+                self._open.popitem(last=False)[1].close()
+        else:
+            self._open.move_to_end(path)
+        view = file.map()
+        if len(view) != self.file_bytes:
+            raise StoreError(
+                f"queue file {path} has {len(view)} bytes, expected {self.file_bytes}; remove the folder {folder}"
+            )
+        return view, first
+
+    def forget(self, folder: str) -> None:
+        """Close what is open below this folder, before its files are removed."""
+        for path in [path for path in self._open if path.startswith(folder + "/")]:
+            self._open.pop(path).close()
+
+    def close(self) -> None:
+        """Close everything."""
+        for file in self._open.values():
+            file.close()
+        self._open.clear()
+
+    def write(self, tails: list[Tail]) -> None:
+        """Housekeeper's job: write and sync; idempotent, so a job that failed is simply given again."""
+        for tail in tails:
+            at, index = 0, tail.first
+            while at < len(tail.entries):
+                first = index - index % self.file_entries
+                count = min(len(tail.entries) - at, (first + self.file_entries - index) * ENTRY_BYTES)
+                self._write_file(tail.folder, first, index, tail.entries[at : at + count])
+                at += count
+                index += count // ENTRY_BYTES
+
+    def _write_file(self, folder: str, first: int, index: int, entries: bytes) -> None:
+        path = filenames.by_offset(folder, first * ENTRY_BYTES)
+        is_new = not self._disk.exists(path)
+        if is_new:
+            self._disk.make_folders(folder)
+        file = self._disk.open(path, create=is_new)
+        try:
+            if file.size() < self.file_bytes:
+                self._begin_file(file, folder, first, index)
+            if entries:
+                file.pwrite(entries, (index - first) * ENTRY_BYTES)
+            file.sync_data()
+        finally:
+            file.close()
+        if is_new:
+            self._disk.sync_folder(folder)
+
+    def _begin_file(self, file: File, folder: str, first: int, index: int) -> None:
+        # Sizing by a byte at the end leaves a hole, as RocketMQ's files have it.
+        file.pwrite(b"\0", self.file_bytes - 1)
+        before = filenames.by_offset(folder, (first - self.file_entries) * ENTRY_BYTES)
+        if index > first and (first == 0 or not self._disk.exists(before)):
+            file.pwrite(FILLER * (index - first), 0)
+
+    def establish(self, folder: str, index: int) -> None:
+        """Make the file from which a queue without entries goes on at index; blocks, only while a store opens."""
+        self._write_file(folder, index - index % self.file_entries, index, b"")
+
+
+def list_files(disk: Disk, folder: str, file_bytes: int) -> list[tuple[str, int]]:
+    """(path, byte offset) of a queue's files in order; StoreError when a name cannot be one of this file size."""
+    found = []
+    for name in disk.list(folder):
+        start = filenames.parse_offset(name)
+        if start is None:
+            continue
+        path = filenames.by_offset(folder, start)
+        if start % file_bytes:
+            raise StoreError(
+                f"queue file {path} does not begin at a multiple of {file_bytes} bytes; "
+                "set mappedFileSizeConsumeQueue to the size this store was written with"
+            )
+        found.append((path, start))
+    return found

@@ -1,0 +1,127 @@
+"""All consume queues: by topic and queue id, with the files below them and the offsets that the next records get.
+
+Two ends belong to a queue.  `ConsumeQueue.next` is where dispatching stands and what consumers see; the head
+is what the next appended record gets, ahead of it by what is written but not confirmed.
+
+A deleted topic leaves a gravestone: the log offset at which it was deleted.  Its records stay in the log, and
+whoever rebuilds queues from the log must not bring them back under the offsets of a topic of the same name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from gantry.store import filenames
+from gantry.store.background import Worker
+from gantry.store.consumequeue import ConsumeQueue
+from gantry.store.disk import Disk
+from gantry.store.queuefiles import ENTRY_BYTES, FILLER, QueueFiles, Tail
+
+QueueKey = tuple[str, int]
+
+
+class QueueTable:
+    """Loop thread only; the housekeeper writes and removes files for it."""
+
+    def __init__(self, disk: Disk, root: str, files: QueueFiles, housekeeper: Worker) -> None:
+        self._disk = disk
+        self._root = root
+        self._housekeeper = housekeeper
+        self.files = files
+        self._queues: dict[QueueKey, ConsumeQueue] = {}
+        self._dirty: dict[QueueKey, ConsumeQueue] = {}
+        self.heads: dict[QueueKey, int] = {}
+        self.gravestones: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(self._queues.values())
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """The queue, if it has ever had a message (or its next offset is remembered)."""
+        return self._queues.get((topic, queue_id))
+
+    def adopt(self, queue: ConsumeQueue) -> None:
+        """Take a queue in whose files were loaded."""
+        self._queues[(queue.topic, queue.queue_id)] = queue
+
+    def create(self, topic: str, queue_id: int, first: int) -> ConsumeQueue:
+        """A queue that begins, or goes on after all its records are gone, at offset `first`."""
+        queue = ConsumeQueue(topic, queue_id, filenames.queue(self._root, topic, queue_id), self.files, first)
+        self._queues[(topic, queue_id)] = queue
+        return queue
+
+    def go_on(self, topic: str, queue_id: int, following: int) -> None:
+        """Let a queue go on at `following` at the earliest; blocks, only while a store opens.
+
+        What it lacks before that is lost for good (or expired) and becomes fillers, which are never read.
+        """
+        queue = self.get(topic, queue_id)
+        if queue is None:
+            queue = self.create(topic, queue_id, following)
+            self.files.establish(queue.folder, following)
+        elif queue.next < following:
+            queue.put(FILLER * (following - queue.next), queue.log_end)
+            self.touch(queue)
+
+    def touch(self, queue: ConsumeQueue) -> None:
+        """Remember that this queue has a tail to be written."""
+        self._dirty[(queue.topic, queue.queue_id)] = queue
+
+    def raise_heads(self) -> None:
+        """After recovery: appends go on where dispatching ended."""
+        self.heads = {key: queue.next for key, queue in self._queues.items()}
+
+    def pending(self, log_end: int) -> list[tuple[ConsumeQueue, Tail]]:
+        """The tails to be written now: entries of records that end at or below log_end."""
+        found = [(queue, queue.pending(log_end)) for queue in self._dirty.values()]
+        return [(queue, tail) for queue, tail in found if tail is not None]
+
+    def settle(self, written: list[tuple[ConsumeQueue, Tail]]) -> None:
+        """These tails are in their files; a queue deleted meanwhile is no longer ours."""
+        for queue, tail in written:
+            key = (queue.topic, queue.queue_id)
+            if self._queues.get(key) is queue:
+                queue.settle(tail)
+                if queue.stored == queue.next:
+                    self._dirty.pop(key, None)
+
+    @property
+    def tail_bytes(self) -> int:
+        """Memory held by tails."""
+        return sum(queue.next - queue.stored for queue in self._dirty.values()) * ENTRY_BYTES
+
+    def drop(self, topic: str, queue_id: int) -> None:
+        """Remove a queue's files so that it can be built again from the log; only while a store opens."""
+        folder = filenames.queue(self._root, topic, queue_id)
+        self.files.forget(folder)
+        self._disk.remove_tree(folder)
+        self._queues.pop((topic, queue_id), None)
+        self._dirty.pop((topic, queue_id), None)
+
+    def delete(self, topic: str, log_end: int) -> None:
+        """Forget a topic's queues; records below log_end will not come back.  The files are the caller's."""
+        for key in [key for key in self._queues if key[0] == topic]:
+            self.files.forget(self._queues.pop(key).folder)
+            self._dirty.pop(key, None)
+        for key in [key for key in self.heads if key[0] == topic]:
+            del self.heads[key]
+        self.gravestones[topic] = log_end
+
+    def drop_before(self, log_start: int) -> None:
+        """Unlink queue files whose records are all gone, and forget gravestones that the log has passed."""
+        for queue in self._queues.values():
+            dropped = queue.drop_before(log_start)
+            if dropped:
+                self.files.forget(queue.folder)
+            for first in dropped:
+                path = filenames.by_offset(queue.folder, first * ENTRY_BYTES)
+                self._housekeeper.submit(partial(self._disk.unlink, path))
+        self.gravestones = {topic: end for topic, end in self.gravestones.items() if end > log_start}
+
+    def base(self, log_end: int) -> dict[str, dict[int, int]]:
+        """Next offsets by topic and queue id, from the records that end at or below log_end."""
+        table: dict[str, dict[int, int]] = {}
+        for queue in self._queues.values():
+            table.setdefault(queue.topic, {})[queue.queue_id] = queue.reach(log_end)
+        return table

@@ -1,0 +1,217 @@
+"""Reading a store: by queue offset, by log offset, by key, by time.
+
+Everything a reader sees is dispatched, hence confirmed: there is no way to a record but through its queue
+entry.  A log offset that a client names is believed only when the record found there names a queue offset
+whose entry points back to it; a record faked inside a message body fails that.
+
+Results are memoryviews of the mapped log.  Hand them to the socket at once: they are cheap to hold, but hold
+on to their segment.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+from gantry.leaves import queues, records
+from gantry.store.commitlog import CommitLog
+from gantry.store.consumequeue import ConsumeQueue
+from gantry.store.keyindex import KeyIndex, entry_keys
+from gantry.store.queuetable import QueueTable
+from gantry.store.watermarks import Watermark
+
+# RocketMQ's maxFilterMessageCount: at most 16 000 bytes of entries are examined for one pull.
+_EXAMINED_MAX = 800
+
+
+class FetchStatus(enum.Enum):
+    """RocketMQ's GetMessageStatus; the value is the name, which goes into the remark of an answer."""
+
+    FOUND = "FOUND"
+    NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
+    MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
+    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
+    OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
+    OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
+    OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
+    NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
+    NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
+
+
+@dataclass(slots=True)
+class Fetched:
+    """The answer to one pull.
+
+    lag_bytes: how far behind the end of the log the first record stands.  places: (log offset, size) of each
+    record; buffers: the same bytes, neighbours joined.
+    """
+
+    status: FetchStatus
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    buffers: list[memoryview] = field(default_factory=list)
+    bytes: int = 0
+    lag_bytes: int = 0
+    places: list[tuple[int, int]] = field(default_factory=list)
+
+
+class Reader:
+    """Loop thread only."""
+
+    def __init__(self, log: CommitLog, table: QueueTable, index: KeyIndex, dispatched: Watermark) -> None:
+        self._log = log
+        self._table = table
+        self._index = index
+        self._dispatched = dispatched
+
+    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """[min, max) of a queue's offsets; None when there is no such queue."""
+        queue = self._table.get(topic, queue_id)
+        return None if queue is None else (queue.min_offset(self._log.start), queue.next)
+
+    def fetch(
+        self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
+    ) -> Fetched:
+        """Messages of a queue from offset on, those whose tag code is wanted; the first one whatever its size.
+
+        Looks at one queue file or the tail in memory, so a pull may get fewer than there are; next_offset
+        goes on behind what was examined.
+        """
+        queue = self._table.get(topic, queue_id)
+        if queue is None:
+            return Fetched(FetchStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.min_offset(self._log.start), queue.next
+        if not low <= offset < high:
+            return _outside(offset, low, high)
+        buffer, at, count = queue.locate(offset)
+        limit = min(count, max(_EXAMINED_MAX, count_max))
+        chosen, examined = queues.select(buffer, at, limit, codes, count_max, bytes_max)
+        end = self._dispatched.offset
+        good = self._good(chosen, end)
+        if good < len(chosen):
+            # A damaged entry behind good ones: the next pull begins with it and finds out.
+            chosen, examined = queues.select(buffer, at, count, codes, good, bytes_max)
+        fetched = Fetched(FetchStatus.FOUND, offset + examined, low, high)
+        if not examined:
+            fetched.status, fetched.next_offset = FetchStatus.OFFSET_FOUND_NULL, offset + count
+        elif not chosen:
+            fetched.status = FetchStatus.NO_MATCHED_MESSAGE
+        else:
+            fetched.places = chosen
+            fetched.buffers = self._joined(chosen)
+            fetched.bytes = sum(map(len, fetched.buffers))
+            fetched.lag_bytes = end - chosen[0][0]
+        return fetched
+
+    def _good(self, chosen: list[tuple[int, int]], end: int) -> int:
+        """How many of the places can be records: a cheap look, against damaged queue files.
+
+        All lie below the end of the log; the first one is looked at, because a consumer would be stuck on it.
+        """
+        start = self._log.start
+        for number, (log_offset, size) in enumerate(chosen):
+            if log_offset < start or size > end - log_offset:
+                return number
+        if chosen:
+            log_offset, size = chosen[0]
+            head = self._log.slice(log_offset, size)
+            if int.from_bytes(head[:4], "big") != size or int.from_bytes(head[28:36], "big") != log_offset:
+                return 0
+        return len(chosen)
+
+    def _joined(self, places: list[tuple[int, int]]) -> list[memoryview]:
+        """The bytes at these places, neighbours as one buffer (they are never in different segments)."""
+        log = self._log
+        buffers: list[memoryview] = []
+        begun = used = 0
+        for log_offset, size in places:
+            if log_offset != begun + used:
+                if used:
+                    buffers.append(log.slice(begun, used))
+                begun, used = log_offset, 0
+            used += size
+        buffers.append(log.slice(begun, used))
+        return buffers
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """(log offset, size, tag code) at a queue offset whose record is still there."""
+        queue = self._table.get(topic, queue_id)
+        if queue is None or offset < queue.min_offset(self._log.start):
+            return None
+        return queue.entry(offset)
+
+    def record_at(self, log_offset: int) -> records.Record | None:
+        """The dispatched record that begins at this log offset; None for anything else that stands there."""
+        if not self._log.holds(log_offset, records.RECORD_BYTES_MIN, self._dispatched.offset):
+            return None
+        size = int.from_bytes(self._log.slice(log_offset, 4), "big")
+        found = self._log.record(log_offset, size, self._dispatched.offset)
+        if found is None:
+            return None
+        entry = self.entry(found.topic, found.queue_id, found.queue_offset)
+        return found if entry is not None and entry[0] == log_offset and entry[1] == size else None
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Store time in ms of the record at a queue offset; None when there is none."""
+        entry = self.entry(topic, queue_id, offset)
+        if entry is None:
+            return None
+        found = self._log.record(entry[0], entry[1], self._dispatched.offset)
+        return None if found is None else found.store_ms
+
+    def offset_by_time(self, topic: str, queue_id: int, at_ms: int, upper: bool = False) -> int:
+        """The first queue offset stored at or after at_ms; upper: the last one stored at or before it.
+
+        RocketMQ: an unknown queue is at 0, a time behind the newest record gives the end of the queue, and
+        with upper a time before the oldest gives the oldest.
+        """
+        queue = self._table.get(topic, queue_id)
+        if queue is None:
+            return 0
+        if upper:
+            return max(self._search_time(queue, at_ms + 1) - 1, queue.min_offset(self._log.start))
+        return self._search_time(queue, at_ms)
+
+    def _search_time(self, queue: ConsumeQueue, at_ms: int) -> int:
+        # Store times never fall within a log, so bisection is exact.
+        low, high = queue.min_offset(self._log.start), queue.next
+        while low < high:
+            middle = (low + high) // 2
+            stored_ms = self.store_time(queue.topic, queue.queue_id, middle)
+            if stored_ms is None or stored_ms < at_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[memoryview]:
+        """Stored bytes of records with this key (or unique key) stored within [begin_ms, end_ms], newest first."""
+        wanted = key.encode()
+        seen: dict[int, memoryview] = {}
+        for hit in self._index.find(topic, key, begin_ms, end_ms):
+            if len(seen) >= count_max:
+                break
+            if hit.log_offset in seen or (found := self._with_key(hit.log_offset, topic, wanted)) is None:
+                continue
+            if begin_ms <= found.store_ms <= end_ms:
+                seen[hit.log_offset] = self._log.slice(hit.log_offset, found.size)
+        return list(seen.values())
+
+    def _with_key(self, log_offset: int, topic: str, key: bytes) -> records.Record | None:
+        found = self.record_at(log_offset)
+        if found is None or found.topic != topic:
+            return None
+        entries, _, _ = records.walk(self._log.slice(log_offset, found.size), 0, found.size, log_offset, False, 1)
+        return found if entries and key in entry_keys(entries[0]) else None
+
+
+def _outside(offset: int, low: int, high: int) -> Fetched:
+    """Offsets that a queue does not have, with where RocketMQ sends the consumer next."""
+    if high == 0:
+        return Fetched(FetchStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
+    if offset == high:
+        return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
+    if offset > high:
+        return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+    return Fetched(FetchStatus.OFFSET_TOO_SMALL, low, low, high)

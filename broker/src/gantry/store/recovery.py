@@ -1,0 +1,263 @@
+"""Opening a store: what the folder holds, who wrote it last, and how far it can be believed.
+
+    CLEAN            we stopped it in order: nothing to read
+    CRASHED          we did not: read the log from the recovery point
+    FOREIGN_CLEAN    RocketMQ's broker wrote last and stopped in order: its rule, from the last queue entry's segment
+    FOREIGN_CRASHED  it did not: its rule, from the segment that its checkpoint trusts
+
+The steps, numbered as in broker/docs/store.md:
+
+    1. lock; find out who wrote last         5. cut the log behind its last good record
+    2. open segments                         6. write the doubtful tail again and sync it
+    3. open queues and index                 7. build queues again that lack entries, clamp those that have too many
+    4. read the log and dispatch it          8. write `abort`, allocate ahead, make a checkpoint
+
+Every step may be interrupted by another crash: until step 8 nothing says that the recovered state is
+anybody's starting point, and repeating the steps gives the same result.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gantry.clock import Clock
+from gantry.errors import DiskFullError, StoreError
+from gantry.store import filenames, javacheckpoint, queuebase, recoverypoint
+from gantry.store.background import Background
+from gantry.store.checkpoint import Checkpoint
+from gantry.store.commitlog import CommitLog
+from gantry.store.derived import Derived
+from gantry.store.disk import Disk, Lock
+from gantry.store.javacheckpoint import JavaCheckpoint
+from gantry.store.logscan import LogScan, first_record_ms
+from gantry.store.queuebase import QueueBase
+from gantry.store.recoverypoint import RecoveryPoint
+from gantry.store.segments import Segments
+from gantry.store.settings import StoreSettings
+
+
+class Start(enum.Enum):
+    """Who wrote last, and whether it stopped in order."""
+
+    CLEAN = "clean"
+    CRASHED = "crashed"
+    FOREIGN_CLEAN = "foreign, clean"
+    FOREIGN_CRASHED = "foreign, crashed"
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the recovery point speaks of what is in the folder."""
+        return self in (Start.CLEAN, Start.CRASHED)
+
+
+class Progress(NamedTuple):
+    """Where a start stands, for whoever asks /healthz."""
+
+    stage: str
+    at: int
+    end: int
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What a start found and did."""
+
+    start: Start = Start.CLEAN
+    scanned_from: int = 0
+    records: int = 0
+    end: int = 0
+    reason: str = ""
+    rebuilt: list[str] = field(default_factory=list)
+
+
+class Parts(NamedTuple):
+    """An opened store's parts, for `Store`."""
+
+    settings: StoreSettings
+    disk: Disk
+    clock: Clock
+    background: Background
+    lock: Lock
+    log: CommitLog
+    derived: Derived
+    checkpoint: Checkpoint
+    store_ms: int
+    report: RecoveryReport
+
+
+class _Found(NamedTuple):
+    """What the small files say."""
+
+    start: Start
+    point: RecoveryPoint | None
+    java: JavaCheckpoint
+    base: QueueBase
+
+
+class Recovery:
+    """One opening of a store's folder."""
+
+    def __init__(self, settings: StoreSettings, disk: Disk, clock: Clock, background: Background) -> None:
+        self._settings = settings
+        self._disk = disk
+        self._clock = clock
+        self._background = background
+        segments = Segments(disk, settings.root, settings.segment_bytes, clock, background.housekeeper)
+        self._log = CommitLog(segments, settings.segment_bytes)
+        self._derived = Derived(settings, disk, clock, background.housekeeper, self._log)
+        self._lock: Lock | None = None
+        self.report = RecoveryReport(rebuilt=self._derived.rebuilt)
+        self.parts: Parts | None = None
+
+    def steps(self) -> Iterator[Progress]:
+        """Do it, in slices of some milliseconds.  StoreError: the folder cannot be opened, and why."""
+        yield Progress("lock", 0, 0)
+        for folder in (filenames.commit_log(self._settings.root), filenames.ours(self._settings.root)):
+            self._disk.make_folders(folder)
+        self._lock = self._disk.lock(filenames.lock(self._settings.root))
+        found = self._look()
+        segments = self._log.segments
+        segments.load()
+        self._check_folder(found)
+        yield Progress("queues", 0, 0)
+        begin = self._load_derived(found)
+        scan = LogScan(segments, begin)
+        for at in self._derived.dispatch(scan):
+            yield Progress("log", at, segments.end)
+        self._note(found.start, begin, scan)
+        self._judge(found, scan)
+        if found.start is not Start.CLEAN or scan.count or scan.reason.startswith("bad"):
+            yield Progress("cut", scan.at, scan.at)
+            self._cut(found, begin, scan)
+        for at in self._derived.repair(scan.at, found.base):
+            yield Progress("rebuild", at, scan.at)
+        yield Progress("finish", scan.at, scan.at)
+        self._finish(found, max(scan.store_ms, found.point.store_ms if found.point else 0))
+
+    def close(self) -> None:
+        """Give the folder back when the steps did not come to their end."""
+        if self.parts is None and self._lock is not None:
+            self._background.housekeeper.drain()
+            self._log.close()
+            self._derived.close()
+            self._lock.release()
+            self._lock = None
+
+    def _look(self) -> _Found:
+        disk, root = self._disk, self._settings.root
+        java = javacheckpoint.load(disk, root) or JavaCheckpoint()
+        point = recoverypoint.load(disk, root)
+        base = queuebase.load(disk, root) or QueueBase(0, {}, {})
+        has_abort = disk.exists(filenames.abort(root))
+        if point is None or java.longs not in (point.java, point.java_before):
+            start = Start.FOREIGN_CRASHED if has_abort else Start.FOREIGN_CLEAN
+        else:
+            start = Start.CRASHED if has_abort or not point.clean else Start.CLEAN
+        return _Found(start, point, java, base)
+
+    def _check_folder(self, found: _Found) -> None:
+        segments, root, point = self._log.segments, self._settings.root, found.point
+        if point is None or not found.start.is_ours:
+            if len(segments) == 0:
+                # RocketMQ does the same: without a log there is nothing for queues to point at.
+                self._disk.remove_tree(filenames.consume_queues(root))
+                self._disk.remove_tree(filenames.index(root))
+            return
+        if point.sizes != self._settings.sizes:
+            raise StoreError(
+                f"{root} was written with the sizes {point.sizes} (bytes of a segment, entries of a queue file, "
+                f"slots and entries of an index), the settings say {self._settings.sizes}; set what it was written with"
+            )
+        if point.flushed > segments.end:
+            raise StoreError(
+                f"{filenames.commit_log(root)} ends at {segments.end}, but was durable up to {point.flushed}; "
+                "restore the missing segments"
+            )
+
+    def _load_derived(self, found: _Found) -> int:
+        """Open queues and index; the log offset from which the log must be dispatched to complete them."""
+        derived, log_start, point = self._derived, self._log.start, found.point
+        if point is not None and found.start.is_ours:
+            has_queues = derived.load_queues(point.dispatched, False, found.base)
+            has_index = derived.load_index((point.index_name, point.index_count), point.dispatched)
+            return max(point.dispatched, log_start) if has_queues and has_index else log_start
+        is_crashed = found.start is Start.FOREIGN_CRASHED
+        has_queues = derived.load_queues(None, is_crashed, found.base)
+        index = derived.index
+        index.load(None, found.java.index_ms if is_crashed else None)
+        # After a crash the newest record may have only some of its keys in; it is added again.
+        index.position = max(index.end_log + (0 if is_crashed else 1), 0)
+        starts = [segment.start for segment in self._log.segments if segment.start <= index.end_log]
+        if not has_queues or not starts:
+            return log_start
+        return min(self._trusted_start(is_crashed, found.java), starts[-1])
+
+    def _trusted_start(self, is_crashed: bool, java: JavaCheckpoint) -> int:
+        """Where RocketMQ's broker would begin to read (`CommitLog.recoverNormally`, `recoverAbnormally`)."""
+        segments = self._log.segments
+        if is_crashed:
+            trusted = [s.start for s in segments if 0 < first_record_ms(s) <= java.trusted_ms]
+        else:
+            ends = max((queue.log_end for queue in self._derived.table), default=0)
+            trusted = [s.start for s in segments if s.start < ends]
+        return trusted[-1] if trusted else segments.start
+
+    def _note(self, start: Start, begin: int, scan: LogScan) -> None:
+        report = self.report
+        report.start, report.scanned_from, report.records = start, begin, scan.count
+        report.end, report.reason = scan.at, scan.reason
+
+    def _judge(self, found: _Found, scan: LogScan) -> None:
+        if found.point is not None and found.start.is_ours:
+            scan.judge(found.point.flushed, 0)
+        elif found.start is Start.FOREIGN_CLEAN:
+            scan.judge(0, _FOREVER_MS)
+        else:
+            scan.judge(0, found.java.physic_ms)
+
+    def _cut(self, found: _Found, begin: int, scan: LogScan) -> None:
+        self._log.segments.cut(scan.at)
+        if found.start is not Start.FOREIGN_CLEAN:
+            is_ours = found.point is not None and found.start.is_ours
+            self._log.rewrite(found.point.flushed if found.point and is_ours else begin, scan.at)
+        if found.start is Start.FOREIGN_CRASHED:
+            self._derived.clamp(scan.at)
+
+    def _finish(self, found: _Found, store_ms: int) -> None:
+        assert self._lock is not None
+        root, end, derived = self._settings.root, self.report.end, self._derived
+        self._disk.open(filenames.abort(root), create=True).close()
+        self._disk.sync_folder(root)
+        derived.table.raise_heads()
+        derived.index.absorb_all(end)
+        self._log.resume(end)
+        checkpoint = Checkpoint(
+            self._disk, self._settings, self._clock, self._background.housekeeper, derived.table, derived.index
+        )
+        checkpoint.start_from(found.point, found.java, store_ms)
+        checkpoint.begin(end, end, _refuse_unless_full)
+        self._background.housekeeper.drain()
+        self.parts = Parts(
+            self._settings,
+            self._disk,
+            self._clock,
+            self._background,
+            self._lock,
+            self._log,
+            derived,
+            checkpoint,
+            store_ms,
+            self.report,
+        )
+
+
+_FOREVER_MS = 1 << 62
+
+
+def _refuse_unless_full(error: StoreError | None) -> None:
+    """A full disk opens for reading; anything else that keeps the first checkpoint from being written does not."""
+    if error is not None and not isinstance(error, DiskFullError):
+        raise error

@@ -1,0 +1,193 @@
+"""The files of the log: equal in size, without gaps, named by the log offset of their first byte.
+
+The active segment is the last one with records; behind it stands the next one, allocated ahead by the
+housekeeper so that rolling is a pointer move.  A segment gets its name only when all its blocks are reserved
+and synced, so a full disk shows when a segment is made, never in the middle of one (on file systems that
+write in place), and never as a dead process.
+
+A segment that is dropped is unlinked at once; output that still refers to its map keeps the memory until it
+is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from gantry.clock import Clock
+from gantry.errors import DiskFullError, StoreError
+from gantry.store import filenames
+from gantry.store.background import Worker
+from gantry.store.disk import Disk, File
+
+# After a failed allocation appends are refused for this long without trying: on some file systems an
+# allocation that fails takes seconds of walking over block groups first.
+_RETRY_S = 1.0
+
+
+class Segment:
+    """One file of the log."""
+
+    __slots__ = ("end", "file", "start")
+
+    def __init__(self, start: int, end: int, file: File) -> None:
+        self.start = start
+        self.end = end
+        self.file = file
+
+    @property
+    def view(self) -> memoryview:
+        """All its bytes, read-only; mapped at the first use."""
+        return self.file.map()
+
+
+def create_segment(disk: Disk, root: str, start: int, segment_bytes: int) -> None:
+    """Make a zeroed segment of full size appear under its name, or leave nothing behind."""
+    unfinished = filenames.new_segment(root)
+    disk.unlink(unfinished)
+    file = disk.open(unfinished, create=True)
+    try:
+        file.allocate(segment_bytes)
+        file.sync_data()
+    except StoreError:
+        file.close()
+        disk.unlink(unfinished)
+        raise
+    file.close()
+    disk.rename(unfinished, filenames.by_offset(filenames.commit_log(root), start))
+    disk.sync_folder(filenames.commit_log(root))
+
+
+class Segments:
+    """The log's files in order.  Loop thread only; the housekeeper creates and unlinks for it."""
+
+    def __init__(self, disk: Disk, root: str, segment_bytes: int, clock: Clock, housekeeper: Worker) -> None:
+        self._disk = disk
+        self._root = root
+        self._bytes = segment_bytes
+        self._clock = clock
+        self._housekeeper = housekeeper
+        self._list: list[Segment] = []
+        self._ahead_start = -1
+        self._refuse_until_s = 0.0
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._list)
+
+    def load(self) -> None:
+        """Find the files; StoreError when sizes or names do not fit, because offsets would be misread."""
+        folder = filenames.commit_log(self._root)
+        found = [start for name in self._disk.list(folder) if (start := filenames.parse_offset(name)) is not None]
+        for start in found:
+            path = filenames.by_offset(folder, start)
+            file = self._disk.open(path, create=False)
+            size = file.size()
+            if size == 0 and start == found[-1]:
+                # RocketMQ does the same: killed between creating a file and sizing it.
+                file.close()
+                self._disk.unlink(path)
+                self._disk.sync_folder(folder)
+                break
+            if size != self._bytes:
+                raise StoreError(
+                    f"segment {path} has {size} bytes, expected {self._bytes}; "
+                    f"set mappedFileSizeCommitLog to the size this store was written with"
+                )
+            if start % self._bytes or (self._list and start != self._list[-1].end):
+                expected = self._list[-1].end if self._list else start - start % self._bytes
+                raise StoreError(f"segment {path} found where offset {expected} should begin; restore the missing file")
+            self._list.append(Segment(start, start + self._bytes, file))
+
+    @property
+    def start(self) -> int:
+        """The first offset that is still there."""
+        return self._list[0].start if self._list else 0
+
+    @property
+    def end(self) -> int:
+        """Where the last file ends, empty ones included."""
+        return self._list[-1].end if self._list else 0
+
+    def at(self, offset: int) -> Segment:
+        """The segment that holds this offset, which must be there."""
+        return self._list[(offset - self._list[0].start) // self._bytes]
+
+    def covering(self, start: int, end: int) -> list[Segment]:
+        """Those that hold a byte of [start, end)."""
+        return [segment for segment in self._list if segment.start < end and segment.end > start]
+
+    def ensure(self, offset: int) -> None:
+        """Make the segments up to the one that holds offset exist.  Blocks when the housekeeper was too slow.
+
+        DiskFullError when there is no room; tried again at most once a second.
+        """
+        if self._list and offset < self.end:
+            return
+        self._housekeeper.drain()
+        while not self._list or offset >= self.end:
+            if self._clock.monotonic() < self._refuse_until_s:
+                raise DiskFullError("no room for the next segment of the log")
+            start = self.end if self._list else offset - offset % self._bytes
+            try:
+                create_segment(self._disk, self._root, start, self._bytes)
+            except DiskFullError:
+                self._refuse_until_s = self._clock.monotonic() + _RETRY_S
+                raise
+            self._adopt(start)
+
+    def prepare(self, active_end: int) -> None:
+        """Have the segment that follows active_end allocated by the housekeeper; at most one at a time."""
+        if self.end > active_end or self._ahead_start == active_end or self._clock.monotonic() < self._refuse_until_s:
+            return
+        self._ahead_start = active_end
+        job = partial(create_segment, self._disk, self._root, active_end, self._bytes)
+        if not self._housekeeper.submit(job, partial(self._prepared, active_end), first=True):
+            self._ahead_start = -1
+
+    def _prepared(self, start: int, error: StoreError | None) -> None:
+        self._ahead_start = -1
+        if error is None:
+            self._adopt(start)
+        elif isinstance(error, DiskFullError):
+            self._refuse_until_s = self._clock.monotonic() + _RETRY_S
+        else:
+            raise error
+
+    def _adopt(self, start: int) -> None:
+        assert not self._list or start == self._list[-1].end, f"segment {start} behind {self.end}"
+        file = self._disk.open(filenames.by_offset(filenames.commit_log(self._root), start), create=False)
+        self._list.append(Segment(start, start + self._bytes, file))
+
+    def cut(self, offset: int) -> None:
+        """Take everything from offset on out of the files: only before the first append after a start.
+
+        Later segments are deleted; the rest of this one is zeroed, not just the next header: a power cut that
+        keeps any subset of pages would bring an old record back behind a newer one.
+        """
+        folder = filenames.commit_log(self._root)
+        later = [segment for segment in self._list if segment.start >= offset]
+        for segment in reversed(later):
+            segment.file.close()
+            self._disk.unlink(segment.file.path)
+        if later:
+            self._list = self._list[: -len(later)]
+            self._disk.sync_folder(folder)
+        if self._list and offset < self.end:
+            last = self._list[-1]
+            last.file.zero(offset - last.start, self._bytes)
+            last.file.sync_data()
+
+    def take_before(self, offset: int) -> list[Segment]:
+        """Forget whole segments below offset and hand them over for unlinking; the last one always stays."""
+        count = sum(1 for segment in self._list[:-1] if segment.end <= offset)
+        taken, self._list = self._list[:count], self._list[count:]
+        return taken
+
+    def close(self) -> None:
+        """Close the files."""
+        for segment in self._list:
+            segment.file.close()
+        self._list = []

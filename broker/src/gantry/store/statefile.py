@@ -1,0 +1,131 @@
+"""Tables of the broker as JSON files, replaced atomically, with the previous version beside them as `.bak`.
+
+Saving: write `<name>.tmp`, sync it, rename the old file to `.bak`, rename the new one into its place, sync the
+folder.  Whatever a crash leaves, the main file or the backup is whole.
+
+Strict JSON is written.  Read is also what RocketMQ's fastjson writes for maps with numbers as keys:
+`{"topic@group":{0:123}}`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import partial
+
+from gantry.errors import StoreError
+from gantry.store.background import Worker
+from gantry.store.disk import Disk
+
+_WHOLE_FILE_BYTES = 1 << 30
+# A string, or a bare number where a key belongs; strings are matched first so that nothing inside them is touched.
+_BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
+
+
+class JsonState:
+    """One table's file.  save() may be called as often as one likes: while one is under way, the newest waits."""
+
+    def __init__(self, path: str, disk: Disk, housekeeper: Worker) -> None:
+        self._path = path
+        self._disk = disk
+        self._housekeeper = housekeeper
+        self._waiting: bytes | None = None
+        self._is_saving = False
+        self.error: StoreError | None = None
+
+    def load(self) -> dict[str, object] | None:
+        """The table, from the backup if the main file is damaged; None when there is neither."""
+        return read_object(self._disk, self._path)
+
+    def save(self, table: Mapping[str, object]) -> None:
+        """Have the housekeeper replace the file; `error` keeps what went wrong with the last attempt."""
+        self._waiting = to_bytes(table)
+        self._submit()
+
+    def save_now(self, table: Mapping[str, object]) -> None:
+        """Replace the file before returning; for shutdown."""
+        self._waiting = None
+        self._housekeeper.drain()
+        self._disk.make_folders(_folder(self._path))
+        replace(self._disk, self._path, to_bytes(table))
+
+    def _submit(self) -> None:
+        if self._is_saving or self._waiting is None:
+            return
+        job = partial(_save, self._disk, self._path, self._waiting)
+        self._waiting = None
+        self._is_saving = True
+        if not self._housekeeper.submit(job, self._saved):
+            self._is_saving = False
+
+    def _saved(self, error: StoreError | None) -> None:
+        self._is_saving = False
+        self.error = error
+        self._submit()
+
+
+def read_object(disk: Disk, path: str) -> dict[str, object] | None:
+    """The JSON object in a file or its backup; None when neither exists, StoreError when neither can be read."""
+    problem = ""
+    for name in (path, f"{path}.bak"):
+        if not disk.exists(name):
+            continue
+        file = disk.open(name, create=False)
+        found = file.pread(min(file.size(), _WHOLE_FILE_BYTES), 0)
+        file.close()
+        try:
+            table = parse(found)
+        except ValueError as error:
+            problem = problem or f"{name} cannot be read: {error}"
+            continue
+        return table
+    if problem:
+        raise StoreError(f"{problem}; restore it from a backup or remove it to begin with an empty table")
+    return None
+
+
+def parse(found: bytes) -> dict[str, object]:
+    """A JSON object with fastjson's bare numeric keys allowed; ValueError for anything else."""
+    text = found.decode("utf-8")
+    try:
+        table = json.loads(text)
+    except ValueError:
+        table = json.loads(_BARE_KEY.sub(_quoted, text))
+    if not isinstance(table, dict):
+        raise ValueError(f"holds a {type(table).__name__}, expected an object")
+    return table
+
+
+def _quoted(match: re.Match[str]) -> str:
+    return match[1] or f'{match[2]}"{match[3]}"{match[4]}'
+
+
+def to_bytes(table: Mapping[str, object]) -> bytes:
+    """The file's contents, with keys in order so that versions can be compared."""
+    return json.dumps(table, ensure_ascii=False, indent=1, sort_keys=True).encode("utf-8") + b"\n"
+
+
+def replace(disk: Disk, path: str, contents: bytes) -> None:
+    """Atomically and durably give a file new contents; the old ones become the backup."""
+    unfinished = f"{path}.tmp"
+    disk.unlink(unfinished)
+    file = disk.open(unfinished, create=True)
+    try:
+        file.pwrite(contents, 0)
+        file.sync_data()
+    finally:
+        file.close()
+    if disk.exists(path):
+        disk.rename(path, f"{path}.bak")
+    disk.rename(unfinished, path)
+    disk.sync_folder(_folder(path))
+
+
+def _save(disk: Disk, path: str, contents: bytes) -> None:
+    disk.make_folders(_folder(path))
+    replace(disk, path, contents)
+
+
+def _folder(path: str) -> str:
+    return path.rsplit("/", 1)[0]

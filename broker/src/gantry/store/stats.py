@@ -1,0 +1,21 @@
+"""What a store says about itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StoreStats:
+    """For the runtime information and the metrics; offsets are log offsets, `disk_used` is a share of 1."""
+
+    log_start: int
+    written: int
+    flushed: int
+    confirmed: int
+    dispatched: int
+    newest_ms: int
+    disk_used: float
+    disk_total_bytes: int
+    disk_free_bytes: int
+    queues: int

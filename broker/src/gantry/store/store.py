@@ -1,0 +1,242 @@
+"""The store: one log, its marks, and what is derived from it, behind one door.
+
+The life of a message here: append() gives it a queue offset, writes it (written moves) and returns; a flush
+makes it durable (flushed); whoever is wired to decide confirms it (confirmed); it is dispatched into its
+queue and the index (dispatched) and can be fetched.  With ASYNC_FLUSH and confirm_locally() all of this but
+the flush happens before append() returns.
+
+One thread, the loop's, calls everything here.  What blocks is done by `background`; tick() keeps it going.
+When the disk betrays a promise (`failed`), the store takes nothing more and the process must end: only the
+next start can find out what is really on the disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from gantry.errors import DiskFullError, StoreError
+from gantry.leaves import frames, records
+from gantry.store import filenames
+from gantry.store.commitlog import RunTooLongError
+from gantry.store.deleting import Deleting
+from gantry.store.dispatcher import Dispatcher, Listener
+from gantry.store.flushing import LogFlush
+from gantry.store.reading import Fetched, Reader
+from gantry.store.recovery import Parts, RecoveryReport
+from gantry.store.retention import Retention
+from gantry.store.settings import Flush, StoreSettings
+from gantry.store.stats import StoreStats
+from gantry.store.watermarks import Watermark
+
+Places = Sequence[tuple[int, int]]
+
+# sysFlag bit of RocketMQ 3.2.6's PREPARED and ROLLBACK: such records take no queue offset.
+_NO_QUEUE_BIT = 0x4
+# Entries that the queue files lack because the disk is full; beyond this, appends are refused.
+_TAIL_BYTES_MAX = 64 << 20
+
+
+class Store:
+    """An open store; made by `gantry.store.opening`."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._log, self._table, self._index = parts.log, parts.derived.table, parts.derived.index
+        self._checkpoint = parts.checkpoint
+        self._store_ms = parts.store_ms
+        self._is_closed = False
+        self._failed_listeners: list[Callable[[StoreError], None]] = []
+        self.failed: StoreError | None = None
+        self.report: RecoveryReport = parts.report
+        self.settings: StoreSettings = parts.settings
+        self.store_host = parts.settings.store_host
+        self.written = Watermark(parts.log.end)
+        self.flushed = Watermark(parts.log.end, self.written)
+        self.confirmed = Watermark(parts.log.end, self.written)
+        self.dispatched = Watermark(parts.log.end, self.confirmed)
+        housekeeper = parts.background.housekeeper
+        self._dispatcher = Dispatcher(parts.log, parts.derived.derivation, self.confirmed, self.dispatched)
+        self._flush = LogFlush(
+            parts.log, self.written, self.flushed, parts.background.flusher, parts.settings, parts.clock, self._fail
+        )
+        self._deleting = Deleting(parts.disk, parts.settings.root, self._table, housekeeper, self._fail)
+        self.retention = Retention(
+            parts.settings, parts.disk, parts.clock, housekeeper, parts.log, parts.derived, parts.checkpoint
+        )
+        self.reader = Reader(parts.log, self._table, self._index, self.dispatched)
+
+    def confirm_locally(self) -> None:
+        """Without replication: what this disk has (SYNC_FLUSH) or what is written (ASYNC_FLUSH) is confirmed."""
+        mark = self.flushed if self.settings.flush is Flush.SYNC else self.written
+        mark.listen(self.confirmed.advance)
+        self.confirmed.advance(mark.offset)
+
+    def append(self, sends: Sequence[frames.Send], together: bool = False) -> int:
+        """Write a run of messages; their queue offset, log offset and size are set.  Returns the log's end.
+
+        Queue offsets follow each other per queue in the order of the run; topic, queue and properties are
+        final.  together: all in one segment (a crash may still keep only the beginning of the run).
+        DiskFullError and RunTooLongError: nothing happened, and no offset was used up.  Any other StoreError:
+        the store has failed.
+        """
+        self._refuse_if_unfit()
+        heads = self._table.heads
+        given: dict[tuple[str, int], int] = {}
+        for send in sends:
+            if send.sys_flag & _NO_QUEUE_BIT:
+                send.queue_offset = 0
+                continue
+            key = (send.topic, send.queue_id)
+            offset = given.get(key)
+            if offset is None:
+                offset = heads.get(key, 0)
+            send.queue_offset = offset
+            given[key] = offset + 1
+        # Times never fall within the log, whatever the wall clock does: search by time relies on it.
+        store_ms = max(self._parts.clock.now_ms(), self._store_ms)
+        try:
+            end = self._log.append(sends, store_ms, self.store_host, together)
+        except (DiskFullError, RunTooLongError):
+            raise
+        except StoreError as error:
+            self._fail(error)
+            raise
+        heads.update(given)
+        self._store_ms = store_ms
+        self._checkpoint.times.note(end, store_ms)
+        self.written.advance(end)
+        return end
+
+    def _refuse_if_unfit(self) -> None:
+        if self.failed is not None:
+            raise StoreError(f"the store has failed: {self.failed}") from self.failed
+        if self._is_closed:
+            raise StoreError("the store is closed")
+        if self.retention.refuses_writes:
+            raise DiskFullError(f"the disk is {self.retention.seen.used:.0%} full")
+        if self._table.tail_bytes > _TAIL_BYTES_MAX:
+            raise DiskFullError("the queue files cannot be written")
+
+    def tick(self, now_ms: int) -> None:
+        """Keep things going, in slices of about a millisecond; every 10 to 100 ms.  now_ms is the wall clock."""
+        if self.failed is not None or self._is_closed:
+            return
+        self._flush.tick()
+        self._index.absorb(self.flushed.offset)
+        self._deleting.go_on(self._durable_end)
+        if not self._deleting.is_pending and self._checkpoint.is_due(self.flushed.offset):
+            self._checkpoint.begin(self.flushed.offset, self.dispatched.offset, self._checkpointed)
+        self.retention.tick(self._durable_end, now_ms)
+        self._log.prepare()
+
+    @property
+    def _durable_end(self) -> int:
+        return min(self.flushed.offset, self.dispatched.offset)
+
+    def _checkpointed(self, error: StoreError | None) -> None:
+        if error is not None and not isinstance(error, DiskFullError):
+            self._fail(error)
+
+    def _fail(self, error: StoreError) -> None:
+        if self.failed is None:
+            self.failed = error
+            for listener in self._failed_listeners:
+                listener(error)
+
+    def on_failed(self, listener: Callable[[StoreError], None]) -> None:
+        """Hear of the failure after which the process must end."""
+        self._failed_listeners.append(listener)
+
+    def on_dispatched(self, listener: Listener) -> None:
+        """Hear of every queue that got entries: (topic, queue id, new end of the queue, the entries)."""
+        self._dispatcher.listen(listener)
+
+    def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """[min, max) of a queue's offsets; None when there is no such queue."""
+        return self.reader.queue_range(topic, queue_id)
+
+    def fetch(
+        self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
+    ) -> Fetched:
+        """Messages of a queue from offset on; see Reader.fetch."""
+        return self.reader.fetch(topic, queue_id, offset, count_max, bytes_max, codes)
+
+    def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
+        """(log offset, size, tag code) at a queue offset whose record is still there."""
+        return self.reader.entry(topic, queue_id, offset)
+
+    def record_at(self, log_offset: int) -> records.Record | None:
+        """The dispatched record that begins at this log offset; None for anything else that stands there."""
+        return self.reader.record_at(log_offset)
+
+    def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
+        """Store time in ms of the record at a queue offset; None when there is none."""
+        return self.reader.store_time(topic, queue_id, offset)
+
+    def offset_by_time(self, topic: str, queue_id: int, at_ms: int, upper: bool = False) -> int:
+        """The queue offset at a time; see Reader.offset_by_time."""
+        return self.reader.offset_by_time(topic, queue_id, at_ms, upper)
+
+    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[memoryview]:
+        """Stored bytes of records with this key; see Reader.query."""
+        return self.reader.query(topic, key, count_max, begin_ms, end_ms)
+
+    def next_queue_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset that the next appended message gets."""
+        return self._table.heads.get((topic, queue_id), 0)
+
+    def queues(self) -> Iterator[tuple[str, int]]:
+        """(topic, queue id) of every queue."""
+        return ((queue.topic, queue.queue_id) for queue in self._table)
+
+    def delete_queues(self, topic: str) -> None:
+        """Forget a topic's queues; its records stay in the log until they expire, but are never found again."""
+        self._deleting.delete(topic, self.written.offset, self._durable_end)
+
+    def bring_in(self, places: Places, done: Callable[[], None]) -> None:
+        """Have the cold reader read these (log offset, size), then call done on the loop."""
+        self._log.bring_in(places, self._parts.background.cold_reader, done)
+
+    def stats(self) -> StoreStats:
+        """For the runtime information."""
+        return StoreStats(
+            self._log.start,
+            self.written.offset,
+            self.flushed.offset,
+            self.confirmed.offset,
+            self.dispatched.offset,
+            self._store_ms,
+            self.retention.seen.used,
+            *self._parts.disk.usage(self.settings.root),
+            sum(1 for _ in self._table),
+        )
+
+    def close(self) -> None:
+        """Stop in order: blocks until all is durable; numbered as in broker/docs/store.md.
+
+        1. no more appends  2. flush the log  3. let the housekeeper finish  4. queues, index, recovery file
+        5. remove `abort`   6. files and lock.  When the store has failed, or a replica has not confirmed all,
+        only 6: the next start will look.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self.failed is None:
+            self._flush.finish()
+        self._parts.background.flusher.drain()
+        self._parts.background.housekeeper.drain()
+        if self.failed is None and self.dispatched.offset == self.written.offset and not self._deleting.is_pending:
+            self._close_in_order()
+        self._log.close()
+        self._parts.derived.close()
+        self._parts.lock.release()
+
+    def _close_in_order(self) -> None:
+        end = self.written.offset
+        self._index.absorb_all(end)
+        outcome: list[StoreError | None] = []
+        self._checkpoint.begin(end, end, outcome.append, clean=True)
+        self._parts.background.housekeeper.drain()
+        if outcome == [None]:
+            self._parts.disk.unlink(filenames.abort(self.settings.root))
+            self._parts.disk.sync_folder(self.settings.root)
