@@ -42,6 +42,7 @@ crash: dev             ## power cuts, failing disks, kill -9: the slow rounds to
 	@$(PY) -m pytest -q tests/crash
 
 bench: dev             ## measure; results and machine go to tests/bench/RESULTS.md
+	@requirements/system "bench?"
 	@$(PY) tests/bench/run.py
 
 fuzz: dev              ## the compiled leaves under address and undefined-behaviour sanitizers, on hostile bytes
@@ -80,5 +81,6 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@touch $@
 
 .PHONY: tools
-tools: dev             # what the levels crash and interop start: compilers, Java, Node, other people's packages
-	@requirements/system $(if $(filter true,$(CI)),test,"test?")
+tools: dev             # what the level interop starts: Java, Node, other people's packages
+	@requirements/system "interop?"
+	@$(PY) tests/interop/prepare.py

@@ -5,6 +5,7 @@ Each program appends one line to a ledger of its own before it goes on:
     sent.csv           order,crc                                   the order service, before the first attempt
     acknowledged.csv   order,message_id,latency_ms,at_ms           the order service, when the broker said SEND_OK
     received-N.csv     order,message_id,place,crc,at_ms            packer N, before it confirms the order
+    outage.csv         killed_ms,ready_ms                          the director: when the broker was away
 
 `place` is queue:offset, where the message stands in the broker.  Nothing here talks to the broker: the
 ledgers are evidence on their own.
@@ -24,6 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+_AFTERMATH_MS = 1000  # the orders that piled up meanwhile are still ahead of the new ones
+
 
 @dataclass(frozen=True, slots=True)
 class Account:
@@ -39,6 +42,8 @@ class Account:
     sent_per_s: float
     p50_ms: float
     p99_ms: float
+    p99_calm_ms: float  # of the orders that did not meet the outage
+    away_ms: int
 
     @property
     def is_good(self) -> bool:
@@ -61,6 +66,8 @@ def settle(folder: Path) -> Account:
                 altered.append(order)
     stored_twice = sum(len(each) - 1 for each in places.values())
     latencies = sorted(float(row[2]) for row in acknowledged)
+    outages = [(int(killed), int(ready)) for killed, ready in _rows(folder / "outage.csv")]
+    calm = sorted(float(row[2]) for row in acknowledged if not _met(outages, float(row[2]), int(row[3])))
     return Account(
         sent=len(sent),
         acknowledged=len(acknowledged),
@@ -72,6 +79,8 @@ def settle(folder: Path) -> Account:
         sent_per_s=_rate([int(row[3]) for row in acknowledged]),
         p50_ms=_share(latencies, 0.50),
         p99_ms=_share(latencies, 0.99),
+        p99_calm_ms=_share(calm, 0.99),
+        away_ms=sum(ready - killed for killed, ready in outages),
     )
 
 
@@ -80,6 +89,11 @@ def _rows(path: Path) -> Iterator[list[str]]:
         with path.open(newline="", encoding="utf-8") as lines:
             # A program that was killed may have left half a line; it is no evidence of anything.
             yield from csv.reader(line for line in lines if line.endswith("\n"))
+
+
+def _met(outages: list[tuple[int, int]], latency_ms: float, at_ms: int) -> bool:
+    """Whether an order was under way while the broker was away, or in the second in which the queue it left cleared."""
+    return any(at_ms >= killed and at_ms - latency_ms <= ready + _AFTERMATH_MS for killed, ready in outages)
 
 
 def _rate(at_ms: list[int]) -> float:

@@ -1,0 +1,146 @@
+"""What the demonstration shows: a line of progress while it runs, and a table at the end.
+
+On a terminal the progress stays in one line; elsewhere it is a line every other second.  Each row of the table comes
+with the command that shows the same to whoever does not believe it.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+from typing import TextIO
+
+from account import Account
+
+_BAR = 30
+_EVERY_S = 2.0
+_GANTRY = ".venv/bin/gantry"
+
+
+class Screen:
+    """Prints what happens, as it happens."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._live = out.isatty()
+        self._begun = time.monotonic()
+        self._last = 0.0
+        self._open = False
+
+    def say(self, text: str) -> None:
+        """One event."""
+        self._clear()
+        print(f"{self._clock()}  {text}", file=self._out, flush=True)
+
+    def progress(self, orders: int, sent: int, acknowledged: int, received: int) -> None:
+        """How far everybody has come."""
+        now = time.monotonic()
+        if not self._live and now - self._last < _EVERY_S:
+            return
+        self._last = now
+        done = min(_BAR, _BAR * acknowledged // max(orders, 1))
+        bar = "#" * done + "-" * (_BAR - done)
+        text = f"{self._clock()}  [{bar}]  sent {sent}, acknowledged {acknowledged}, received {received}"
+        if self._live:
+            print(f"\r\x1b[K{text}", end="", file=self._out, flush=True)
+            self._open = True
+        else:
+            print(text, file=self._out, flush=True)
+
+    def end(self) -> None:
+        """The last progress line stays."""
+        if self._open:
+            print(file=self._out)
+        self._open = False
+
+    def _clear(self) -> None:
+        if self._open:
+            print("\r\x1b[K", end="", file=self._out)
+        self._open = False
+
+    def _clock(self) -> str:
+        return f"{time.monotonic() - self._begun:5.1f} s"
+
+
+def closing_table(account: Account, folder: Path) -> str:
+    """The account with, for each row, how to see it oneself."""
+    received = f"cat {folder}/received-*.csv"
+    duplicates = []
+    if account.stored_twice:
+        duplicates.append(f"{account.stored_twice} stored twice: killed between storing and saying so, then sent again")
+    if account.redelivered:
+        duplicates.append(f"{account.redelivered} delivered again: the group's progress is saved every few seconds")
+    rows = [
+        ("sent", f"{account.sent}", f"wc -l < {folder}/sent.csv"),
+        ("acknowledged", f"{account.acknowledged}", f"wc -l < {folder}/acknowledged.csv"),
+        ("received", f"{account.received}", f"{received} | cut -d, -f1 | sort -u | wc -l"),
+        (
+            "lost",
+            f"{len(account.lost)}",
+            f"{received} | cut -d, -f1 | sort -u > {folder}/r; "
+            f"cut -d, -f1 {folder}/acknowledged.csv | sort -u | comm -23 - {folder}/r | wc -l",
+        ),
+        ("altered", f"{len(account.altered)}", f"{_GANTRY} store verify {folder}/store"),
+        (
+            "duplicated",
+            f"{account.stored_twice + account.redelivered}",
+            f"{received} | cut -d, -f1 | sort | uniq -d | wc -l",
+        ),
+        (
+            "orders per second",
+            f"{account.sent_per_s:.0f}",
+            f"head -1 {folder}/acknowledged.csv; tail -1 {folder}/acknowledged.csv",
+        ),
+        ("broker away", f"{account.away_ms / 1000:.2f} s", f"cat {folder}/outage.csv"),
+        (
+            "acknowledged in p50",
+            f"{account.p50_ms:.1f} ms",
+            f"cut -d, -f3 {folder}/acknowledged.csv | sort -n | {_nth(account, 0.50)}",
+        ),
+        ("  p99, calm", f"{account.p99_calm_ms:.1f} ms", "without the orders that met the outage"),
+        (
+            "  p99, all",
+            f"{account.p99_ms:.1f} ms",
+            f"cut -d, -f3 {folder}/acknowledged.csv | sort -n | {_nth(account, 0.99)}",
+        ),
+    ]
+    name_width = max(len(name) for name, _, _ in rows)
+    value_width = max(len(value) for _, value, _ in rows)
+    lines = ["", f"{'':{name_width}}  {'':>{value_width}}  see it yourself"]
+    lines += [f"{name:{name_width}}  {value:>{value_width}}  {command}" for name, value, command in rows]
+    lines += ["", *(f"allowed: {text}" for text in duplicates)]
+    lines.append(_verdict(account))
+    return "\n".join(lines)
+
+
+def things_to_try(namesrv: str, http_port: str) -> str:
+    """What to do with a broker that was kept."""
+    namesrv_flag = f"--namesrv {namesrv}"
+    return "\n".join(
+        [
+            "",
+            "The broker is still running; Ctrl-C ends it. Try in another terminal:",
+            f"    {_GANTRY} topic list {namesrv_flag}",
+            f"    {_GANTRY} group list {namesrv_flag}",
+            f"    {_GANTRY} cluster list {namesrv_flag}",
+            f"    {_GANTRY} produce Orders 'tea, 250 g' {namesrv_flag}",
+            f"    {_GANTRY} consume Orders --group audit --from first --count 3 {namesrv_flag}",
+            f"    curl http://127.0.0.1:{http_port}/metrics",
+        ]
+    )
+
+
+def _nth(account: Account, share: float) -> str:
+    return f"sed -n {min(account.acknowledged, int(account.acknowledged * share) + 1)}p"
+
+
+def _verdict(account: Account) -> str:
+    if account.is_good:
+        return "Nothing that was acknowledged is missing."
+    first = ", ".join([*account.lost, *account.altered][:5])
+    return f"BROKEN PROMISE: {len(account.lost)} lost, {len(account.altered)} altered, such as {first}"
+
+
+if __name__ == "__main__":
+    sys.exit("run.py is the program")

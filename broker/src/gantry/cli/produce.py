@@ -1,0 +1,93 @@
+"""`gantry produce TOPIC [BODY ...]`: send messages and say where they are.
+
+Without a body every line of stdin is a message, and up to --in-flight of them are under way at once, so that a
+file goes at full speed.  A message that could not be sent is said on stderr and makes the exit code 1; the others
+are sent all the same.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Iterator
+
+from gantry.cli.clientflags import add_client_flags, run_client
+from gantry.cli.output import add_output, show
+from gantry.client.producer import Message, Producer, ProducerSettings, SendResult
+from gantry.errors import ConfigError, GantryError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """What to send, and how."""
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("body", metavar="BODY", nargs="*", help="the messages; none: each line of stdin is one")
+    parser.add_argument("--tags", default="", help="the tag that consumers filter by")
+    parser.add_argument("--keys", metavar="A,B", default="", help="keys that the messages are looked up by")
+    parser.add_argument(
+        "--property", metavar="NAME=VALUE", action="append", default=[], help="a property of your own; may be repeated"
+    )
+    parser.add_argument("--key", default="", help="messages with the same one go to the same queue, in order")
+    parser.add_argument("--group", default="gantry-cli", help="the producer group (default: %(default)s)")
+    parser.add_argument(
+        "--in-flight", metavar="N", type=int, default=64, help="messages under way at once (default: %(default)s)"
+    )
+    add_client_flags(parser)
+    add_output(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Send them all."""
+    return run_client(_produce(arguments, _messages(arguments)))
+
+
+def _messages(arguments: argparse.Namespace) -> Iterator[Message]:
+    properties = {}
+    for text in arguments.property:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"--property {text!r}: expected NAME=VALUE")
+        properties[name] = value
+    keys = tuple(key for key in arguments.keys.split(",") if key)
+    bodies = (body.encode() for body in arguments.body) if arguments.body else _lines()
+    for body in bodies:
+        yield Message(arguments.topic, body, arguments.tags, keys, properties)
+
+
+def _lines() -> Iterator[bytes]:
+    for line in sys.stdin.buffer:
+        if body := line.rstrip(b"\r\n"):
+            yield body
+
+
+async def _produce(arguments: argparse.Namespace, messages: Iterator[Message]) -> int:
+    settings = ProducerSettings(timeout_s=arguments.timeout)
+    async with Producer(arguments.group, nameserver=arguments.namesrv, settings=settings) as producer:
+        # One after the other where their order matters, several at once where it does not.
+        width = 1 if arguments.key else max(arguments.in_flight, 1)
+        results: list[SendResult] = []
+        failed = 0
+        exhausted = False
+        while not exhausted:
+            batch = [message for _, message in zip(range(width), messages, strict=False)]
+            exhausted = len(batch) < width
+            sends = (producer.send(message, key=arguments.key) for message in batch)
+            for outcome in await asyncio.gather(*sends, return_exceptions=True):
+                if isinstance(outcome, SendResult):
+                    results.append(outcome)
+                    continue
+                if not isinstance(outcome, GantryError | ValueError):
+                    raise outcome
+                failed += 1
+                print(f"gantry: not sent: {outcome}", file=sys.stderr)
+    rows = [
+        {
+            "message_id": result.message_id,
+            "broker": result.queue.broker_name,
+            "queue": result.queue.queue_id,
+            "offset": result.queue_offset,
+        }
+        for result in results
+    ]
+    show(rows, arguments.output, empty="nothing sent")
+    return 1 if failed else 0
