@@ -167,7 +167,8 @@ class Admission:
         if len(send.properties) > self.limits.properties_bytes_max:
             return Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message properties have {len(send.properties)} bytes, {self.limits.properties_bytes_max} are allowed",
+                f"the message properties have {len(send.properties)} bytes, "
+                f"{self.limits.properties_bytes_max} are allowed",
             )
         return None
 

@@ -25,6 +25,7 @@ from gantry.append.admit import PROPERTIES_BYTES_MAX, WriteGate
 from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Send
+from gantry.store.commitlog import RunTooLongError
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
 
@@ -115,6 +116,8 @@ class Appender:
             refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
             self._gate.shut(GATE_DISK_FULL, refusal)
             return refusal
+        except RunTooLongError as error:
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch is too long: {error}")
         except StoreError as error:
             # The store has told whoever ends the process; until then nobody gets a better answer.
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")

@@ -10,12 +10,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gantry.append.acks import LATENCY_BOUNDS_S
+from gantry.append.acks import LATENCY_BOUNDS_S, Acks
+from gantry.append.batch import Appender
 from gantry.broker import brokerconf
-from gantry.broker.parts import Parts
+from gantry.broker.live import LiveConfig
+from gantry.broker.rates import Rates
 from gantry.broker.sources import flat
+from gantry.clock import Clock
 from gantry.errors import ConfigError, Refusal
 from gantry.leaves.frames import VERSION, Command
+from gantry.produce.send import Sending
+from gantry.store.store import Store
 from gantry.wire import bodies
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
@@ -47,20 +52,35 @@ _BUCKETS = (
 class AdminHandlers:
     """Looks at the parts; changes nothing but hot configuration."""
 
-    def __init__(self, parts: Parts, capacity: tuple[int, int]) -> None:
-        self.capacity = capacity  # (total, free) bytes of the store's disk; a job renews it
-        self._parts = parts
+    def __init__(
+        self,
+        live: LiveConfig,
+        store: Store,
+        appender: Appender,
+        acks: Acks,
+        sending: Sending,
+        rates: Rates,
+        clock: Clock,
+    ) -> None:
+        self._live = live
+        self._store = store
+        self._appender = appender
+        self._acks = acks
+        self._sending = sending
+        self._rates = rates
+        self._clock = clock
+        self._started_ms = clock.now_ms()
 
     def runtime_info(self, connection: Connection, command: Command) -> Command:
         """28: the table of texts."""
-        table = self._identity() | self._counters() | self._store() | _idle()
+        table = self._identity() | self._counters() | self._store_figures() | _idle()
         return reply(command, body=bodies.dumps({"table": table}))
 
     def get_config(self, connection: Connection, command: Command) -> Command:
         """26: the configuration as properties."""
-        values = brokerconf.rendered(flat(self._parts.live.current))
+        values = brokerconf.rendered(flat(self._live.current))
         text = "".join([f"{name}={value}\n" for name, value in sorted(values.items())])
-        version = bodies.dumps(self._parts.live.version.to_json()).decode()
+        version = bodies.dumps(self._live.version.to_json()).decode()
         return reply(command, ext={"version": version}, body=text.encode())
 
     def update_config(self, connection: Connection, command: Command) -> Command:
@@ -76,27 +96,26 @@ class AdminHandlers:
             return reply(command, ResponseCode.INVALID_PARAMETER, str(error))
         if not changes:
             return refusal(command, Refusal(ResponseCode.INVALID_PARAMETER, "no key=value line in the body"))
-        refused = self._parts.live.update(changes, self._parts.clock.now_ms())
+        refused = self._live.update(changes, self._clock.now_ms())
         return reply(command) if refused is None else refusal(command, refused)
 
     def _identity(self) -> dict[str, str]:
-        parts = self._parts
-        up_s = max(0, parts.clock.now_ms() - parts.started_ms) // 1000
+        up_s = max(0, self._clock.now_ms() - self._started_ms) // 1000
         minutes, seconds = divmod(up_s, 60)
         hours, minutes = divmod(minutes, 60)
         days, hours = divmod(hours, 24)
         return {
             "brokerVersionDesc": _VERSION_TEXT,
             "brokerVersion": str(VERSION),
-            "brokerName": parts.live.current.name,
-            "bootTimestamp": str(parts.started_ms),
+            "brokerName": self._live.current.name,
+            "bootTimestamp": str(self._started_ms),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {seconds} seconds ]",
-            "brokerActive": "true" if parts.is_running else "false",
+            "brokerActive": "true",
         }
 
     def _counters(self) -> dict[str, str]:
-        parts, rates = self._parts, self._parts.rates
-        put, put_bytes = parts.appender.messages, parts.appender.bytes
+        rates = self._rates
+        put, put_bytes = self._appender.messages, self._appender.bytes
         table = {
             "putTps": rates.per_second("put"),
             "getFoundTps": rates.per_second("found"),
@@ -105,7 +124,7 @@ class AdminHandlers:
             "getTransferredTps": rates.per_second("got"),
             "getTransferedTps": rates.per_second("got"),
             "putMessageTimesTotal": str(max(1, put)),
-            "putMessageFailedTimes": str(sum(parts.sending.refused.values())),
+            "putMessageFailedTimes": str(sum(self._sending.refused.values())),
             "putMessageSizeTotal": str(put_bytes),
             "putMessageAverageSize": f"{put_bytes / max(1, put):.1f}",
             "putMessageDistributeTime": self._distribution(),
@@ -120,30 +139,30 @@ class AdminHandlers:
             }
         return table
 
-    def _store(self) -> dict[str, str]:
-        parts, store = self._parts, self._parts.store
-        total, free = self.capacity
-        behind = store.confirmed.offset - store.dispatched.offset
+    def _store_figures(self) -> dict[str, str]:
+        stats = self._store.stats()
+        total, free = stats.disk_total_bytes, stats.disk_free_bytes
+        oldest = self._store.reader.record_at(stats.log_start)
         return {
-            "commitLogMinOffset": str(store.stats().log_start),
-            "commitLogMaxOffset": str(store.written.offset),
-            "commitLogDiskRatio": f"{parts.disk_used:.4f}",
-            "consumeQueueDiskRatio": f"{parts.disk_used:.4f}",
+            "commitLogMinOffset": str(stats.log_start),
+            "commitLogMaxOffset": str(stats.written),
+            "commitLogDiskRatio": f"{stats.disk_used:.4f}",
+            "consumeQueueDiskRatio": f"{stats.disk_used:.4f}",
             "commitLogDirCapacity": f"Total : {_human(total)}, Free : {_human(free)}.",
-            "remainHowManyDataToFlush": _human(store.written.offset - store.flushed.offset),
-            "dispatchBehindBytes": str(behind),
-            "earliestMessageTimeStamp": str(store.stats().earliest_ms),
+            "remainHowManyDataToFlush": _human(stats.written - stats.flushed),
+            "dispatchBehindBytes": str(stats.confirmed - stats.dispatched),
+            "earliestMessageTimeStamp": str(-1 if oldest is None else oldest.store_ms),
         }
 
     def _distribution(self) -> str:
         counts = dict.fromkeys([name for _, name in _BUCKETS], 0)
-        for bound, count in zip((*LATENCY_BOUNDS_S, float("inf")), self._parts.acks.latencies, strict=True):
+        for bound, count in zip((*LATENCY_BOUNDS_S, float("inf")), self._acks.latencies, strict=True):
             counts[next(name for upper, name in _BUCKETS if bound <= upper)] += count
         return "".join([f"[{name}]:{count} " for name, count in counts.items()])
 
     def _quantile(self, share: float) -> float:
         """An upper bound of how long that share of the messages waited at most, in milliseconds."""
-        latencies = self._parts.acks.latencies
+        latencies = self._acks.latencies
         left = sum(latencies) * share
         for bound, count in zip((*LATENCY_BOUNDS_S, LATENCY_BOUNDS_S[-1]), latencies, strict=True):
             left -= count

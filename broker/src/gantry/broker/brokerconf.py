@@ -38,6 +38,14 @@ def _s_to_ms(value: str) -> str:
     return str(round(float(value) * 1000))
 
 
+def _percent_to_share(value: str) -> str:
+    return str(int(value) / 100)
+
+
+def _share_to_percent(value: str) -> str:
+    return str(round(float(value) * 100))
+
+
 @dataclass(frozen=True, slots=True)
 class Translation:
     """Our key for a RocketMQ key, and its value there and back."""
@@ -68,6 +76,10 @@ KEYS: dict[str, Translation] = {
     "flushIntervalCommitLog": Translation("store.flush_interval_ms"),
     "flushCommitLogLeastPages": Translation("store.flush_pages"),
     "flushCommitLogThoroughInterval": Translation("store.flush_full_ms"),
+    "deleteWhen": Translation("store.delete_hours"),
+    "fileReservedTime": Translation("store.reserved_hours"),
+    "diskMaxUsedSpaceRatio": Translation("store.disk_used_max", _percent_to_share, _share_to_percent),
+    "cleanFileForciblyEnable": Translation("store.clean_forcibly"),
     "maxMessageSize": Translation("messages.body_bytes_max"),
     "syncFlushTimeout": Translation("messages.ack_wait_s", _ms_to_s, _s_to_ms),
     "regionId": Translation("messages.region"),
@@ -75,14 +87,12 @@ KEYS: dict[str, Translation] = {
     "defaultTopicQueueNums": Translation("topics.template_queues"),
     "autoCreateSubscriptionGroup": Translation("topics.auto_create_groups"),
     "maxTransferCountOnMessageInMemory": Translation("pull.count_max"),
-    "maxTransferBytesOnMessageInMemory": Translation("pull.bytes_max"),
-    "longPollingEnable": Translation("pull.long_polling"),
+    "maxTransferBytesOnMessageInMemory": Translation("pull.bytes_default"),
     "flushConsumerOffsetInterval": Translation("clients.offsets_save_s", _ms_to_s, _s_to_ms),
     "registerNameServerPeriod": Translation("registration.period_s", _ms_to_s, _s_to_ms),
     "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
 }
 
-_RETENTION = "old files are not deleted yet; retention comes with a later version"
 _REPLICATION = "replication comes with a later version"
 _TRANSACTIONS = "transactions come with a later version"
 _DELAY = "delayed messages come with a later version"
@@ -92,10 +102,6 @@ _ACL = "access control comes with a later version; restrict the network meanwhil
 _POOL = "records are written by pwrite; there is no buffer pool"
 
 WITHOUT_MEANING: dict[str, str] = {
-    "deleteWhen": _RETENTION,
-    "fileReservedTime": _RETENTION,
-    "diskMaxUsedSpaceRatio": _RETENTION,
-    "cleanFileForciblyEnable": _RETENTION,
     "brokerIP2": _REPLICATION,
     "haListenPort": _REPLICATION,
     "haMasterAddress": _REPLICATION,
@@ -126,6 +132,7 @@ WITHOUT_MEANING: dict[str, str] = {
     "warmMapedFileEnable": _POOL,
     "aclEnable": _ACL,
     "enablePropertyFilter": "messages are filtered by tag; SQL92 filters come with a later version",
+    "longPollingEnable": "pulls that ask for it are always held",
     "traceTopicEnable": "message trace comes with a later version",
     "enableConsumeQueueExt": "extended consume queues are not supported",
     "enableDLegerCommitLog": "there is no DLedger; replication comes with a later version",
@@ -163,13 +170,15 @@ def rendered(config: Mapping[str, object]) -> dict[str, str]:
         text = ";".join(value) if isinstance(value, tuple) else str(value)
         if isinstance(value, bool):
             text = text.lower()
+        elif isinstance(value, float) and value.is_integer():
+            text = str(int(value))
         name = names.get(key)
         result[name or key] = KEYS[name].theirs(text) if name else text
     return result
 
 
 def parse(text: str) -> dict[str, str]:
-    """The pairs of a properties text: `key=value` or `key: value`, `#` and `!` begin comments, a backslash joins lines."""
+    """The pairs of a properties text: `key=value` or `key: value`; `#` and `!` begin comments, `\\` joins lines."""
     pairs: dict[str, str] = {}
     pending = ""
     for line in text.splitlines():

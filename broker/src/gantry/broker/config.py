@@ -66,7 +66,12 @@ class StoreConfig:
     flush_full_ms: int = 10_000
     checkpoint_interval_ms: int = 1_000
     warm_bytes: int = GIB
-    disk_used_max: float = 0.90  # above it messages are refused; reading goes on
+    reserved_hours: float = 72.0  # how long a segment is kept after its last write
+    delete_hours: tuple[str, ...] = ("04",)  # when expired segments go; above disk_used_max at any hour
+    disk_used_max: float = 0.75
+    disk_used_clean: float = 0.85  # above it the oldest segments go, expired or not, if clean_forcibly
+    clean_forcibly: bool = True
+    disk_used_refuse: float = 0.90  # above it messages are refused; reading goes on
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +100,10 @@ class TopicsConfig:
 class PullConfig:
     """How much one pull gets and how many may wait."""
 
-    count_max: int = 32
-    bytes_max: int = 256 << 10
-    long_polling: bool = True
+    count_max: int = 1024
+    bytes_default: int = 256 << 10  # for a pull that does not say
+    bytes_max: int = 4 * MIB
+    suspend_ms_max: int = 60_000
     held_max: int = 100_000
 
 
@@ -219,7 +225,15 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             f"{messages.body_bytes_max}",
         ),
         (store.segment_bytes % 4096 != 0, f"store.segment_bytes {store.segment_bytes}: expected a multiple of 4096"),
-        (not 0.0 < store.disk_used_max <= 1.0, f"store.disk_used_max {store.disk_used_max}: expected a share of 1"),
+        (
+            not 0.0 < store.disk_used_max <= store.disk_used_clean <= store.disk_used_refuse <= 1.0,
+            "store.disk_used_max, disk_used_clean, disk_used_refuse: expected growing shares of 1",
+        ),
+        (
+            not all(hour.isdecimal() and int(hour) <= 23 for hour in store.delete_hours),
+            f"store.delete_hours {', '.join(store.delete_hours)}: expected hours from 00 to 23",
+        ),
+        (config.pull.bytes_max > 12 * MIB, "pull.bytes_max: a frame has 16 MiB; expected at most 12 MiB"),
         (not 1 <= messages.body_bytes_max <= 12 * MIB, "messages.body_bytes_max: expected 1 byte to 12 MiB"),
         (config.topics.template_queues < 1, "topics.template_queues: expected at least 1"),
         (

@@ -1,11 +1,11 @@
 """What the broker does by the clock: one table of periodic jobs.
 
-A job runs on the loop, so it may take a millisecond and no more: a send that comes meanwhile waits as long.  A job
-with more to do is a generator; it is resumed until a millisecond is used up, then others get the loop before it goes
-on.  A slice that takes longer is counted, so that /metrics tells before users do.
+A job runs on the loop, so it may take a millisecond and no more: a send that comes meanwhile waits as long.  A
+job with more to do is a generator; it is resumed until a millisecond is used up, then others get the loop
+before it goes on.  A slice that takes longer is counted, so that /metrics tells before users do.
 
-Every job is essential: one that raises is reported by name, and the process ends.  The next run begins a period after the last one ended, so
-jobs never overlap with themselves.
+Every job is essential: one that raises is reported by name, and the process ends.  The next run begins a period
+after the last one ended, so jobs never overlap with themselves.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ class JobCounts:
 
 
 class Jobs:
-    """Runs the table until stopped; start() needs the loop."""
+    """Runs a table of jobs until stopped."""
 
-    def __init__(self, table: Sequence[Job], clock: Clock, on_failed: Callable[[str], None]) -> None:
-        self.counts = {job.name: JobCounts() for job in table}
-        assert len(self.counts) == len(table), "two jobs of one name"
-        self._table = table
+    def __init__(self, clock: Clock, on_failed: Callable[[str], None]) -> None:
+        self.counts: dict[str, JobCounts] = {}
         self._clock = clock
         self._on_failed = on_failed
         self._timers: dict[str, asyncio.Handle] = {}
 
-    def start(self) -> None:
+    def start(self, table: Sequence[Job]) -> None:
         """Begin; the first run of a job is one period away."""
-        for job in self._table:
+        self.counts = {job.name: JobCounts() for job in table}
+        assert len(self.counts) == len(table), "two jobs of one name"
+        for job in table:
             self._wait(job)
 
     def stop(self) -> None:
@@ -89,7 +89,5 @@ class Jobs:
             self._timers[job.name] = asyncio.get_running_loop().call_soon(self._slice, job, rest)
 
     def _resume(self, rest: Iterator[None], begun: float) -> bool:
-        for _ in rest:
-            if self._clock.monotonic() - begun >= SLICE_S:
-                return False
-        return True
+        """Go on until the slice is used up; whether the job is finished."""
+        return all(self._clock.monotonic() - begun < SLICE_S for _ in rest)

@@ -1,8 +1,8 @@
 """The configuration as it is now.
 
-The tree that `config.load` made never changes; a change at run time makes a new one, and whoever obeys one of the hot
-keys hears of it.  Changes last until the process ends: the file is the operator's, not the broker's (RocketMQ writes
-its broker.conf anew).
+The tree that `config.load` made never changes; a change at run time makes a new one, and whoever obeys one of
+the hot keys hears of it.  Changes last until the process ends: the file is the operator's, not the broker's
+(RocketMQ writes its broker.conf anew).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What /metrics says: one table of families, read when somebody asks.
 
-Nothing is counted here.  The parts count what they do in plain integers, by the run and not by the message, and a
-family's `read` looks at them; so the hot path pays nothing for this file.  Totals per topic are queue offsets, which
-the store keeps anyway.
+Nothing is counted here.  The parts count what they do in plain integers, by the run and not by the message, and
+a family's `read` looks at them; so the hot path pays nothing for this file.  Totals per topic are queue
+offsets, which the store keeps anyway.
 
-Rendering is prometheus_client's.  It goes family by family, and within a family by chunks, with a turn of the loop
-between, so that a scrape of many series does not hold up a send; the text is kept for a second, so that many scrapers
-cost as much as one.  Families with a series per topic or per group stop at `series_max`; those with one per queue are
-off unless configured.
+Rendering is prometheus_client's.  It goes family by family, and within a family by chunks, with a turn of the
+loop between, so that a scrape of many series does not hold up a send; the text is kept for a second, so that
+many scrapers cost as much as one.  Families with a series per topic or per group stop at `series_max`; those
+with one per queue are off unless configured.
 
 `broker/docs/metrics.md` is generated from FAMILIES by `document`; a test compares them.
 """
@@ -128,7 +128,7 @@ def _lag(parts: Parts) -> Iterator[Sample]:
     for group, topic, queues in list(parts.offsets.all()):
         behind = 0
         for queue_id, offset in queues.items():
-            ends = parts.store.queue_range(topic, queue_id)
+            ends = parts.store.reader.queue_range(topic, queue_id)
             if ends is not None:
                 behind += max(0, ends[1] - offset)
         yield (group, topic), behind
@@ -136,7 +136,7 @@ def _lag(parts: Parts) -> Iterator[Sample]:
 
 def _queue_ends(parts: Parts) -> Iterator[Sample]:
     for topic, queue_id in list(parts.store.queues()):
-        ends = parts.store.queue_range(topic, queue_id)
+        ends = parts.store.reader.queue_range(topic, queue_id)
         if ends is not None:
             yield (topic, str(queue_id), "min"), ends[0]
             yield (topic, str(queue_id), "max"), ends[1]
@@ -192,7 +192,13 @@ FAMILIES: tuple[Family, ...] = (
         ("reason",),
         _gate,
     ),
-    Family(GAUGE, "gantry_disk_used_ratio", "Share of the store's disk in use.", (), _one(lambda p: p.disk_used)),
+    Family(
+        GAUGE,
+        "gantry_disk_used_ratio",
+        "Share of the store's disk in use.",
+        (),
+        _one(lambda p: p.store.stats().disk_used),
+    ),
     Family(
         COUNTER,
         "gantry_pulls",

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gantry.metadata.topics import Topics
     from gantry.produce.send import Sending
     from gantry.store.store import Store
+    from gantry.transport.client import RemotingClient
     from gantry.transport.server import RemotingServer
 
 
@@ -47,9 +48,8 @@ class Parts:
     pulls: PullHandlers
     router: Router
     server: RemotingServer
+    client: RemotingClient
     registration: Registration
-    jobs: Jobs
     rates: Rates
-    disk_used: float = 0.0  # share of the store's disk, as of the last look
+    jobs: Jobs
     started_ms: int = 0
-    is_running: bool = False

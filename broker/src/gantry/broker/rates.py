@@ -1,9 +1,9 @@
 """How much per second, for the tools that ask: RocketMQ's three windows of 10 s, 1 min and 10 min.
 
 A sample of a few counters every ten seconds; a rate is the difference of two samples.  The exact numbers are in
-/metrics; this exists because `mqadmin` and the dashboard parse "a b c" texts out of GET_BROKER_RUNTIME_INFO.  It also
-keeps the two counters that those tools subtract: what had been counted at the last midnight and the one before, by
-this machine's local time.
+/metrics; this exists because `mqadmin` and the dashboard parse "a b c" texts out of GET_BROKER_RUNTIME_INFO.
+ It also keeps the two counters that those tools subtract: what had been counted at the last midnight and the
+one before, by this machine's local time.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Telling every name server that this broker is there, and which topics it has.
 
-One registration (REGISTER_BROKER, 103) carries the whole topic table; it goes to all name servers at the same time: at
-start, every 30 s, and at once when a topic was made, altered or deleted.  Changes that come while a round is under way
-are carried by one more round after it.  A name server that does not answer costs nobody else anything: it is asked
-again in the next round, and said once a minute in the log.
+One registration (REGISTER_BROKER, 103) carries the whole topic table; it goes to all name servers at the same
+time: at start, every 30 s, and at once when a topic was made, altered or deleted.  Changes that come while a
+round is under way are carried by one more round after it.  A name server that does not answer costs nobody else
+anything: it is asked again in the next round, and said once a minute in the log.
 
 `caught_up` is for whoever must know that clients can find a topic now (the reply to an administrator who made one);
 it waits for the rounds that were owed when it was called, and no longer than the time-out.
@@ -120,7 +120,7 @@ class Registration:
         await asyncio.gather(*[self._register(address, ext, body) for address in self.is_registered])
 
     async def unregister(self) -> None:
-        """Say goodbye, so that clients look elsewhere at once; who does not answer finds out by the closed connection."""
+        """Say goodbye, so that clients look elsewhere at once; a silent name server learns it from the connection."""
         await asyncio.gather(*[self._unregister(address) for address, done in self.is_registered.items() if done])
 
     async def _register(self, address: str, ext: dict[str, str], body: bytes) -> None:

@@ -1,8 +1,8 @@
 """Which request goes where: one table.
 
-Per wake-up of a connection: neighbours of one hot kind (sends, pulls) go to their handler as one run; everything else
-goes one by one through `table`, from code to handler.  To find a behaviour: the code in `wire/codes.py`, the line
-here, the handler beside its domain.
+Per wake-up of a connection: neighbours of one hot kind (sends, pulls) go to their handler as one run;
+everything else goes one by one through `table`, from code to handler.  To find a behaviour: the code in
+`wire/codes.py`, the line here, the handler beside its domain.
 
 A handler of the table answers with a Command, with None (it answers later, or not at all), or with an awaitable of
 either; the number of those under way is bounded.  A code without a handler is REQUEST_CODE_NOT_SUPPORTED with the
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,12 @@ from gantry.wire.command import Request, reply
 from gantry.wire.headers import HeaderError
 
 if TYPE_CHECKING:
+    from gantry.broker.admin import AdminHandlers
+    from gantry.consume.lookups import LookupHandlers
+    from gantry.metadata.client_handlers import ClientHandlers
+    from gantry.metadata.group_handlers import GroupHandlers
+    from gantry.metadata.offset_handlers import OffsetHandlers
+    from gantry.metadata.topic_handlers import TopicHandlers
     from gantry.transport.connection import Connection
 
 Answer = Command | None
@@ -136,6 +143,66 @@ class Router:
 
     def _count(self, code: int, count: int) -> None:
         self.requests[code] = self.requests.get(code, 0) + count
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """Everybody who has a line in the table."""
+
+    clients: ClientHandlers
+    topics: TopicHandlers
+    groups: GroupHandlers
+    offsets: OffsetHandlers
+    lookups: LookupHandlers
+    admin: AdminHandlers
+    caught_up: Callable[[], Awaitable[None]]  # the name servers know of all topic changes so far
+
+
+def table(on: Handlers) -> dict[int, Cold]:
+    """From code to handler; sends and pulls that are well-formed never come here."""
+    return {
+        RequestCode.SEND_MESSAGE: ill_formed(RequestCode.SEND_MESSAGE),
+        RequestCode.PULL_MESSAGE: ill_formed(RequestCode.PULL_MESSAGE),
+        RequestCode.QUERY_MESSAGE: on.lookups.query,
+        RequestCode.QUERY_CONSUMER_OFFSET: on.offsets.query,
+        RequestCode.UPDATE_CONSUMER_OFFSET: on.offsets.update,
+        RequestCode.UPDATE_AND_CREATE_TOPIC: announced(on.topics.update, on.caught_up),
+        RequestCode.GET_ALL_TOPIC_CONFIG: on.topics.all,
+        RequestCode.UPDATE_BROKER_CONFIG: on.admin.update_config,
+        RequestCode.GET_BROKER_CONFIG: on.admin.get_config,
+        RequestCode.GET_BROKER_RUNTIME_INFO: on.admin.runtime_info,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: on.lookups.search_offset,
+        RequestCode.GET_MAX_OFFSET: on.lookups.max_offset,
+        RequestCode.GET_MIN_OFFSET: on.lookups.min_offset,
+        RequestCode.GET_EARLIEST_MSG_STORETIME: on.lookups.earliest_store_time,
+        RequestCode.VIEW_MESSAGE_BY_ID: on.lookups.view,
+        RequestCode.HEART_BEAT: on.clients.heartbeat,
+        RequestCode.UNREGISTER_CLIENT: on.clients.unregister,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: on.clients.consumer_list,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: on.offsets.all,
+        RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: on.groups.update,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: on.groups.all,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: on.groups.delete,
+        RequestCode.DELETE_TOPIC_IN_BROKER: announced(on.topics.delete, on.caught_up),
+        RequestCode.SEND_MESSAGE_V2: ill_formed(RequestCode.SEND_MESSAGE_V2),
+        RequestCode.SEND_BATCH_MESSAGE: ill_formed(RequestCode.SEND_BATCH_MESSAGE),
+        RequestCode.GET_TOPIC_CONFIG: on.topics.get,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: on.groups.get,
+        RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
+    }
+
+
+def announced(handler: Callable[[Connection, Command], Answer], caught_up: Callable[[], Awaitable[None]]) -> Cold:
+    """Answer when the name servers know too: the next thing that its client does is to ask them for the route."""
+
+    async def handle(connection: Connection, command: Command) -> Answer:
+        answer = handler(connection, command)
+        if answer is not None and not answer.code:
+            await caught_up()
+        return answer
+
+    return handle
 
 
 def ill_formed(code: int) -> Cold:

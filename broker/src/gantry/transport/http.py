@@ -1,13 +1,13 @@
 """The HTTP side door: /metrics, /healthz, /readyz, without authentication and without anything else.
 
-Broker and name server share it.  What is healthy or ready is the caller's to say; both answers carry a
-line of text for the one who looks.  aiohttp is loaded when the server starts, so that whoever never
-starts one (a client, a test) needs no third-party module.
+Broker and name server share it.  What is healthy or ready is the caller's to say; both answers carry a line of
+text for the one who looks.  Metrics may be awaited: a long text is better made in slices.  aiohttp is loaded
+when the server starts, so that whoever never starts one (a client, a test) needs no third-party module.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from gantry.errors import ConfigError
@@ -25,7 +25,7 @@ class HealthServer:
         self,
         host: str,
         port: int,
-        metrics: Callable[[], bytes],
+        metrics: Callable[[], bytes | Awaitable[bytes]],
         healthy: Callable[[], tuple[bool, str]],
         ready: Callable[[], tuple[bool, str]] | None = None,
     ) -> None:
@@ -41,7 +41,9 @@ class HealthServer:
         from aiohttp import web
 
         async def metrics(request: web.Request) -> web.Response:
-            return web.Response(body=self._metrics(), headers={"Content-Type": _METRICS_CONTENT_TYPE})
+            text = self._metrics()
+            body = text if isinstance(text, bytes) else await text
+            return web.Response(body=body, headers={"Content-Type": _METRICS_CONTENT_TYPE})
 
         async def healthz(request: web.Request) -> web.Response:
             return _verdict(*self._healthy())

@@ -1,0 +1,254 @@
+"""The one file that wires news upward.
+
+Calls go down: every part here was given what it uses.  News goes up, and all of it is on this page:
+
+    a mark moved          confirmed -> acks (they listen by themselves), dispatched -> held pulls
+    the store failed      -> the broker ends
+    a topic changed       -> what admission remembered, the name servers; deleted -> queues, held pulls
+    a group changed       -> notices to its consumers (they listen by themselves)
+    a connection went     -> registrations of clients, held pulls
+    a hot key changed     -> admission, pull checks
+
+`assemble` builds everything around one opened store and starts nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from gantry.append.acks import AckLimits, Acks
+from gantry.append.admit import Admission, Limits, WriteGate
+from gantry.append.batch import Appender, Marks
+from gantry.broker.admin import AdminHandlers
+from gantry.broker.complaints import Complaints
+from gantry.broker.config import BrokerConfig
+from gantry.broker.jobs import Job, Jobs
+from gantry.broker.live import LiveConfig
+from gantry.broker.parts import Parts
+from gantry.broker.periodic import table as job_table
+from gantry.broker.ports import Addresses
+from gantry.broker.rates import Rates
+from gantry.broker.registration import Identity, Registration
+from gantry.broker.router import Handlers, Router, table
+from gantry.clock import Clock
+from gantry.consume.handlers import PullHandlers, PullSettings
+from gantry.consume.lookups import LookupHandlers
+from gantry.consume.pull import PullChecks
+from gantry.metadata.client_handlers import ClientHandlers
+from gantry.metadata.clients import ClientLimits, Clients
+from gantry.metadata.group_handlers import GroupHandlers
+from gantry.metadata.groups import Groups, GroupSettings
+from gantry.metadata.notices import ChangeNotices
+from gantry.metadata.offset_handlers import OffsetHandlers
+from gantry.metadata.offsets import Offsets
+from gantry.metadata.topic_handlers import TopicHandlers
+from gantry.metadata.topics import Topics, TopicSettings
+from gantry.model.ids import UniqueIds
+from gantry.model.topic import PERM_READ, PERM_WRITE
+from gantry.produce.send import Sending
+from gantry.store import filenames
+from gantry.store.background import Background
+from gantry.store.disk import Disk
+from gantry.store.settings import StoreSettings
+from gantry.store.statefile import JsonState
+from gantry.store.store import Store
+from gantry.transport.client import RemotingClient
+from gantry.transport.connection import Connection
+from gantry.transport.connection import Limits as ConnectionLimits
+from gantry.transport.server import RemotingServer
+
+log = logging.getLogger("gantry.broker")
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """What everything is built upon."""
+
+    store: Store
+    disk: Disk
+    background: Background
+    addresses: Addresses
+
+
+def assemble(
+    config: BrokerConfig, clock: Clock, opened: Opened, fail: Callable[[str], None]
+) -> tuple[Parts, list[Job]]:
+    """Build a broker around an opened store; metadata is loaded here, nothing is started."""
+    store, packed = opened.store, opened.addresses.packed
+    live, gate, complaints = LiveConfig(config), WriteGate(), Complaints(log, clock)
+    topics, groups, offsets = _metadata(config, clock, opened)
+    clients = Clients(_client_limits(config))
+    notices = ChangeNotices(clients, groups, clock)
+
+    marks = Marks(config.cluster, config.messages.region, packed)
+    admission = Admission(topics, groups, gate, _limits(config, marks), config.name)
+    acks = Acks(store.confirmed, clock, AckLimits(config.messages.ack_wait_s, config.messages.parked_bytes_max))
+    unique_ids = UniqueIds(packed[:-4], os.getpid(), random.SystemRandom().getrandbits(32), clock)
+    appender = Appender(store, acks, gate, marks, unique_ids.next)
+    sending = Sending(admission, appender, config.messages.batch_messages_max)
+    checks = PullChecks(topics, groups, clients, opened.addresses.advertised)
+    pulls = PullHandlers(store, checks, offsets, clock, _pull_settings(config))
+
+    client = RemotingClient()
+    registration = Registration(
+        client,
+        config.name_servers,
+        _identity(config, opened.addresses),
+        topics,
+        complaints,
+        config.registration.period_s,
+        config.registration.timeout_s,
+    )
+    rates = Rates(lambda: _counters(appender, pulls), clock)
+    handlers = Handlers(
+        clients=ClientHandlers(clients, topics, groups, clock),
+        topics=TopicHandlers(topics, offsets),
+        groups=GroupHandlers(groups, offsets),
+        offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
+        lookups=LookupHandlers(store, clock),
+        admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
+        caught_up=registration.caught_up,
+    )
+    router = Router(sending.send_run, pulls.pull_run, table(handlers), complaints)
+    parts = Parts(
+        clock=clock,
+        live=live,
+        store=store,
+        topics=topics,
+        groups=groups,
+        offsets=offsets,
+        clients=clients,
+        gate=gate,
+        acks=acks,
+        appender=appender,
+        sending=sending,
+        pulls=pulls,
+        router=router,
+        server=RemotingServer(
+            router.on_requests,
+            on_close=lambda connection: _connection_went(connection, clients, pulls),
+            limits=_connection_limits(config),
+        ),
+        client=client,
+        registration=registration,
+        rates=rates,
+        jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
+    )
+    _wire(parts, admission, checks, fail)
+    return parts, job_table(parts, notices)
+
+
+def _wire(parts: Parts, admission: Admission, checks: PullChecks, fail: Callable[[str], None]) -> None:
+    """The news; see the module."""
+    store, topics, held = parts.store, parts.topics, parts.pulls.held
+    store.on_dispatched(held.on_dispatched)
+    store.on_failed(lambda error: fail(f"the store failed: {error}"))
+    topics.on_change(admission.topic_changed)
+    topics.on_change(parts.registration.topic_changed)
+    topics.on_delete(store.delete_queues)
+    topics.on_delete(held.release_topic)
+
+    def obey(config: BrokerConfig) -> None:
+        admission.set_writable(config.permission & PERM_WRITE != 0)
+        admission.limits = replace(admission.limits, body_bytes_max=config.messages.body_bytes_max)
+        checks.is_readable = config.permission & PERM_READ != 0
+
+    parts.live.on_change(obey)
+    obey(parts.live.current)
+
+
+def _connection_went(connection: Connection, clients: Clients, pulls: PullHandlers) -> None:
+    clients.connection_closed(connection)
+    pulls.held.connection_closed(connection)
+
+
+def _metadata(config: BrokerConfig, clock: Clock, opened: Opened) -> tuple[Topics, Groups, Offsets]:
+    """The three tables from their files under <root>/config."""
+    root = store_root(config)
+
+    def state(name: str) -> JsonState:
+        return JsonState(filenames.config(root, name), opened.disk, opened.background.housekeeper)
+
+    settings = TopicSettings(
+        broker_name=config.name,
+        cluster_name=config.cluster,
+        auto_create=config.topics.auto_create,
+        template_queues=config.topics.template_queues,
+        topics_max=config.topics.topics_max,
+    )
+    return (
+        Topics(state("topics.json"), clock, settings),
+        Groups(
+            state("subscriptionGroup.json"),
+            clock,
+            GroupSettings(config.topics.auto_create_groups, config.topics.groups_max),
+        ),
+        Offsets(state("consumerOffset.json"), clock),
+    )
+
+
+def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:
+    """The store's part of the configuration."""
+    store = config.store
+    return StoreSettings(
+        root=store_root(config),
+        segment_bytes=store.segment_bytes,
+        queue_file_entries=store.queue_file_entries,
+        index_slots=store.index_slots,
+        index_entries=store.index_entries,
+        flush=store.flush,
+        flush_interval_ms=store.flush_interval_ms,
+        flush_pages=store.flush_pages,
+        flush_full_ms=store.flush_full_ms,
+        checkpoint_interval_ms=store.checkpoint_interval_ms,
+        store_host=addresses.packed,
+        warm_bytes=store.warm_bytes,
+        reserved_ms=round(store.reserved_hours * 3_600_000),
+        delete_hours=frozenset(map(int, store.delete_hours)),
+        disk_used_max=store.disk_used_max,
+        disk_used_clean=store.disk_used_clean,
+        clean_forcibly=store.clean_forcibly,
+        disk_used_refuse=store.disk_used_refuse,
+    )
+
+
+def store_root(config: BrokerConfig) -> str:
+    """The store's folder, absolute."""
+    return os.path.abspath(os.path.expanduser(config.store.root))
+
+
+def _identity(config: BrokerConfig, addresses: Addresses) -> Identity:
+    return Identity(config.cluster, config.name, config.id, addresses.advertised, addresses.ha)
+
+
+def _limits(config: BrokerConfig, marks: Marks) -> Limits:
+    return Limits(config.messages.body_bytes_max, marks.properties_bytes_max)
+
+
+def _client_limits(config: BrokerConfig) -> ClientLimits:
+    clients = config.clients
+    return ClientLimits(clients.registrations_max, clients.groups_per_connection_max, clients.topics_per_group_max)
+
+
+def _pull_settings(config: BrokerConfig) -> PullSettings:
+    pull = config.pull
+    return PullSettings(pull.count_max, pull.bytes_default, pull.bytes_max, pull.held_max, pull.suspend_ms_max)
+
+
+def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    network = config.network
+    return ConnectionLimits(
+        idle_s=network.idle_s,
+        output_bytes_high=network.output_bytes_high,
+        output_bytes_max=network.output_bytes_max,
+        connections_max=network.connections_max,
+    )
+
+
+def _counters(appender: Appender, pulls: PullHandlers) -> dict[str, int]:
+    counts = pulls.counts
+    return {"put": appender.messages, "found": counts.found, "missed": counts.missed, "got": counts.messages}

@@ -1,0 +1,204 @@
+"""A broker from its first line to its last.
+
+Life: made -> starting -> running -> stopping -> stopped.  `start` and `stop` are numbered stories; between any
+two lines the process may die, and the next start finds a store that it can open.  `stop` may be called after a
+start that failed or was cancelled, and leaves out what never began.
+
+`/healthz` answers from line 2 on, also during a long recovery, which goes in steps with a turn of the loop between;
+`/readyz` says yes only while requests are served.
+
+When the store fails (a failed fdatasync is final) or an essential part dies, `failure` says why, `on_failed` is
+called once, and the process has to end with code 1: nobody is told SEND_OK any more, and only the next start
+can find out what the disk really has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import logging
+from collections.abc import Callable
+
+from gantry.append.admit import WriteGate
+from gantry.broker.assemble import Opened, assemble, store_settings
+from gantry.broker.config import BrokerConfig
+from gantry.broker.jobs import Job
+from gantry.broker.metrics import Metrics
+from gantry.broker.parts import Parts
+from gantry.broker.ports import Addresses, Reservation, reserve
+from gantry.clock import Clock, SystemClock
+from gantry.errors import Refusal, StoreError
+from gantry.store.background import Background, ThreadBackground
+from gantry.store.disk import Disk, RealDisk
+from gantry.store.opening import Opening
+from gantry.store.store import Store
+from gantry.transport.http import HealthServer
+from gantry.wire.codes import ResponseCode
+
+log = logging.getLogger("gantry.broker")
+
+GATE_STOPPING = "stopping"
+_GOODBYE = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker stops")
+_HTTP_NONE = -1
+
+
+class Broker:
+    """One broker in this process; start() and stop() once each, in the same loop."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        clock: Clock | None = None,
+        on_failed: Callable[[], None] | None = None,
+        disk: Disk | None = None,
+    ) -> None:
+        self.failure: str | None = None  # why the process has to end
+        self.addresses: Addresses | None = None  # from line 1 of start() on
+        self.http_port: int | None = None
+        self.parts: Parts | None = None  # from line 4 on
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._on_failed = on_failed
+        self._disk = disk or RealDisk()
+        self._stage = "starting"
+        self._is_running = False
+        self._metrics = Metrics()
+        self._reservations: list[Reservation] = []
+        self._http: HealthServer | None = None
+        self._background: Background | None = None
+        self._store: Store | None = None
+        self._jobs: list[Job] = []
+        self._registering: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Serve; ConfigError or StoreError when that cannot be."""
+        # 1. Our addresses: a taken port is found before a long recovery, and records carry the port.
+        self.addresses, self._reservations = await reserve(self._config.network)
+        # 2. The side door, so that /healthz answers from here on.
+        await self._open_side_door()
+        # 3. The store, recovered step by step.
+        opened = await self._open_store(self.addresses)
+        # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
+        self.parts, self._jobs = assemble(self._config, self._clock, opened, self._fail)
+        # 5. What goes by the clock.
+        self.parts.jobs.start(self._jobs)
+        # 6. Requests are answered from here on.
+        await self._listen(self.addresses)
+        # 7. The name servers, all at once; those that do not answer are asked again every 30 s.
+        self.parts.registration.topic_changed("")
+        self._registering = asyncio.ensure_future(self.parts.registration.run())
+        self._registering.add_done_callback(self._registration_ended)
+        await self.parts.registration.caught_up()
+        # 8. Ready.  What lives until the end is left out of garbage collection.
+        gc.collect()
+        gc.freeze()
+        self.parts.started_ms = self._clock.now_ms()
+        self._metrics.parts = self.parts
+        self._is_running, self._stage = True, "running"
+        log.info("broker %s on %s", self._config.name, self.addresses.advertised)
+
+    async def stop(self) -> None:
+        """End in order; after a failure as much of it as still makes sense."""
+        # 1. Not ready any more.
+        self._is_running, self._stage = False, "stopping"
+        if self.parts is not None:
+            await self._stop_serving(self.parts)
+        # 8. The store: everything dispatched and durable, then the mark of an orderly stop; a failed one leaves the
+        # folder as after a crash.
+        if self._store is not None:
+            self._store.close()
+        # 9. The background threads, the side door, the ports.
+        if self._background is not None:
+            self._background.close()
+        if self._http is not None:
+            await self._http.close()
+        for reservation in self._reservations:
+            reservation.release()
+        gc.unfreeze()
+        self._stage = "stopped"
+
+    async def _stop_serving(self, parts: Parts) -> None:
+        # 2. Name servers send clients elsewhere.
+        if self._registering is not None:
+            self._registering.remove_done_callback(self._registration_ended)
+            self._registering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._registering
+            await parts.registration.unregister()
+        # 3. Nothing new comes in; who waits for messages gets an answer.
+        parts.gate.shut(GATE_STOPPING, _GOODBYE)
+        parts.pulls.held.release_all()
+        parts.router.stop()
+        # 4. Parked replies leave when their messages are confirmed; what is not in time hears "outcome unknown".
+        await self._drain(parts)
+        parts.acks.close()
+        # 5. Connections.
+        await parts.server.close()
+        await parts.client.close()
+        # 6. Nothing goes by the clock any more.
+        parts.jobs.stop()
+        # 7. Metadata: what changed since the last save.
+        with contextlib.suppress(StoreError):
+            parts.topics.save_if_changed()
+            parts.groups.save_if_changed()
+            parts.offsets.save_if_changed()
+
+    async def _drain(self, parts: Parts) -> None:
+        drained = asyncio.Event()
+        parts.store.confirmed.listen(lambda _: None if len(parts.acks) else drained.set())
+        if len(parts.acks) and self.failure is None:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(drained.wait(), self._config.messages.ack_wait_s)
+
+    async def _open_side_door(self) -> None:
+        network = self._config.network
+        if network.http_port == _HTTP_NONE:
+            return
+        self._http = HealthServer(network.bind, network.http_port, self._metrics.text, self._health, self._readiness)
+        self.http_port = await self._http.start()
+
+    async def _open_store(self, addresses: Addresses) -> Opened:
+        loop = asyncio.get_running_loop()
+        self._background = ThreadBackground(loop.call_soon_threadsafe)
+        settings = store_settings(self._config, addresses)
+        opening = Opening(settings, self._disk, self._clock, self._background)
+        for progress in opening.steps():
+            self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"
+            await asyncio.sleep(0)
+        assert opening.store is not None
+        self._store = opening.store
+        self._store.confirm_locally()
+        return Opened(self._store, self._disk, self._background, addresses)
+
+    async def _listen(self, addresses: Addresses) -> None:
+        assert self.parts is not None
+        ports = [addresses.port] if addresses.vip_port is None else [addresses.port, addresses.vip_port]
+        for port, reservation in zip(ports, self._reservations, strict=True):
+            await self.parts.server.start(addresses.bind, port)
+            reservation.release()
+
+    def _health(self) -> tuple[bool, str]:
+        return self.failure is None, self.failure or self._stage
+
+    def _readiness(self) -> tuple[bool, str]:
+        gate = self.parts.gate if self.parts is not None else WriteGate()
+        shut = f"; takes no messages: {', '.join(gate.reasons)}" if gate.reasons else ""
+        return self._is_running and self.failure is None, self._health()[1] + shut
+
+    def _registration_ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            self._fail(f"registration at the name servers ended: {task.exception()!r}")
+
+    def _fail(self, why: str) -> None:
+        """The process has to end; the first reason counts."""
+        if self.failure is not None:
+            return
+        self.failure = why
+        log.critical("%s; the process ends", why)
+        if self.parts is not None:
+            self.parts.gate.shut(
+                "failed", Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}")
+            )
+        if self._on_failed is not None:
+            self._on_failed()

@@ -1,0 +1,47 @@
+"""What the broker does by the clock: the table of its jobs.
+
+Periods are short where somebody waits (a held pull's time, a late acknowledgement), RocketMQ's where clients
+can tell the difference, and long where only tools look.  What a job does stands with its domain; here is only
+when.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gantry.append.batch import GATE_DISK_FULL
+from gantry.broker.jobs import Job
+from gantry.broker.rates import SAMPLE_S
+
+if TYPE_CHECKING:
+    from gantry.broker.parts import Parts
+    from gantry.metadata.notices import ChangeNotices
+
+_STORE_TICK_S = 0.05  # flush policy, queue tails, checkpoint: it looks at the clock by itself
+_ACKS_S = 0.1
+_HELD_S = 0.25
+_NOTICES_S = 0.1
+_SAVE_S = 1.0  # topics and groups change rarely and matter
+_EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
+_DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
+
+
+def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
+    """The jobs of a broker with these parts; each is essential."""
+    clock = parts.clock
+
+    def save() -> None:
+        parts.topics.save_if_changed()
+        parts.groups.save_if_changed()
+
+    return [
+        Job("store", _STORE_TICK_S, lambda: parts.store.tick(clock.now_ms())),
+        Job("late acks", _ACKS_S, parts.acks.expire),
+        Job("held pulls", _HELD_S, lambda: parts.pulls.held.sweep(clock.monotonic())),
+        Job("notices", _NOTICES_S, lambda: notices.flush(clock.monotonic())),
+        Job("save topics and groups", _SAVE_S, save),
+        Job("save offsets", parts.live.current.clients.offsets_save_s, parts.offsets.save_if_changed),
+        Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
+        Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
+        Job("rates", SAMPLE_S, parts.rates.sample),
+    ]

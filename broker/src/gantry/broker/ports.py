@@ -1,0 +1,100 @@
+"""The broker's addresses, known before anything else: they go into every record and every message id.
+
+A port is taken in two steps.  `reserve` binds a socket without listening, so that port 0 becomes a number and a
+taken port is found before a long recovery and not after it; clients are refused meanwhile, and ask another
+broker.  The server then binds the same port beside the reservation (SO_REUSEADDR allows that while only one of
+them listens) and the reservation is given back.
+
+What clients are told is the configured address, else the one bound to, else the one this machine would speak from.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from dataclasses import dataclass
+
+from gantry.broker.config import NetworkConfig
+from gantry.errors import ConfigError
+from gantry.transport.addresses import host_text, pack_host
+
+VIP_FOLLOWS, VIP_NONE = -1, -2
+_VIP_DISTANCE = 2  # RocketMQ: the VIP port is the listen port minus two
+_EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
+# Where a datagram would go if it were sent; only the routing table is asked.
+_SOMEWHERE = ("192.0.2.1", 9)
+
+
+class Reservation:
+    """A bound port that nobody listens on yet."""
+
+    def __init__(self, host: str, port: int) -> None:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._socket = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self._socket.bind((host, port))  # fails while somebody listens there
+        except OSError as error:
+            self._socket.close()
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self.port: int = self._socket.getsockname()[1]
+
+    def release(self) -> None:
+        """Give the port back."""
+        self._socket.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the broker listens and how clients find it."""
+
+    bind: str
+    port: int
+    vip_port: int | None
+    advertised: str  # "ip:port"
+    packed: bytes  # the same as it stands in records: 8 or 20 bytes
+
+    @property
+    def ha(self) -> str:
+        """The replication address that registrations name; nobody listens there yet."""
+        return host_text(self.packed[:-4] + (self.port + 1).to_bytes(4, "big"))
+
+
+async def reserve(config: NetworkConfig) -> tuple[Addresses, list[Reservation]]:
+    """Take the ports and find out the address that clients are told."""
+    main = Reservation(config.bind, config.port)
+    reservations = [main]
+    try:
+        vip_wanted = config.vip_port
+        if vip_wanted == VIP_FOLLOWS:
+            vip_wanted = max(0, config.port - _VIP_DISTANCE)
+        if vip_wanted != VIP_NONE:
+            reservations.append(Reservation(config.bind, vip_wanted))
+        ip = await _own_ip(config)
+    except ConfigError:
+        for reservation in reservations:
+            reservation.release()
+        raise
+    packed = pack_host(ip, main.port)
+    vip_port = reservations[1].port if len(reservations) > 1 else None
+    return Addresses(config.bind, main.port, vip_port, host_text(packed), packed), reservations
+
+
+async def _own_ip(config: NetworkConfig) -> str:
+    name = config.advertise or ("" if config.bind in _EVERYWHERE else config.bind)
+    if not name:
+        return _outgoing_ip()
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise ConfigError(f"network.advertise {name!r} is no address and no known name: {error}") from error
+    return str(found[0][4][0])
+
+
+def _outgoing_ip() -> str:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(_SOMEWHERE)
+        except OSError:
+            return "127.0.0.1"
+        return str(probe.getsockname()[0])
