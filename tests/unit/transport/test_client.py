@@ -97,7 +97,7 @@ def test_a_lost_connection_leaves_the_outcome_unknown_and_the_next_call_connects
         client = RemotingClient()
         with pytest.raises(OutcomeUnknownError):
             await client.invoke(address, frames.Command(28), WITHIN_S)
-        assert not client.is_connected(address)
+        assert client.connections() == {}
         silent = False
         assert (await client.invoke(address, frames.Command(28), WITHIN_S)).code == 0
         await client.close()
@@ -133,6 +133,26 @@ def test_requests_of_the_other_side_are_handed_over() -> None:
         (await connected).send_oneway(frames.Command(40, ext={"consumerGroup": "g"}))
         (notice,) = await asyncio.wait_for(got, WITHIN_S)
         assert (notice.code, notice.ext, notice.is_oneway) == (40, {"consumerGroup": "g"}, True)
+        await client.close()
+        await server.close()
+
+    asyncio.run(play())
+
+
+def test_the_news_of_a_connection_comes_before_anything_else_is_sent_on_it() -> None:
+    async def play() -> None:
+        codes: list[int] = []
+
+        def note(connection: Connection, requests: list[Request]) -> None:
+            codes.extend(request.code for request in requests)
+            echo(connection, requests)
+
+        server = RemotingServer(note)
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        client = RemotingClient(on_connect=lambda _, connection: connection.send_oneway(frames.Command(34)))
+        await asyncio.gather(*(client.invoke(address, frames.Command(28), WITHIN_S) for _ in range(3)))
+        assert codes == [34, 28, 28, 28]
+        assert list(client.connections()) == [address]
         await client.close()
         await server.close()
 

@@ -5,7 +5,6 @@ Header values are always text.  Sends travel with the one-letter names of SEND_M
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gantry.client.outgoing import Outgoing
@@ -16,9 +15,11 @@ from gantry.leaves.frames import Command
 from gantry.model.names import TEMPLATE_TOPIC
 from gantry.model.route import MessageQueue, TopicRoute
 from gantry.model.subscription import Subscription
-from gantry.wire import bodies, record
+from gantry.wire import record
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import request
+from gantry.wire.heartbeat import Heartbeat
+from gantry.wire.heartbeat import write as write_heartbeat
 
 NEW_TOPIC_QUEUES = 4  # how many queues a topic gets that the first send creates; RocketMQ's defaultTopicQueueNums
 _PULL_SUSPEND, _PULL_SUBSCRIPTION = 2, 4
@@ -125,37 +126,9 @@ def pull(queue: MessageQueue, offset: int, settings: PullSettings) -> Question[P
     return Question(request(RequestCode.PULL_MESSAGE, ext), read)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerPart:
-    """What a heartbeat says about a consumer."""
-
-    group: str
-    subscriptions: tuple[Subscription, ...]
-    from_where: str
-    message_model: str
-
-    def to_json(self) -> dict[str, object]:
-        """RocketMQ's ConsumerData."""
-        return {
-            "groupName": self.group,
-            "consumeType": "CONSUME_PASSIVELY",
-            "messageModel": self.message_model,
-            "consumeFromWhere": self.from_where,
-            "unitMode": False,
-            "subscriptionDataSet": [subscription.to_json() for subscription in self.subscriptions],
-        }
-
-
-def heartbeat(client_id: str, producer_groups: Sequence[str], consumers: Sequence[ConsumerPart]) -> Question[None]:
+def heartbeat(news: Heartbeat) -> Question[None]:
     """Tell a broker who is on this connection; it answers nothing of interest."""
-    body = {
-        "clientID": client_id,
-        "heartbeatFingerprint": 0,
-        "withoutSub": False,
-        "producerDataSet": [{"groupName": group} for group in producer_groups],
-        "consumerDataSet": [consumer.to_json() for consumer in consumers],
-    }
-    return Question(request(RequestCode.HEART_BEAT, {}, bodies.dumps(body)), nothing)
+    return Question(request(RequestCode.HEART_BEAT, {}, write_heartbeat(news)), nothing)
 
 
 def unregister(client_id: str, producer_group: str | None, consumer_group: str | None) -> Question[None]:

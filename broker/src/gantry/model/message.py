@@ -59,12 +59,15 @@ def property_fault(name: str, value: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message to send.  `keys` are looked up by QUERY_MESSAGE; `flag` is the application's own number."""
+    """A message to send.  `keys` are looked up by QUERY_MESSAGE; `flag` is the application's own number.
+
+    Keys in one text are parted by blanks, as they are in the property.
+    """
 
     topic: str
     body: bytes
     tags: str = ""
-    keys: tuple[str, ...] = ()
+    keys: str | tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
 
@@ -78,8 +81,9 @@ class Message:
             pairs[name] = value
         if self.tags:
             pairs[TAGS] = self.tags
-        if self.keys:
-            pairs[KEYS] = " ".join(_checked_keys(self.keys))
+        keys = self.keys.split() if isinstance(self.keys, str) else self.keys
+        if keys:
+            pairs[KEYS] = " ".join(_checked_keys(keys))
         return pairs
 
 

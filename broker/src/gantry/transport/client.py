@@ -46,8 +46,10 @@ class RemotingClient:
         on_requests: Callable[[Connection, list[frames.Command]], None] | None = None,
         limits: Limits | None = None,
         connect_s: float = _CONNECT_S,
+        on_connect: Callable[[str, Connection], None] | None = None,
     ) -> None:
         self._on_requests = on_requests
+        self._on_connect = on_connect  # told of a new connection before anything else is sent on it
         self._limits = limits or Limits()
         self._connect_s = connect_s
         self._buffer = ReadBuffer(_READ_BUFFER_BYTES)
@@ -61,22 +63,23 @@ class RemotingClient:
         """Send a request to `host:port` and await its answer, the time to connect included."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
-        connection = self._connections.get(address)
-        if connection is None or connection.closed:
-            connection = await self._connected(address, timeout_s)
+        connection = await self.connect(address, timeout_s)
         return await connection.invoke(command, max(0.0, deadline - loop.time()))
 
     async def send_oneway(self, address: str, command: frames.Command) -> None:
         """Send a request that nobody answers; returns when it is handed to the socket."""
+        (await self.connect(address, self._connect_s)).send_oneway(command)
+
+    async def connect(self, address: str, timeout_s: float) -> Connection:
+        """The connection to an address, a new one if there is none; UnreachableError when that fails."""
         connection = self._connections.get(address)
         if connection is None or connection.closed:
-            connection = await self._connected(address, self._connect_s)
-        connection.send_oneway(command)
+            connection = await self._connected(address, timeout_s)
+        return connection
 
-    def is_connected(self, address: str) -> bool:
-        """Whether a connection to the address is open now."""
-        connection = self._connections.get(address)
-        return connection is not None and not connection.closed
+    def connections(self) -> dict[str, Connection]:
+        """The open connections by address."""
+        return {address: connection for address, connection in self._connections.items() if not connection.closed}
 
     async def close(self) -> None:
         """1. no new connections, 2. end the attempts, 3. close what is open and wait until the sockets are gone."""
@@ -123,6 +126,8 @@ class RemotingClient:
         self._rests.pop(address, None)
         self._connections[address] = connection
         connection.closed_listeners.append(lambda lost: self._forget(address, lost))
+        if self._on_connect is not None:
+            self._on_connect(address, connection)
         return connection
 
     def _let_rest(self, address: str) -> None:

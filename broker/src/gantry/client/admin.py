@@ -1,0 +1,215 @@
+"""Administration: topics, groups, progress, and finding messages.
+
+    async with Admin(nameserver="127.0.0.1:9876") as admin:
+        await admin.create_topic("Orders", queues=8)
+        for progress in await admin.progress("billing", "Orders"):
+            print(progress.queue, progress.lag)
+
+Topics and groups live on every broker group of a cluster; what changes them asks all masters, one after
+the other, and raises at the first that fails: doing it again is safe.  Without a cluster name all
+clusters are meant.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TypeVar
+
+from gantry.client import adminquestions, questions
+from gantry.client.adminquestions import Cluster
+from gantry.client.offsets import Offsets
+from gantry.client.question import Question
+from gantry.client.results import QueueProgress
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.errors import RefusedError, UnreachableError
+from gantry.leaves.records import parse_offset_message_id
+from gantry.model.message import StoredMessage
+from gantry.model.names import group_fault, topic_fault
+from gantry.model.route import MessageQueue, TopicRoute
+from gantry.model.subscription import GroupConfig
+from gantry.model.topic import PERM_READ_WRITE, TopicConfig
+from gantry.wire.codes import ResponseCode
+
+__all__ = ["Admin", "Cluster", "QueueProgress"]
+
+T = TypeVar("T")
+_Self = TypeVar("_Self", bound="Admin")
+
+_EVER_MS = (0, (1 << 63) - 1)
+_UNIQUE_COUNT = 32  # RocketMQ: brokers answer a query by unique id with at most this many
+
+
+class Admin:
+    """Asks name servers and brokers; an asynchronous context manager, or start() and stop() once each."""
+
+    def __init__(self, *, nameserver: str | Sequence[str], timeout_s: float = 5.0) -> None:
+        self._session = Session(nameserver)
+        self._routes = Routes(self._session)
+        self._timeout_s = timeout_s
+
+    async def start(self) -> None:
+        """Nothing to begin: connections are made when they are needed."""
+        await self._session.start()
+
+    async def stop(self) -> None:
+        """Close the connections."""
+        await self._routes.close()
+        await self._session.close()
+
+    async def __aenter__(self: _Self) -> _Self:
+        """start()"""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """stop()"""
+        await self.stop()
+
+    # The cluster
+
+    async def cluster(self) -> Cluster:
+        """Which brokers live."""
+        return await self._session.ask_nameserver(adminquestions.cluster_info(), self._timeout_s)
+
+    async def runtime_info(self, address: str) -> dict[str, str]:
+        """What a broker says about itself, under RocketMQ's names."""
+        return await self._ask(address, adminquestions.runtime_info())
+
+    # Topics
+
+    async def topics(self) -> list[str]:
+        """The names of all topics, RocketMQ's own ones among them."""
+        return sorted(await self._session.ask_nameserver(adminquestions.topic_list(), self._timeout_s))
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Where a topic's queues are; RefusedError 17 when nobody has it."""
+        self._routes.doubt(topic)
+        return await self._routes.route(topic)
+
+    async def create_topic(
+        self, topic: str, *, queues: int = 8, perm: int = PERM_READ_WRITE, cluster: str | None = None
+    ) -> None:
+        """Make a topic with so many queues per broker group, or change one that exists."""
+        _refuse(topic_fault(topic))
+        question = adminquestions.put_topic(TopicConfig(topic, queues, queues, perm))
+        for address in await self._masters(cluster):
+            await self._ask(address, question)
+
+    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Forget a topic with its messages: first on the brokers, then on every name server."""
+        _refuse(topic_fault(topic))
+        for address in await self._masters(cluster):
+            await self._ask(address, adminquestions.delete_topic(topic))
+        for nameserver in self._session.nameservers:
+            await self._ask(nameserver, adminquestions.delete_topic_route(topic))
+        self._routes.doubt(topic)
+
+    # Groups and their progress
+
+    async def groups(self) -> dict[str, GroupConfig]:
+        """All consumer groups; where brokers differ, the first one's configuration is shown."""
+        found: dict[str, GroupConfig] = {}
+        for address in await self._masters(None):
+            for name, config in (await self._ask(address, adminquestions.group_list())).items():
+                found.setdefault(name, config)
+        return found
+
+    async def create_group(self, group: str | GroupConfig, *, cluster: str | None = None) -> None:
+        """Make a consumer group, or change one that exists."""
+        config = GroupConfig(group) if isinstance(group, str) else group
+        _refuse(group_fault(config.name))
+        for address in await self._masters(cluster):
+            await self._ask(address, adminquestions.put_group(config))
+
+    async def delete_group(self, group: str, *, clean_offsets: bool = True, cluster: str | None = None) -> None:
+        """Forget a consumer group, with its offsets unless told otherwise."""
+        _refuse(group_fault(group))
+        for address in await self._masters(cluster):
+            await self._ask(address, adminquestions.delete_group(group, clean_offsets))
+
+    async def members(self, group: str) -> list[str]:
+        """The client ids that are in a group now, on any broker."""
+        found: set[str] = set()
+        for address in await self._masters(None):
+            try:
+                found.update(await self._ask(address, questions.members(group)))
+            except RefusedError as error:
+                # RocketMQ: a broker where nobody of the group is answers SYSTEM_ERROR.
+                if error.code != ResponseCode.SYSTEM_ERROR:
+                    raise
+        return sorted(found)
+
+    async def consumed_topics(self, group: str) -> list[str]:
+        """The topics in which a group has committed offsets."""
+        found: set[str] = set()
+        for address in await self._masters(None):
+            for key in await self._ask(address, adminquestions.offset_table()):
+                topic, _, owner = key.partition("@")
+                if owner == group:
+                    found.add(topic)
+        return sorted(found)
+
+    async def progress(self, group: str, topic: str) -> list[QueueProgress]:
+        """How far a group has come in each queue of a topic."""
+        offsets = Offsets(self._session, self._routes, group)
+        return [await self._progress(offsets, queue) for queue in await self._routes.to_read(topic)]
+
+    async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        """Let a group continue at another offset; members that are running go on from where they are."""
+        await self._routes.to_read(queue.topic)
+        await Offsets(self._session, self._routes, group).commit(queue, offset)
+
+    async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
+        """The offset of the first message stored at or after an instant."""
+        await self._routes.to_read(queue.topic)
+        return await Offsets(self._session, self._routes, "").offset_at(queue, timestamp_ms)
+
+    # Messages
+
+    async def message_by_offset_id(self, offset_message_id: str) -> StoredMessage | None:
+        """The message with an id that a broker gave; it is asked of the address inside the id."""
+        host, port, log_offset = parse_offset_message_id(offset_message_id)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        return await self._ask(address, adminquestions.message_at(log_offset))
+
+    async def messages_by_id(self, topic: str, message_id: str) -> list[StoredMessage]:
+        """All copies of the message with an id that its producer gave."""
+        return await self._find(topic, adminquestions.by_key(topic, message_id, _UNIQUE_COUNT, _EVER_MS, True))
+
+    async def messages_by_key(
+        self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = _EVER_MS[0], end_ms: int = _EVER_MS[1]
+    ) -> list[StoredMessage]:
+        """Messages of a topic with a key, stored within a span of time."""
+        return await self._find(topic, adminquestions.by_key(topic, key, count_max, (begin_ms, end_ms), False))
+
+    async def _find(self, topic: str, question: Question[list[StoredMessage]]) -> list[StoredMessage]:
+        route = await self.route(topic)
+        masters = [broker.master for broker in route.brokers if broker.master is not None]
+        found = await asyncio.gather(*(self._ask(address, question) for address in masters))
+        return sorted((one for part in found for one in part), key=lambda one: one.store_ms)
+
+    async def _progress(self, offsets: Offsets, queue: MessageQueue) -> QueueProgress:
+        committed = await offsets.committed(queue)
+        return QueueProgress(
+            queue,
+            await offsets.min_offset(queue),
+            await offsets.max_offset(queue),
+            -1 if committed is None else committed,
+        )
+
+    async def _masters(self, cluster: str | None) -> list[str]:
+        masters = (await self.cluster()).masters(cluster)
+        if not masters:
+            where = "anywhere" if cluster is None else f"in cluster {cluster}"
+            raise UnreachableError(f"no master {where} is registered at {', '.join(self._session.nameservers)}")
+        return [masters[name] for name in sorted(masters)]
+
+    async def _ask(self, address: str, question: Question[T]) -> T:
+        return await self._session.ask(address, question, self._timeout_s)
+
+
+def _refuse(fault: str | None) -> None:
+    if fault is not None:
+        raise ValueError(fault)

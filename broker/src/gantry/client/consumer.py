@@ -1,0 +1,315 @@
+"""The consumer: messages of a group's topics, shared among the group's members.
+
+    async with Consumer("billing", nameserver="10.0.0.1:9876", subscription={"Orders": "paid || refunded"}) as consumer:
+        async for message in consumer:
+            ...
+            await message.ack()
+
+or with a listener, called by up to `concurrency` tasks at a time; its return acks, its exception retries:
+
+    async with Consumer("billing", nameserver=..., subscription=..., listener=handle) as consumer:
+        await consumer.wait()
+
+Every message comes at least once: progress is committed every 5 s and at stop, and never passes a message
+that is not finished.  Duplicates (after a crash, or when queues change hands) carry the same message id.
+
+A message that failed is handed out again by this consumer, after RocketMQ's ladder of delays, until it
+succeeds: brokers do not take messages back yet, so nothing goes to a dead-letter topic, and one message
+that never succeeds stops its queue after `queue_span_max` further ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import TypeVar
+
+from gantry.client import questions
+from gantry.client.identity import Identity
+from gantry.client.intake import Intake, Memory
+from gantry.client.offsets import Offsets
+from gantry.client.questions import PullSettings
+from gantry.client.rebalance import Rebalance
+from gantry.client.received import ReceivedMessage
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.client.settings import ConsumerSettings, StartFrom
+from gantry.clock import Clock, SystemClock
+from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.leaves.frames import Command
+from gantry.model.message import StoredMessage
+from gantry.model.names import group_fault, topic_fault
+from gantry.model.route import MessageQueue
+from gantry.model.subscription import BROADCASTING, CLUSTERING, Subscription
+from gantry.wire.codes import RequestCode
+from gantry.wire.heartbeat import ConsumerData, Heartbeat
+
+__all__ = ["Consumer", "ConsumerSettings", "Listener", "ReceivedMessage", "StartFrom"]
+
+Listener = Callable[[ReceivedMessage], Awaitable[None]]
+
+log = logging.getLogger(__name__)
+
+_GOODBYE_S = 1.0
+_Self = TypeVar("_Self", bound="Consumer")
+
+
+class Consumer:
+    """A member of a group; an asynchronous context manager, or start() and stop() once each."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        nameserver: str | Sequence[str],
+        subscription: Mapping[str, str],
+        listener: Listener | None = None,
+        settings: ConsumerSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.group = group
+        self.settings = settings or ConsumerSettings()
+        self._clock = clock or SystemClock()
+        self._subscriptions = _subscriptions(group, subscription, self._clock.now_ms())
+        self._listener = listener
+        self._session = Session(nameserver, self._heartbeat, self._on_request)
+        self._routes = Routes(self._session)
+        self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._offsets = Offsets(self._session, self._routes, group)
+        self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id)
+        self._memory = Memory(self.settings.bytes_max)
+        self._intakes: dict[MessageQueue, tuple[Intake, asyncio.Task[None]]] = {}
+        self._ready: asyncio.Queue[tuple[Intake, ReceivedMessage] | None] = asyncio.Queue()  # bounded by the windows
+        self._retries: dict[ReceivedMessage, asyncio.TimerHandle] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._workers: list[asyncio.Task[None]] = []
+        self._running: set[asyncio.Task[None]] = set()  # listeners at work
+        self._ended: asyncio.Future[None] | None = None  # resolved by stop(), or by a task that broke
+
+    @property
+    def client_id(self) -> str:
+        """Who this member is to the brokers and to the others."""
+        return self._identity.client_id
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+        return sorted(self._intakes)
+
+    async def start(self) -> None:
+        """1. connections, 2. progress is committed, 3. listeners wait, 4. queues are shared out and pulled."""
+        self._ended = asyncio.get_running_loop().create_future()
+        await self._session.start()
+        await self._routes.start()
+        self._tasks.append(self._spawn(self._commit_regularly(), "gantry-commit"))
+        if self._listener is not None:
+            count = self.settings.concurrency
+            self._workers = [self._spawn(self._work(self._listener), f"gantry-listener-{n}") for n in range(count)]
+        self._tasks.append(self._spawn(self._share_regularly(), "gantry-rebalance"))
+
+    async def stop(self) -> None:
+        """1. take nothing new, 2. let listeners end, 3. commit, 4. say goodbye, 5. close."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+        await _cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
+        for timer in self._retries.values():
+            timer.cancel()
+        self._ready.put_nowait(None)
+        if self._workers:
+            await asyncio.wait(self._workers, timeout=self.settings.stop_timeout_s)
+        await _cancelled([*self._workers, *self._running])
+        await self._commit([intake for intake, _ in self._intakes.values()])
+        goodbye = questions.unregister(self.client_id, None, self.group)
+        asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
+        await asyncio.gather(*asked, return_exceptions=True)
+        await self._routes.close()
+        await self._session.close()
+
+    async def wait(self) -> None:
+        """Until stop(); raises what broke the consumer, if something did."""
+        assert self._ended is not None, "wait() comes after start()"
+        await asyncio.shield(self._ended)
+
+    async def commit(self) -> None:
+        """Tell the brokers now how far we have come; it happens by itself every few seconds."""
+        await self._commit([intake for intake, _ in self._intakes.values()])
+
+    async def __aenter__(self: _Self) -> _Self:
+        """start()"""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """stop()"""
+        await self.stop()
+
+    def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
+        """The messages; ends at stop()."""
+        assert self._listener is None, "messages go to the listener"
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        """The next message of any queue."""
+        found = await self._next()
+        if found is None:
+            await self.wait()
+            raise StopAsyncIteration
+        return found
+
+    # Work
+
+    async def _next(self) -> ReceivedMessage | None:
+        """The next message that is still ours; None once the consumer has ended."""
+        while True:
+            found = await self._ready.get()
+            if found is None or (self._ended is not None and self._ended.done()):
+                self._ready.put_nowait(None)  # for the others who wait
+                return None
+            intake, message = found
+            if not intake.is_dropped:
+                return message
+
+    async def _work(self, listener: Listener) -> None:
+        while True:
+            message = await self._next()
+            if message is None:
+                return
+            # A task of its own: an exception of the listener is a value here, and a cancelled worker leaves it running.
+            task = asyncio.create_task(_call(listener, message))
+            self._running.add(task)
+            task.add_done_callback(self._running.discard)
+            await asyncio.wait([task])
+            if task.cancelled() or task.exception() is not None:
+                log.error("%r: the listener failed", message, exc_info=None if task.cancelled() else task.exception())
+                await message.retry()
+            else:
+                await message.ack()
+
+    def _deliver(self, intake: Intake, stored: StoredMessage) -> None:
+        def finish(message: ReceivedMessage) -> None:
+            if message not in self._retries:
+                intake.finish(message.queue_offset)
+
+        def again(message: ReceivedMessage, after_s: float | None) -> None:
+            if message not in self._retries and not intake.is_dropped:
+                self._retry(intake, message, after_s)
+
+        self._ready.put_nowait((intake, ReceivedMessage(stored, intake.queue, finish, again)))
+
+    def _retry(self, intake: Intake, message: ReceivedMessage, after_s: float | None) -> None:
+        ladder = self.settings.retry_delays_s
+        delay_s = ladder[min(message.attempt, len(ladder)) - 1] if after_s is None else after_s
+        message.attempt += 1
+        self._retries[message] = asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, intake, message)
+
+    def _hand_out_again(self, intake: Intake, message: ReceivedMessage) -> None:
+        del self._retries[message]
+        self._ready.put_nowait((intake, message))
+
+    # Queues
+
+    async def _share_regularly(self) -> None:
+        while True:
+            is_complete = True
+            for subscription in self._subscriptions:
+                queues = await self._rebalance.share(subscription.topic, self.settings.broadcast)
+                if queues is None:
+                    is_complete = False
+                else:
+                    await self._take_queues(subscription, queues)
+            await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)
+
+    async def _take_queues(self, subscription: Subscription, queues: list[MessageQueue]) -> None:
+        lost = [queue for queue in self._intakes if queue.topic == subscription.topic and queue not in queues]
+        if lost:
+            log.info("%s: %d queues of %s go to others", self.group, len(lost), subscription.topic)
+            gone = [self._intakes.pop(queue) for queue in lost]
+            await _cancelled([task for _, task in gone])
+            await self._commit([intake for intake, _ in gone])
+            for intake, _ in gone:
+                intake.drop()
+            for message in [one for one in self._retries if one.queue in lost]:
+                self._retries.pop(message).cancel()
+        settings = self.settings
+        for queue in queues:
+            if queue not in self._intakes:
+                pulling = PullSettings(
+                    self.group, subscription, settings.pull_messages_max, wait_s=settings.pull_wait_s
+                )
+                intake = Intake(queue, pulling, self._memory, self._deliver)
+                running = intake.run(self._session, self._routes, self._offsets, settings, self._clock.now_ms())
+                self._intakes[queue] = intake, self._spawn(running, f"gantry-pull-{queue.topic}-{queue.queue_id}")
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.commit_every_s)
+            await self.commit()
+
+    async def _commit(self, intakes: Sequence[Intake]) -> None:
+        if self.settings.broadcast:
+            return
+        await asyncio.gather(*(self._commit_one(intake) for intake in intakes))
+
+    async def _commit_one(self, intake: Intake) -> None:
+        offset = intake.to_commit
+        if offset is None:
+            return
+        try:
+            await self._offsets.commit(intake.queue, offset)
+        except (RefusedError, UnreachableError, OutcomeUnknownError) as error:
+            log.warning("%s: offset %d not committed: %s", intake.queue, offset, error)
+        else:
+            intake.committed = offset
+
+    # Brokers
+
+    def _heartbeat(self) -> Heartbeat:
+        model = BROADCASTING if self.settings.broadcast else CLUSTERING
+        data = ConsumerData(
+            self.group,
+            self._subscriptions,
+            message_model=model,
+            consume_from_where=self.settings.start_from.value,
+        )
+        return Heartbeat(self.client_id, consumers=(data,))
+
+    def _on_request(self, command: Command) -> bool:
+        if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            return False
+        self._rebalance.hurry()
+        return True
+
+    def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """A task without which the consumer is not whole: if it breaks, everybody who waits is told."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._ended is not None and not self._ended.done():
+            log.critical("%s: %s broke, the consumer ends", self.group, task.get_name(), exc_info=error)
+            self._ended.set_exception(error)
+            self._ready.put_nowait(None)
+
+
+async def _call(listener: Listener, message: ReceivedMessage) -> None:
+    await listener(message)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel and see the end of tasks."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _subscriptions(group: str, subscription: Mapping[str, str], now_ms: int) -> tuple[Subscription, ...]:
+    faults = [group_fault(group), *map(topic_fault, subscription)]
+    if not subscription:
+        faults.append("a consumer subscribes to at least one topic")
+    for fault in faults:
+        if fault is not None:
+            raise ConfigError(fault)
+    return tuple(Subscription(topic, tags or "*", now_ms) for topic, tags in subscription.items())

@@ -1,0 +1,161 @@
+"""One queue of a consumer: pulls it, keeps its window, says what may be committed.
+
+The loop has one pull on its way at most and none while the window or the consumer's memory is full.  It
+lives until the queue goes to another member.  Errors are waited out with a growing pause; a wrong route
+is asked for again.  An offset outside the queue (the messages expired, or the queue was made anew) moves
+the window to where the broker says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from gantry.client import questions
+from gantry.client.offsets import Offsets
+from gantry.client.questions import PullSettings
+from gantry.client.results import PullResult, PullStatus
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.client.settings import ConsumerSettings
+from gantry.client.window import Window
+from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.model.message import StoredMessage
+from gantry.model.route import MessageQueue
+
+log = logging.getLogger(__name__)
+
+_FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
+_PULL_MARGIN_S = 15.0  # beyond the time that the broker may hold a pull; RocketMQ waits 30 s for 15
+_PAUSE_FIRST_S = 0.1
+_PAUSE_LAST_S = 3.0
+_HELD_S = 0.05  # an empty answer that comes sooner was not held: the next pull waits a little
+
+
+class Memory:
+    """Bytes of unfinished messages of all queues of a consumer."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.bytes = 0
+        self._bytes_max = bytes_max
+        self._freed = asyncio.Event()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing should be pulled."""
+        return self.bytes >= self._bytes_max
+
+    def take(self, count: int) -> None:
+        """More bytes."""
+        self.bytes += count
+
+    def give_back(self, count: int) -> None:
+        """Fewer bytes, or at least a message that ended: whoever waits looks again."""
+        self.bytes -= count
+        self._freed.set()
+
+    async def wait(self) -> None:
+        """Until something was given back."""
+        self._freed.clear()
+        await self._freed.wait()
+
+
+class Intake:
+    """Pulls one queue until `drop`; `deliver` gets every message that passes the filter."""
+
+    def __init__(
+        self,
+        queue: MessageQueue,
+        pulling: PullSettings,
+        memory: Memory,
+        deliver: Callable[[Intake, StoredMessage], None],
+    ) -> None:
+        self.queue = queue
+        self.is_dropped = False
+        self.committed: int | None = None  # what the broker has been told, or said itself
+        self._pulling = pulling
+        self._memory = memory
+        self._deliver = deliver
+        self._window: Window | None = None  # None until the start position is known
+        self._pause_s = 0.0
+
+    @property
+    def to_commit(self) -> int | None:
+        """The offset that the broker should be told, None when it knows."""
+        if self._window is None or self._window.progress == self.committed:
+            return None
+        return self._window.progress
+
+    async def run(
+        self, session: Session, routes: Routes, offsets: Offsets, settings: ConsumerSettings, now_ms: int
+    ) -> None:
+        """Find the start, then pull for ever; ends by cancellation."""
+        while True:
+            try:
+                if self._window is None:
+                    await self._open(offsets, settings, now_ms)
+                else:
+                    await self._pull(session, routes, self._window)
+            except _FAULTS as error:
+                routes.doubt(self.queue.topic)
+                self._pause_s = min(_PAUSE_LAST_S, max(_PAUSE_FIRST_S, self._pause_s * 2))
+                log.log(
+                    logging.WARNING if self._pause_s == _PAUSE_FIRST_S else logging.DEBUG, "%s: %s", self.queue, error
+                )
+                await asyncio.sleep(self._pause_s)
+                await self._renew_route(routes)
+
+    def finish(self, offset: int) -> None:
+        """A message has ended."""
+        if self._window is not None and not self.is_dropped:
+            self._memory.give_back(self._window.finish(offset))
+
+    def drop(self) -> None:
+        """The queue is no longer ours; what is in work does not count any more."""
+        self.is_dropped = True
+        if self._window is not None:
+            self._memory.give_back(self._window.bytes)
+
+    async def _open(self, offsets: Offsets, settings: ConsumerSettings, now_ms: int) -> None:
+        offset = await offsets.start(self.queue, settings, now_ms)
+        self._window = Window(offset, settings.queue_messages_max, settings.queue_span_max)
+        log.info("%s: begins at %d", self.queue, offset)
+
+    async def _pull(self, session: Session, routes: Routes, window: Window) -> None:
+        while window.is_full or self._memory.is_full:
+            await self._memory.wait()
+        started = asyncio.get_running_loop().time()
+        question = questions.pull(self.queue, window.next_offset, self._pulling)
+        address = routes.master(self.queue)
+        result = await session.ask(address, question, self._pulling.wait_s + _PULL_MARGIN_S)
+        self._take(result, window)
+        was_held = asyncio.get_running_loop().time() - started >= _HELD_S
+        if result.status is PullStatus.NO_NEW_MESSAGE and not was_held:
+            self._pause_s = min(1.0, max(_HELD_S, self._pause_s * 2))
+            await asyncio.sleep(self._pause_s)
+        else:
+            self._pause_s = 0.0
+
+    def _take(self, result: PullResult, window: Window) -> None:
+        if result.status is PullStatus.OFFSET_ILLEGAL:
+            log.warning("%s: offset %d is not there, moved to %d", self.queue, window.next_offset, result.next_offset)
+            self._memory.give_back(window.bytes)
+            window.move(result.next_offset)
+            return
+        wanted = self._pulling.subscription.tags
+        for message in result.messages:
+            if message.queue_offset < window.next_offset:
+                continue
+            # The broker compares hashes of tags only.
+            if not wanted or message.tags in wanted:
+                window.put(message.queue_offset, message.size)
+                self._memory.take(message.size)
+                self._deliver(self, message)
+        window.reached(result.next_offset)
+
+    async def _renew_route(self, routes: Routes) -> None:
+        try:
+            await routes.to_read(self.queue.topic)
+        except _FAULTS as error:
+            log.warning("%s: no route: %s", self.queue, error)

@@ -1,0 +1,86 @@
+"""Which queues of a topic are ours: asks the brokers who is in the group, and takes our share.
+
+Nobody coordinates.  Each member asks a broker for the list of members and computes its own share (see
+`assign`).  It does so every 20 s, and at once when a broker says that somebody came or went.  Where an
+answer is missing, nothing changes: keeping old queues for a while costs duplicates at worst, giving them
+up would stop the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from gantry.client import questions
+from gantry.client.assign import share_of
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.model.route import MessageQueue, TopicRoute
+
+log = logging.getLogger(__name__)
+
+_FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
+_TIMEOUT_S = 3.0
+
+
+class Rebalance:
+    """One member's view of its group."""
+
+    def __init__(self, session: Session, routes: Routes, group: str, client_id: str) -> None:
+        self._session = session
+        self._routes = routes
+        self._group = group
+        self._client_id = client_id
+        self._hurry = asyncio.Event()
+        self._complaints: dict[str, str] = {}  # topic or address -> what was logged last, so that it is logged once
+
+    def hurry(self) -> None:
+        """Somebody came or went: look again now."""
+        self._hurry.set()
+
+    async def wait(self, at_most_s: float) -> None:
+        """Until it is time to look again."""
+        try:
+            await asyncio.wait_for(self._hurry.wait(), at_most_s)
+        except TimeoutError:
+            pass
+        self._hurry.clear()
+
+    async def share(self, topic: str, broadcast: bool) -> list[MessageQueue] | None:
+        """Our queues of a topic; None when it cannot be said now."""
+        try:
+            route = await self._routes.route(topic)
+            queues = await self._routes.to_read(topic)
+        except _FAULTS as error:
+            self._complain(topic, f"no route: {error}")
+            return None
+        self._complaints.pop(topic, None)
+        addresses = await self._met(route)
+        if broadcast:
+            return queues
+        for address in addresses:
+            try:
+                members = await self._session.ask(address, questions.members(self._group), _TIMEOUT_S)
+            except _FAULTS as error:
+                self._complain(address, f"does not say who is in the group: {error}")
+                continue
+            self._complaints.pop(address, None)
+            if self._client_id in members:
+                return share_of(self._client_id, members, queues)
+        self._routes.doubt(topic)
+        return None
+
+    def _complain(self, about: str, text: str) -> None:
+        if self._complaints.get(about) != text:
+            self._complaints[about] = text
+            log.warning("%s: %s: %s", self._group, about, text)
+
+    async def _met(self, route: TopicRoute) -> list[str]:
+        """The masters that we could reach; all of them have to know us, whichever one a member asks."""
+        addresses = [broker.master for broker in route.brokers if broker.master is not None]
+        results = await asyncio.gather(*(self._session.meet(one) for one in addresses), return_exceptions=True)
+        for result in results:
+            if result is not None and not isinstance(result, UnreachableError):
+                raise result
+        return [one for one, result in zip(addresses, results, strict=True) if result is None]

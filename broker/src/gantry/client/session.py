@@ -1,0 +1,117 @@
+"""A client's connections: to one of its name servers, and to the brokers it works with.
+
+Name servers know the same, so one is asked until it fails, then the next.  On a new connection to a
+broker the heartbeat goes first: a broker must know who is there before it gets a pull or a send, and a
+broker that restarted learns it without waiting for the next round.  Rounds come every 30 s.
+
+What brokers ask of clients arrives at `on_request`; a question that nobody here can answer is answered
+as not supported, so that a tool on the other side does not wait in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from gantry.client import questions
+from gantry.client.question import Question
+from gantry.client.settings import nameserver_list
+from gantry.errors import OutcomeUnknownError, UnreachableError
+from gantry.leaves.frames import Command, encode
+from gantry.transport.client import RemotingClient
+from gantry.transport.connection import Connection
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import reply
+from gantry.wire.heartbeat import Heartbeat
+
+T = TypeVar("T")
+
+HEARTBEAT_S = 30.0  # RocketMQ's heartbeatBrokerInterval; brokers forget a silent client after 120 s
+NAMESERVER_TIMEOUT_S = 3.0
+_HEARTBEAT_TIMEOUT_S = 3.0
+
+
+class Session:
+    """Asks questions; start() and close() once each."""
+
+    def __init__(
+        self,
+        nameserver: str | Sequence[str],
+        heartbeat: Callable[[], Heartbeat] | None = None,
+        on_request: Callable[[Command], bool] | None = None,
+    ) -> None:
+        self.nameservers = nameserver_list(nameserver)
+        self._heartbeat = heartbeat  # what to say to brokers; None says nothing
+        self._on_request = on_request  # returns whether it knew what to do
+        self._remoting = RemotingClient(self._serve, on_connect=self._greet)
+        self._preferred = 0  # index of the name server that answered last
+        self._beating: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin the rounds of heartbeats; connections are made when they are needed."""
+        if self._heartbeat is not None:
+            self._beating = asyncio.create_task(self._beat(), name="gantry-heartbeat")
+
+    async def close(self) -> None:
+        """1. no more heartbeats, 2. close the connections."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        await self._remoting.close()
+
+    async def ask(self, address: str, question: Question[T], timeout_s: float) -> T:
+        """Ask one broker; RefusedError, UnreachableError, OutcomeUnknownError or RemoteProtocolError when it fails."""
+        return question.read(await self._remoting.invoke(address, question.command, timeout_s))
+
+    async def tell(self, address: str, command: Command) -> None:
+        """Send something that nobody answers."""
+        await self._remoting.send_oneway(address, command)
+
+    async def ask_nameserver(self, question: Question[T], timeout_s: float = NAMESERVER_TIMEOUT_S) -> T:
+        """Ask a name server that answers; UnreachableError when none does."""
+        failure: Exception | None = None
+        count = len(self.nameservers)
+        for step in range(count):
+            index = (self._preferred + step) % count
+            try:
+                answer = await self.ask(self.nameservers[index], question, timeout_s)
+            except (UnreachableError, OutcomeUnknownError) as error:
+                failure = error
+                continue
+            self._preferred = index
+            return answer
+        raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
+
+    async def meet(self, address: str) -> None:
+        """Have a connection to a broker, and so have told it who we are."""
+        await self._remoting.connect(address, NAMESERVER_TIMEOUT_S)
+
+    def brokers(self) -> list[str]:
+        """The addresses of the brokers that we are connected to."""
+        return [address for address in self._remoting.connections() if address not in self.nameservers]
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            for address, connection in self._remoting.connections().items():
+                self._greet(address, connection)
+
+    def _greet(self, address: str, connection: Connection) -> None:
+        if self._heartbeat is None or address in self.nameservers:
+            return
+        question = questions.heartbeat(self._heartbeat())
+        connection.invoke(question.command, _HEARTBEAT_TIMEOUT_S).add_done_callback(_outcome_does_not_matter)
+
+    def _serve(self, connection: Connection, commands: list[Command]) -> None:
+        for command in commands:
+            known = self._on_request is not None and self._on_request(command)
+            if not known and not command.is_oneway:
+                remark = f"this client does not serve request {command.code}"
+                connection.write(encode(reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)))
+
+
+def _outcome_does_not_matter(future: asyncio.Future[Command]) -> None:
+    """A heartbeat that fails is followed by another one; a dead connection shows itself to those who use it."""
+    if not future.cancelled():
+        future.exception()

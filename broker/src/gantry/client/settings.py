@@ -1,0 +1,62 @@
+"""What a client can be told; every default is one that RocketMQ's own client has, or says why not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from gantry.client.outgoing import COMPRESS_OVER_BYTES
+from gantry.errors import ConfigError
+from gantry.transport.addresses import split_address, split_addresses
+
+# RocketMQ's delay levels 3 to 18: what a failed message waits for before it is tried again.
+RETRY_LADDER_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+
+
+class StartFrom(Enum):
+    """Where a group begins that has never committed an offset; a commit always comes first."""
+
+    LAST = "CONSUME_FROM_LAST_OFFSET"  # new messages only; a young topic from its beginning
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSettings:
+    """How long a producer tries, and what it may hold."""
+
+    timeout_s: float = 10.0  # of one send with all its retries; RocketMQ gives up after 3 s, less than a restart takes
+    attempt_timeout_s: float = 3.0  # of one attempt; then the outcome is unknown and another group is tried
+    in_flight_max: int = 1024  # sends at the same time; others wait for their turn
+    compress_over_bytes: int | None = COMPRESS_OVER_BYTES  # None: never
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerSettings:
+    """Where a consumer starts, how much it holds, and how it retries."""
+
+    start_from: StartFrom = StartFrom.LAST
+    start_timestamp_ms: int | None = None  # for TIMESTAMP; None means half an hour before the consumer starts
+    broadcast: bool = False  # every member gets every message; progress is kept in memory only
+    concurrency: int = 20  # listeners running at the same time
+    queue_messages_max: int = 1000  # unfinished messages of one queue
+    queue_span_max: int = 2000  # offsets between a queue's first unfinished message and the next pull
+    bytes_max: int = 64 << 20  # unfinished messages of all queues together
+    pull_messages_max: int = 32
+    pull_wait_s: float = 15.0
+    retry_delays_s: tuple[float, ...] = RETRY_LADDER_S  # the last one repeats: nothing is given up
+    commit_every_s: float = 5.0
+    rebalance_every_s: float = 20.0
+    stop_timeout_s: float = 10.0  # how long running listeners may take to end at stop()
+
+
+def nameserver_list(nameserver: str | Sequence[str]) -> list[str]:
+    """The addresses of a list or of RocketMQ's `a:1;b:2`; ConfigError when one is none, or there is none."""
+    text = nameserver if isinstance(nameserver, str) else ";".join(nameserver)
+    addresses = split_addresses(text)
+    if not addresses:
+        raise ConfigError("nameserver: expected host:port, or several parted by semicolons")
+    for address in addresses:
+        split_address(address)
+    return addresses
