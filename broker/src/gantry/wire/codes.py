@@ -253,7 +253,6 @@ SERVER_TO_CLIENT = frozenset(
 _SEND_BACK = "send-back comes with a later version; retry in place, or send to a topic of your own"
 _TRANSACTION = "transactions come with a later version; send plain messages"
 _ORDERLY = "queue locks for orderly consumers come with a later version; consume concurrently"
-_LITE_PULL = "lite pull comes with a later version; use a push consumer or PULL_MESSAGE (11)"
 _DELAY = "delayed and timer messages come with a later version"
 _REQUEST_REPLY = "request-reply messages come with a later version; reply on a topic of your own"
 _POP = "pop consumption comes with a later version; use a push consumer with client rebalance"
@@ -278,13 +277,12 @@ _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_SEND_BACK, (36,)),
     (_TRANSACTION, (37, 323)),
     (_ORDERLY, (41, 42)),
-    (_LITE_PULL, (361,)),
     (_DELAY, (45, 60, 61, 370)),
     (_REQUEST_REPLY, (324, 325)),
     (_POP, (400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)),
-    (_ADMIN, (32, 202, 217, 224, 300, 303, 304, 305, 307, 308, 309, 314, 315, 316, 317, 321, 327, 343, 345, 353)),
+    (_ADMIN, (202, 217, 224, 300, 303, 304, 305, 307, 308, 309, 314, 315, 316, 317, 321, 327, 343, 345, 353)),
     (_CONNECTIONS, (203, 204, 208, 328)),
-    (_CONFIG, (25, 26, 318, 319)),
+    (_CONFIG, (318, 319)),
     (_RESET, (222, 223)),
     (_KEY_VALUES, (100, 101, 102, 219)),
     (_ONE_BY_ONE, (18, 225)),
