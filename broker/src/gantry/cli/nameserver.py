@@ -7,13 +7,11 @@ key-values, which few people use, need a file (`--kv`).
 from __future__ import annotations
 
 import argparse
-import asyncio
+from collections.abc import Callable
 from pathlib import Path
 
 from gantry.cli.logs import add_logs, start_logging
-from gantry.cli.ports import explain_listen_error
-from gantry.cli.serve import Server, reachable, serve
-from gantry.errors import ConfigError
+from gantry.cli.serve import reachable, serve
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 
@@ -43,17 +41,13 @@ def run(arguments: argparse.Namespace) -> int:
         http_port=arguments.http_port if arguments.http_port >= 0 else None,
         kv_path=arguments.kv,
     )
-    flags = {"--nameserver-port": settings.port, "--http-port": arguments.http_port}
 
-    def make(stopping: asyncio.Event) -> Server:
+    def make(end: Callable[[], None]) -> NameServer:
         return NameServer(settings)
 
-    def ready(server: Server) -> str:
-        assert isinstance(server, NameServer)
+    def ready(server: NameServer) -> str:
         http = f" http={reachable(arguments.bind, server.http_port)}" if server.http_port is not None else ""
         return f"nameserver={reachable(arguments.bind, server.port)}{http}"
 
-    try:
-        return serve(make, ready)
-    except ConfigError as error:
-        raise explain_listen_error(error, flags) from error
+    ports = {"--nameserver-port": settings.port, "--http-port": arguments.http_port}
+    return serve(make, ready, ports=ports)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator
 
 from gantry.cli.clientflags import add_client_flags, run_client
-from gantry.cli.output import add_output, show
+from gantry.cli.output import Row, add_output, show
 from gantry.client.producer import Message, Producer, ProducerSettings, SendResult
 from gantry.errors import ConfigError, GantryError
 
@@ -80,7 +80,7 @@ async def _produce(arguments: argparse.Namespace, messages: Iterator[Message]) -
                     raise outcome
                 failed += 1
                 print(f"gantry: not sent: {outcome}", file=sys.stderr)
-    rows = [
+    rows: list[Row] = [
         {
             "message_id": result.message_id,
             "broker": result.queue.broker_name,

@@ -1,8 +1,11 @@
 """Running a server from the command line: the loop, the signals, the one line on stdout, the exit code.
 
-A server is anything with `start()` and `stop()`.  It starts, `ready ...` is printed once (a parent that
-waits for it reads one line), and it runs until SIGTERM or SIGINT, or until `failed` says that it cannot go
-on.  A second signal ends the process at once: whoever asks twice means it, and the store is made for that.
+A server is anything with `start()` and `stop()`.  It starts, `ready ...` is printed once (a parent that waits for
+it reads one line), and it runs until SIGTERM or SIGINT, or until it says itself that it cannot go on.  Recovery of a
+large store takes its time and can be called off.  A second signal ends the process at once: whoever asks twice means
+it, and the store is made for that.
+
+Exit codes: 0 after an end that was asked for, 1 after a failure, 2 when it could not even begin.
 """
 
 from __future__ import annotations
@@ -12,8 +15,11 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Coroutine
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Protocol, TypeVar
+
+from gantry.cli.ports import explain_listen_error
+from gantry.errors import ConfigError
 
 log = logging.getLogger("gantry")
 
@@ -25,15 +31,27 @@ class Server(Protocol):
         """Serve; returns when requests are answered."""
 
     async def stop(self) -> None:
-        """End in order."""
+        """End in order, also after a start that failed or was called off."""
 
 
-def serve(make: Callable[[asyncio.Event], Server], ready: Callable[[Server], str]) -> int:
-    """Run the server that `make` builds inside the loop until it is asked to stop; the exit code.
+S = TypeVar("S", bound=Server)
 
-    `make` gets the event that ends everything: a server whose store failed sets it.
+
+def serve(
+    make: Callable[[Callable[[], None]], S],
+    ready: Callable[[S], str],
+    failure: Callable[[S], str | None] = lambda server: None,
+    ports: Mapping[str, int] | None = None,
+) -> int:
+    """Run the server that `make` builds inside the loop; the exit code.
+
+    `make` gets the function that ends everything; `ready` says what follows the word; `failure` why a server had to
+    end, if it had to; `ports` are the flags that chose them, for the text when one is taken.
     """
-    return run_loop(_serve(make, ready))
+    try:
+        return run_loop(_serve(make, ready, failure))
+    except ConfigError as error:
+        raise explain_listen_error(error, ports or {}) from error
 
 
 def run_loop(main: Coroutine[None, None, int]) -> int:
@@ -46,23 +64,30 @@ def run_loop(main: Coroutine[None, None, int]) -> int:
         return runner.run(main)
 
 
-async def _serve(make: Callable[[asyncio.Event], Server], ready: Callable[[Server], str]) -> int:
+def reachable(host: str, port: int) -> str:
+    """HOST:PORT for somebody on this machine: an address that stands for all of them becomes this machine's own."""
+    own = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"[{own}]:{port}" if ":" in own else f"{own}:{port}"
+
+
+async def _serve(
+    make: Callable[[Callable[[], None]], S], ready: Callable[[S], str], failure: Callable[[S], str | None]
+) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stopping, number)
-    server = make(stopping)
+    server = make(stopping.set)
     try:
         if await _started(server, stopping):
             print(f"ready {ready(server)}", flush=True)
             await stopping.wait()
     finally:
         await server.stop()
-    return 0
+    return 1 if failure(server) else 0
 
 
 async def _started(server: Server, stopping: asyncio.Event) -> bool:
-    """Start, unless the end comes first: recovery of a large store takes its time and can be called off."""
     starting = asyncio.ensure_future(server.start())
     ending = asyncio.ensure_future(stopping.wait())
     await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
@@ -81,9 +106,3 @@ def _asked_to_stop(stopping: asyncio.Event, number: int) -> None:
         os._exit(128 + number)
     log.info("%s: stopping", signal.Signals(number).name)
     stopping.set()
-
-
-def reachable(host: str, port: int) -> str:
-    """HOST:PORT for somebody on this machine: an address that stands for all of them becomes this machine's own."""
-    own = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-    return f"[{own}]:{port}" if ":" in own else f"{own}:{port}"

@@ -32,7 +32,7 @@ NAMESERVER_PORT = {
     "--nameserver-port": ("standalone.nameserver_port", "PORT", "port of the name server (9876; 0: any free one)"),
 }
 STORE = {
-    "--data": ("store.root", "DIR", "the folder that holds everything"),
+    "--data": ("store.root", "DIR", "the folder that holds everything (~/store)"),
     "--flush": ("store.flush", "WHEN", "acknowledge when the disk has it: SYNC_FLUSH; or before: ASYNC_FLUSH"),
 }
 MEMBERSHIP = {

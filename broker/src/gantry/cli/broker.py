@@ -1,0 +1,44 @@
+"""`gantry broker`: one broker, registered at the name servers that it is told.
+
+Sizes and defaults are RocketMQ's, so that a folder can change hands.  `--config` takes YAML or a broker.conf.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+
+from gantry.broker.broker import Broker
+from gantry.broker.config import BrokerConfig
+from gantry.cli.serve import reachable, serve
+from gantry.cli.serverflags import MEMBERSHIP, NETWORK, STORE, add_server_flags, load_config, log, warn_when_pure
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Folder, addresses, membership, configuration, logs."""
+    add_server_flags(parser, STORE, NETWORK, MEMBERSHIP)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until asked to stop."""
+    config = load_config(arguments, {})
+    warn_when_pure()
+    if not config.name_servers:
+        log.warning("no name server is named: clients will not find this broker; --namesrv HOST:PORT")
+    ports = {
+        "--broker-port": config.network.port,
+        "--http-port": config.network.http_port,
+        "--vip-port": config.network.port - 2 if config.network.vip_port == -1 else config.network.vip_port,
+    }
+
+    def make(end: Callable[[], None]) -> Broker:
+        return Broker(config, on_failed=end)
+
+    return serve(make, lambda broker: _ready(config, broker), lambda broker: broker.failure, ports)
+
+
+def _ready(config: BrokerConfig, broker: Broker) -> str:
+    assert broker.addresses is not None
+    bind = config.network.bind
+    http = f" http={reachable(bind, broker.http_port)}" if broker.http_port is not None else ""
+    return f"broker={reachable(bind, broker.addresses.port)}{http}"

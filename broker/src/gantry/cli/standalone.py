@@ -1,0 +1,98 @@
+"""`gantry standalone --data DIR`: name server and broker in one process, on one folder.
+
+For a first look, for tests and for programs that bring their broker along.  It listens on this machine only unless
+--bind says otherwise, because this version asks nobody who he is.  Files are small (64 MiB segments); a folder keeps
+the sizes that it was made with.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import replace
+
+from gantry.broker.broker import Broker
+from gantry.broker.config import BrokerConfig
+from gantry.cli.serve import reachable, serve
+from gantry.cli.serverflags import (
+    MEMBERSHIP,
+    NAMESERVER_PORT,
+    NETWORK,
+    STORE,
+    add_server_flags,
+    load_config,
+    warn_when_pure,
+)
+from gantry.errors import ConfigError
+from gantry.nameserver.server import NameServer
+from gantry.nameserver.settings import NameServerSettings
+
+_MIB = 1 << 20
+# A quarter of a broker's own defaults in the log, a fiftieth in the index: a folder of 100 MB, not of 1.5 GB.
+_SMALL = {
+    "network.bind": "127.0.0.1",
+    "store.segment_bytes": 64 * _MIB,
+    "store.index_slots": 100_000,
+    "store.index_entries": 400_000,
+}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Folder, addresses, configuration, logs."""
+    groups = (STORE, NETWORK, NAMESERVER_PORT, {"--name": MEMBERSHIP["--name"], "--cluster": MEMBERSHIP["--cluster"]})
+    add_server_flags(parser, *groups)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until asked to stop."""
+    config = load_config(arguments, _SMALL)
+    if config.name_servers:
+        raise ConfigError("name_servers: standalone brings its own name server; use gantry broker to join another")
+    warn_when_pure()
+    ports = {
+        "--nameserver-port": config.standalone.nameserver_port,
+        "--broker-port": config.network.port,
+        "--http-port": config.network.http_port,
+        "--vip-port": config.network.port - 2 if config.network.vip_port == -1 else config.network.vip_port,
+    }
+
+    def make(end: Callable[[], None]) -> Standalone:
+        return Standalone(config, end)
+
+    return serve(make, Standalone.ready, lambda server: server.broker.failure if server.broker else None, ports)
+
+
+class Standalone:
+    """Both parts, in the order in which each needs the other: name server first, and last."""
+
+    def __init__(self, config: BrokerConfig, end: Callable[[], None]) -> None:
+        self.broker: Broker | None = None
+        self._config = config
+        self._end = end
+        settings = NameServerSettings(host=config.network.bind, port=config.standalone.nameserver_port, http_port=None)
+        self._name_server = NameServer(settings)
+
+    async def start(self) -> None:
+        """1. the name server, 2. the broker, which registers there."""
+        await self._name_server.start()
+        own = reachable(self._config.network.bind, self._name_server.port)
+        self.broker = Broker(replace(self._config, name_servers=(own,)), on_failed=self._end)
+        await self.broker.start()
+
+    async def stop(self) -> None:
+        """1. the broker, which says goodbye to the name server, 2. the name server."""
+        if self.broker is not None:
+            await self.broker.stop()
+        await self._name_server.stop()
+
+    def ready(self) -> str:
+        """Where everything listens, for somebody on this machine."""
+        assert self.broker is not None and self.broker.addresses is not None
+        bind = self._config.network.bind
+        parts = {
+            "nameserver": reachable(bind, self._name_server.port),
+            "broker": reachable(bind, self.broker.addresses.port),
+        }
+        if self.broker.http_port is not None:
+            parts["http"] = reachable(bind, self.broker.http_port)
+        return " ".join(f"{name}={address}" for name, address in parts.items())
