@@ -81,7 +81,8 @@ class Admin:
 
     async def topics(self) -> list[str]:
         """The names of all topics, RocketMQ's own ones among them."""
-        return sorted(await self._session.ask_nameserver(adminquestions.topic_list(), self._timeout_s))
+        found = await self._session.ask_nameserver(adminquestions.topic_list(), self._timeout_s)
+        return sorted(found)
 
     async def route(self, topic: str) -> TopicRoute:
         """Where a topic's queues are; RefusedError 17 when nobody has it."""
@@ -134,7 +135,8 @@ class Admin:
         found: set[str] = set()
         for address in await self._masters(None):
             try:
-                found.update(await self._ask(address, questions.members(group)))
+                members = await self._ask(address, questions.members(group))
+                found.update(members)
             except RefusedError as error:
                 # RocketMQ: a broker where nobody of the group is answers SYSTEM_ERROR.
                 if error.code != ResponseCode.SYSTEM_ERROR:
@@ -154,16 +156,17 @@ class Admin:
     async def progress(self, group: str, topic: str) -> list[QueueProgress]:
         """How far a group has come in each queue of a topic."""
         offsets = Offsets(self._session, self._routes, group)
-        return [await self._progress(offsets, queue) for queue in await self._routes.to_read(topic)]
+        route = await self.route(topic)
+        return [await self._progress(offsets, queue) for queue in route.queues_to_read(topic)]
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Let a group continue at another offset; members that are running go on from where they are."""
-        await self._routes.to_read(queue.topic)
+        await self.route(queue.topic)
         await Offsets(self._session, self._routes, group).commit(queue, offset)
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message stored at or after an instant."""
-        await self._routes.to_read(queue.topic)
+        await self.route(queue.topic)
         return await Offsets(self._session, self._routes, "").offset_at(queue, timestamp_ms)
 
     # Messages

@@ -147,7 +147,7 @@ def message_at(log_offset: int, topic: str = "") -> Question[StoredMessage | Non
 def by_key(
     topic: str, key: str, count_max: int, span_ms: tuple[int, int], is_unique: bool
 ) -> Question[list[StoredMessage]]:
-    """The messages of a topic with a key, or with a unique id, stored within [begin, end] ms; hash collisions removed."""
+    """The messages of a topic with a key, or with a unique id, stored within [begin, end] ms; no hash collisions."""
 
     def read(reply: Command) -> list[StoredMessage]:
         if reply.code == ResponseCode.QUERY_NOT_FOUND:

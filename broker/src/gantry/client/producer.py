@@ -28,8 +28,9 @@ from gantry.client.routes import Routes
 from gantry.client.selector import Turn, by_key
 from gantry.client.session import Session
 from gantry.client.settings import ProducerSettings
+from gantry.client.trial import Trial
 from gantry.clock import Clock, SystemClock
-from gantry.errors import ConfigError, GantryError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.message import Message
 from gantry.model.names import group_fault
 from gantry.model.route import MessageQueue
@@ -40,8 +41,6 @@ __all__ = ["Message", "MessageQueue", "Producer", "ProducerSettings", "SendResul
 Choose = Callable[[Sequence[MessageQueue], frozenset[str]], MessageQueue]
 
 _GOODBYE_S = 1.0
-_PAUSE_FIRST_S = 0.05
-_PAUSE_LAST_S = 1.0
 _Self = TypeVar("_Self", bound="Producer")
 
 
@@ -141,7 +140,7 @@ class Producer:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
         async with self._places:
-            trial = _Trial()
+            trial = Trial()
             while True:
                 left_s = deadline - loop.time()
                 try:
@@ -156,7 +155,7 @@ class Producer:
                         raise trial.unknown from error  # an unknown outcome outweighs whatever came later
                 await asyncio.sleep(pause_s)
 
-    async def _attempt(self, outgoing: Outgoing, choose: Choose, trial: _Trial, left_s: float) -> SendResult:
+    async def _attempt(self, outgoing: Outgoing, choose: Choose, trial: Trial, left_s: float) -> SendResult:
         queues = await self._routes.to_write(outgoing.topic)
         trial.groups = len({queue.broker_name for queue in queues})
         queue = choose(queues, frozenset(trial.failed_groups))
@@ -164,35 +163,3 @@ class Producer:
         question = questions.send(self.group, outgoing, queue)
         timeout_s = min(left_s, self._settings.attempt_timeout_s)
         return await self._session.ask(self._routes.master(queue), question, timeout_s)
-
-
-class _Trial:
-    """What the attempts of one send have taught so far."""
-
-    def __init__(self) -> None:
-        self.groups = 1  # broker groups that the topic has
-        self.current = ""  # group of the running attempt
-        self.failed_groups: set[str] = set()  # in this round; when all have failed, a new round begins
-        self.may_go_on = True
-        self.unknown: OutcomeUnknownError | None = None  # the last attempt that may have been carried out
-        self._pause_s = 0.0
-        self._last_pause_s = _PAUSE_FIRST_S / 2
-
-    def failed(self, error: GantryError) -> None:
-        """One attempt has failed."""
-        if isinstance(error, OutcomeUnknownError):
-            self.unknown = error
-        elif isinstance(error, RefusedError):
-            self.may_go_on = error.retriable
-        is_again = self.current in self.failed_groups  # the caller fixed the queue
-        self.failed_groups.add(self.current)
-        is_round_over = len(self.failed_groups) >= self.groups
-        if is_round_over:
-            self.failed_groups.clear()
-        self._pause_s = 0.0
-        if is_again or is_round_over:
-            self._last_pause_s = self._pause_s = min(_PAUSE_LAST_S, self._last_pause_s * 2)
-
-    def pause_s(self) -> float:
-        """How long to wait: not at all while there is a group that was not tried in this round."""
-        return self._pause_s

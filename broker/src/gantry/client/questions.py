@@ -13,7 +13,7 @@ from gantry.client.results import PullResult, PullStatus, SendResult
 from gantry.errors import OutcomeUnknownError
 from gantry.leaves.frames import Command
 from gantry.model.names import TEMPLATE_TOPIC
-from gantry.model.route import MessageQueue, TopicRoute
+from gantry.model.route import MessageQueue, QueueData, TopicRoute
 from gantry.model.subscription import Subscription
 from gantry.wire import record
 from gantry.wire.codes import RequestCode, ResponseCode
@@ -46,6 +46,22 @@ def route(topic: str) -> Question[TopicRoute | None]:
 
     ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
     return Question(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext), read)
+
+
+def route_of_new_topic(template: TopicRoute | None) -> TopicRoute | None:
+    """The route that a topic will have once a broker has made it after the template, whose route is given."""
+    if template is None:
+        return None
+    queues = tuple(
+        QueueData(
+            data.broker_name,
+            min(NEW_TOPIC_QUEUES, data.read_queues),
+            min(NEW_TOPIC_QUEUES, data.write_queues),
+            data.perm,
+        )
+        for data in template.queues
+    )
+    return TopicRoute(queues, template.brokers)
 
 
 def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
@@ -161,7 +177,8 @@ def committed(group: str, queue: MessageQueue, young_from_zero: bool) -> Questio
     def read(reply: Command) -> int | None:
         if reply.code == ResponseCode.QUERY_NOT_FOUND:
             return None
-        return number(require(reply), "offset")
+        offset = number(require(reply), "offset")
+        return offset if offset >= 0 else None
 
     ext = _of_queue(queue) | {"consumerGroup": group}
     if not young_from_zero:

@@ -15,7 +15,7 @@ from gantry.client import questions
 from gantry.client.session import Session
 from gantry.errors import RefusedError, UnreachableError
 from gantry.model.names import TEMPLATE_TOPIC
-from gantry.model.route import BrokerData, MessageQueue, QueueData, TopicRoute
+from gantry.model.route import MessageQueue, TopicRoute
 from gantry.wire.codes import ResponseCode
 
 REFRESH_S = 30.0  # RocketMQ's pollNameServerInterval
@@ -103,7 +103,7 @@ class Routes:
     async def _ask(self, topic: str) -> _Known:
         route = await self._session.ask_nameserver(questions.route(topic))
         if route is None and self._new_topics:
-            route = _as_new(await self._session.ask_nameserver(questions.route(TEMPLATE_TOPIC)))
+            route = questions.route_of_new_topic(await self._session.ask_nameserver(questions.route(TEMPLATE_TOPIC)))
         if route is None:
             self._known.pop(topic, None)
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
@@ -122,20 +122,3 @@ class Routes:
                     await self._ask(topic)
                 except (UnreachableError, RefusedError):
                     continue  # the next user meets the same and reports it
-
-
-def masters(route: TopicRoute) -> list[BrokerData]:
-    """The groups of a route that have a master now."""
-    return [broker for broker in route.brokers if broker.master is not None]
-
-
-def _as_new(template: TopicRoute | None) -> TopicRoute | None:
-    """The route that a topic will have once a broker has made it after the template (facts: automatic creation)."""
-    if template is None:
-        return None
-    count = questions.NEW_TOPIC_QUEUES
-    queues = tuple(
-        QueueData(data.broker_name, min(count, data.read_queues), min(count, data.write_queues), data.perm)
-        for data in template.queues
-    )
-    return TopicRoute(queues, template.brokers)
