@@ -147,12 +147,13 @@ def test_stopping_wakes_everybody() -> None:
 
 def test_the_table_says_when_it_is_full() -> None:
     waiting = Waiting(held_max=2)
-    waiting.hold(1)
-    assert not waiting.held.is_full
-    waiting.hold(2)
-    assert waiting.held.is_full
+    seen = [waiting.held.is_full]
+    for opaque in (1, 2):
+        waiting.hold(opaque)
+        seen.append(waiting.held.is_full)
     waiting.arrive()
-    assert not waiting.held.is_full
+    seen.append(waiting.held.is_full)
+    assert seen == [False, False, True, False]
 
 
 def test_an_answer_that_closes_a_connection_does_not_disturb_the_waking() -> None:
