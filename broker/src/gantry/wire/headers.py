@@ -163,6 +163,8 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
         "attributes:t force:b"
     ),
     RequestCode.GET_ALL_TOPIC_CONFIG: _row("topicSeq:i dataVersion:t maxTopicNum:i"),
+    RequestCode.UPDATE_BROKER_CONFIG: _NOTHING,
+    RequestCode.GET_BROKER_CONFIG: _NOTHING,
     RequestCode.GET_BROKER_RUNTIME_INFO: _NOTHING,
     RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: _row(_QUEUE + " timestamp!:l boundaryType:t", boundaryType="LOWER"),
     RequestCode.GET_MAX_OFFSET: _row(_QUEUE + " committed:b", committed=True),

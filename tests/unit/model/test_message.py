@@ -1,0 +1,46 @@
+"""Messages to send and messages received."""
+
+from __future__ import annotations
+
+import pytest
+
+from gantry.model.message import Message, StoredMessage, property_fault
+
+
+def stored(**properties: str) -> StoredMessage:
+    return StoredMessage("t", b"", properties, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0, 0, "0A")
+
+
+def test_tags_and_keys_become_properties() -> None:
+    message = Message("t", b"x", tags="paid", keys=("k1", "k2"), properties={"own": "1"})
+    assert message.all_properties() == {"own": "1", "TAGS": "paid", "KEYS": "k1 k2"}
+    assert Message("t", b"x").all_properties() == {}
+
+
+@pytest.mark.parametrize("name", ["TAGS", "DELAY", "TRAN_MSG", "__RMQ.TRANSIENT.x"])
+def test_a_reserved_name_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="meaning of its own"):
+        Message("t", b"x", properties={name: "1"}).all_properties()
+
+
+@pytest.mark.parametrize(("name", "value"), [("", "v"), ("n", ""), ("n\x01", "v"), ("n", "v\x02")])
+def test_a_property_that_cannot_be_stored_is_refused(name: str, value: str) -> None:
+    assert property_fault(name, value) is not None
+    assert property_fault("n", "v") is None
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a\x01", "a\x02"])
+def test_a_key_that_would_read_as_something_else_is_refused(key: str) -> None:
+    with pytest.raises(ValueError, match="key"):
+        Message("t", b"x", keys=(key,)).all_properties()
+
+
+def test_a_message_is_known_by_its_producers_id_or_else_by_its_place() -> None:
+    assert stored(UNIQ_KEY="U").message_id == "U"
+    assert stored().message_id == "0A"
+
+
+def test_tags_and_keys_of_a_received_message() -> None:
+    message = stored(TAGS="paid", KEYS="a  b")
+    assert (message.tags, message.keys) == ("paid", ("a", "b"))
+    assert (stored().tags, stored().keys) == ("", ())
