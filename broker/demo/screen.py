@@ -6,7 +6,6 @@ with the command that shows the same to whoever does not believe it.
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TextIO
@@ -140,7 +139,3 @@ def _verdict(account: Account) -> str:
         return "Nothing that was acknowledged is missing."
     first = ", ".join([*account.lost, *account.altered][:5])
     return f"BROKEN PROMISE: {len(account.lost)} lost, {len(account.altered)} altered, such as {first}"
-
-
-if __name__ == "__main__":
-    sys.exit("run.py is the program")

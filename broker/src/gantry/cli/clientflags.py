@@ -11,6 +11,8 @@ import asyncio
 import os
 from collections.abc import Coroutine
 
+from gantry.errors import ConfigError
+
 _ENVIRONMENT = "NAMESRV_ADDR"
 _HERE = "127.0.0.1:9876"
 
@@ -31,3 +33,9 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
 def run_client(work: Coroutine[None, None, int]) -> int:
     """Run a coroutine that talks to a cluster; the exit code that it returns."""
     return asyncio.run(work)
+
+
+def refuse(fault: str | None) -> None:
+    """A name that cannot be one ends the command before anything is asked."""
+    if fault is not None:
+        raise ConfigError(fault)
