@@ -42,7 +42,5 @@ def _units(text: str | bytes) -> bytes | tuple[int, ...]:
         return text if isinstance(text, bytes) else text.encode("ascii")
     if isinstance(text, bytes):
         text = text.decode("utf-8", "replace")
-        if text.isascii():
-            return text.encode("ascii")
     units = text.encode("utf-16-be", "surrogatepass")
     return unpack(f">{len(units) // 2}H", units)
