@@ -21,6 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -57,7 +58,9 @@ def run(args: Sequence[str], cwd: Path) -> None:
     """One preparation step; its output only when it fails."""
     done = subprocess.run([*args], cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL)
     if done.returncode:
-        raise RuntimeError(f"{' '.join(args)} ended with {done.returncode}:\n{done.stdout.decode('utf-8', 'replace')[-4000:]}")
+        raise RuntimeError(
+            f"{' '.join(args)} ended with {done.returncode}:\n{done.stdout.decode('utf-8', 'replace')[-4000:]}"
+        )
 
 
 def part(name: str, inputs: Sequence[Path], build: Callable[[Path], None]) -> Path:
@@ -154,12 +157,9 @@ def java_command(version: str, main: str, *args: str, heap: str = "256m") -> lis
 
 
 def main() -> None:
-    for name, step in (
-        ("ali-ons", ali_ons),
-        ("cpp 2.1.8", cpp_2_1_8),
-        ("cpp 2.1.11", cpp_2_1_11),
-        *((f"java {version}", lambda version=version: java(version)) for version in JAVA_VERSIONS),
-    ):
+    steps: dict[str, Callable[[], object]] = {"ali-ons": ali_ons, "cpp 2.1.8": cpp_2_1_8, "cpp 2.1.11": cpp_2_1_11}
+    steps |= {f"java {version}": partial(java, version) for version in JAVA_VERSIONS}
+    for name, step in steps.items():
         start = time.monotonic()
         try:
             step()

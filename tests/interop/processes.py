@@ -34,7 +34,15 @@ class DriverError(Exception):
 class Child:
     """A started program; stop() and the kill timer end its whole group."""
 
-    def __init__(self, name: str, args: Sequence[str], home: Path, env: Mapping[str, str] | None = None, *, life_s: float = LIFE_S) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: Sequence[str],
+        home: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        life_s: float = LIFE_S,
+    ) -> None:
         home.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.log = home / f"{name}.log"
@@ -110,7 +118,15 @@ class Child:
 class Driver(Child):
     """A client under remote control."""
 
-    def __init__(self, name: str, args: Sequence[str], home: Path, env: Mapping[str, str] | None = None, *, life_s: float = LIFE_S) -> None:
+    def __init__(
+        self,
+        name: str,
+        args: Sequence[str],
+        home: Path,
+        env: Mapping[str, str] | None = None,
+        *,
+        life_s: float = LIFE_S,
+    ) -> None:
         super().__init__(name, args, home, env, life_s=life_s)
         self.events: list[Json] = []
         self._answers: dict[int, Json] = {}
@@ -149,7 +165,9 @@ class Driver(Child):
             self._until(lambda: len(self.received(consumer)) >= count, timeout_s)
         except AssertionError as error:
             others = [e for e in self.events if e["event"] != "message"][-5:]
-            raise AssertionError(f"{len(self.received(consumer))} of {count} messages; events {others}; {error}") from None
+            raise AssertionError(
+                f"{len(self.received(consumer))} of {count} messages; events {others}; {error}"
+            ) from None
         return self.received(consumer)
 
     def settle(self, quiet_s: float) -> None:
@@ -162,7 +180,7 @@ class Driver(Child):
         self.events.clear()
 
     def quit(self) -> None:
-        with contextlib.suppress(BrokenPipeError):
+        with contextlib.suppress(BrokenPipeError, ValueError):  # it may be gone, and its pipe closed
             self.write(json.dumps({"op": "quit", "reply": 0}))
         self.wait(10.0)
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Protocol
 
-import prepare
-from processes import Child
+from interop import prepare
+from interop.processes import Child
 
 Settings = Mapping[str, str | int]
 
@@ -40,6 +40,7 @@ SETTINGS: Settings = {
     "deleteWhen": "04",
 }
 START_S = 60.0
+CHOSEN = os.environ.get("GANTRY_INTEROP_SERVER", "gantry")  # or apache-4.9.7, apache-5.x
 
 
 class Server(Protocol):
@@ -69,10 +70,14 @@ def free_ports(seed: int | None = None) -> int:
     raise AssertionError("no three free ports in 200 tries")
 
 
-def rpc(address: str, code: int, ext: Mapping[str, str] | None = None, timeout_s: float = 3.0) -> tuple[dict[str, object], bytes]:
+def rpc(
+    address: str, code: int, ext: Mapping[str, str] | None = None, timeout_s: float = 3.0
+) -> tuple[dict[str, object], bytes]:
     """One request by hand: the header and the body of its reply."""
     host, port = address.rsplit(":", 1)
-    header = json.dumps({"code": code, "language": "JAVA", "version": 401, "opaque": 1, "flag": 0, "extFields": dict(ext or {})}).encode()
+    header = json.dumps(
+        {"code": code, "language": "JAVA", "version": 401, "opaque": 1, "flag": 0, "extFields": dict(ext or {})}
+    ).encode()
     with socket.create_connection((host, int(port)), timeout_s) as connection:
         connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
         stream = connection.makefile("rb")
@@ -90,6 +95,15 @@ def wait_until_routed(name_server: str, topic: str = "TBW102", timeout_s: float 
                 return
         assert time.monotonic() < deadline, f"{name_server} has no route for {topic} after {timeout_s:.0f} s"
         time.sleep(0.05)
+
+
+def create_topic(server: Server, topic: str, queues: int = 4) -> None:
+    """By UPDATE_AND_CREATE_TOPIC, until the name server knows it: ali-ons never asks for the default topic."""
+    ext = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
+    ext |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+    header, _ = rpc(server.broker, 17, ext)
+    assert header["code"] == 0, header
+    wait_until_routed(server.name_server, topic, 10.0)
 
 
 def java_home(home: Path) -> list[str]:
@@ -113,7 +127,7 @@ class Apache:
         self._name_server_process: Child | None = None
         self._broker_process: Child | None = None
 
-    def _java(self, name: str, main: str, config: Mapping[str, str | int]) -> Child:
+    def _java(self, name: str, main: str, config: Settings) -> Child:
         (self._home / "conf").mkdir(parents=True, exist_ok=True)
         for kind in ("namesrv", "broker"):  # 4.9 insists on these files
             (self._home / "conf" / f"logback_{kind}.xml").write_text("<configuration/>")
@@ -128,10 +142,14 @@ class Apache:
 
     def start(self) -> None:
         if self._name_server_process is None:
-            config = {"listenPort": self._name_server_port, "bindAddress": "127.0.0.1", "kvConfigPath": str(self._home / "kv.json")}
-            self._name_server_process = self._java("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", config)
+            own: Settings = {
+                "listenPort": self._name_server_port,
+                "bindAddress": "127.0.0.1",
+                "kvConfigPath": str(self._home / "kv.json"),
+            }
+            self._name_server_process = self._java("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", own)
         port = int(self.broker.rsplit(":", 1)[1])
-        config = {
+        config: Settings = {
             **SETTINGS,
             **self._settings,
             "namesrvAddr": self.name_server,

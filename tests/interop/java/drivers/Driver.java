@@ -330,10 +330,12 @@ public final class Driver {
         answer.put("messages", messages);
     }
 
+    /** At once and answered: the offsets that a pull consumer reports by itself are only those of queues it was assigned. */
     private void commit(Command c) throws Exception {
         DefaultMQPullConsumer puller = puller(c.text("group"));
         for (MessageQueue queue : puller.fetchSubscribeMessageQueues(c.text("topic"))) {
-            puller.updateConsumeOffset(queue, c.number("base", 0) + queue.getQueueId());
+            long offset = c.number("base", 0) + queue.getQueueId();
+            puller.getDefaultMQPullConsumerImpl().getOffsetStore().updateConsumeOffsetToBroker(queue, offset, false);
         }
     }
 

@@ -1,0 +1,87 @@
+"""One server for the whole level, and drivers that start when a test first asks for them.
+
+GANTRY_INTEROP_SERVER=apache-4.9.7 or apache-5.x puts Apache's broker in GantryMQ's place: a driver or an expectation
+that fails there is wrong.
+"""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interop import prepare, servers
+from interop.clients import CLIENTS, Client, Running
+
+NUMBERS = itertools.count()
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    return val.name if isinstance(val, Client) else None
+
+
+def require(kind: str) -> None:
+    """Skip with the missing program's name; under CI a program that is meant to be there is a failure."""
+    try:
+        prepare.require(kind)
+    except prepare.MissingToolError as error:
+        if os.environ.get("CI") == "true":
+            pytest.fail(str(error))
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]:
+    if servers.CHOSEN != "gantry":
+        require("java")
+    home = tmp_path_factory.mktemp("server")
+    made = servers.make(servers.CHOSEN, home, home / "data")
+    made.start()
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def every_tool() -> None:
+    for kind in prepare.NEEDS:
+        require(kind)
+
+
+@pytest.fixture(scope="session")
+def running(server: servers.Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    drivers = Running(tmp_path_factory.mktemp("clients"), server.name_server)
+    yield drivers
+    drivers.end()
+
+
+@pytest.fixture(params=CLIENTS.values(), scope="module")
+def client(request: pytest.FixtureRequest) -> Client:
+    chosen: Client = request.param
+    require(chosen.name.split("-")[0].replace("ali", "node"))
+    return chosen
+
+
+@pytest.fixture(params=["java-4.9.7", "java-5.x"], scope="module")
+def java(request: pytest.FixtureRequest) -> Client:
+    require("java")
+    return CLIENTS[request.param]
+
+
+@pytest.fixture
+def name() -> str:
+    """A word no other test of this run uses: for topics and groups."""
+    return f"T{os.getpid()}x{next(NUMBERS)}"
+
+
+@pytest.fixture(autouse=True)
+def fresh_processes(request: pytest.FixtureRequest) -> Iterator[None]:
+    yield
+    if "running" in request.fixturenames:
+        running: Running = request.getfixturevalue("running")
+        running.end_test()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    return tmp_path / "home"
