@@ -9,6 +9,7 @@ written, and gives the housekeeper one job.  The job does only input and output,
     3. the queue-base table, when it is due
     4. the recovery file
     5. RocketMQ's checkpoint
+    6. index files that retention gave up are unlinked
 
 `finish` runs on the loop again: what was written leaves memory.  Nothing that is not flushed in the log goes
 into a queue file or an index file.  A cycle that fails for want of room is repeated with the same and newer
@@ -72,6 +73,7 @@ class _Picture(NamedTuple):
     base: QueueBase | None
     point: RecoveryPoint
     java: JavaCheckpoint
+    dropped: list[str]
 
 
 class Checkpoint:
@@ -123,10 +125,10 @@ class Checkpoint:
         end = min(flushed, dispatched)
         first_pending = self._index.first_pending
         complete = end if first_pending is None else min(end, first_pending)
-        index = self._index.freeze()
+        indexes = self._index.freeze()
         stored_ms = self.times.at(complete)
         java = self._java._replace(physic_ms=stored_ms, logics_ms=stored_ms, index_ms=self._index.stored_ms)
-        name, count = self._index.newest
+        dropped, self._index.dropped = self._index.dropped, []
         point = RecoveryPoint(
             generation=self._point.generation + 1 if self._point else 1,
             clean=clean,
@@ -134,15 +136,14 @@ class Checkpoint:
             flushed=flushed,
             dispatched=complete,
             store_ms=stored_ms,
-            index_name=name,
-            index_count=count,
+            index=self._index.state,
             java=java.longs,
             java_before=self._java.longs,
         )
         base = None
         if clean or self._clock.monotonic() >= self._base_due_s:
-            base = QueueBase(complete, self._table.base(complete), dict(self._table.gravestones))
-        return _Picture(self._table.pending(end), index, base, point, java)
+            base = self._table.base(complete)
+        return _Picture(self._table.pending(end), indexes, base, point, java, dropped)
 
     def _write(self, picture: _Picture) -> None:
         disk, root = self._disk, self._settings.root
@@ -152,6 +153,8 @@ class Checkpoint:
             queuebase.save(disk, root, picture.base)
         recoverypoint.save(disk, root, picture.point)
         javacheckpoint.save(disk, root, picture.java)
+        for path in picture.dropped:
+            disk.unlink(path)
 
     def _finish(self, picture: _Picture, begun_s: float, done: Done, error: StoreError | None) -> None:
         self._running = False
@@ -164,4 +167,6 @@ class Checkpoint:
             if picture.base is not None:
                 self._base_due_s = now_s + _BASE_INTERVAL_S
                 self.base_log_offset = picture.base.log_offset
+        else:
+            self._index.dropped += picture.dropped
         done(error)

@@ -48,7 +48,7 @@ class Deleting:
         if self._is_running or not self._topics:
             return
         topics = tuple(self._topics)
-        base = QueueBase(durable_end, self._table.base(durable_end), dict(self._table.gravestones))
+        base = self._table.base(durable_end)
         self._is_running = self._housekeeper.submit(partial(self._job, topics, base), partial(self._done, topics))
 
     def _job(self, topics: tuple[str, ...], base: QueueBase) -> None:

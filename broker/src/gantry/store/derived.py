@@ -12,14 +12,16 @@ from collections.abc import Iterator
 from gantry.clock import Clock
 from gantry.store.background import Worker
 from gantry.store.commitlog import CommitLog
+from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
 from gantry.store.dispatcher import Derivation
 from gantry.store.keyindex import KeyIndex, write_indexes
 from gantry.store.logscan import LogScan
 from gantry.store.queuebase import QueueBase
-from gantry.store.queuefiles import QueueFiles
-from gantry.store.queueloading import DamagedQueueError, QueueLoader, cut_queue
+from gantry.store.queuefiles import DamagedQueueError, QueueFiles
+from gantry.store.queueloading import QueueLoader, cut_queue
 from gantry.store.queuetable import QueueTable
+from gantry.store.recoverypoint import IndexState
 from gantry.store.settings import StoreSettings
 
 # What may gather in memory of queues or index while a large log is dispatched.
@@ -47,8 +49,8 @@ class Derived:
         for topic, queue_id in loader.folders():
             try:
                 queue = loader.load(topic, queue_id)
-                if queue is not None:
-                    self._check_end(topic, queue_id, queue.entry(queue.next - 1))
+                if queue is not None and limit is not None:
+                    self._check(queue, base.first(topic, queue_id))
             except DamagedQueueError:
                 self._drop(topic, queue_id)
                 has_all = False
@@ -58,9 +60,9 @@ class Derived:
                 self.table.drop(topic, queue_id)
             elif queue is not None:
                 self.table.adopt(queue)
-        for topic, queue_id, _ in base.queues():
-            if self.table.get(topic, queue_id) is None:
-                self._drop(topic, queue_id)
+        for ends in base.queues():
+            if self.table.get(ends.topic, ends.queue_id) is None:
+                self._drop(ends.topic, ends.queue_id)
                 has_all = False
         return has_all
 
@@ -68,18 +70,27 @@ class Derived:
         self.table.drop(topic, queue_id)
         self.rebuilt.append(f"{topic}/{queue_id}")
 
-    def _check_end(self, topic: str, queue_id: int, entry: tuple[int, int, int] | None) -> None:
-        """The last entry of a queue has to name a record of this queue, if that is still in the log."""
-        if entry is None or entry[0] < self._log.start:
-            return
-        found = self._log.record(entry[0], entry[1], self._log.segments.end)
-        if found is None or found.topic != topic or found.queue_id != queue_id:
-            raise DamagedQueueError(f"{topic}/{queue_id} does not end with a record of this queue")
+    def _check(self, queue: ConsumeQueue, first: int) -> None:
+        """Samples: the first and the last entry of each file have to name records of this queue, if still there."""
+        if queue.first > first:
+            raise DamagedQueueError(f"{queue.folder} begins at {queue.first}, not at {first}")
+        step = self.files.file_entries
+        begins = range(queue.first, queue.next, step)
+        for offset in (*begins, *(min(begin + step, queue.next) - 1 for begin in begins)):
+            entry = queue.entry(offset)
+            if entry is None or (entry[1] > 0 and 0 <= entry[0] < self._log.start):
+                continue
+            found = self._log.record(entry[0], entry[1], self._log.segments.end)
+            if found is None or (found.topic, found.queue_id, found.queue_offset) != (
+                queue.topic,
+                queue.queue_id,
+                offset,
+            ):
+                raise DamagedQueueError(f"{queue.folder}: entry {offset} does not name record {offset} of this queue")
 
-    def load_index(self, newest: tuple[str, int], position: int) -> bool:
+    def load_index(self, state: IndexState, position: int) -> bool:
         """Open the index of our own store; False when it has to be built again from the whole log."""
-        self.index.load(newest, None)
-        if newest[0] and self.index.newest[0] != newest[0]:
+        if not self.index.load_ours(state):
             self.index.destroy()
             self.rebuilt.append("index")
             return False
@@ -118,16 +129,16 @@ class Derived:
         lacking = dict(self.derivation.gaps or {})
         is_partial = self.derivation.gaps is not None
         self.derivation.gaps = None
-        for topic, queue_id, following in base.queues():
-            queue = self.table.get(topic, queue_id)
-            if queue is None or (queue.next < following and base.log_offset <= end):
-                lacking[(topic, queue_id)] = None
+        for ends in base.queues():
+            queue = self.table.get(ends.topic, ends.queue_id)
+            if queue is None or (queue.next < ends.following and base.log_offset <= end):
+                lacking[(ends.topic, ends.queue_id)] = None
         if lacking and is_partial:
             for topic, queue_id in lacking:
                 self._drop(topic, queue_id)
             yield from self._place(LogScan(self._log.segments, self._log.start), end)
-        for topic, queue_id, following in base.queues():
-            self.table.go_on(topic, queue_id, following)
+        for ends in base.queues():
+            self.table.go_on(ends.topic, ends.queue_id, ends.following)
 
     def close(self) -> None:
         """Close the files."""

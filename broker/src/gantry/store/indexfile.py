@@ -88,8 +88,8 @@ class IndexFile:
         """Whether nothing has been added yet."""
         return self.count <= 1
 
-    def load(self, disk: Disk, count: int | None) -> None:
-        """Read the header; `count` (from the recovery file) wins over the one that a crash may have torn."""
+    def load(self, disk: Disk) -> None:
+        """Read the header; StoreError when the size is not that of these settings."""
         file = disk.open(self.path, create=False)
         if file.size() != self.file_bytes:
             size = file.size()
@@ -100,8 +100,15 @@ class IndexFile:
             )
         self._file = file
         header = HEADER.unpack(file.pread(HEADER_BYTES, 0))
-        self.begin_ms, self.end_ms, self.begin_log, self.end_log, self.used_slots, stored = header
-        self.count = self._stored = max(stored if count is None else min(count, self._entries), 1)
+        self.begin_ms, self.end_ms, self.begin_log, self.end_log, self.used_slots, count = header
+        self.count = self._stored = min(max(count, 1), self._entries)
+
+    def step_back(self, count: int) -> bool:
+        """Forget entries from number `count` on, which a crash may have torn; False when there never were so many."""
+        if not 1 < count <= self.count:
+            return False
+        self.count = self._stored = count
+        return True
 
     def put(self, key_hash: int, log_offset: int, store_ms: int) -> None:
         """Add one key of the record at log_offset."""
@@ -139,7 +146,7 @@ class IndexFile:
         """The newest entry of a slot; numbers that a crash left behind are followed to one that counts."""
         number = self._slot(slot)
         while number >= self.count:
-            previous = self._entry(number)[3] if number < self._entries else 0
+            previous = self._entry(number)[3]
             number = previous if previous < number else 0
         return max(number, 0)
 
@@ -163,6 +170,8 @@ class IndexFile:
         return bytearray(self._file.map()[at : at + size])
 
     def _entry(self, number: int) -> tuple[int, int, int, int]:
+        if not 0 < number < self._entries:
+            return 0, 0, 0, 0
         behind = number - self._stored
         if 0 <= behind * ENTRY_BYTES < len(self._tail):
             found = ENTRY.unpack_from(self._tail, behind * ENTRY_BYTES)

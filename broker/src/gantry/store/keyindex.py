@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from itertools import islice
 
 from gantry.clock import Clock
+from gantry.errors import StoreError
 from gantry.leaves import hashes, records
 from gantry.store import filenames
 from gantry.store.disk import Disk
 from gantry.store.indexfile import Hit, IndexFile, IndexWrites, write_index
+from gantry.store.recoverypoint import IndexState
 
 # RocketMQ's maxMsgsNumBatch: no query answers more.
 HITS_MAX = 64
@@ -50,36 +52,46 @@ class KeyIndex:
         self._files: list[IndexFile] = []
         self._pending: list[records.Entry] = []
         self.position = 0
+        self.dropped: list[str] = []
 
-    def load(self, newest: tuple[str, int] | None, keep_until_ms: int | None) -> None:
-        """Open what is there.
-
-        newest: after a crash of ours, name and next entry number of the last file that counts; newer files are
-        removed.  keep_until_ms: after a crash of RocketMQ's broker, files with newer records are removed, as it
-        does itself.  With neither the headers are trusted.
-        """
-        folder = filenames.index(self._root)
-        for name in self._disk.list(folder):
-            if not filenames.is_index_file(name):
-                continue
-            path = f"{folder}/{name}"
-            if newest is not None and name > newest[0]:
+    def load_ours(self, state: IndexState) -> bool:
+        """Open the files that the recovery point names and remove others; False when one is missing or damaged."""
+        for name in self._names():
+            path = f"{filenames.index(self._root)}/{name}"
+            if not state.first <= name <= state.newest:
                 self._disk.unlink(path)
                 continue
             file = IndexFile(path, self._slots, self._entries)
-            file.load(self._disk, newest[1] if newest is not None and name == newest[0] else None)
+            self._files.append(file)
+            try:
+                file.load(self._disk)
+            except StoreError:
+                return False
+            if file.is_empty or (name == state.newest and not file.step_back(state.following)):
+                return False
+        return len(self._files) == state.files
+
+    def load_foreign(self, keep_until_ms: int | None) -> None:
+        """Open a folder of RocketMQ's; after a crash of its broker files with newer records go, as it does itself."""
+        for name in self._names():
+            file = IndexFile(f"{filenames.index(self._root)}/{name}", self._slots, self._entries)
+            file.load(self._disk)
             if file.is_empty or (keep_until_ms is not None and file.end_ms > keep_until_ms):
                 file.close()
-                self._disk.unlink(path)
+                self._disk.unlink(file.path)
             else:
                 self._files.append(file)
 
+    def _names(self) -> list[str]:
+        return [name for name in self._disk.list(filenames.index(self._root)) if filenames.is_index_file(name)]
+
     @property
-    def newest(self) -> tuple[str, int]:
-        """Name and next entry number of the last file whose entries are all in it, for the recovery file."""
+    def state(self) -> IndexState:
+        """The files, for the recovery point."""
         if not self._files:
-            return "", 0
-        return self._files[-1].path.rsplit("/", 1)[1], self._files[-1].count
+            return IndexState()
+        first, newest = (file.path.rsplit("/", 1)[1] for file in (self._files[0], self._files[-1]))
+        return IndexState(first, newest, len(self._files), self._files[-1].count)
 
     @property
     def end_log(self) -> int:
@@ -171,20 +183,19 @@ class KeyIndex:
                 break
         return hits[:HITS_MAX]
 
-    def drop_before(self, log_start: int) -> list[str]:
-        """Forget files whose records are all gone and name them for unlinking; the last one stays."""
-        dropped: list[str] = []
+    def drop_before(self, log_start: int) -> None:
+        """Forget files whose records are all gone; the last one stays.  A checkpoint unlinks them."""
         while len(self._files) > 1 and self._files[0].end_log < log_start:
             file = self._files.pop(0)
             file.close()
-            dropped.append(file.path)
-        return dropped
+            self.dropped.append(file.path)
 
     def destroy(self) -> None:
         """Remove all files: the index is built again from the log."""
         for file in self._files:
             file.close()
-            self._disk.unlink(file.path)
+        for name in self._names():
+            self._disk.unlink(f"{filenames.index(self._root)}/{name}")
         self._files = []
         self._pending = []
         self.position = 0

@@ -26,6 +26,10 @@ FILLER = queues.pack_entries([(0, FILLER_SIZE, 0)])
 _OPEN_MAX = 1024
 
 
+class DamagedQueueError(StoreError):
+    """These files cannot be a queue of this store; a start builds it again from the log."""
+
+
 class Tail(NamedTuple):
     """Entries on their way into a queue's files: their bytes begin at index `first`."""
 
@@ -56,7 +60,7 @@ class QueueFiles:
             self._open.move_to_end(path)
         view = file.map()
         if len(view) != self.file_bytes:
-            raise StoreError(
+            raise DamagedQueueError(
                 f"queue file {path} has {len(view)} bytes, expected {self.file_bytes}; remove the folder {folder}"
             )
         return view, first

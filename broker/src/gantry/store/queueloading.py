@@ -17,14 +17,10 @@ from gantry.leaves import queues
 from gantry.store import filenames
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk, File
-from gantry.store.queuefiles import ENTRY_BYTES, FILLER_SIZE, QueueFiles, list_files
+from gantry.store.queuefiles import ENTRY_BYTES, FILLER_SIZE, DamagedQueueError, QueueFiles, list_files
 
 # RocketMQ walks the last three files of a queue.
 _WALKED_FILES = 3
-
-
-class DamagedQueueError(Exception):
-    """These files cannot be a queue of this store: it is built again from the log."""
 
 
 class QueueLoader:
@@ -101,7 +97,7 @@ class QueueLoader:
         file = self._disk.open(path, create=False)
         try:
             size = file.size()
-            if size > self._files.file_bytes and self._limit is None:
+            if size not in (0, self._files.file_bytes) and self._limit is None:
                 raise StoreError(
                     f"queue file {path} has {size} bytes, expected {self._files.file_bytes}; "
                     "set mappedFileSizeConsumeQueue to the size this store was written with"

@@ -16,6 +16,7 @@ from gantry.store import filenames
 from gantry.store.background import Worker
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
+from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER, QueueFiles, Tail
 
 QueueKey = tuple[str, int]
@@ -119,9 +120,9 @@ class QueueTable:
                 self._housekeeper.submit(partial(self._disk.unlink, path))
         self.gravestones = {topic: end for topic, end in self.gravestones.items() if end > log_start}
 
-    def base(self, log_end: int) -> dict[str, dict[int, int]]:
-        """Next offsets by topic and queue id, from the records that end at or below log_end."""
-        table: dict[str, dict[int, int]] = {}
+    def base(self, log_end: int) -> QueueBase:
+        """The queue-base table of the records that end at or below log_end."""
+        ends: dict[str, dict[int, tuple[int, int]]] = {}
         for queue in self._queues.values():
-            table.setdefault(queue.topic, {})[queue.queue_id] = queue.reach(log_end)
-        return table
+            ends.setdefault(queue.topic, {})[queue.queue_id] = (queue.first, queue.reach(log_end))
+        return QueueBase(log_end, ends, dict(self.gravestones))

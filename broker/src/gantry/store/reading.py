@@ -17,6 +17,7 @@ from gantry.leaves import queues, records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.keyindex import KeyIndex, entry_keys
+from gantry.store.logscan import first_record_ms
 from gantry.store.queuetable import QueueTable
 from gantry.store.watermarks import Watermark
 
@@ -159,6 +160,13 @@ class Reader:
             return None
         found = self._log.record(entry[0], entry[1], self._dispatched.offset)
         return None if found is None else found.store_ms
+
+    def oldest_ms(self) -> int:
+        """Store time of the first record that is still in the log; -1 when there is none."""
+        log = self._log
+        if log.start >= self._dispatched.offset:
+            return -1
+        return first_record_ms(log.segments.at(log.start)) or -1
 
     def offset_by_time(self, topic: str, queue_id: int, at_ms: int, upper: bool = False) -> int:
         """The first queue offset stored at or after at_ms; upper: the last one stored at or before it.

@@ -150,7 +150,7 @@ class Recovery:
         disk, root = self._disk, self._settings.root
         java = javacheckpoint.load(disk, root) or JavaCheckpoint()
         point = recoverypoint.load(disk, root)
-        base = queuebase.load(disk, root) or QueueBase(0, {}, {})
+        base = queuebase.load(disk, root)
         has_abort = disk.exists(filenames.abort(root))
         if point is None or java.longs not in (point.java, point.java_before):
             start = Start.FOREIGN_CRASHED if has_abort else Start.FOREIGN_CLEAN
@@ -182,12 +182,12 @@ class Recovery:
         derived, log_start, point = self._derived, self._log.start, found.point
         if point is not None and found.start.is_ours:
             has_queues = derived.load_queues(point.dispatched, False, found.base)
-            has_index = derived.load_index((point.index_name, point.index_count), point.dispatched)
+            has_index = derived.load_index(point.index, point.dispatched)
             return max(point.dispatched, log_start) if has_queues and has_index else log_start
         is_crashed = found.start is Start.FOREIGN_CRASHED
         has_queues = derived.load_queues(None, is_crashed, found.base)
         index = derived.index
-        index.load(None, found.java.index_ms if is_crashed else None)
+        index.load_foreign(found.java.index_ms if is_crashed else None)
         # After a crash the newest record may have only some of its keys in; it is added again.
         index.position = max(index.end_log + (0 if is_crashed else 1), 0)
         starts = [segment.start for segment in self._log.segments if segment.start <= index.end_log]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from struct import Struct
+from typing import NamedTuple
 from zlib import crc32
 
 from gantry.store import filenames
@@ -23,13 +24,22 @@ from gantry.store.disk import Disk
 _MAGIC = b"GMQrecov"
 _VERSION = 1
 _SLOT_BYTES = 4096
-# magic, version, clean, generation, four file sizes, flushed, dispatched, store ms, index count, java twice, index name
-_BODY = Struct(">8siiq4qqqqq5q5q24s")
+# magic, version, clean, generation, four file sizes, flushed, dispatched, store ms, java twice, index names and counts
+_BODY = Struct(">8siiq4qqqq5q5q24s24sqq")
 _CHECKSUM = Struct(">I")
 
 JavaLongs = tuple[int, int, int, int, int]
 # Segment bytes, entries of a queue file, slots and entries of an index file: what the files were written with.
 Sizes = tuple[int, int, int, int]
+
+
+class IndexState(NamedTuple):
+    """The index files that count: names of the oldest and the newest, how many, next entry number of the newest."""
+
+    first: str = ""
+    newest: str = ""
+    files: int = 0
+    following: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +52,7 @@ class RecoveryPoint:
     flushed: int
     dispatched: int
     store_ms: int
-    index_name: str
-    index_count: int
+    index: IndexState
     java: JavaLongs
     java_before: JavaLongs
 
@@ -58,10 +67,12 @@ class RecoveryPoint:
             self.flushed,
             self.dispatched,
             self.store_ms,
-            self.index_count,
             *self.java,
             *self.java_before,
-            self.index_name.encode("ascii"),
+            self.index.first.encode("ascii"),
+            self.index.newest.encode("ascii"),
+            self.index.files,
+            self.index.following,
         )
         return body + _CHECKSUM.pack(crc32(body))
 
@@ -81,11 +92,14 @@ def decode(slot: bytes) -> RecoveryPoint | None:
         flushed=fields[8],
         dispatched=fields[9],
         store_ms=fields[10],
-        index_count=fields[11],
-        java=fields[12:17],
-        java_before=fields[17:22],
-        index_name=fields[22].rstrip(b"\0").decode("ascii"),
+        java=fields[11:16],
+        java_before=fields[16:21],
+        index=IndexState(_text(fields[21]), _text(fields[22]), fields[23], fields[24]),
     )
+
+
+def _text(padded: bytes) -> str:
+    return padded.rstrip(b"\0").decode("ascii")
 
 
 def load(disk: Disk, root: str) -> RecoveryPoint | None:

@@ -29,6 +29,8 @@ from gantry.store.segments import Segment
 from gantry.store.settings import StoreSettings
 
 _PERIOD_S = 10.0
+# While writes are refused somebody waits for room.
+_PERIOD_FULL_S = 1.0
 _SEGMENTS_MAX = 10
 
 
@@ -86,7 +88,6 @@ class Retention:
         """Look at the disk when it is time; drop what was found to go and may go."""
         now_s = self._clock.monotonic()
         if now_s >= self._due_s and not self._is_looking:
-            self._due_s = now_s + _PERIOD_S
             oldest = [segment.file.path for segment in self._droppable(durable_end)]
             outcome: list[DiskView] = []
             look = partial(self._look, oldest, outcome)
@@ -110,9 +111,11 @@ class Retention:
 
     def _looked(self, outcome: list[DiskView], now_ms: int, error: StoreError | None) -> None:
         self._is_looking = False
+        if error is None:
+            self.seen = outcome[0]
+        self._due_s = self._clock.monotonic() + (_PERIOD_FULL_S if self.refuses_writes else _PERIOD_S)
         if error is not None:
             return
-        self.seen = outcome[0]
         count = count_to_drop(self.seen, now_ms, localtime(now_ms // 1000).tm_hour, self._settings)
         if count:
             self._wanted = self._log.start + count * self._settings.segment_bytes
@@ -125,8 +128,10 @@ class Retention:
         paths = [segment.file.path for segment in taken]
         for segment in taken:
             segment.file.close()
-        paths += self._derived.index.drop_before(self._log.start)
         for path in paths:
             self._housekeeper.submit(partial(self._disk.unlink, path))
+        self._derived.index.drop_before(self._log.start)
         self._derived.table.drop_before(self._log.start)
+        # A start compares with the table where each queue's files begin.
+        self._checkpoint.want_base()
         self._wanted = 0

@@ -49,7 +49,7 @@ class StoreSettings:
     # Retention, RocketMQ's values: at these hours what is older than this goes; above the first ratio of used
     # disk at any hour; above the second the oldest, old enough or not; above the third nothing is written.
     reserved_ms: int = 72 * 3600 * 1000
-    delete_hours: tuple[int, ...] = (4,)
+    delete_hours: frozenset[int] = frozenset({4})
     disk_used_max: float = 0.75
     disk_used_clean: float = 0.85
     disk_used_refuse: float = 0.90

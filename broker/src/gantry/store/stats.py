@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class StoreStats:
-    """For the runtime information and the metrics; offsets are log offsets, `disk_used` is a share of 1."""
+    """For the runtime information and the metrics; offsets are log offsets, `disk_used` is a share of 1.
+
+    oldest_ms: store time of the first record that is still there, -1 when there is none.
+    """
 
     log_start: int
     written: int
     flushed: int
     confirmed: int
     dispatched: int
+    oldest_ms: int
     newest_ms: int
     disk_used: float
     disk_total_bytes: int

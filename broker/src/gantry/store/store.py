@@ -15,13 +15,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gantry.errors import DiskFullError, StoreError
-from gantry.leaves import frames, records
+from gantry.leaves import frames
 from gantry.store import filenames
 from gantry.store.commitlog import RunTooLongError
 from gantry.store.deleting import Deleting
 from gantry.store.dispatcher import Dispatcher, Listener
 from gantry.store.flushing import LogFlush
-from gantry.store.reading import Fetched, Reader
+from gantry.store.reading import Reader
 from gantry.store.recovery import Parts, RecoveryReport
 from gantry.store.retention import Retention
 from gantry.store.settings import Flush, StoreSettings
@@ -152,34 +152,8 @@ class Store:
         self._dispatcher.listen(listener)
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """[min, max) of a queue's offsets; None when there is no such queue."""
+        """[min, max) of a queue's offsets; None when there is no such queue.  All other reading is `reader`'s."""
         return self.reader.queue_range(topic, queue_id)
-
-    def fetch(
-        self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
-    ) -> Fetched:
-        """Messages of a queue from offset on; see Reader.fetch."""
-        return self.reader.fetch(topic, queue_id, offset, count_max, bytes_max, codes)
-
-    def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
-        """(log offset, size, tag code) at a queue offset whose record is still there."""
-        return self.reader.entry(topic, queue_id, offset)
-
-    def record_at(self, log_offset: int) -> records.Record | None:
-        """The dispatched record that begins at this log offset; None for anything else that stands there."""
-        return self.reader.record_at(log_offset)
-
-    def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
-        """Store time in ms of the record at a queue offset; None when there is none."""
-        return self.reader.store_time(topic, queue_id, offset)
-
-    def offset_by_time(self, topic: str, queue_id: int, at_ms: int, upper: bool = False) -> int:
-        """The queue offset at a time; see Reader.offset_by_time."""
-        return self.reader.offset_by_time(topic, queue_id, at_ms, upper)
-
-    def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[memoryview]:
-        """Stored bytes of records with this key; see Reader.query."""
-        return self.reader.query(topic, key, count_max, begin_ms, end_ms)
 
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset that the next appended message gets."""
@@ -205,6 +179,7 @@ class Store:
             self.flushed.offset,
             self.confirmed.offset,
             self.dispatched.offset,
+            self.reader.oldest_ms(),
             self._store_ms,
             self.retention.seen.used,
             *self._parts.disk.usage(self.settings.root),
@@ -221,15 +196,20 @@ class Store:
         if self._is_closed:
             return
         self._is_closed = True
-        if self.failed is None:
-            self._flush.finish()
-        self._parts.background.flusher.drain()
-        self._parts.background.housekeeper.drain()
-        if self.failed is None and self.dispatched.offset == self.written.offset and not self._deleting.is_pending:
-            self._close_in_order()
-        self._log.close()
-        self._parts.derived.close()
-        self._parts.lock.release()
+        try:
+            if self.failed is None:
+                self._flush.finish()
+            self._parts.background.flusher.drain()
+            self._parts.background.housekeeper.drain()
+            if self.failed is None and self.dispatched.offset == self.written.offset and not self._deleting.is_pending:
+                self._close_in_order()
+        except DiskFullError:
+            # `abort` stays: the next start reads from the last checkpoint.
+            pass
+        finally:
+            self._log.close()
+            self._parts.derived.close()
+            self._parts.lock.release()
 
     def _close_in_order(self) -> None:
         end = self.written.offset
