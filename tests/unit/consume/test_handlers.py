@@ -203,6 +203,15 @@ def test_a_peer_that_does_not_read_is_sent_back_with_empty_hands() -> None:
     assert offsets_of(reply) == (0, 0, 1)
 
 
+def test_who_asks_for_very_much_at_once_gets_the_rest_when_asking_again() -> None:
+    play = PullPlay(PullSettings(run_bytes_max=20_000))
+    play.send(*["x" * 10_000] * 4)
+    replies = play.pull(0, 1, 2, 3, count_max=1)
+    assert codes_of(replies) == [0, 0, 20, 20]
+    assert [offsets_of(reply)[0] for reply in replies] == [1, 2, 2, 3]
+    assert codes_of(play.pull(2, 3, count_max=1)) == [0, 0]
+
+
 def test_a_one_way_pull_commits_and_is_neither_answered_nor_held() -> None:
     play = PullPlay()
     play.send("one")

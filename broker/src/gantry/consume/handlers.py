@@ -7,8 +7,9 @@ A pull that finds nothing new may be held (see `hold`).  It commits an offset on
 when it is woken it only looks again, and whatever it then finds is the answer.  A pull far behind the end of the log
 waits until the cold reader has brought its messages into memory, because a page fault on the loop stops everybody.
 
-A peer that does not take its answers is not given more bytes: it is told to ask again from the same offset, which it
-will do when it has read that far.  RocketMQ drops the answer instead and lets the client time out.
+A peer that does not take its answers, or asks for very much at once, is not given more bytes: it is told to ask again
+from the same offset, which it will do when it has read that far.  RocketMQ drops the answer instead and lets the
+client time out.
 
 Per pull of 32 messages of 1 KiB, pure leaves: checks 1 us, header 1 us, the rest is the store and the socket.
 """
@@ -44,6 +45,8 @@ class PullSettings:
     count_max: int = 1024
     bytes_default: int = 256 << 10  # when the pull does not say; RocketMQ's bound for messages in memory
     bytes_max: int = 4 << 20
+    # What comes together goes out together, and must stay well below what makes a connection too slow to keep.
+    run_bytes_max: int = 8 << 20
     held_max: int = 100_000
     # The client's own patience ends at 30 s by default; a pull that asks for more than this is not a stock client's.
     suspend_ms_max: int = 60_000
@@ -94,8 +97,11 @@ class PullHandlers:
 
     def pull_run(self, connection: Connection, pulls: list[Pull]) -> None:
         """Answer, hold or refuse each of the pulls that came together."""
+        begun = self.counts.bytes
         for pull in pulls:
-            if pull.code == RequestCode.LITE_PULL_MESSAGE:
+            if self.counts.bytes - begun > self._settings.run_bytes_max:
+                self._send_back(connection, pull)
+            elif pull.code == RequestCode.LITE_PULL_MESSAGE:
                 remark = unsupported_remark(pull.code)
                 self._refuse(connection, pull, PullRefusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             else:
