@@ -26,7 +26,16 @@ class FakeConnection:
         self.closed_listeners: list[Callable[[FakeConnection], None]] = []
         self.output = bytearray()
         self.chunks: list[Chunk] = []
+        self.pauses: set[str] = set()
         self._read = 0
+
+    def pause_reading(self, who: str) -> None:
+        """Remember who wants nothing to be read."""
+        self.pauses.add(who)
+
+    def resume_reading(self, who: str) -> None:
+        """Forget it."""
+        self.pauses.discard(who)
 
     def write(self, data: Chunk) -> None:
         """Keep a copy, and the piece itself for tests that ask whether it was copied."""

@@ -66,6 +66,7 @@ class Broker:
         self._metrics = Metrics()
         self._reservations: list[Reservation] = []
         self._http: HealthServer | None = None
+        self._side_door: asyncio.Future[int] | None = None
         self._background: Background | None = None
         self._store: Store | None = None
         self._jobs: list[Job] = []
@@ -74,7 +75,7 @@ class Broker:
     async def start(self) -> None:
         """Serve; ConfigError or StoreError when that cannot be."""
         # 1. Our addresses: a taken port is found before a long recovery, and records carry the port.
-        self.addresses, self._reservations = await reserve(self._config.network)
+        self.addresses = await reserve(self._config.network, self._reservations)
         # 2. The side door, so that /healthz answers from here on.
         await self._open_side_door()
         # 3. The store, recovered step by step.
@@ -111,7 +112,8 @@ class Broker:
         # 9. The background threads, the side door, the ports.
         if self._background is not None:
             self._background.close()
-        if self._http is not None:
+        if self._http is not None and self._side_door is not None:
+            await asyncio.wait({self._side_door})
             await self._http.close()
         for reservation in self._reservations:
             reservation.release()
@@ -156,7 +158,9 @@ class Broker:
         if network.http_port == _HTTP_NONE:
             return
         self._http = HealthServer(network.bind, network.http_port, self._metrics.text, self._health, self._readiness)
-        self.http_port = await self._http.start()
+        # Shielded: called off in the middle, it would leave a socket that nobody closes.
+        self._side_door = asyncio.ensure_future(self._http.start())
+        self.http_port = await asyncio.shield(self._side_door)
 
     async def _open_store(self, addresses: Addresses) -> Opened:
         loop = asyncio.get_running_loop()

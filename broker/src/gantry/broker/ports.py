@@ -60,24 +60,20 @@ class Addresses:
         return host_text(self.packed[:-4] + (self.port + 1).to_bytes(4, "big"))
 
 
-async def reserve(config: NetworkConfig) -> tuple[Addresses, list[Reservation]]:
-    """Take the ports and find out the address that clients are told."""
-    main = Reservation(config.bind, config.port)
-    reservations = [main]
-    try:
-        vip_wanted = config.vip_port
-        if vip_wanted == VIP_FOLLOWS:
-            vip_wanted = max(0, config.port - _VIP_DISTANCE)
-        if vip_wanted != VIP_NONE:
-            reservations.append(Reservation(config.bind, vip_wanted))
-        ip = await _own_ip(config)
-    except ConfigError:
-        for reservation in reservations:
-            reservation.release()
-        raise
-    packed = pack_host(ip, main.port)
-    vip_port = reservations[1].port if len(reservations) > 1 else None
-    return Addresses(config.bind, main.port, vip_port, host_text(packed), packed), reservations
+async def reserve(config: NetworkConfig, reservations: list[Reservation]) -> Addresses:
+    """Take the ports and find out the address that clients are told.
+
+    Every reservation stands in the caller's list as soon as it is made, so that none is lost when this is cancelled.
+    """
+    reservations.append(Reservation(config.bind, config.port))
+    vip_wanted = config.vip_port
+    if vip_wanted == VIP_FOLLOWS:
+        vip_wanted = max(0, config.port - _VIP_DISTANCE)
+    if vip_wanted != VIP_NONE:
+        reservations.append(Reservation(config.bind, vip_wanted))
+    ports = [reservation.port for reservation in reservations]
+    packed = pack_host(await _own_ip(config), ports[0])
+    return Addresses(config.bind, ports[0], ports[1] if len(ports) > 1 else None, host_text(packed), packed)
 
 
 async def _own_ip(config: NetworkConfig) -> str:

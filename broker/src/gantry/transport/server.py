@@ -48,10 +48,14 @@ class RemotingServer:
         """Listen on host:port (0: any free port) and give back the port."""
         loop = asyncio.get_running_loop()
         try:
-            listener = await loop.create_server(self._make_connection, host or None, port, backlog=_BACKLOG)
+            listener = await loop.create_server(
+                self._make_connection, host or None, port, backlog=_BACKLOG, start_serving=False
+            )
+            # Ours before the next await: a start that is called off must not leave a socket that nobody closes.
+            self._listeners.append(listener)
+            await listener.start_serving()
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
-        self._listeners.append(listener)
         if self._sweep is None:
             self._sweep = loop.call_later(self._limits.idle_s / _SWEEPS_PER_IDLE, self._close_silent)
         return int(listener.sockets[0].getsockname()[1])
