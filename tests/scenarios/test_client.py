@@ -13,7 +13,8 @@ from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, 
 from gantry.client.producer import Message, Producer
 from gantry.client.puller import Puller, PullStatus
 from gantry.errors import RefusedError
-from testkit.clusterplay import WITHIN_S, running_cluster, until
+from testkit.clusterplay import running_cluster
+from testkit.turning import WITHIN_S, until
 
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0, retry_delays_s=(0.01,))
 
@@ -133,7 +134,8 @@ def test_a_group_goes_on_where_it_ended(tmp_path: Path) -> None:
 def test_a_producer_and_a_consumer_outlive_a_restart_of_the_broker(tmp_path: Path) -> None:
     async def story() -> None:
         async with (
-            running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer,
+            running_cluster(tmp_path) as cluster,
+            Producer("p", nameserver=cluster.nameserver) as producer,
             Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FROM_FIRST) as consumer,
         ):
             await producer.send(Message("T", b"before"))

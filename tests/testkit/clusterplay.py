@@ -6,8 +6,7 @@ async with running_cluster(folder) as cluster:
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -15,8 +14,7 @@ from gantry.broker.broker import Broker
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from testkit.brokerplay import configuration
-
-WITHIN_S = 20.0
+from testkit.turning import until
 
 
 class Cluster:
@@ -65,10 +63,3 @@ async def running_cluster(folder: Path, groups: int = 1, **changes: object) -> A
         for name in list(cluster.brokers):
             await cluster.stop(name)
         await server.stop()
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    """Turn the loop until something is so; for states that have no event of their own."""
-    async with asyncio.timeout(WITHIN_S):
-        while not holds():  # noqa: ASYNC110  there is no event
-            await asyncio.sleep(0.005)
