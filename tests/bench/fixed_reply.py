@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from typing import cast
 
 import uvloop
 
@@ -25,8 +26,7 @@ class FixedReply(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is one in all but name
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return memoryview(self._buffer)[self._filled :]
