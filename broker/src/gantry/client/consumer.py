@@ -225,12 +225,13 @@ class Consumer:
         if lost:
             log.info("%s: %d queues of %s go to others", self.group, len(lost), subscription.topic)
             gone = [self._intakes.pop(queue) for queue in lost]
-            await _cancelled([task for _, task in gone])
-            await self._commit([intake for intake, _ in gone])
+            # Before the first await: from here on nothing of these queues is handed out or counts as finished.
             for intake, _ in gone:
                 intake.drop()
             for message in [one for one in self._retries if one.queue in lost]:
                 self._retries.pop(message).cancel()
+            await _cancelled([task for _, task in gone])
+            await self._commit([intake for intake, _ in gone])
         settings = self.settings
         for queue in queues:
             if queue not in self._intakes:

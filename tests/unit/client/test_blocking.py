@@ -1,0 +1,144 @@
+"""The synchronous client, from a thread of its own against a scripted cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from gantry.client.blocking import BlockingProducer, BlockingPuller, Message
+from gantry.client.settings import ProducerSettings
+from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.leaves import properties
+from gantry.model.route import MessageQueue
+from gantry.wire.codes import RequestCode, ResponseCode
+from testkit.scripted import NAMESERVER, ScriptedCluster, offset, refuse, silence
+
+SEND = RequestCode.SEND_MESSAGE_V2
+QUICK = ProducerSettings(timeout_s=0.3, attempt_timeout_s=0.05)
+
+
+def beside(cluster: ScriptedCluster, calls: Callable[[], None]) -> None:
+    """Run the cluster in a loop and the synchronous calls beside it."""
+
+    async def story() -> None:
+        async with cluster:
+            await asyncio.wait_for(asyncio.to_thread(calls), 20.0)
+
+    asyncio.run(story())
+
+
+def test_a_producer_says_who_it_is_sends_and_says_goodbye() -> None:
+    cluster = ScriptedCluster()
+
+    def calls() -> None:
+        with BlockingProducer("p", nameserver=cluster.nameserver) as producer:
+            result = producer.send(Message("T", b"x", tags="a"), key="k")
+            assert result.queue_offset == 7
+            assert len(producer.send_batch([Message("T", b"1"), Message("T", b"2")]).message_ids) == 2
+
+    beside(cluster, calls)
+    codes = [command.code for name, command in cluster.received if name == "broker-a"]
+    assert codes == [
+        RequestCode.HEART_BEAT,
+        SEND,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.UNREGISTER_CLIENT,
+    ]
+    assert properties.parse(cluster.asked("broker-a", SEND)[0].ext["i"].encode())["TAGS"] == "a"
+
+
+def test_a_group_that_refuses_is_left_and_the_message_keeps_its_id() -> None:
+    cluster = ScriptedCluster(groups=2)
+    cluster.answers["broker-a", SEND] = refuse(ResponseCode.SYSTEM_BUSY)
+
+    def calls() -> None:
+        with BlockingProducer("p", nameserver=cluster.nameserver) as producer:
+            assert {producer.send(Message("T", b"x")).queue.broker_name for _ in range(4)} == {"broker-b"}
+
+    beside(cluster, calls)
+
+
+def test_errors_are_those_of_the_asyncio_producer() -> None:
+    cluster = ScriptedCluster()
+
+    def calls() -> None:
+        with BlockingProducer("p", nameserver=cluster.nameserver, settings=QUICK) as producer:
+            cluster.answers["broker-a", SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
+            with pytest.raises(RefusedError):
+                producer.send(Message("T", b"x"))
+            cluster.answers["broker-a", SEND] = silence
+            with pytest.raises(OutcomeUnknownError):
+                producer.send(Message("T", b"x"))
+        with (
+            BlockingProducer("p", nameserver="127.0.0.1:1", settings=QUICK) as lost,
+            pytest.raises(UnreachableError, match="no name server"),
+        ):
+            lost.send(Message("T", b"x"))
+
+    beside(cluster, calls)
+
+
+def test_a_connection_that_was_closed_while_idle_is_noticed_before_it_is_used() -> None:
+    cluster = ScriptedCluster()
+    loop: asyncio.AbstractEventLoop
+
+    async def hang_up() -> None:
+        for name in ("broker-a", NAMESERVER):
+            for connection in cluster.connections(name):
+                connection.close("idle")
+                while connection in cluster.servers[name].connections:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+
+    def calls() -> None:
+        with BlockingProducer("p", nameserver=cluster.nameserver, settings=QUICK) as producer:
+            producer.send(Message("T", b"x"))
+            asyncio.run_coroutine_threadsafe(hang_up(), loop).result(5.0)
+            producer.send(Message("T", b"y"))
+
+    async def story() -> None:
+        nonlocal loop
+        loop = asyncio.get_running_loop()
+        async with cluster:
+            await asyncio.wait_for(asyncio.to_thread(calls), 20.0)
+
+    asyncio.run(story())
+    assert len(cluster.asked("broker-a", SEND)) == 2
+    assert len(cluster.asked("broker-a", RequestCode.HEART_BEAT)) == 2
+
+
+def test_a_puller_asks_for_offsets() -> None:
+    cluster = ScriptedCluster()
+    cluster.answers["broker-a", RequestCode.GET_MIN_OFFSET] = offset(-1)
+    cluster.answers["broker-a", RequestCode.GET_MAX_OFFSET] = offset(9)
+    cluster.answers["broker-a", RequestCode.SEARCH_OFFSET_BY_TIMESTAMP] = offset(4)
+    cluster.answers["broker-a", RequestCode.QUERY_CONSUMER_OFFSET] = refuse(ResponseCode.QUERY_NOT_FOUND)
+
+    def calls() -> None:
+        with BlockingPuller("g", nameserver=cluster.nameserver) as puller:
+            queue = MessageQueue("T", "broker-a", 0)
+            assert queue in puller.queues("T")
+            assert (puller.min_offset(queue), puller.max_offset(queue), puller.offset_at(queue, 5)) == (0, 9, 4)
+            assert puller.committed(queue) is None
+            puller.commit(queue, 3)
+
+    beside(cluster, calls)
+    assert cluster.asked("broker-a", RequestCode.UPDATE_CONSUMER_OFFSET)[0].ext["commitOffset"] == "3"
+
+
+@pytest.mark.parametrize(
+    ("module", "missing"),
+    [
+        ("gantry.client.blocking", ("asyncio", "ssl")),
+        ("gantry.client.producer", ("aiohttp", "uvloop", "orjson", "yaml")),
+    ],
+)
+def test_importing_loads_no_more_than_is_needed(module: str, missing: tuple[str, ...]) -> None:
+    code = f"import sys; sys.path[:0] = {sys.path!r}; import {module}; print(len(sys.modules), *sys.modules)"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True)
+    count, *found = done.stdout.split()
+    assert not set(missing) & set(found)
+    assert int(count) < 300  # Python starts with 50; asyncio is 130 of the rest

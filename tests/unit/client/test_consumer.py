@@ -1,0 +1,336 @@
+"""What a consumer does with its window, its memory, notices and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+import pytest
+
+from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
+from gantry.errors import ConfigError
+from gantry.leaves import frames, records
+from gantry.leaves.frames import Command
+from gantry.wire import heartbeat
+from gantry.wire.bodies import dumps
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import reply
+from testkit.scripted import ScriptedCluster, offset, refuse
+from testkit.turning import until
+
+PULL, MEMBERS, COMMIT = (
+    RequestCode.PULL_MESSAGE,
+    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+)
+WITHIN_S = 20.0
+FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0)
+
+
+def play(coroutine: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
+
+
+class OneQueue(ScriptedCluster):
+    """One queue that has `count` messages for a group of one, unless `others` are in it as well."""
+
+    def __init__(self, count: int, others: tuple[str, ...] = ()) -> None:
+        super().__init__(queues=1)
+        self.count = count
+        self.others = others
+        broker = self.names[0]
+        self.answers[broker, MEMBERS] = self._members
+        self.answers[broker, PULL] = self._pull
+        self.answers[broker, RequestCode.QUERY_CONSUMER_OFFSET] = refuse(ResponseCode.QUERY_NOT_FOUND)
+        self.answers[broker, RequestCode.GET_MIN_OFFSET] = offset(0)
+        self.answers[broker, RequestCode.GET_MAX_OFFSET] = offset(count)
+
+    def pulls(self) -> list[int]:
+        return [int(command.ext["queueOffset"]) for command in self.asked("broker-a", PULL)]
+
+    def committed(self) -> list[int]:
+        return [int(command.ext["commitOffset"]) for command in self.asked("broker-a", COMMIT)]
+
+    def _members(self, command: Command) -> Command:
+        beats = self.asked("broker-a", RequestCode.HEART_BEAT)
+        ids = {heartbeat.read(beat.body).client_id for beat in beats}
+        return reply(command, body=dumps({"consumerIdList": sorted(ids | set(self.others))}))
+
+    def _pull(self, command: Command) -> Command:
+        start = int(command.ext["queueOffset"])
+        end = min(self.count, start + 10)
+        ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(end), "minOffset": "0", "maxOffset": str(self.count)}
+        if start >= end:
+            return reply(command, ResponseCode.PULL_NOT_FOUND, ext=ext)
+        return reply(command, ext=ext, body=b"".join(record(number) for number in range(start, end)))
+
+
+def record(queue_offset: int) -> bytes:
+    """The bytes of one stored message."""
+    send = frames.Send(topic="T", body=b"%d" % queue_offset, born_host=bytes(8), group="p")
+    send.queue_offset = queue_offset
+    size = records.size_of(send)
+    out = bytearray(size)
+    records.encode_run(out, 0, 1000 * queue_offset, [send], 1, bytes(8))
+    return bytes(out)
+
+
+def member(cluster: ScriptedCluster, settings: ConsumerSettings = FIRST, **more: object) -> Consumer:
+    return Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=settings, **more)  # type: ignore[arg-type]
+
+
+def test_pulling_stops_at_the_count_of_unfinished_messages_and_goes_on_when_some_end() -> None:
+    async def story() -> None:
+        settings = ConsumerSettings(start_from=StartFrom.FIRST, queue_messages_max=20, pull_wait_s=0.0)
+        async with OneQueue(count=100) as cluster, member(cluster, settings) as consumer:
+            held = [await anext(consumer) for _ in range(20)]
+            await asyncio.sleep(0.05)
+            assert cluster.pulls() == [0, 10]
+            await held[5].ack()
+            await until(lambda: cluster.pulls()[2:] == [20])
+
+    play(story())
+
+
+def test_pulling_stops_at_the_bytes_of_unfinished_messages() -> None:
+    async def story() -> None:
+        settings = ConsumerSettings(start_from=StartFrom.FIRST, bytes_max=500, pull_wait_s=0.0)
+        async with OneQueue(count=100) as cluster, member(cluster, settings) as consumer:
+            held = [await anext(consumer) for _ in range(10)]
+            await asyncio.sleep(0.05)
+            assert cluster.pulls() == [0]
+            for message in held:
+                await message.ack()
+            await until(lambda: len(cluster.pulls()) == 2)
+
+    play(story())
+
+
+def test_an_empty_answer_that_was_not_held_does_not_make_the_consumer_hurry() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster, member(cluster):
+            await asyncio.sleep(0.3)
+            assert 1 <= len(cluster.pulls()) <= 6
+
+    play(story())
+
+
+def test_stopping_commits_the_smallest_unfinished_offset_and_says_goodbye() -> None:
+    async def story() -> None:
+        async with OneQueue(count=10) as cluster:
+            async with member(cluster) as consumer:
+                messages = [await anext(consumer) for _ in range(10)]
+                for message in messages:
+                    if message.queue_offset != 3:
+                        await message.ack()
+            assert cluster.committed()[-1] == 3
+            goodbye = cluster.asked("broker-a", RequestCode.UNREGISTER_CLIENT)
+            assert [command.ext["consumerGroup"] for command in goodbye] == ["g"]
+
+    play(story())
+
+
+def test_progress_is_committed_while_the_consumer_runs_and_only_when_it_moved() -> None:
+    async def story() -> None:
+        settings = ConsumerSettings(start_from=StartFrom.FIRST, commit_every_s=0.02, pull_wait_s=0.0)
+        async with OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
+            for _ in range(10):
+                await (await anext(consumer)).ack()
+            await until(lambda: 10 in cluster.committed())
+            await asyncio.sleep(0.1)
+            assert cluster.committed().count(10) == 1
+
+    play(story())
+
+
+def test_a_notice_makes_the_group_share_anew_at_once() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster, member(cluster) as consumer:
+            await until(lambda: len(consumer.queues) == 1)
+            cluster.others = ("0-comes-first",)
+            for connection in cluster.connections("broker-a"):
+                notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": "g"})
+                connection.send_oneway(notice)
+            await until(lambda: consumer.queues == [])
+
+    play(story())
+
+
+def test_messages_of_a_queue_that_went_to_another_member_are_no_longer_handed_out_or_committed() -> None:
+    async def story() -> None:
+        async with OneQueue(count=10) as cluster, member(cluster) as consumer:
+            first = await anext(consumer)
+            cluster.others = ("0-comes-first",)
+            consumer._rebalance.hurry()
+            await until(lambda: consumer.queues == [])
+            committed = list(cluster.committed())
+            await first.ack()
+            await consumer.commit()
+            assert cluster.committed() == committed
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(consumer), 0.05)
+            assert consumer._memory.bytes == 0
+
+    play(story())
+
+
+def test_queues_are_kept_while_the_broker_does_not_say_who_is_in_the_group() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster, member(cluster) as consumer:
+            await until(lambda: len(consumer.queues) == 1)
+            cluster.answers["broker-a", MEMBERS] = refuse(ResponseCode.SYSTEM_ERROR)
+            asked = len(cluster.asked("broker-a", MEMBERS))
+            consumer._rebalance.hurry()
+            await until(lambda: len(cluster.asked("broker-a", MEMBERS)) > asked)
+            assert len(consumer.queues) == 1
+
+    play(story())
+
+
+def test_an_offset_that_is_not_there_moves_the_consumer_to_where_the_broker_says() -> None:
+    async def story() -> None:
+        async with OneQueue(count=100) as cluster:
+            cluster.answers["broker-a", RequestCode.QUERY_CONSUMER_OFFSET] = offset(500)
+            usual = cluster.answers["broker-a", PULL]
+
+            def moved(command: Command) -> Command | None:
+                if int(command.ext["queueOffset"]) < 100:
+                    return usual(command)
+                ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "90", "minOffset": "0", "maxOffset": "100"}
+                return reply(command, ResponseCode.PULL_OFFSET_MOVED, ext=ext)
+
+            cluster.answers["broker-a", PULL] = moved
+            async with member(cluster) as consumer:
+                assert (await anext(consumer)).queue_offset == 90
+
+    play(story())
+
+
+def test_an_answer_that_is_no_message_is_waited_out_and_breaks_nothing() -> None:
+    async def story() -> None:
+        async with OneQueue(count=10) as cluster:
+            usual = cluster.answers["broker-a", PULL]
+            ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "10", "minOffset": "0", "maxOffset": "10"}
+            cluster.answers["broker-a", PULL] = lambda command: reply(command, ext=ext, body=b"garbage")
+            async with member(cluster) as consumer:
+                await until(lambda: len(cluster.pulls()) >= 2)
+                cluster.answers["broker-a", PULL] = usual
+                assert (await anext(consumer)).queue_offset == 0
+
+    play(story())
+
+
+def test_listeners_run_side_by_side_up_to_the_limit() -> None:
+    async def story() -> None:
+        running = 0
+        most = 0
+        go_on = asyncio.Event()
+        finished = 0
+
+        async def listener(message: ReceivedMessage) -> None:
+            nonlocal running, most, finished
+            running += 1
+            most = max(most, running)
+            await go_on.wait()
+            running -= 1
+            finished += 1
+
+        settings = ConsumerSettings(start_from=StartFrom.FIRST, concurrency=3, pull_wait_s=0.0)
+        async with OneQueue(count=10) as cluster, member(cluster, settings, listener=listener):
+            await until(lambda: running == 3)
+            go_on.set()
+            await until(lambda: finished == 10)
+        assert most == 3
+
+    play(story())
+
+
+def test_stopping_waits_for_a_running_listener_and_commits_what_it_did() -> None:
+    async def story() -> None:
+        started, go_on = asyncio.Event(), asyncio.Event()
+
+        async def listener(message: ReceivedMessage) -> None:
+            started.set()
+            await go_on.wait()
+
+        settings = ConsumerSettings(start_from=StartFrom.FIRST, concurrency=1, pull_wait_s=0.0)
+        async with OneQueue(count=10) as cluster:
+            consumer = member(cluster, settings, listener=listener)
+            await consumer.start()
+            await started.wait()
+            stopping = asyncio.ensure_future(consumer.stop())
+            await asyncio.sleep(0)
+            go_on.set()
+            await stopping
+            assert cluster.committed()[-1] == 1
+
+    play(story())
+
+
+def test_a_listener_that_does_not_end_is_cancelled_after_the_time_for_stopping() -> None:
+    async def story() -> None:
+        started = asyncio.Event()
+
+        async def listener(message: ReceivedMessage) -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        settings = ConsumerSettings(start_from=StartFrom.FIRST, stop_timeout_s=0.05, pull_wait_s=0.0)
+        async with OneQueue(count=1) as cluster:
+            async with member(cluster, settings, listener=listener):
+                await started.wait()
+            assert 1 not in cluster.committed()
+
+    play(story())
+
+
+def test_iteration_ends_when_the_consumer_stops() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster:
+            consumer = member(cluster)
+            await consumer.start()
+
+            async def everything() -> list[ReceivedMessage]:
+                return [message async for message in consumer]
+
+            reading = asyncio.ensure_future(everything())
+            await until(lambda: len(consumer.queues) == 1)
+            await consumer.stop()
+            assert await reading == []
+            await consumer.wait()
+
+    play(story())
+
+
+def test_a_request_that_a_client_does_not_serve_is_answered_so() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster, member(cluster):
+            await until(lambda: cluster.pulls())
+            (connection,) = cluster.connections("broker-a")
+            answer = await connection.invoke(Command(RequestCode.GET_CONSUMER_RUNNING_INFO), 5.0)
+            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+    play(story())
+
+
+def test_heartbeats_name_the_subscriptions() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster:
+            async with Consumer("g", nameserver=cluster.nameserver, subscription={"T": "a || b"}, settings=FIRST):
+                await until(lambda: cluster.asked("broker-a", RequestCode.HEART_BEAT))
+            said = heartbeat.read(cluster.asked("broker-a", RequestCode.HEART_BEAT)[0].body)
+            (consumer,) = said.consumers
+            assert (consumer.group, consumer.message_model) == ("g", "CLUSTERING")
+            assert consumer.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+            (subscription,) = consumer.subscriptions
+            assert (subscription.topic, subscription.tags) == ("T", ("a", "b"))
+
+    play(story())
+
+
+@pytest.mark.parametrize(
+    ("group", "subscription"), [("no blanks", {"T": "*"}), ("g", {"no blanks": "*"}), ("g", {})], ids=str
+)
+def test_names_that_are_none_are_configuration_errors(group: str, subscription: dict[str, str]) -> None:
+    with pytest.raises(ConfigError):
+        Consumer(group, nameserver="127.0.0.1:9876", subscription=subscription)
