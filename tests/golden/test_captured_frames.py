@@ -1,4 +1,4 @@
-"""What other people's clients really sent (`capture.py` says how it got here), decoded, understood and encoded again."""
+"""What other people's clients really sent (see `capture.py`), decoded, understood and encoded again."""
 
 from __future__ import annotations
 
