@@ -185,13 +185,16 @@ class SimDisk:
 
     def make_folders(self, path: str) -> None:
         parts = _parts(path)
-        for depth in range(1, len(parts) + 1):
-            here = "/".join(parts[:depth])
-            parent, name = self._parent(here)
+        there = sum(self.exists("/".join(parts[:depth])) for depth in range(1, len(parts) + 1))
+        if there:
+            # Whoever made it may have died before it synced the name; see RealDisk.
+            self.sync_folder("/".join(parts[: there - 1]))
+        for depth in range(there + 1, len(parts) + 1):
+            parent, name = self._parent("/".join(parts[:depth]))
             assert parent is not None
-            if name not in parent.entries:
-                self.operation("mkdir", here, lambda p=parent, n=name: make(Move(Folder(), None, (p, n))))  # type: ignore[misc]
-                self.sync_folder("/".join(parts[: depth - 1]))
+            move = Move(Folder(), None, (parent, name))
+            self.operation("mkdir", "/".join(parts[:depth]), lambda move=move: make(move))  # type: ignore[misc]
+            self.sync_folder("/".join(parts[: depth - 1]))
 
     def rename(self, old: str, new: str) -> None:
         folder, name = self._parent(old)
@@ -286,17 +289,18 @@ class SimDisk:
     ) -> None:
         """Count one operation and carry it out, or do what its fault leaves behind and raise."""
         found = self.faults.next_operation(kind, path)
-        if found == 0:
-            effect()
+        is_sync = kind in ("sync", "sync folder")
+        if found == 0 or (found == errno.ENOSPC and is_sync):
+            effect()  # a sync needs no room: blocks were claimed when they were written
         elif found == -1:
-            if kind not in ("sync", "sync folder"):
+            if not is_sync:
                 effect()
             raise PowerCut(f"at operation {self.faults.seen}: {kind} {path}")
         else:
             if failed is not None:
                 failed()
             text = f"{kind} {path}: {os.strerror(found)}"
-            if kind in ("sync", "sync folder"):
+            if is_sync:
                 raise SyncFailedError(text)
             raise DiskFullError(text) if found == errno.ENOSPC else StoreError(text)
 

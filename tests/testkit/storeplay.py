@@ -12,12 +12,12 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from gantry.store.store import Store, open_store
-
 from gantry.errors import DiskFullError
 from gantry.leaves import frames, properties, records
 from gantry.store.background import InlineBackground
+from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
+from gantry.store.store import Store
 from testkit.ledger import Kept, LogLedger
 from testkit.simclock import SimClock
 from testkit.simdisk import PowerCut, SimDisk
@@ -37,6 +37,11 @@ def settings(flush: Flush = Flush.SYNC) -> StoreSettings:
         index_entries=10,
         flush=flush,
         checkpoint_interval_ms=1000,
+        # Nothing expires: what is missing is lost.
+        delete_hours=frozenset(),
+        disk_used_max=2.0,
+        disk_used_clean=2.0,
+        disk_used_refuse=2.0,
     )
 
 
@@ -186,7 +191,8 @@ def check_queues(play: StorePlay, store: Store, view: LogView) -> None:
         for queue_offset, number in enumerate(numbers):
             entry = view.entries[number]
             assert entry.queue_offset == queue_offset, entry
-            assert store.reader.entry(topic, queue_id, queue_offset) == (entry.log_offset, entry.size, entry.tags_code), entry
+            place = store.reader.entry(topic, queue_id, queue_offset)
+            assert place == (entry.log_offset, entry.size, entry.tags_code), entry
             record = store.reader.record_at(entry.log_offset)
             assert record is not None and record.body == view.kept[number].body
         fetched = store.reader.fetch(topic, queue_id, 0, 1000, 1 << 20, None)
@@ -263,8 +269,10 @@ def perform(play: StorePlay, steps: Sequence[Step]) -> None:
     for kind, count, body_bytes in steps:
         if kind == "open":
             play.open()
-        elif kind in ("append", "together"):
-            play.append(count, max(body_bytes, 12), together=kind == "together")
+        elif kind == "append":
+            play.append(count, max(body_bytes, 12))
+        elif kind == "together":
+            play.append(min(count, 3), max(body_bytes, 12), together=True)
         elif kind == "tick":
             play.tick(300 * count)
         elif kind == "step":

@@ -287,9 +287,11 @@ class RealDisk:
 
     def make_folders(self, path: str) -> None:
         """Make folder and parents, each new name synced in its parent."""
-        if os.path.isdir(path):
-            return
         parent = os.path.dirname(path)
+        if os.path.isdir(path):
+            # Whoever made it may have died before it synced the name; nobody makes a folder inside one of those.
+            self.sync_folder(parent or ".")
+            return
         if parent and parent != path:
             self.make_folders(parent)
         try:

@@ -7,6 +7,9 @@ Whether that is the tail that a crash left or damage to what had been kept is ju
     with a good segment behind it that was durable        damage: CorruptRecordError
     anything else                                         the tail; what stands behind it is cut
 
+A record's checksum covers its body only.  Behind what is durable a power cut may have kept some sectors of a
+record and not others; one that reads as zeros where topic or properties should stand makes the record torn.
+
 Good records behind a bad one do not make it damage: a power cut keeps any subset of pages of what was not
 synced, so they are what was never acknowledged under SYNC_FLUSH, and what ASYNC_FLUSH may lose.
 """
@@ -21,13 +24,18 @@ from gantry.store.segments import Segment, Segments
 
 # One slice: about 10 ms of pure Python, checksums included.
 _SLICE_RECORDS = 2048
+_SECTOR_BYTES = 512
+_ZEROS = bytes(_SECTOR_BYTES)
+_LENGTH_BYTES = 2
 
 
 class LogScan:
     """One pass over the log."""
 
-    def __init__(self, segments: Segments, start: int) -> None:
+    def __init__(self, segments: Segments, start: int, durable: int | None = None) -> None:
+        """durable: nothing below it can be torn; None: nothing at all, an earlier pass has looked."""
         self._segments = segments
+        self._durable = durable
         self.at = start
         self.count = 0
         self.store_ms = 0
@@ -41,6 +49,11 @@ class LogScan:
             found, stop, reason = records.walk(
                 segment.view, self.at - segment.start, length, self.at, True, _SLICE_RECORDS
             )
+            torn = self._first_torn(segment, found)
+            if torn is not None:
+                del found[torn:]
+                stop = (found[-1].log_offset + found[-1].size if found else self.at) - segment.start
+                reason = f"bad: record at {segment.start + stop} is torn"
             if found:
                 self.count += len(found)
                 self.store_ms = max(self.store_ms, found[-1].store_ms)
@@ -58,6 +71,14 @@ class LogScan:
                 self.reason = reason
                 return
 
+    def _first_torn(self, segment: Segment, found: list[records.Entry]) -> int | None:
+        if self._durable is None or not found or found[-1].log_offset < self._durable:
+            return None
+        for number, entry in enumerate(found):
+            if entry.log_offset >= self._durable and _is_torn(segment, entry):
+                return number
+        return None
+
     def judge(self, durable: int, durable_ms: int) -> None:
         """CorruptRecordError when the scan ended in what was durable: below an offset, or before a time."""
         later = [s for s in self._segments if s.start > self.at and 0 < first_record_ms(s) <= durable_ms]
@@ -71,6 +92,22 @@ class LogScan:
             f"segment {segment.file.path}: {self.reason or 'no record'} at {self.at}, but {known}; "
             "look with `gantry store verify` and restore the segment from a replica or a backup"
         )
+
+
+def _is_torn(segment: Segment, entry: records.Entry) -> bool:
+    """Whether a sector that holds the end of this record was never written.
+
+    The head cannot be missing, else there were no record, nor the body, which has a checksum.  Zeros that are no
+    more than the length of empty properties are what was written.
+    """
+    start = entry.log_offset - segment.start
+    end = start + entry.size
+    tail = len(entry.topic.encode()) + len(entry.properties) + _LENGTH_BYTES
+    for at in range((end - tail) // _SECTOR_BYTES * _SECTOR_BYTES, end, _SECTOR_BYTES):
+        piece = segment.view[max(at, start) : min(at + _SECTOR_BYTES, end)]
+        if piece == _ZEROS[: len(piece)] and (entry.properties or end - at > _LENGTH_BYTES):
+            return True
+    return False
 
 
 def first_record_ms(segment: Segment) -> int:

@@ -46,6 +46,7 @@ class QueueFiles:
         self.file_entries = file_entries
         self.file_bytes = file_entries * ENTRY_BYTES
         self._open: OrderedDict[str, File] = OrderedDict()
+        self._durable: set[str] = set()  # folders whose names this process has synced; the housekeeper's
 
     def view(self, folder: str, index: int) -> tuple[memoryview, int]:
         """The map of the file that holds this index, and the index of its first entry."""
@@ -90,7 +91,9 @@ class QueueFiles:
     def _write_file(self, folder: str, first: int, index: int, entries: bytes) -> None:
         path = filenames.by_offset(folder, first * ENTRY_BYTES)
         is_new = not self._disk.exists(path)
-        if is_new:
+        # A process that died before it synced a name left one that a power cut would take back.
+        is_in_doubt = is_new or folder not in self._durable
+        if is_in_doubt:
             self._disk.make_folders(folder)
         file = self._disk.open(path, create=is_new)
         try:
@@ -101,8 +104,9 @@ class QueueFiles:
             file.sync_data()
         finally:
             file.close()
-        if is_new:
+        if is_in_doubt:
             self._disk.sync_folder(folder)
+            self._durable.add(folder)
 
     def _begin_file(self, file: File, folder: str, first: int, index: int) -> None:
         # Sizing by a byte at the end leaves a hole, as RocketMQ's files have it.

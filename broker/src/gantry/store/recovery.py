@@ -115,8 +115,7 @@ class Recovery:
     def steps(self) -> Iterator[Progress]:
         """Do it, in slices of some milliseconds.  StoreError: the folder cannot be opened, and why."""
         yield Progress("lock", 0, 0)
-        for folder in (filenames.commit_log(self._settings.root), filenames.ours(self._settings.root)):
-            self._disk.make_folders(folder)
+        self._make_names_durable()
         self._lock = self._disk.lock(filenames.lock(self._settings.root))
         found = self._look()
         segments = self._log.segments
@@ -124,7 +123,7 @@ class Recovery:
         self._check_folder(found)
         yield Progress("queues", 0, 0)
         begin = self._load_derived(found)
-        scan = LogScan(segments, begin)
+        scan = LogScan(segments, begin, found.point.flushed if found.point and found.start.is_ours else begin)
         for at in self._derived.dispatch(scan):
             yield Progress("log", at, segments.end)
         self._note(found.start, begin, scan)
@@ -145,6 +144,18 @@ class Recovery:
             self._derived.close()
             self._lock.release()
             self._lock = None
+
+    def _make_names_durable(self) -> None:
+        """Make the folders, and finish what a process left undone that died between making a name and syncing it.
+
+        Its files are there and will be believed, but a power cut would still take their names back.
+        """
+        root = self._settings.root
+        for folder in (filenames.commit_log(root), filenames.ours(root)):
+            self._disk.make_folders(folder)
+        for folder in (root, filenames.commit_log(root), filenames.ours(root), filenames.index(root)):
+            if self._disk.exists(folder):
+                self._disk.sync_folder(folder)
 
     def _look(self) -> _Found:
         disk, root = self._disk, self._settings.root

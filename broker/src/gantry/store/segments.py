@@ -172,9 +172,10 @@ class Segments:
         for segment in reversed(later):
             segment.file.close()
             self._disk.unlink(segment.file.path)
+            # One by one: of several removals a power cut may keep any, and a gap is a missing segment.
+            self._disk.sync_folder(folder)
         if later:
             self._list = self._list[: -len(later)]
-            self._disk.sync_folder(folder)
         if self._list and offset < self.end:
             last = self._list[-1]
             last.file.zero(offset - last.start, self._bytes)
