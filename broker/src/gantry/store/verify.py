@@ -4,7 +4,8 @@ Two questions, one walk.  The log is read from its first segment to the end, wit
 for each record the queue entry at its queue offset has to name exactly its place and size.  What is found is
 a list of faults, not an exception: whoever looks after a damaged disk wants to see all of it.
 
-Not every oddity is a fault.  After a kill the last segment may end in half a record, and the youngest records may
+The log ends at the first place where no record begins; segments behind it are made in advance and are empty.
+Not every oddity is a fault.  After a kill the log may end in half a record, and the youngest records may
 lack their entries: the next start cuts the one and makes the other, which `abort` tells us to expect.  Records of a
 deleted topic have no queue; they are counted apart.  Memory stays small: a segment is walked in slices, queue files
 are mapped.
@@ -42,6 +43,7 @@ class Report:
     entries: int = 0  # records whose queue entry was found right
     without_queue: int = 0  # of topics that are not there any more
     unfinished: int = 0  # records whose entry the next start will make
+    end: int | None = None  # log offset behind the last record
     tail: str = ""  # what the next start will cut, after a kill
     was_killed: bool = False
     by_topic: Counter[str] = field(default_factory=Counter)
@@ -70,29 +72,35 @@ def verify(disk: Disk, root: str) -> Iterator[Report]:
         file = disk.open(filenames.by_offset(folder, start), create=False)
         report.segments += 1
         report.bytes += file.size()
-        yield from _walk_segment(report, entries, file, start, is_last=start == starts[-1])
+        yield from _walk_segment(report, entries, file, start)
         expected = start + file.size()
         file.close()
     entries.close()
 
 
-def _walk_segment(report: Report, entries: QueueEntries, file: File, start: int, is_last: bool) -> Iterator[Report]:
+def _walk_segment(report: Report, entries: QueueEntries, file: File, start: int) -> Iterator[Report]:
     at, end = 0, file.size()
     with file.map() as view:
         reason = "more"
         while reason == "more":
             found, at, reason = records.walk(view, at, end, start + at, True, _SLICE)
+            if found and report.end is not None:
+                report.fault(f"segment {start:020d} holds records, and the log ended at {report.end} before it")
+                report.end = None
             for entry in found:
                 _check_entry(report, entries, entry)
             report.records += len(found)
             yield report
     file.unmap()
-    if reason == "blank" or (is_last and reason in ("zero", "end")):
-        return
-    if is_last and report.was_killed:
-        report.tail = f"from {start + at} on: {reason.removeprefix('bad: ')}"
-    else:
-        report.fault(f"segment {start:020d}: {reason.removeprefix('bad: ')} (at {start + at})")
+    if reason in ("blank", "end") or report.end is not None:
+        return  # the next segment goes on; or this one waits for its turn
+    report.end = start + at
+    if reason.startswith("bad: "):
+        what = reason.removeprefix("bad: ")
+        if report.was_killed:
+            report.tail = what
+        else:
+            report.fault(f"segment {start:020d}: {what}")
 
 
 def _check_entry(report: Report, entries: QueueEntries, entry: Entry) -> None:
