@@ -222,11 +222,11 @@ def test_a_one_way_pull_commits_and_is_neither_answered_nor_held() -> None:
     assert len(play.pulls.held) == 0
 
 
-def test_lite_pull_is_told_that_it_is_not_there_yet() -> None:
-    (reply,) = PullPlay().pull(0, code=int(RequestCode.LITE_PULL_MESSAGE))
-    assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert reply.remark
-    assert "361" in reply.remark
+def test_a_lite_pull_is_a_pull() -> None:
+    play = PullPlay()
+    play.send("one")
+    (reply,) = play.pull(0, code=int(RequestCode.LITE_PULL_MESSAGE))
+    assert bodies_of(reply.body) == ["one"]
 
 
 def test_a_forbidden_pull_says_which_kind_it_is() -> None:

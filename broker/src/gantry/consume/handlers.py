@@ -1,5 +1,8 @@
 """Pulls as they come by the run: answered at once, held, or refused.
 
+PULL_MESSAGE (11) and LITE_PULL_MESSAGE (361) are the same here; Java's lite pull consumer has a number of its own so
+that its pulls can wait in another queue.
+
 Everything happens without a pause on the loop: checks, one look into the store, one write.  The messages go out as
 they lie in the log, as views of the mapped file; nothing is copied here.
 
@@ -26,7 +29,7 @@ from gantry.leaves import frames
 from gantry.metadata.offsets import Offsets
 from gantry.store.reading import Fetched, FetchStatus
 from gantry.store.store import Store
-from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
+from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
 
 if TYPE_CHECKING:
@@ -101,9 +104,6 @@ class PullHandlers:
         for pull in pulls:
             if self.counts.bytes - begun > self._settings.run_bytes_max:
                 self._send_back(connection, pull)
-            elif pull.code == RequestCode.LITE_PULL_MESSAGE:
-                remark = unsupported_remark(pull.code)
-                self._refuse(connection, pull, PullRefusal(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             else:
                 self._answer(connection, pull, may_wait=True)
 
