@@ -1,0 +1,160 @@
+"""Which messages may go into the log, in RocketMQ's order and with its codes."""
+
+from __future__ import annotations
+
+import pytest
+from testkit.memory_state import MemoryState
+from testkit.sendplay import message
+from testkit.simclock import SimClock
+
+from gantry.append.admit import Admission, Limits, WriteGate
+from gantry.errors import Refusal
+from gantry.leaves import properties
+from gantry.metadata.groups import Groups, GroupSettings
+from gantry.metadata.topics import Topics, TopicSettings
+from gantry.model.topic import MULTI_TAG, PERM_READ, TopicConfig
+
+
+class Play:
+    def __init__(self) -> None:
+        clock = SimClock()
+        self.topics = Topics(MemoryState(), clock, TopicSettings("b", "c"))
+        self.groups = Groups(MemoryState(), clock, GroupSettings())
+        self.gate = WriteGate()
+        self.admission = Admission(self.topics, self.groups, self.gate, Limits(1000, 200), "b")
+        self.topics.on_change(self.admission.topic_changed)
+
+    def code(self, **fields: object) -> int:
+        refusal = self.admission.admit(message(**fields))  # type: ignore[arg-type]
+        return 0 if refusal is None else refusal.code
+
+
+def test_an_unknown_topic_is_made_after_the_template_and_remembered() -> None:
+    play = Play()
+    assert play.code(topic="orders", default_queues=2) == 0
+    config = play.topics.get("orders")
+    assert config is not None and (config.read_queues, config.write_queues, config.perm) == (2, 2, 6)
+    assert play.admission.queues == {"orders": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"topic": "bad topic"}, 29),
+        ({"topic": ""}, 29),
+        ({"topic": "t" * 128}, 29),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, 16),
+        ({"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}, 16),
+        ({"topic": "new", "default_topic": "nowhere"}, 17),
+        ({"topic": "SELF_TEST_TOPIC"}, 16),
+        ({"queue_id": 4}, 29),
+        ({"body": bytes(1001)}, 13),
+        ({"pairs": {"p": "x" * 200}}, 13),
+        ({"pairs": {"TRAN_MSG": "true"}}, 16),
+        ({"sys_flag": 4}, 16),
+        ({"sys_flag": 8}, 16),
+        ({"pairs": {"DELAY": "1"}}, 13),
+        ({"pairs": {"TIMER_DELIVER_MS": "17"}}, 13),
+        ({"pairs": {"TIMER_DEL_UNIQKEY": "k"}}, 13),
+        ({"topic": "%RETRY%g"}, 26),
+    ],
+)
+def test_each_rule_has_its_code(fields: dict[str, object], code: int) -> None:
+    assert Play().code(**fields) == code
+
+
+def test_the_first_rule_that_fails_gives_the_code() -> None:
+    play = Play()
+    everything_wrong = {"queue_id": 99, "body": bytes(2000), "pairs": {"TRAN_MSG": "true"}}
+    assert play.code(topic="no good", **everything_wrong) == 29
+    assert play.code(**everything_wrong) == 29
+    assert play.code(**everything_wrong | {"queue_id": 0}) == 16
+    play.gate.shut("full", Refusal(14, "no room"))
+    assert play.code(topic="no good") == 14
+
+
+def test_a_topic_that_may_not_be_written_is_refused() -> None:
+    play = Play()
+    play.topics.put(TopicConfig("archive", 4, 4, PERM_READ))
+    assert play.code(topic="archive") == 16
+    play.topics.put(TopicConfig("closed", 4, 0))
+    assert play.code(topic="closed", queue_id=-1) == 16
+
+
+def test_a_broker_without_write_permission_refuses_ordered_topics_only() -> None:
+    play = Play()
+    play.topics.put(TopicConfig("ordered", 4, 4, order=True))
+    assert play.code(topic="ordered") == 0
+    play.admission.set_writable(False)
+    assert not play.admission.queues, "what was remembered is asked again"
+    assert play.code(topic="ordered") == 16
+    assert play.code(topic="orders") == 0
+
+
+def test_more_queues_to_read_than_to_write_may_still_be_named() -> None:
+    # RocketMQ: max(writeQueueNums, readQueueNums) bounds a named queue, writeQueueNums a chosen one.
+    play = Play()
+    play.topics.put(TopicConfig("shrinking", read_queues=8, write_queues=2))
+    assert play.code(topic="shrinking", queue_id=7) == 0
+    chosen = [message("shrinking", queue_id=-1) for _ in range(4)]
+    assert all(play.admission.admit(send) is None for send in chosen)
+    assert sorted(send.queue_id for send in chosen) == [0, 0, 1, 1]
+
+
+def test_a_changed_topic_is_looked_at_again() -> None:
+    play = Play()
+    assert play.code(queue_id=3) == 0
+    play.topics.put(TopicConfig("orders", 1, 1))
+    assert "orders" not in play.admission.queues
+    assert play.code(queue_id=3) == 29
+    play.topics.delete("orders")
+    assert play.code(queue_id=3) == 0
+
+
+def test_topics_with_specialities_are_never_remembered() -> None:
+    play = Play()
+    play.topics.put(TopicConfig("tagged", 4, 4, filter_type=MULTI_TAG))
+    play.groups.ensure("g")
+    send = message("tagged")
+    assert play.admission.admit(send) is None and send.sys_flag == 2
+    assert play.code(topic="%RETRY%g") == 0
+    assert not play.admission.queues
+
+
+def test_a_redelivery_beyond_the_groups_patience_goes_to_the_dead_letters() -> None:
+    play = Play()
+    play.groups.ensure("g")
+    last = message("%RETRY%g", reconsume_times=16)
+    assert play.admission.admit(last) is None and last.topic == "%RETRY%g"
+    dead = message("%RETRY%g", pairs={"DELAY": "18"}, reconsume_times=17, queue_id=0)
+    assert play.admission.admit(dead) is None
+    assert (dead.topic, dead.queue_id) == ("%DLQ%g", 0)
+    assert properties.parse(dead.properties)["DELAY"] == "-1"
+    config = play.topics.get("%DLQ%g")
+    assert config is not None and (config.write_queues, config.perm) == (1, 6)
+
+
+def test_a_client_may_set_its_own_patience_if_it_is_new_enough() -> None:
+    play = Play()
+    play.groups.ensure("g")
+    new = message("%RETRY%g", reconsume_times=3, max_reconsume_times=2, version=121)
+    old = message("%RETRY%g", reconsume_times=3, max_reconsume_times=2, version=120)
+    assert play.admission.admit(new) is None and new.topic == "%DLQ%g"
+    assert play.admission.admit(old) is None and old.topic == "%RETRY%g"
+
+
+def test_a_redelivery_that_asks_for_delay_is_refused_too() -> None:
+    play = Play()
+    play.groups.ensure("g")
+    assert play.code(topic="%RETRY%g", pairs={"DELAY": "3"}, reconsume_times=1) == 13
+
+
+def test_the_gate_is_shut_while_any_reason_is_left() -> None:
+    gate = WriteGate()
+    gate.shut("disk", Refusal(14, "disk"))
+    gate.shut("stop", Refusal(14, "stop"))
+    gate.reopen("disk")
+    assert gate.refusal == Refusal(14, "stop") and gate.reasons == ["stop"]
+    gate.reopen("stop")
+    gate.reopen("never shut")
+    assert gate.refusal is None

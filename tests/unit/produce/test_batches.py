@@ -1,0 +1,46 @@
+"""A batch request taken apart."""
+
+from __future__ import annotations
+
+from testkit.sendplay import message
+
+from gantry.append.admit import Limits
+from gantry.errors import Refusal
+from gantry.leaves import properties
+from gantry.produce.batches import messages_of
+
+LIMITS = Limits(10_000, 1000)
+
+
+def entry(flag: int, body: bytes, packed: bytes = b"") -> bytes:
+    size = 22 + len(body) + len(packed)
+    head = size.to_bytes(4, "big") + bytes(8) + flag.to_bytes(4, "big") + len(body).to_bytes(4, "big")
+    return head + body + len(packed).to_bytes(2, "big") + packed
+
+
+def test_messages_share_the_header_and_have_their_own_flag_body_and_properties() -> None:
+    body = entry(7, b"a", properties.pack({"TAGS": "x", "UNIQ_KEY": "1"})) + entry(8, b"b")
+    request = message("orders", body, {}, queue_id=3, sys_flag=1, born_ms=17, batch=True)
+    found = messages_of(request, LIMITS, 10)
+    assert not isinstance(found, Refusal)
+    assert [(send.flag, send.body) for send in found] == [(7, b"a"), (8, b"b")]
+    assert {(send.topic, send.queue_id, send.sys_flag, send.born_ms) for send in found} == {("orders", 3, 1, 17)}
+    assert found[0].tags_code and found[0].unique_key == b"1" and not found[1].tags_code
+
+
+def test_properties_of_the_header_belong_to_all_unless_a_message_says_otherwise() -> None:
+    body = entry(0, b"a", b"TAGS\x01own\x02") + entry(0, b"b")
+    request = message("orders", body, {"TAGS": "shared", "more": "1"}, batch=True)
+    request.properties = request.properties.rstrip(b"\x02")
+    found = messages_of(request, LIMITS, 10)
+    assert not isinstance(found, Refusal)
+    assert [properties.parse(send.properties) for send in found] == [
+        {"TAGS": "own", "more": "1"},
+        {"TAGS": "shared", "more": "1"},
+    ]
+
+
+def test_properties_too_long_together_are_refused() -> None:
+    body = entry(0, b"a", b"p\x01" + b"x" * 600 + b"\x02")
+    refused = messages_of(message("orders", body, {"q": "y" * 600}, batch=True), LIMITS, 10)
+    assert isinstance(refused, Refusal) and refused.code == 13

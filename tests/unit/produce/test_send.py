@@ -1,0 +1,122 @@
+"""The policy loop over a run: plain messages together, others by themselves, order kept."""
+
+from __future__ import annotations
+
+from testkit.sendplay import SendPlay, message
+
+from gantry.append.admit import Limits
+from gantry.errors import Refusal
+from gantry.leaves import properties
+from gantry.leaves.frames import Send
+from gantry.store.settings import Flush
+
+
+def entry(body: bytes, packed: bytes = b"") -> bytes:
+    size = 22 + len(body) + len(packed)
+    head = size.to_bytes(4, "big") + bytes(12) + len(body).to_bytes(4, "big")
+    return head + body + len(packed).to_bytes(2, "big") + packed
+
+
+def batch_of(*bodies: bytes, **fields: object) -> Send:
+    return message(body=b"".join(map(entry, bodies)), batch=True, **fields)  # type: ignore[arg-type]
+
+
+def test_a_run_goes_into_the_log_as_one_and_in_order() -> None:
+    play = SendPlay(Flush.SYNC)
+    appends: list[int] = []
+    play.store.written.listen(appends.append)
+    play.send(*[message(body=b"%d" % number) for number in range(5)])
+    assert len(appends) == 1 and len(play.acks) == 5
+    play.flush()
+    assert play.codes() == [0] * 5 and len(play.connection.chunks) == 1
+    assert play.stored("orders") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_refused_messages_leave_the_others_alone() -> None:
+    play = SendPlay()
+    play.send(message(body=b"1"), message("no good!"), message(body=b"2"), message(body=bytes(2000)))
+    assert sorted(play.codes()) == [0, 0, 13, 29]
+    assert play.stored("orders") == [b"1", b"2"]
+    assert play.sending.refused == {29: 1, 13: 1}
+
+
+def test_a_batch_keeps_its_place_among_single_messages() -> None:
+    play = SendPlay()
+    play.send(message(body=b"1"), batch_of(b"2", b"3"), message(body=b"4"))
+    assert play.codes() == [0, 0, 0]
+    assert play.stored("orders") == [b"1", b"2", b"3", b"4"]
+
+
+def test_a_batch_is_answered_once_with_all_ids() -> None:
+    play = SendPlay()
+    play.send(batch_of(b"a", b"b", b"c"))
+    (reply,) = play.connection.take()
+    ids = reply.ext["msgId"].split(",")
+    assert len(ids) == 3 and all(len(one) == 32 for one in ids) and len(set(ids)) == 3
+    assert (reply.ext["queueId"], reply.ext["queueOffset"]) == ("0", "0")
+
+
+def test_a_batch_with_one_bad_message_is_refused_whole() -> None:
+    play = SendPlay()
+    body = entry(b"good") + entry(b"bad", properties.pack({"DELAY": "2"}))
+    play.send(message(body=body, batch=True))
+    (reply,) = play.connection.take()
+    assert reply.code == 13 and reply.remark is not None and reply.remark.startswith("message 1 of the batch")
+    assert play.stored("orders") == []
+
+
+def test_a_batch_that_cannot_be_read_or_is_too_long_is_refused() -> None:
+    play = SendPlay(batch_messages_max=3)
+    play.send(message(body=b"nonsense", batch=True), batch_of(b"1", b"2", b"3", b"4"), batch_of(topic="%RETRY%g"))
+    assert play.codes() == [13, 13, 13]
+
+
+def test_a_run_too_long_for_a_segment_is_refused_and_not_a_failure() -> None:
+    play = SendPlay(limits=Limits(1 << 20, 30_000), batch_messages_max=10_000)
+    play.send(batch_of(*[b"x" * 200] * 4000))
+    assert play.codes() == [13] and play.store.failed is None
+    play.send(message())
+    assert play.codes() == [0]
+
+
+def test_a_shut_gate_refuses_everything_at_once() -> None:
+    play = SendPlay()
+    play.gate.shut("x", Refusal(14, "no room"))
+    quiet = message()
+    quiet.rpc_flag = 2
+    play.send(message(), quiet, batch_of(b"a"))
+    assert play.codes() == [14, 14] and play.sending.refused == {14: 3}
+
+
+def test_a_full_disk_answers_each_message_of_the_run() -> None:
+    play = SendPlay()
+    play.send(message())
+    play.fill_disk()
+    play.send(message(), message(), batch_of(b"a"))
+    assert sorted(play.codes()) == [0, 14, 14, 14]
+
+
+def test_one_way_requests_are_never_answered() -> None:
+    play = SendPlay()
+    sends = [message(), message("no good!"), batch_of(b"b")]
+    for send in sends:
+        send.rpc_flag = 2
+    play.send(*sends)
+    assert play.codes() == []
+    assert play.stored("orders") == [b"body", b"b"]
+
+
+def test_what_is_unusual_never_takes_the_short_way() -> None:
+    play = SendPlay()
+    play.send(message())
+    assert play.codes() == [0] and "orders" in play.admission.queues
+    for unusual in (
+        message(pairs={"DELAY": "1"}),
+        message(pairs={"TRAN_MSG": "true"}),
+        message(sys_flag=4),
+        message(queue_id=7),
+        message(body=bytes(1001)),
+        message(pairs={"p": "x" * 32767}),
+    ):
+        play.send(unusual)
+        assert play.codes() != [0], unusual
