@@ -294,6 +294,7 @@ def test_a_pull_says_how_it_ended_and_where_to_go_on(tmp_path: Path) -> None:
             Puller("g", nameserver=cluster.nameserver) as puller,
         ):
             queue = (await producer.send(Message("T", b"0", tags="a"))).queue
+            await puller.commit(queue, 0)  # the group does not exist yet
             found = await puller.pull(queue, 0, wait_s=5.0)
             assert (found.status, found.next_offset, found.messages[0].body) == (PullStatus.FOUND, 1, b"0")
             assert (await puller.pull(queue, 1)).status is PullStatus.NO_NEW_MESSAGE

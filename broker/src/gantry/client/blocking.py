@@ -28,11 +28,10 @@ from gantry.client.question import Question
 from gantry.client.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus, SendResult
 from gantry.client.selector import Turn, by_key
-from gantry.client.settings import ProducerSettings, nameserver_list
+from gantry.client.settings import ProducerSettings, check_group, nameserver_list
 from gantry.client.trial import Trial
 from gantry.clock import Clock, SystemClock
 from gantry.errors import (
-    ConfigError,
     OutcomeUnknownError,
     RefusedError,
     RemoteProtocolError,
@@ -40,7 +39,7 @@ from gantry.errors import (
 )
 from gantry.leaves.frames import Command, encode
 from gantry.model.message import Message
-from gantry.model.names import TEMPLATE_TOPIC, group_fault
+from gantry.model.names import TEMPLATE_TOPIC
 from gantry.model.route import MessageQueue, TopicRoute
 from gantry.model.subscription import Subscription
 from gantry.transport.addresses import split_address
@@ -242,7 +241,7 @@ class BlockingProducer:
         settings: ProducerSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        _check_group(group)
+        check_group(group)
         self.group = group
         self._settings = settings or ProducerSettings()
         self._clock = clock or SystemClock()
@@ -326,7 +325,7 @@ class BlockingPuller:
     """Pulls, as `puller.Puller` does."""
 
     def __init__(self, group: str, *, nameserver: str | Sequence[str]) -> None:
-        _check_group(group)
+        check_group(group)
         self.group = group
         self._session = _BlockingSession(nameserver, None)
 
@@ -366,7 +365,15 @@ class BlockingPuller:
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
         """Let the group continue at `offset`."""
-        self._ask(queue, questions.commit(self.group, queue, offset))
+        question = questions.commit(self.group, queue, offset)
+        try:
+            self._ask(queue, question)
+        except RefusedError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            # A broker makes a group, where that is allowed, when the group pulls for the first time.
+            self.pull(queue, offset, count_max=1)
+            self._ask(queue, question)
 
     def min_offset(self, queue: MessageQueue) -> int:
         """The oldest message that is still there."""
@@ -387,9 +394,3 @@ class BlockingPuller:
         except (RefusedError, UnreachableError, OutcomeUnknownError):
             self._session.doubt(queue.topic)
             raise
-
-
-def _check_group(group: str) -> None:
-    fault = group_fault(group)
-    if fault is not None:
-        raise ConfigError(fault)

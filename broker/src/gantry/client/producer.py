@@ -27,12 +27,11 @@ from gantry.client.results import SendResult
 from gantry.client.routes import Routes
 from gantry.client.selector import Turn, by_key
 from gantry.client.session import Session
-from gantry.client.settings import ProducerSettings
+from gantry.client.settings import ProducerSettings, check_group
 from gantry.client.trial import Trial
 from gantry.clock import Clock, SystemClock
-from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.message import Message
-from gantry.model.names import group_fault
 from gantry.model.route import MessageQueue
 from gantry.wire.heartbeat import Heartbeat
 
@@ -55,9 +54,7 @@ class Producer:
         settings: ProducerSettings | None = None,
         clock: Clock | None = None,
     ) -> None:
-        fault = group_fault(group)
-        if fault is not None:
-            raise ConfigError(fault)
+        check_group(group)
         self.group = group
         self._settings = settings or ProducerSettings()
         self._clock = clock or SystemClock()

@@ -19,10 +19,11 @@ from gantry.client.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus
 from gantry.client.routes import Routes
 from gantry.client.session import Session
-from gantry.errors import ConfigError
-from gantry.model.names import group_fault
+from gantry.client.settings import check_group
+from gantry.errors import RefusedError
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
+from gantry.wire.codes import ResponseCode
 
 __all__ = ["PullResult", "PullStatus", "Puller"]
 
@@ -34,9 +35,7 @@ class Puller:
     """Pulls; an asynchronous context manager, or start() and stop() once each."""
 
     def __init__(self, group: str, *, nameserver: str | Sequence[str]) -> None:
-        fault = group_fault(group)
-        if fault is not None:
-            raise ConfigError(fault)
+        check_group(group)
         self.group = group
         self._session = Session(nameserver)
         self._routes = Routes(self._session)
@@ -92,7 +91,14 @@ class Puller:
     async def commit(self, queue: MessageQueue, offset: int) -> None:
         """Let the group continue at `offset`."""
         await self._routes.to_read(queue.topic)
-        await self._offsets.commit(queue, offset)
+        try:
+            await self._offsets.commit(queue, offset)
+        except RefusedError as error:
+            if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+                raise
+            # A broker makes a group, where that is allowed, when the group pulls for the first time.
+            await self.pull(queue, offset, count_max=1)
+            await self._offsets.commit(queue, offset)
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The oldest message that is still there."""

@@ -8,6 +8,7 @@ from enum import Enum
 
 from gantry.client.outgoing import COMPRESS_OVER_BYTES
 from gantry.errors import ConfigError
+from gantry.model.names import group_fault
 from gantry.transport.addresses import split_address, split_addresses
 
 # RocketMQ's delay levels 3 to 18: what a failed message waits for before it is tried again.
@@ -60,3 +61,10 @@ def nameserver_list(nameserver: str | Sequence[str]) -> list[str]:
     for address in addresses:
         split_address(address)
     return addresses
+
+
+def check_group(group: str) -> None:
+    """ConfigError when this is no name for a group."""
+    fault = group_fault(group)
+    if fault is not None:
+        raise ConfigError(fault)
