@@ -137,6 +137,12 @@ class Disk(Protocol):
         ...
 
 
+def unlink_in_order(disk: Disk, path: str) -> None:
+    """Remove a file and make that durable before anything is removed after it: no gap in a row of files."""
+    disk.unlink(path)
+    disk.sync_folder(path.rsplit("/", 1)[0])
+
+
 def _translated(error: OSError, doing: str, path: str) -> StoreError:
     reason = f"{doing} {path}: {error.strerror or error}"
     if error.errno in _FULL:

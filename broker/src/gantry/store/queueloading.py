@@ -16,7 +16,7 @@ from gantry.errors import StoreError
 from gantry.leaves import queues
 from gantry.store import filenames
 from gantry.store.consumequeue import ConsumeQueue
-from gantry.store.disk import Disk, File
+from gantry.store.disk import Disk, File, unlink_in_order
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER_SIZE, DamagedQueueError, QueueFiles, list_files
 
 # RocketMQ walks the last three files of a queue.
@@ -58,8 +58,8 @@ class QueueLoader:
             if following != start + self._files.file_bytes:
                 raise DamagedQueueError(f"{path} is not followed by its neighbour")
         number, count = self._walked(found) if self._walk else self._bisected(found)
-        for stale, _ in found[number + 1 :]:
-            self._disk.unlink(stale)
+        for stale, _ in reversed(found[number + 1 :]):
+            unlink_in_order(self._disk, stale)
         if number < 0:
             return None
         first, start = found[0][1], found[number][1]

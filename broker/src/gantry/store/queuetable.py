@@ -15,7 +15,7 @@ from functools import partial
 from gantry.store import filenames
 from gantry.store.background import Worker
 from gantry.store.consumequeue import ConsumeQueue
-from gantry.store.disk import Disk
+from gantry.store.disk import Disk, unlink_in_order
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER, QueueFiles, Tail
 
@@ -117,7 +117,7 @@ class QueueTable:
                 self.files.forget(queue.folder)
             for first in dropped:
                 path = filenames.by_offset(queue.folder, first * ENTRY_BYTES)
-                self._housekeeper.submit(partial(self._disk.unlink, path))
+                self._housekeeper.submit(partial(unlink_in_order, self._disk, path))
         self.gravestones = {topic: end for topic, end in self.gravestones.items() if end > log_start}
 
     def base(self, log_end: int) -> QueueBase:

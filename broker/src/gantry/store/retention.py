@@ -24,7 +24,7 @@ from gantry.store.background import Worker
 from gantry.store.checkpoint import Checkpoint
 from gantry.store.commitlog import CommitLog
 from gantry.store.derived import Derived
-from gantry.store.disk import Disk
+from gantry.store.disk import Disk, unlink_in_order
 from gantry.store.segments import Segment
 from gantry.store.settings import StoreSettings
 
@@ -125,11 +125,9 @@ class Retention:
             self._checkpoint.want_base()
             return
         taken = self._log.segments.take_before(until)
-        paths = [segment.file.path for segment in taken]
         for segment in taken:
             segment.file.close()
-        for path in paths:
-            self._housekeeper.submit(partial(self._disk.unlink, path))
+            self._housekeeper.submit(partial(unlink_in_order, self._disk, segment.file.path))
         self._derived.index.drop_before(self._log.start)
         self._derived.table.drop_before(self._log.start)
         # A start compares with the table where each queue's files begin.
