@@ -258,9 +258,7 @@ _REQUEST_REPLY = "request-reply messages come with a later version; reply on a t
 _POP = "pop consumption comes with a later version; use a push consumer with client rebalance"
 _ADMIN = "this administration request comes with a later version"
 _CONNECTIONS = "listing connections and progress comes with a later version; see /metrics on port 9404"
-_CONFIG = "configuration over the wire comes with a later version; use the configuration file or GANTRY_* variables"
 _RESET = "resetting offsets through the broker comes with a later version; set them with UPDATE_CONSUMER_OFFSET (15)"
-_KEY_VALUES = "key-value configuration of the name server comes with a later version"
 _ONE_BY_ONE = "lists come with a later version; send one request per entry"
 _RETENTION = "old files are deleted on schedule; deleting on demand comes with a later version"
 _UNITS = "units are not supported"
@@ -280,18 +278,16 @@ _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_DELAY, (45, 60, 61, 370)),
     (_REQUEST_REPLY, (324, 325)),
     (_POP, (400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)),
-    (_ADMIN, (202, 217, 224, 300, 303, 304, 305, 307, 308, 309, 314, 315, 316, 317, 321, 327, 343, 345, 353)),
+    (_ADMIN, (202, 217, 300, 303, 305, 307, 308, 309, 314, 315, 316, 317, 321, 343, 345, 353)),
     (_CONNECTIONS, (203, 204, 208, 328)),
-    (_CONFIG, (318, 319)),
     (_RESET, (222, 223)),
-    (_KEY_VALUES, (100, 101, 102, 219)),
     (_ONE_BY_ONE, (18, 225)),
     (_RETENTION, (27, 306, 329)),
     (_UNITS, (311, 312, 313)),
     (_FILTER_SERVER, (301, 302)),
     (_STATIC_TOPIC, (513,)),
     (_ROCKSDB, (354, 355)),
-    (_REPLICATION, tuple(range(901, 909))),
+    (_REPLICATION, (902, 903, 905, 906, 907, 908)),
     (_CONTROLLER, tuple(range(1001, 1019))),
     (_COLD_DATA, tuple(range(2001, 2005))),
     (_AUTH, tuple(range(3001, 3011))),
