@@ -14,7 +14,7 @@ FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/ga
 FAST_LEVELS := tidy unit golden properties differential scenarios
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop crash bench fuzz planted format lock clean
+.PHONY: help setup dev demo check lint types test test-full interop crash bench fuzz planted format readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -59,6 +59,9 @@ types: dev             ## mypy, strict
 
 format: dev            ## let ruff repair what it can
 	@$(PY) -m ruff check --fix broker tests
+
+readme: dev            ## bring the generated tables of both READMEs in step with the code
+	@PYTHONPATH=tests $(PY) -m testkit.readme --write
 
 lock: $(UV)            ## compile requirements/*.in anew: newest versions, with hashes, without index addresses
 	@requirements/lock

@@ -1,0 +1,123 @@
+"""The parts of both READMEs that are made from the code: the index of requests, and what is not supported.
+
+`python -m testkit.readme --write` (make readme) puts them into their places, between `<!-- generated: NAME -->` and
+`<!-- end -->`; tests/tidy/test_readme.py fails when they are not what the code says.
+
+The tables are asked, not parsed: the router's table is built around handlers that were never initialised, and every
+function in it knows its own file.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import get_type_hints
+
+from gantry.broker import assemble
+from gantry.broker.router import Handlers, table
+from gantry.nameserver.handlers import NameServerHandlers
+from gantry.wire.codes import SERVER_TO_CLIENT, UNSUPPORTED, RequestCode
+from testkit.sources import ROOT, SOURCE
+
+READMES = ("README.md", "README.zh-CN.md")
+_BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+_HEADS = {
+    "README.md": {
+        "requests": "| code | request | answered by | file and function |",
+        "unsupported": "| what is missing, and what to do meanwhile | codes |",
+    },
+    "README.zh-CN.md": {
+        "requests": "| 编号 | 请求 | 由谁应答 | 文件与函数 |",
+        "unsupported": "| 缺少什么，目前怎么办（应答中的原文） | 编号 |",
+    },
+}
+# What the router sends to these in runs, and not one by one through its table.
+_HOT = {
+    RequestCode.SEND_MESSAGE: ("gantry/produce/send.py", "Sending.send_run"),
+    RequestCode.SEND_MESSAGE_V2: ("gantry/produce/send.py", "Sending.send_run"),
+    RequestCode.SEND_BATCH_MESSAGE: ("gantry/produce/send.py", "Sending.send_run"),
+    RequestCode.PULL_MESSAGE: ("gantry/consume/handlers.py", "PullHandlers.pull_run"),
+    RequestCode.LITE_PULL_MESSAGE: ("gantry/consume/handlers.py", "PullHandlers.pull_run"),
+}
+
+
+def rendered(readme: str, text: str) -> str:
+    """The text of a README with its generated parts as the code has them now."""
+
+    def replace(match: re.Match[str]) -> str:
+        name = match[2]
+        rows = {"requests": _request_rows, "unsupported": _unsupported_rows}[name]()
+        head = _HEADS[readme][name]
+        rule = "|" + "-|" * (head.count("|") - 1)
+        return match[1] + "\n".join([head, rule, *rows]) + "\n" + match[3]
+
+    return _BLOCK.sub(replace, text)
+
+
+def handlers() -> dict[tuple[str, int], tuple[str, str]]:
+    """(server, code) -> (file, function) of everything that is answered."""
+    hints = get_type_hints(Handlers, localns=vars(assemble))
+    made = {field.name: _uninitialised(hints[field.name]) for field in fields(Handlers)}
+    found: dict[tuple[str, int], tuple[str, str]] = {}
+    for code, handler in table(Handlers(**made)).items():
+        found["broker", int(code)] = _HOT.get(RequestCode(code)) or _place(handler)
+    name_server = object.__new__(NameServerHandlers)
+    for code, handler in name_server._table_of_codes().items():
+        found["name server", int(code)] = _place(handler)
+    return found
+
+
+def _uninitialised(kind: object) -> object:
+    return object.__new__(kind) if isinstance(kind, type) else (lambda: None)
+
+
+def _place(handler: Callable[..., object]) -> tuple[str, str]:
+    """The file and the name of the function behind a bound method, or behind one that is wrapped in another."""
+    while not inspect.ismethod(handler):
+        inner = [cell.cell_contents for cell in handler.__closure__ or () if inspect.ismethod(cell.cell_contents)]
+        assert inner, f"{handler} is no method of a handler, and wraps none"
+        handler = inner[0]
+    path = Path(inspect.getsourcefile(handler.__func__) or "").resolve().relative_to(SOURCE)
+    return path.as_posix(), handler.__qualname__
+
+
+def _request_rows() -> list[str]:
+    rows = []
+    for (server, code), (path, name) in sorted(handlers().items(), key=lambda item: item[0]):
+        link = f"[{path.removeprefix('gantry/')}](broker/src/{path})"
+        function = name.rpartition(".")[2].lstrip("_")
+        rows.append(f"| {code} | {RequestCode(code).name} | {server} | {link} `{function}` |")
+    return rows
+
+
+def _unsupported_rows() -> list[str]:
+    served = {code for _, code in handlers()} | SERVER_TO_CLIENT
+    by_remark: dict[str, list[str]] = defaultdict(list)
+    for code, remark in sorted(UNSUPPORTED.items()):
+        if code not in served:
+            by_remark[remark].append(f"{RequestCode(code).name} ({int(code)})")
+    return [f"| {remark} | {', '.join(codes)} |" for remark, codes in sorted(by_remark.items())]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the READMEs, or say which are behind the code."""
+    behind = []
+    for name in READMES:
+        path = ROOT / name
+        text = path.read_text(encoding="utf-8")
+        new = rendered(name, text)
+        if new != text:
+            behind.append(name)
+            if "--write" in arguments:
+                path.write_text(new, encoding="utf-8")
+    print("\n".join(behind))
+    return 1 if behind and "--write" not in arguments else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
