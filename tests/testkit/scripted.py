@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import TracebackType
+from typing import Self
 
 from gantry.leaves.frames import Command, Pull, encode
 from gantry.model.route import BrokerData, QueueData, TopicRoute
@@ -77,7 +78,7 @@ class ScriptedCluster:
         """Who is connected."""
         return list(self.servers[name].connections)
 
-    async def __aenter__(self) -> ScriptedCluster:
+    async def __aenter__(self) -> Self:
         """Listen."""
         for name in [NAMESERVER, *self.names]:
             await self.listen(name)

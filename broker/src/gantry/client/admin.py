@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from gantry.client import adminquestions, questions
 from gantry.client.adminquestions import Cluster
@@ -35,7 +35,6 @@ from gantry.wire.codes import ResponseCode
 __all__ = ["Admin", "Cluster", "QueueProgress"]
 
 T = TypeVar("T")
-_Self = TypeVar("_Self", bound="Admin")
 
 _EVER_MS = (0, (1 << 63) - 1)
 _UNIQUE_COUNT = 32  # RocketMQ: brokers answer a query by unique id with at most this many
@@ -58,7 +57,7 @@ class Admin:
         await self._routes.close()
         await self._session.close()
 
-    async def __aenter__(self: _Self) -> _Self:
+    async def __aenter__(self) -> Self:
         """start()"""
         await self.start()
         return self

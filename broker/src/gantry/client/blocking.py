@@ -19,7 +19,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from gantry.client import questions
 from gantry.client.identity import Identity
@@ -260,7 +260,7 @@ class BlockingProducer:
                 continue  # it notices when the connection closes
         self._session.close()
 
-    def __enter__(self) -> BlockingProducer:
+    def __enter__(self) -> Self:
         """The producer itself."""
         return self
 
@@ -333,7 +333,7 @@ class BlockingPuller:
         """Close the connections."""
         self._session.close()
 
-    def __enter__(self) -> BlockingPuller:
+    def __enter__(self) -> Self:
         """The puller itself."""
         return self
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import TypeVar
+from typing import Self
 
 from gantry.client import questions
 from gantry.client.identity import Identity
@@ -52,7 +52,6 @@ Listener = Callable[[ReceivedMessage], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 _GOODBYE_S = 1.0
-_Self = TypeVar("_Self", bound="Consumer")
 
 
 class Consumer:
@@ -135,7 +134,7 @@ class Consumer:
         """Tell the brokers now how far we have come; it happens by itself every few seconds."""
         await self._commit([intake for intake, _ in self._intakes.values()])
 
-    async def __aenter__(self: _Self) -> _Self:
+    async def __aenter__(self) -> Self:
         """start()"""
         await self.start()
         return self

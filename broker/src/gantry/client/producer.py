@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Self
 
 from gantry.client import questions
 from gantry.client.identity import Identity
@@ -40,7 +40,6 @@ __all__ = ["Message", "MessageQueue", "Producer", "ProducerSettings", "SendResul
 Choose = Callable[[Sequence[MessageQueue], frozenset[str]], MessageQueue]
 
 _GOODBYE_S = 1.0
-_Self = TypeVar("_Self", bound="Producer")
 
 
 class Producer:
@@ -77,7 +76,7 @@ class Producer:
         await self._routes.close()
         await self._session.close()
 
-    async def __aenter__(self: _Self) -> _Self:
+    async def __aenter__(self) -> Self:
         """start()"""
         await self.start()
         return self

@@ -11,7 +11,7 @@ a name for committed offsets, and what brokers check permissions by.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeVar
+from typing import Self
 
 from gantry.client import questions
 from gantry.client.offsets import Offsets
@@ -28,7 +28,6 @@ from gantry.wire.codes import ResponseCode
 __all__ = ["PullResult", "PullStatus", "Puller"]
 
 _MARGIN_S = 5.0  # beyond the time that the broker may hold a pull
-_Self = TypeVar("_Self", bound="Puller")
 
 
 class Puller:
@@ -51,7 +50,7 @@ class Puller:
         await self._routes.close()
         await self._session.close()
 
-    async def __aenter__(self: _Self) -> _Self:
+    async def __aenter__(self) -> Self:
         """start()"""
         await self.start()
         return self
