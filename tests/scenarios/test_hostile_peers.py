@@ -8,16 +8,21 @@ import random
 from pathlib import Path
 
 import pytest
-from testkit.brokerplay import bodies, peer, pull, running_broker, send
 
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
+from testkit.brokerplay import bodies, peer, pull, running_broker, send
 
 _NESTED = b'{"code":310,"extFields":' + b"[" * 5000 + b"]" * 5000 + b"}"
 
 
 def _frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
-    return (4 + len(header) + len(body)).to_bytes(4, "big") + (kind << 24 | len(header)).to_bytes(4, "big") + header + body
+    return (
+        (4 + len(header) + len(body)).to_bytes(4, "big")
+        + (kind << 24 | len(header)).to_bytes(4, "big")
+        + header
+        + body
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +70,9 @@ def test_a_header_without_its_fields_is_answered_by_name_and_keeps_the_connectio
         async with running_broker(tmp_path) as broker, peer(broker) as client:
             reply = await client.call(Command(code, ext={"topic": "orders"}))
             assert reply.code == 1 and reply.remark is not None and "missing" in reply.remark
-            assert (await client.call(send("orders", g="soon"))).remark == "header field g is no 64-bit integer: 'soon'"
+            assert (
+                await client.call(send("orders", g="soon"))
+            ).remark == "header field g is no 64-bit integer: 'soon'"
             assert (await client.call(send("orders"))).code == 0
 
     asyncio.run(play())

@@ -10,8 +10,6 @@ import urllib.request
 from pathlib import Path
 
 import pytest
-from testkit.brokerplay import PATIENCE_S, batch, bodies, configuration, peer, pull, running_broker, send
-from testkit.requests import request
 
 from gantry.broker.broker import Broker
 from gantry.errors import ConfigError, StoreError, SyncFailedError
@@ -21,6 +19,8 @@ from gantry.store.disk import RealDisk, RealFile
 from gantry.transport.client import RemotingClient
 from gantry.wire import bodies as json_bodies
 from gantry.wire.codes import RequestCode
+from testkit.brokerplay import PATIENCE_S, batch, bodies, configuration, peer, pull, running_broker, send
+from testkit.requests import request
 
 OFFSET = {"consumerGroup": "readers", "topic": "orders", "queueId": 0}
 
@@ -71,7 +71,9 @@ def test_messages_offsets_and_topics_survive_a_restart(tmp_path: Path) -> None:
             await client.send(*[send("orders", b"%d" % number) for number in range(5)])
             await client.receive(5)
             await client.call(pull("orders"))
-            assert (await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **OFFSET))).code == 0
+            assert (
+                await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **OFFSET))
+            ).code == 0
         async with running_broker(tmp_path) as broker, peer(broker) as client:
             assert (await client.call(send("orders", b"5"))).ext["queueOffset"] == "5"
             before, after = [bodies(await client.call(pull("orders", offset))) for offset in (0, 5)]
@@ -126,7 +128,10 @@ def test_a_start_that_is_called_off_leaves_a_folder_that_opens(tmp_path: Path) -
 
 def test_health_and_metrics_are_told_by_http(tmp_path: Path) -> None:
     async def play() -> None:
-        async with running_broker(tmp_path, network__http_port=0, metrics__per_queue=True) as broker, peer(broker) as client:
+        async with (
+            running_broker(tmp_path, network__http_port=0, metrics__per_queue=True) as broker,
+            peer(broker) as client,
+        ):
             assert await http(broker, "healthz") == (200, "running\n")
             assert await http(broker, "readyz") == (200, "running\n")
             await client.send(send("orders"), send("no good!"), batch("orders", [(b"a", {}), (b"b", {})]))
@@ -155,7 +160,9 @@ def test_healthz_answers_before_the_store_is_open(tmp_path: Path) -> None:
     async def play() -> None:
         broker = Broker(configuration(tmp_path, network__http_port=0))
         starting = asyncio.ensure_future(broker.start())
-        while broker.http_port is None:
+        for _ in range(10_000):
+            if broker.http_port is not None:
+                break
             await asyncio.sleep(0)
         health, ready = await asyncio.gather(http(broker, "healthz"), http(broker, "readyz"))
         assert health[0] == 200 and ready[0] in (200, 503)

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from testkit.brokerplay import batch, bodies, oneway, peer, pull, running_broker, send, send_v1, stored
 
 from gantry.leaves import properties
+from testkit.brokerplay import batch, bodies, oneway, peer, pull, running_broker, send, send_v1, stored
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
@@ -65,7 +65,9 @@ def test_a_one_way_send_is_stored_and_never_answered(tmp_path: Path) -> None:
 def test_a_batch_is_one_request_with_one_reply_and_many_records(tmp_path: Path) -> None:
     async def play() -> None:
         async with running_broker(tmp_path) as broker, peer(broker) as client:
-            reply = await client.call(batch("orders", [(b"a", {"TAGS": "x"}), (b"b", {}), (b"c", {"UNIQ_KEY": "id-c"})]))
+            reply = await client.call(
+                batch("orders", [(b"a", {"TAGS": "x"}), (b"b", {}), (b"c", {"UNIQ_KEY": "id-c"})])
+            )
             assert reply.code == 0 and reply.ext["queueOffset"] == "0"
             assert len(reply.ext["msgId"].split(",")) == 3
             found = stored((await client.call(pull("orders"))).body)
@@ -123,7 +125,9 @@ def test_what_may_not_go_in_is_refused_with_code_and_remark(
 def test_refused_messages_do_not_stop_the_others_of_their_run(tmp_path: Path) -> None:
     async def play() -> None:
         async with running_broker(tmp_path) as broker, peer(broker) as client:
-            await client.send(send("orders", b"1"), send("no good!"), send("orders", b"2"), batch("orders", [(b"3", {})]))
+            await client.send(
+                send("orders", b"1"), send("no good!"), send("orders", b"2"), batch("orders", [(b"3", {})])
+            )
             replies = {reply.opaque: reply.code for reply in await client.receive(4)}
             assert replies == {1: 0, 2: 29, 3: 0, 4: 0}
             assert bodies(await client.call(pull("orders"))) == [b"1", b"2", b"3"]

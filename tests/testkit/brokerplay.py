@@ -134,9 +134,19 @@ async def peer(broker: Broker, vip: bool = False) -> AsyncIterator[Peer]:
         await client.close()
 
 
-def send(topic: str, body: bytes = b"body", queue_id: int = 0, pairs: dict[str, str] | None = None, **ext: str) -> Command:
+def send(
+    topic: str, body: bytes = b"body", queue_id: int = 0, pairs: dict[str, str] | None = None, **ext: str
+) -> Command:
     """A SEND_MESSAGE_V2 (310); further header fields by their letters."""
-    fields = {"a": "producers", "b": topic, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0", "g": "1700000000000"}
+    fields = {
+        "a": "producers",
+        "b": topic,
+        "c": "TBW102",
+        "d": "4",
+        "e": str(queue_id),
+        "f": "0",
+        "g": "1700000000000",
+    }
     fields |= {"h": "0", "i": properties.pack(pairs or {}).decode(), "j": "0", "k": "false", "m": "false"}
     return Command(310, ext=fields | ext, body=body)
 

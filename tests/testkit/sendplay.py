@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-from testkit.fake_connection import FakeConnection
-from testkit.memory_state import MemoryState
-from testkit.simclock import SimClock
-from testkit.simdisk import SimDisk
-
 from gantry.append.acks import AckLimits, Acks
 from gantry.append.admit import Admission, Limits, WriteGate
 from gantry.append.batch import Appender, Marks
@@ -19,6 +14,10 @@ from gantry.produce.send import Sending
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
+from testkit.fake_connection import FakeConnection
+from testkit.memory_state import MemoryState
+from testkit.simclock import SimClock
+from testkit.simdisk import SimDisk
 
 HOST = bytes([10, 0, 0, 9]) + (10911).to_bytes(4, "big")
 
@@ -26,7 +25,9 @@ HOST = bytes([10, 0, 0, 9]) + (10911).to_bytes(4, "big")
 class SendPlay:
     """Everything from admission to acknowledgement; `flush()` lets the disk get on under SYNC_FLUSH."""
 
-    def __init__(self, flush: Flush = Flush.ASYNC, limits: Limits | None = None, batch_messages_max: int = 100) -> None:
+    def __init__(
+        self, flush: Flush = Flush.ASYNC, limits: Limits | None = None, batch_messages_max: int = 100
+    ) -> None:
         self.clock = SimClock()
         self.disk = SimDisk()
         self.background = InlineBackground(at_once=flush is Flush.ASYNC)
@@ -85,7 +86,9 @@ class SendPlay:
 _opaques = iter(range(1, 1 << 30))
 
 
-def message(topic: str = "orders", body: bytes = b"body", pairs: dict[str, str] | None = None, **fields: object) -> Send:
+def message(
+    topic: str = "orders", body: bytes = b"body", pairs: dict[str, str] | None = None, **fields: object
+) -> Send:
     """A send as it comes out of `frames.decode`, with the template's name in it."""
     packed = properties.pack({"UNIQ_KEY": "u"} if pairs is None else pairs)
     return as_decoded(Send(topic=topic, body=body, properties=packed, **fields))  # type: ignore[arg-type]

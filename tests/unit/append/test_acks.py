@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from testkit.fake_connection import FakeConnection
-from testkit.simclock import SimClock
-
 from gantry.append.acks import AckLimits, Acks
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
 from gantry.store.watermarks import Watermark
+from testkit.fake_connection import FakeConnection
+from testkit.simclock import SimClock
 
 
 def reply(opaque: int) -> bytes:

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from testkit.memory_state import MemoryState
-from testkit.sendplay import message
-from testkit.simclock import SimClock
 
 from gantry.append.admit import Admission, Limits, WriteGate
 from gantry.errors import Refusal
@@ -13,6 +10,9 @@ from gantry.leaves import properties
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.topic import MULTI_TAG, PERM_READ, TopicConfig
+from testkit.memory_state import MemoryState
+from testkit.sendplay import message
+from testkit.simclock import SimClock
 
 
 class Play:

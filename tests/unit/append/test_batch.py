@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from testkit.sendplay import HOST, SendPlay, as_decoded, message
 
 from gantry.append.batch import GATE_DISK_FULL, Marks
 from gantry.leaves import properties
 from gantry.leaves.frames import Send
 from gantry.store.settings import Flush
+from testkit.sendplay import HOST, SendPlay, as_decoded, message
 
 OURS = {"MSG_REGION": "r", "TRACE_ON": "true", "CLUSTER": "c"}
 

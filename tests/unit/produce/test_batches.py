@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from testkit.sendplay import message
-
 from gantry.append.admit import Limits
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.produce.batches import messages_of
+from testkit.sendplay import message
 
 LIMITS = Limits(10_000, 1000)
 

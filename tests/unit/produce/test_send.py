@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from testkit.sendplay import SendPlay, message
-
 from gantry.append.admit import Limits
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.leaves.frames import Send
 from gantry.store.settings import Flush
+from testkit.sendplay import SendPlay, message
 
 
 def entry(body: bytes, packed: bytes = b"") -> bytes:

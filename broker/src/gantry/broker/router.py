@@ -108,13 +108,15 @@ class Router:
             self._await(connection, command, answer)
 
     def _await(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
+        if len(self._tasks) >= _TASKS_MAX:
+            if asyncio.iscoroutine(answer):
+                answer.close()
+            remark = f"[OVERLOAD] {_TASKS_MAX} requests are under way"
+            self._answer(connection, command, reply(command, ResponseCode.SYSTEM_BUSY, remark))
+            return
         task = asyncio.ensure_future(self._answer_later(connection, command, answer))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if len(self._tasks) > _TASKS_MAX:
-            task.cancel()
-            remark = f"[OVERLOAD] {_TASKS_MAX} requests are under way"
-            self._answer(connection, command, reply(command, ResponseCode.SYSTEM_BUSY, remark))
 
     async def _answer_later(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
         try:

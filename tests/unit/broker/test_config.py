@@ -1,0 +1,120 @@
+"""Four sources make one frozen tree, and what cannot be meant is refused by name."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from gantry.broker import config
+from gantry.broker.config import BrokerConfig, Role
+from gantry.broker.sources import flat, leaves, replaced
+from gantry.errors import ConfigError
+from gantry.store.settings import Flush
+
+
+def file(folder: Path, text: str, name: str = "broker.yaml") -> str:
+    path = folder / name
+    path.write_text(text)
+    return str(path)
+
+
+def test_defaults_are_rocketmqs_and_pass_their_own_check() -> None:
+    loaded, notices = config.load()
+    assert loaded == BrokerConfig() and notices == []
+    assert (loaded.network.port, loaded.store.segment_bytes, loaded.role) == (10911, 1 << 30, Role.ASYNC_MASTER)
+
+
+def test_the_tree_does_not_change() -> None:
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.load()[0].name = "other"  # type: ignore[misc]
+
+
+def test_a_stronger_source_wins(tmp_path: Path) -> None:
+    path = file(
+        tmp_path, "name: of-file\ncluster: of-file\nnetwork: {port: 1, idle_s: 2}\nstore:\n  root: /of/file\n"
+    )
+    environment = {"GANTRY_CLUSTER": "of-environment", "GANTRY_NETWORK_PORT": "3", "GANTRY_NETWORK_IDLE_S": "4"}
+    loaded, _ = config.load(
+        path, environment, {"network.idle_s": 5, "store.flush": None}, {"name": "of-base", "id": 0}
+    )
+    assert (loaded.name, loaded.cluster, loaded.store.root) == ("of-file", "of-environment", "/of/file")
+    assert (loaded.network.port, loaded.network.idle_s) == (3, 5.0)
+
+
+def test_values_are_read_in_the_units_people_write() -> None:
+    environment = {
+        "GANTRY_STORE_SEGMENT_BYTES": "64 MiB",
+        "GANTRY_STORE_FLUSH": "sync_flush",
+        "GANTRY_METRICS_PER_QUEUE": "yes",
+        "GANTRY_NAME_SERVERS": "a:1; b:2",
+        "GANTRY_STORE_DISK_USED_MAX": "0.5",
+    }
+    loaded, _ = config.load(environment=environment)
+    assert loaded.store.segment_bytes == 64 << 20 and loaded.store.flush is Flush.SYNC
+    assert loaded.metrics.per_queue is True and loaded.name_servers == ("a:1", "b:2")
+    assert loaded.store.disk_used_max == 0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("stoer: {root: /x}", ["stoer.root", "store.root"]),
+        ("store: {segment_byte: 1}", ["segment_byte", "store.segment_bytes"]),
+        ("port: 1", ["port is not known", "network.port"]),
+        ("network: {port: many}", ["network.port", "a whole number", "'many'"]),
+        ("network: {port: true}", ["network.port", "a whole number"]),
+        ("metrics: {per_queue: perhaps}", ["metrics.per_queue", "true or false"]),
+        ("store: {flush: NEVER}", ["store.flush", "SYNC_FLUSH, ASYNC_FLUSH"]),
+        ("network: {idle_s: .nan}", ["network.idle_s", "a number"]),
+        ("name: [a]", ["name", "text"]),
+        ("name_servers: [1]", ["name_servers", "a list of texts"]),
+        ("- a\n- b", ["keys and values"]),
+        ("a: [", ["not YAML"]),
+        ("role: SLAVE", ["SLAVE", "later version"]),
+        ("role: SYNC_MASTER", ["SYNC_MASTER", "later version"]),
+        ("permission: 5", ["permission 5"]),
+        ("store: {segment_bytes: 4097KiB}", ["two bodies"]),
+        ("store: {disk_used_max: 75}", ["disk_used_max", "a share of 1"]),
+        ("store: {delete_hours: ['25']}", ["hours from 00 to 23"]),
+        ("network: {port: 70000}", ["65535"]),
+    ],
+)
+def test_what_cannot_be_meant_is_an_error_that_says_where_and_what(
+    tmp_path: Path, text: str, words: list[str]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config.load(file(tmp_path, text))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_an_unknown_key_names_its_file_and_an_unknown_variable_itself(tmp_path: Path) -> None:
+    path = file(tmp_path, "nmae: x")
+    with pytest.raises(ConfigError, match=f"{path}: nmae is not known; the nearest known key is name"):
+        config.load(path)
+    with pytest.raises(
+        ConfigError, match="GANTRY_STOER_ROOT is not known; the nearest known key is GANTRY_STORE_ROOT"
+    ):
+        config.load(environment={"GANTRY_STOER_ROOT": "x"})
+    with pytest.raises(ConfigError, match="cannot read"):
+        config.load(str(tmp_path / "missing.yaml"))
+
+
+def test_variables_that_kubernetes_or_the_leaves_put_there_are_no_keys() -> None:
+    environment = {
+        "GANTRY_BROKER_SERVICE_HOST": "10.0.0.1",
+        "GANTRY_BROKER_SERVICE_PORT_HTTP": "1",
+        "GANTRY_BROKER_PORT": "tcp://10.0.0.1:10911",
+        "GANTRY_BROKER_PORT_10911_TCP_ADDR": "10.0.0.1",
+        "GANTRY_PURE": "1",
+        "PATH": "/bin",
+    }
+    assert config.load(environment=environment)[0] == BrokerConfig()
+
+
+def test_every_key_has_one_type_that_the_loader_knows() -> None:
+    assert leaves(BrokerConfig).keys() == flat(BrokerConfig()).keys()
+    assert replaced(BrokerConfig(), {}, "nobody") == BrokerConfig()
+    assert leaves(BrokerConfig).keys() >= config.HOT

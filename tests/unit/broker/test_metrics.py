@@ -1,0 +1,25 @@
+"""The table of metrics: written down, and read without counting anything itself."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from gantry.broker import metrics
+
+PAGE = Path(__file__).parents[3] / "broker" / "docs" / "metrics.md"
+
+
+def test_the_page_has_the_table_that_the_code_has() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    begin, end = text.index("| metric |"), text.rindex("|\n") + 2
+    assert text[begin:end] == metrics.document(), "paste what gantry.broker.metrics.document() returns"
+
+
+def test_names_are_prometheus_names_with_their_unit_last() -> None:
+    names = [family.name for family in metrics.FAMILIES]
+    assert len(set(names)) == len(names)
+    for family in metrics.FAMILIES:
+        assert re.fullmatch("gantry_[a-z_]+", family.name)
+        assert not family.name.endswith("_total"), "the library adds it to counters"
+        assert family.help.endswith((".", ")."))

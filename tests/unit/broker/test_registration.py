@@ -1,0 +1,129 @@
+"""Every name server hears of the broker, and none can hold up the others."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from gantry.broker.complaints import Complaints
+from gantry.broker.registration import Identity, Registration
+from gantry.errors import UnreachableError
+from gantry.leaves.frames import Command
+from gantry.metadata.topics import Topics, TopicSettings
+from gantry.model.topic import TopicConfig
+from gantry.nameserver.registration import decode_registration
+from gantry.wire import headers
+from gantry.wire.codes import RequestCode
+from gantry.wire.command import reply
+from testkit.memory_state import MemoryState
+from testkit.simclock import SimClock
+
+
+class NameServers:
+    """Takes requests; what an address answers is its entry in `answers`."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Command]] = []
+        self.answers: dict[str, int] = {}
+        self.open = asyncio.Event()
+        self.open.set()
+
+    async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
+        self.asked.append((address, command))
+        await self.open.wait()
+        code = self.answers.get(address, 0)
+        if code < 0:
+            raise UnreachableError(f"{address}: refused")
+        return reply(command, code, "because" if code else None)
+
+    def take(self) -> list[tuple[str, int]]:
+        taken, self.asked = self.asked, []
+        return [(address, command.code) for address, command in taken]
+
+
+class Play:
+    def __init__(self, *servers: str, timeout_s: float = 3.0) -> None:
+        clock = SimClock()
+        self.topics = Topics(MemoryState(), clock, TopicSettings("b", "c"))
+        self.servers = NameServers()
+        complaints = Complaints(logging.getLogger("test"), clock)
+        identity = Identity("c", "b", 0, "10.0.0.9:10911", "10.0.0.9:10912")
+        self.registration = Registration(self.servers, servers, identity, self.topics, complaints, 30.0, timeout_s)
+        self.topics.on_change(self.registration.topic_changed)
+
+
+def test_a_registration_carries_the_whole_table_and_its_checksum() -> None:
+    async def play() -> None:
+        play = Play("ns:1")
+        play.topics.put(TopicConfig("orders", 2, 3))
+        await play.registration.register_once()
+        ((_, command),) = play.servers.asked
+        header = headers.parse(RequestCode.REGISTER_BROKER, command.ext)
+        assert (header.text("brokerName"), header.text("brokerAddr")) == ("b", "10.0.0.9:10911")
+        assert (header.text("clusterName"), header.integer("brokerId")) == ("c", 0)
+        body = decode_registration(command.body, False, command.version)
+        assert body.topics["orders"] == TopicConfig("orders", 2, 3)
+        assert body.version == play.topics.data_version and len(body.topics) >= 2
+        assert int(command.ext["bodyCrc32"]) > 0
+
+    asyncio.run(play())
+
+
+def test_name_servers_are_told_at_the_same_time_and_failures_stay_apart(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        play = Play("up:1", "down:1", "refuses:1")
+        play.servers.answers = {"down:1": -1, "refuses:1": 1}
+        await play.registration.register_once()
+        await play.registration.register_once()
+        assert play.registration.is_registered == {"up:1": True, "down:1": False, "refuses:1": False}
+        assert len(caplog.records) == 2, "one line per name server and minute"
+
+    asyncio.run(play())
+
+
+def test_changes_during_a_round_are_carried_by_one_more() -> None:
+    async def play() -> None:
+        play = Play("ns:1")
+        running = asyncio.ensure_future(play.registration.run())
+        play.servers.open.clear()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for number in range(5):
+            play.topics.put(TopicConfig(f"t{number}"))
+        caught_up = asyncio.ensure_future(play.registration.caught_up())
+        await asyncio.sleep(0)
+        assert not caught_up.done()
+        play.servers.open.set()
+        await caught_up
+        assert len(play.servers.take()) == 2
+        running.cancel()
+        await asyncio.wait({running})
+
+    asyncio.run(play())
+
+
+def test_nobody_waits_longer_than_the_time_out() -> None:
+    async def play() -> None:
+        play = Play("silent:1", timeout_s=0.02)
+        play.servers.open.clear()
+        running = asyncio.ensure_future(play.registration.run())
+        play.topics.put(TopicConfig("orders"))
+        await play.registration.caught_up()
+        running.cancel()
+        await asyncio.wait({running})
+
+    asyncio.run(play())
+
+
+def test_goodbye_goes_to_those_who_know_us() -> None:
+    async def play() -> None:
+        play = Play("up:1", "down:1")
+        play.servers.answers = {"down:1": -1}
+        await play.registration.register_once()
+        play.servers.take()
+        await play.registration.unregister()
+        assert play.servers.take() == [("up:1", RequestCode.UNREGISTER_BROKER)]
+
+    asyncio.run(play())

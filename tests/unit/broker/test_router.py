@@ -1,0 +1,171 @@
+"""One table, runs of hot requests, and a guard that lets nothing through."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+
+import pytest
+
+from gantry.broker import router as routing
+from gantry.broker.complaints import Complaints
+from gantry.broker.router import Answer, Router
+from gantry.errors import RefusedError
+from gantry.leaves.frames import Command, Pull, Send
+from gantry.wire.codes import UNSUPPORTED, RequestCode
+from gantry.wire.command import reply
+from gantry.wire.headers import HeaderError
+from testkit.fake_connection import FakeConnection
+from testkit.simclock import SimClock
+
+ASK, FAIL, REFUSE, LATER, SILENT, ILL = 1, 2, 3, 4, 5, 6
+
+
+class Play:
+    def __init__(self) -> None:
+        self.runs: list[tuple[str, list[int]]] = []
+        self.fails = False
+        self.connection = FakeConnection()
+        self.go_on = asyncio.Event()
+        table = {
+            ASK: self.answer,
+            FAIL: self.fail,
+            REFUSE: self.refuse,
+            LATER: self.later,
+            SILENT: self.silent,
+            ILL: self.ill,
+        }
+        complaints = Complaints(logging.getLogger("test"), SimClock())
+        self.router = Router(self.sends, self.pulls, table, complaints)  # type: ignore[arg-type]
+
+    def ask(self, *requests: Command | Send | Pull) -> list[Command]:
+        self.router.on_requests(self.connection, list(requests))  # type: ignore[arg-type]
+        return self.connection.take()
+
+    def sends(self, connection: object, run: list[Send]) -> None:
+        if self.fails:
+            raise ZeroDivisionError("division by zero")
+        self.runs.append(("send", [send.opaque for send in run]))
+
+    def pulls(self, connection: object, run: list[Pull]) -> None:
+        self.runs.append(("pull", [pull.opaque for pull in run]))
+
+    def answer(self, connection: object, command: Command) -> Command:
+        self.runs.append(("cold", [command.opaque]))
+        return reply(command)
+
+    def fail(self, connection: object, command: Command) -> Command:
+        raise ZeroDivisionError("division by zero")
+
+    def refuse(self, connection: object, command: Command) -> Command:
+        raise RefusedError(26, "no such group")
+
+    def ill(self, connection: object, command: Command) -> Command:
+        raise HeaderError("header field topic is missing")
+
+    def silent(self, connection: object, command: Command) -> Answer:
+        return None
+
+    async def later(self, connection: object, command: Command) -> Answer:
+        await self.go_on.wait()
+        return reply(command, 0, "late")
+
+
+def sent(opaque: int, flag: int = 0) -> Send:
+    return Send(code=310, opaque=opaque, rpc_flag=flag)
+
+
+def test_neighbours_of_one_kind_go_together_and_order_is_kept() -> None:
+    async def play() -> None:
+        play = Play()
+        play.ask(sent(1), sent(2), Pull(opaque=3), Command(ASK, opaque=4), sent(5))
+        assert play.runs == [("send", [1, 2]), ("pull", [3]), ("cold", [4]), ("send", [5])]
+        assert play.router.requests == {310: 3, 11: 1, ASK: 1}
+
+    asyncio.run(play())
+
+
+def test_an_unknown_code_is_refused_with_what_to_do_instead() -> None:
+    async def play() -> None:
+        unknown, later = Play().ask(Command(777, opaque=1), Command(37, opaque=2))
+        assert (unknown.code, unknown.remark) == (3, " request type 777 not supported")
+        assert later.remark is not None and UNSUPPORTED[37] in later.remark
+
+    asyncio.run(play())
+
+
+def test_what_a_handler_raises_is_an_answer_a_count_and_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        play = Play()
+        for number in range(5):
+            (answer,) = play.ask(Command(FAIL, opaque=number))
+            assert (answer.code, answer.remark) == (1, "ZeroDivisionError: division by zero")
+        assert play.router.errors == {FAIL: 5} and len(caplog.records) == 1
+        assert caplog.records[0].exc_info is not None
+
+    asyncio.run(play())
+
+
+def test_a_refusal_or_an_ill_formed_header_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    async def play() -> None:
+        play = Play()
+        refused, ill = play.ask(Command(REFUSE, opaque=1), Command(ILL, opaque=2))
+        assert (refused.code, refused.remark) == (26, "no such group")
+        assert (ill.code, ill.remark) == (1, "header field topic is missing")
+        assert not play.router.errors and not caplog.records
+
+    asyncio.run(play())
+
+
+def test_a_run_whose_handler_raises_is_answered_one_by_one() -> None:
+    async def play() -> None:
+        play = Play()
+        play.fails = True
+        assert [answer.opaque for answer in play.ask(sent(1), sent(2, flag=2), sent(3))] == [1, 3]
+
+    asyncio.run(play())
+
+
+def test_one_way_requests_are_never_answered() -> None:
+    async def play() -> None:
+        play = Play()
+        assert play.ask(*[Command(code, flag=2) for code in (ASK, FAIL, REFUSE, ILL, 777)]) == []
+        assert play.ask(Command(SILENT)) == []
+
+    asyncio.run(play())
+
+
+def test_an_answer_may_come_later_and_does_not_hold_up_others() -> None:
+    async def play() -> None:
+        play = Play()
+        assert [answer.opaque for answer in play.ask(Command(LATER, opaque=1), Command(ASK, opaque=2))] == [2]
+        play.go_on.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        (late,) = play.connection.take()
+        assert (late.opaque, late.remark) == (1, "late")
+
+    asyncio.run(play())
+
+
+def test_too_many_answers_under_way_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play() -> None:
+        monkeypatch.setattr(routing, "_TASKS_MAX", 2)
+        play = Play()
+        refused = play.ask(*[Command(LATER, opaque=number) for number in range(3)])
+        assert [(answer.opaque, answer.code) for answer in refused] == [(2, 2)]
+        await asyncio.sleep(0)
+        play.router.stop()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert play.connection.take() == []
+
+    asyncio.run(play())
+
+
+def test_the_table_and_the_list_of_the_unsupported_do_not_overlap() -> None:
+    lines = inspect.getsource(routing.table)
+    served = {code for code in RequestCode if f"RequestCode.{code.name}:" in lines}
+    assert len(served) > 20
+    assert not served & UNSUPPORTED.keys()
