@@ -102,7 +102,7 @@ def test_a_failed_fdatasync_ends_the_process_and_the_next_start_writes_the_tail_
         code = process.wait()
         assert code > 0, f"ended with {code}: not by a signal, and not as if all were well"
         assert "fdatasync" in process.stderr() and "Input/output error" in process.stderr()
-    assert not any(reply.code == _SEND_OK for reply in _replies_after_failure(shim))
+    assert not any("msgId" in reply.ext for reply in _replies_after_failure(shim))
     doomed = max(log_range(event) for event in shim.events() if event.kind == "pwrite")
 
     again = DiskShim(tmp_path / "second")

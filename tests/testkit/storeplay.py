@@ -278,5 +278,6 @@ def perform(play: StorePlay, steps: Sequence[Step]) -> None:
         elif kind == "step":
             play.step(count)
         elif kind == "reopen":
-            play.close()
+            if play.store is not None:
+                play.close()
             play.open()
