@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gantry.clock import Clock
-from gantry.store.background import Worker
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
@@ -31,12 +30,12 @@ _SPILL_BYTES = 16 << 20
 class Derived:
     """What is derived from the log, while a store opens."""
 
-    def __init__(self, settings: StoreSettings, disk: Disk, clock: Clock, housekeeper: Worker, log: CommitLog) -> None:
+    def __init__(self, settings: StoreSettings, disk: Disk, clock: Clock, log: CommitLog) -> None:
         self._disk = disk
         self._root = settings.root
         self._log = log
         self.files = QueueFiles(disk, settings.queue_file_entries)
-        self.table = QueueTable(disk, settings.root, self.files, housekeeper)
+        self.table = QueueTable(disk, settings.root, self.files)
         self.index = KeyIndex(disk, settings.root, clock, settings.index_slots, settings.index_entries)
         self.derivation = Derivation(self.table, self.index, settings.delay_levels_ms)
         self.rebuilt: list[str] = []

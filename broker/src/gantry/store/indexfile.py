@@ -63,6 +63,7 @@ class IndexFile:
         self._entries = entries
         self._entries_at = HEADER_BYTES + 4 * slots
         self._file: File | None = None
+        self._map = memoryview(b"")
         self._stored = 1
         self._tail = bytearray()
         self._pages: dict[int, bytearray] = {}
@@ -98,7 +99,7 @@ class IndexFile:
                 f"index file {self.path} has {size} bytes, expected {self.file_bytes}; set maxHashSlotNum and "
                 "maxIndexNum to what this store was written with, or remove the file to have it built again"
             )
-        self._file = file
+        self._file, self._map = file, file.map()
         header = HEADER.unpack(file.pread(HEADER_BYTES, 0))
         self.begin_ms, self.end_ms, self.begin_log, self.end_log, self.used_slots, count = header
         self.count = self._stored = min(max(count, 1), self._entries)
@@ -157,7 +158,7 @@ class IndexFile:
             return int(_SLOT.unpack_from(page, at)[0])
         if self._file is None:
             return 0
-        return int(_SLOT.unpack_from(self._file.map(), HEADER_BYTES + number * _PAGE_BYTES + at)[0])
+        return int(_SLOT.unpack_from(self._map, HEADER_BYTES + number * _PAGE_BYTES + at)[0])
 
     def _page(self, number: int) -> bytearray:
         frozen = self._frozen.get(number)
@@ -167,7 +168,7 @@ class IndexFile:
         if self._file is None:
             return bytearray(size)
         at = HEADER_BYTES + number * _PAGE_BYTES
-        return bytearray(self._file.map()[at : at + size])
+        return bytearray(self._map[at : at + size])
 
     def _entry(self, number: int) -> tuple[int, int, int, int]:
         if not 0 < number < self._entries:
@@ -178,7 +179,7 @@ class IndexFile:
         elif self._file is None:
             return 0, 0, 0, 0
         else:
-            found = ENTRY.unpack_from(self._file.map(), self._entries_at + number * ENTRY_BYTES)
+            found = ENTRY.unpack_from(self._map, self._entries_at + number * ENTRY_BYTES)
         key_hash, log_offset, seconds, previous = found
         return key_hash, log_offset, seconds, previous
 
@@ -202,6 +203,7 @@ class IndexFile:
         """These writes are durable."""
         if self._file is None:
             self._file = disk.open(self.path, create=False)
+            self._map = self._file.map()
         del self._tail[: len(writes.entries)]
         self._stored += len(writes.entries) // ENTRY_BYTES
         self._frozen = {}
@@ -210,7 +212,7 @@ class IndexFile:
         """Close the file."""
         if self._file is not None:
             self._file.close()
-            self._file = None
+            self._file, self._map = None, memoryview(b"")
 
 
 def write_index(disk: Disk, root: str, writes: IndexWrites) -> None:

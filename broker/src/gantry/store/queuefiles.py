@@ -45,35 +45,35 @@ class QueueFiles:
         self._disk = disk
         self.file_entries = file_entries
         self.file_bytes = file_entries * ENTRY_BYTES
-        self._open: OrderedDict[str, File] = OrderedDict()
+        self._open: OrderedDict[str, tuple[File, memoryview]] = OrderedDict()
         self._durable: set[str] = set()  # folders whose names this process has synced; the housekeeper's
 
     def view(self, folder: str, index: int) -> tuple[memoryview, int]:
         """The map of the file that holds this index, and the index of its first entry."""
         first = index - index % self.file_entries
         path = filenames.by_offset(folder, first * ENTRY_BYTES)
-        file = self._open.get(path)
-        if file is None:
-            file = self._open[path] = self._disk.open(path, create=False)
-            if len(self._open) > _OPEN_MAX:
-                self._open.popitem(last=False)[1].close()
-        else:
+        found = self._open.get(path)
+        if found is not None:
             self._open.move_to_end(path)
+            return found[1], first
+        file = self._disk.open(path, create=False)
         view = file.map()
         if len(view) != self.file_bytes:
-            raise DamagedQueueError(
-                f"queue file {path} has {len(view)} bytes, expected {self.file_bytes}; remove the folder {folder}"
-            )
+            file.close()
+            raise DamagedQueueError(f"{path} has {len(view)} bytes, expected {self.file_bytes}; remove {folder}")
+        self._open[path] = (file, view)
+        if len(self._open) > _OPEN_MAX:
+            self._open.popitem(last=False)[1][0].close()
         return view, first
 
     def forget(self, folder: str) -> None:
         """Close what is open below this folder, before its files are removed."""
         for path in [path for path in self._open if path.startswith(folder + "/")]:
-            self._open.pop(path).close()
+            self._open.pop(path)[0].close()
 
     def close(self) -> None:
         """Close everything."""
-        for file in self._open.values():
+        for file, _ in self._open.values():
             file.close()
         self._open.clear()
 

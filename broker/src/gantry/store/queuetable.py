@@ -10,12 +10,10 @@ whoever rebuilds queues from the log must not bring them back under the offsets 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from gantry.store import filenames
-from gantry.store.background import Worker
 from gantry.store.consumequeue import ConsumeQueue
-from gantry.store.disk import Disk, unlink_in_order
+from gantry.store.disk import Disk
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER, QueueFiles, Tail
 
@@ -23,12 +21,11 @@ QueueKey = tuple[str, int]
 
 
 class QueueTable:
-    """Loop thread only; the housekeeper writes and removes files for it."""
+    """Loop thread only."""
 
-    def __init__(self, disk: Disk, root: str, files: QueueFiles, housekeeper: Worker) -> None:
+    def __init__(self, disk: Disk, root: str, files: QueueFiles) -> None:
         self._disk = disk
         self._root = root
-        self._housekeeper = housekeeper
         self.files = files
         self._queues: dict[QueueKey, ConsumeQueue] = {}
         self._dirty: dict[QueueKey, ConsumeQueue] = {}
@@ -109,16 +106,16 @@ class QueueTable:
             del self.heads[key]
         self.gravestones[topic] = log_end
 
-    def drop_before(self, log_start: int) -> None:
-        """Unlink queue files whose records are all gone, and forget gravestones that the log has passed."""
+    def drop_before(self, log_start: int) -> list[str]:
+        """Forget queue files whose records are all gone, and gravestones that the log has passed; paths to unlink."""
+        paths: list[str] = []
         for queue in self._queues.values():
             dropped = queue.drop_before(log_start)
             if dropped:
                 self.files.forget(queue.folder)
-            for first in dropped:
-                path = filenames.by_offset(queue.folder, first * ENTRY_BYTES)
-                self._housekeeper.submit(partial(unlink_in_order, self._disk, path))
+                paths += [filenames.by_offset(queue.folder, first * ENTRY_BYTES) for first in dropped]
         self.gravestones = {topic: end for topic, end in self.gravestones.items() if end > log_start}
+        return paths
 
     def base(self, log_end: int) -> QueueBase:
         """The queue-base table of the records that end at or below log_end."""

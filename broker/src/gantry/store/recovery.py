@@ -107,7 +107,7 @@ class Recovery:
         self._background = background
         segments = Segments(disk, settings.root, settings.segment_bytes, clock, background.housekeeper)
         self._log = CommitLog(segments, settings.segment_bytes)
-        self._derived = Derived(settings, disk, clock, background.housekeeper, self._log)
+        self._derived = Derived(settings, disk, clock, self._log)
         self._lock: Lock | None = None
         self.report = RecoveryReport(rebuilt=self._derived.rebuilt)
         self.parts: Parts | None = None

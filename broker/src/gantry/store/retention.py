@@ -41,11 +41,11 @@ class DiskView(NamedTuple):
     modified_ms: tuple[int, ...]
 
 
-def count_to_drop(seen: DiskView, now_ms: int, hour: int, settings: StoreSettings) -> int:
+def count_to_drop(seen: DiskView, now_ms: int, is_hour: bool, settings: StoreSettings) -> int:
     """How many of the oldest segments go now."""
     if settings.clean_forcibly and seen.used > settings.disk_used_clean:
         return len(seen.modified_ms)
-    if hour not in settings.delete_hours and seen.used <= settings.disk_used_max:
+    if not is_hour and seen.used <= settings.disk_used_max:
         return 0
     for count, modified_ms in enumerate(seen.modified_ms):
         if now_ms - modified_ms < settings.reserved_ms:
@@ -75,7 +75,9 @@ class Retention:
         self._checkpoint = checkpoint
         self._due_s = clock.monotonic()
         self._is_looking = False
+        self._any_hour = False
         self._wanted = 0
+        self._unlink: list[str] = []
         self.seen = DiskView(0.0, ())
         self.owed_from: Callable[[], int | None] = lambda: None
 
@@ -94,10 +96,12 @@ class Retention:
             self._is_looking = self._housekeeper.submit(look, partial(self._looked, outcome, now_ms))
         if self._wanted > self._log.start:
             self._drop(min(self._wanted, durable_end))
+        self._unlink_dropped()
 
     def drop_expired(self) -> None:
-        """Look at once, whatever the hour (an administrator asked)."""
-        self._due_s = 0.0
+        """Drop what is old enough at the next tick, whatever the hour (an administrator asked)."""
+        self._due_s = self._clock.monotonic()
+        self._any_hour = True
 
     def _droppable(self, durable_end: int) -> list[Segment]:
         owed = self.owed_from()
@@ -116,7 +120,9 @@ class Retention:
         self._due_s = self._clock.monotonic() + (_PERIOD_FULL_S if self.refuses_writes else _PERIOD_S)
         if error is not None:
             return
-        count = count_to_drop(self.seen, now_ms, localtime(now_ms // 1000).tm_hour, self._settings)
+        is_hour = self._any_hour or localtime(now_ms // 1000).tm_hour in self._settings.delete_hours
+        self._any_hour = False
+        count = count_to_drop(self.seen, now_ms, is_hour, self._settings)
         if count:
             self._wanted = self._log.start + count * self._settings.segment_bytes
 
@@ -124,12 +130,25 @@ class Retention:
         if self._checkpoint.base_log_offset < until:
             self._checkpoint.want_base()
             return
-        taken = self._log.segments.take_before(until)
-        for segment in taken:
-            segment.file.close()
-            self._housekeeper.submit(partial(unlink_in_order, self._disk, segment.file.path))
+        for segment in self._log.segments.take_before(until):
+            segment.close()
+            self._unlink.append(segment.file.path)
         self._derived.index.drop_before(self._log.start)
-        self._derived.table.drop_before(self._log.start)
+        self._unlink += self._derived.table.drop_before(self._log.start)
         # A start compares with the table where each queue's files begin.
         self._checkpoint.want_base()
         self._wanted = 0
+
+    def _unlink_dropped(self) -> None:
+        paths = tuple(self._unlink)
+        if paths and self._housekeeper.submit(partial(self._unlink_all, paths), partial(self._unlinked, paths)):
+            self._unlink = []
+
+    def _unlink_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            unlink_in_order(self._disk, path)
+
+    def _unlinked(self, paths: Sequence[str], error: StoreError | None) -> None:
+        if error is not None:
+            # Again, from the first on: what is gone already does not matter.
+            self._unlink = [*paths, *self._unlink]

@@ -28,17 +28,25 @@ _RETRY_S = 1.0
 class Segment:
     """One file of the log."""
 
-    __slots__ = ("end", "file", "start")
+    __slots__ = ("_view", "end", "file", "start")
 
     def __init__(self, start: int, end: int, file: File) -> None:
         self.start = start
         self.end = end
         self.file = file
+        self._view: memoryview | None = None
 
     @property
     def view(self) -> memoryview:
         """All its bytes, read-only; mapped at the first use."""
-        return self.file.map()
+        if self._view is None:
+            self._view = self.file.map()
+        return self._view
+
+    def close(self) -> None:
+        """Close the file; views that were given out stay valid."""
+        self._view = None
+        self.file.close()
 
 
 def create_segment(disk: Disk, root: str, start: int, segment_bytes: int) -> None:
@@ -70,6 +78,7 @@ class Segments:
         self._list: list[Segment] = []
         self._ahead_start = -1
         self._refuse_until_s = 0.0
+        self.failed: StoreError | None = None
 
     def __len__(self) -> int:
         return len(self._list)
@@ -140,7 +149,12 @@ class Segments:
 
     def prepare(self, active_end: int) -> None:
         """Have the segment that follows active_end allocated by the housekeeper; at most one at a time."""
-        if self.end > active_end or self._ahead_start == active_end or self._clock.monotonic() < self._refuse_until_s:
+        if (
+            self.end > active_end
+            or self._ahead_start == active_end
+            or self.failed
+            or self._clock.monotonic() < self._refuse_until_s
+        ):
             return
         self._ahead_start = active_end
         job = partial(create_segment, self._disk, self._root, active_end, self._bytes)
@@ -154,7 +168,7 @@ class Segments:
         elif isinstance(error, DiskFullError):
             self._refuse_until_s = self._clock.monotonic() + _RETRY_S
         else:
-            raise error
+            self.failed = error
 
     def _adopt(self, start: int) -> None:
         assert not self._list or start == self._list[-1].end, f"segment {start} behind {self.end}"
@@ -170,7 +184,7 @@ class Segments:
         folder = filenames.commit_log(self._root)
         later = [segment for segment in self._list if segment.start >= offset]
         for segment in reversed(later):
-            segment.file.close()
+            segment.close()
             self._disk.unlink(segment.file.path)
             # One by one: of several removals a power cut may keep any, and a gap is a missing segment.
             self._disk.sync_folder(folder)
@@ -190,5 +204,5 @@ class Segments:
     def close(self) -> None:
         """Close the files."""
         for segment in self._list:
-            segment.file.close()
+            segment.close()
         self._list = []

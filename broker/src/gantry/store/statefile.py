@@ -53,11 +53,11 @@ class JsonState:
     def _submit(self) -> None:
         if self._is_saving or self._waiting is None:
             return
-        job = partial(_save, self._disk, self._path, self._waiting)
-        self._waiting = None
+        contents, self._waiting = self._waiting, None
         self._is_saving = True
-        if not self._housekeeper.submit(job, self._saved):
-            self._is_saving = False
+        if not self._housekeeper.submit(partial(_save, self._disk, self._path, contents), self._saved):
+            # A housekeeper this far behind gets the next save() as well.
+            self._is_saving, self._waiting = False, contents
 
     def _saved(self, error: StoreError | None) -> None:
         self._is_saving = False

@@ -128,6 +128,8 @@ class Store:
             self._checkpoint.begin(self.flushed.offset, self.dispatched.offset, self._checkpointed)
         self.retention.tick(self._durable_end, now_ms)
         self._log.prepare()
+        if self._log.segments.failed is not None:
+            self._fail(self._log.segments.failed)
 
     @property
     def _durable_end(self) -> int:

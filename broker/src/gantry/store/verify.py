@@ -108,12 +108,12 @@ def _check_entry(report: Report, entries: QueueEntries, entry: Entry) -> None:
         return
     report.by_topic[entry.topic] += 1
     found = entries.at(entry.topic, entry.queue_id, entry.queue_offset)
-    if found is None:
-        report.without_queue += 1
-    elif found[:2] == (entry.log_offset, entry.size):
+    if found is not None and found[:2] == (entry.log_offset, entry.size):
         report.entries += 1
-    elif found[1] == 0 and report.was_killed:
+    elif report.was_killed and (found is None or found[1] == 0):
         report.unfinished += 1
+    elif found is None:
+        report.without_queue += 1
     else:
         report.fault(
             f"{entry.topic}/{entry.queue_id}: entry {entry.queue_offset} names {found[1]} bytes at {found[0]}, "
