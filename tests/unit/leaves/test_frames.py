@@ -9,7 +9,7 @@ import pytest
 from gantry.errors import LocalProtocolError, RemoteProtocolError
 from gantry.leaves import frames
 from gantry.leaves.frames import FRAME_BYTES_MAX, Command, Pull, Send
-from testkit.feeding import BROKEN, fed_whole, json_frame, pull_frame, raw_frame, send_frame, values
+from testkit.feeding import BROKEN, SEND_EXT, fed_whole, json_frame, pull_frame, raw_frame, send_frame, values
 
 STORE_HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
@@ -38,6 +38,12 @@ def test_a_response_is_a_command_whatever_its_code() -> None:
     (command,) = decoded(json_frame(code=11, flag=1, opaque=4, remark="no"))
     assert isinstance(command, Command)
     assert (command.is_response, command.is_oneway, command.remark) == (True, False, "no")
+
+
+def test_only_requests_with_a_hot_code_are_typed() -> None:
+    for code, flag in ((310, 1), (34, 0)):
+        (command,) = decoded(json_frame(code=code, flag=flag, extFields=SEND_EXT))
+        assert isinstance(command, Command)
 
 
 def test_a_send_may_be_one_way() -> None:
@@ -81,6 +87,7 @@ def test_the_body_is_a_copy_of_its_own() -> None:
         struct.pack(">i", 3),
         struct.pack(">i", -1),
         struct.pack(">i", FRAME_BYTES_MAX - 3),
+        struct.pack(">iI", FRAME_BYTES_MAX - 3, 0),
         struct.pack(">iI", 10, 7),
         struct.pack(">iI", 10, 2 << 24),
         struct.pack(">iI", 10, 0xFF000000),
@@ -98,6 +105,8 @@ def test_a_frame_that_cannot_be_read_breaks_the_protocol(data: bytes) -> None:
 def test_a_frame_breaks_the_protocol_before_it_is_whole() -> None:
     with pytest.raises(RemoteProtocolError, match="header of 7 bytes, 6 left"):
         frames.frame_length(struct.pack(">iI", 10, 7), 0, 8)
+    with pytest.raises(RemoteProtocolError, match=r"serialization 2, known are 0 \(JSON\)"):
+        frames.frame_length(struct.pack(">iI", 10, 2 << 24), 0, 8)
     with pytest.raises(RemoteProtocolError, match="16777212"):
         frames.frame_length(struct.pack(">i", FRAME_BYTES_MAX - 3), 0, 4)
 

@@ -68,6 +68,7 @@ def test_a_delay_is_asked_for_unless_it_is_zero_or_negative(name: str, value: st
 
 def test_one_kind_of_delay_does_not_take_back_another() -> None:
     assert traits_of(("DELAY", "3"), ("TIMER_DELAY_MS", "0")) == TRAIT_DELAY
+    assert traits_of(("TIMER_DELAY_MS", "3"), ("TIMER_DELAY_MS", "0")) == 0
 
 
 @pytest.mark.parametrize(

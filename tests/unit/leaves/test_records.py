@@ -158,6 +158,10 @@ def test_a_record_that_stands_elsewhere_is_none() -> None:
     data = run_of(send())
     entries, stop, reason = records.walk(data, 0, len(data), BASE + 1, True)
     assert (entries, stop, reason) == ([], 0, "bad: record at 5001 says it stands at 5000")
+    shifted = bytearray(b"\xff" * 9) + data
+    assert records.walk(shifted, 9, len(shifted), 7, True)[2] == "bad: record at 7 says it stands at 5000"
+    shifted[9 + 4] = 0
+    assert records.walk(shifted, 9, len(shifted), 7, True)[2].startswith("bad: record at 7 has the magic")
 
 
 def test_a_record_inside_a_body_is_not_found_behind_damage() -> None:
