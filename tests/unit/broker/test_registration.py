@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from gantry.broker.complaints import Complaints
-from gantry.broker.registration import Identity, Registration
+from gantry.broker.registration import Identity, PermittedTopics, Registration
 from gantry.errors import UnreachableError
 from gantry.leaves.frames import Command
 from gantry.metadata.topics import Topics, TopicSettings
@@ -127,3 +127,16 @@ def test_goodbye_goes_to_those_who_know_us() -> None:
         assert play.servers.take() == [("up:1", RequestCode.UNREGISTER_BROKER)]
 
     asyncio.run(play())
+
+
+def test_no_topic_may_do_more_than_its_broker() -> None:
+    play = Play()
+    play.topics.put(TopicConfig("orders", 2, 2))
+    permitted = PermittedTopics(play.topics, 6)
+    assert permitted.to_body() == play.topics.to_body()
+    permitted.permission = 4
+    body = permitted.to_body()["topicConfigTable"]
+    assert isinstance(body, dict)
+    assert (body["orders"]["perm"], body["TBW102"]["perm"]) == (4, 5)
+    config = play.topics.get("orders")
+    assert config is not None and config.perm == 6, "the table itself stays as it is"

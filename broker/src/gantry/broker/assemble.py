@@ -7,7 +7,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
     a topic changed       -> what admission remembered, the name servers; deleted -> queues, held pulls
     a group changed       -> notices to its consumers (they listen by themselves)
     a connection went     -> registrations of clients, held pulls
-    a hot key changed     -> admission, pull checks
+    a hot key changed     -> admission, pull checks, what name servers are told
 
 `assemble` builds everything around one opened store and starts nothing.
 """
@@ -32,7 +32,7 @@ from gantry.broker.parts import Parts
 from gantry.broker.periodic import table as job_table
 from gantry.broker.ports import Addresses
 from gantry.broker.rates import Rates
-from gantry.broker.registration import Identity, Registration
+from gantry.broker.registration import Identity, PermittedTopics, Registration
 from gantry.broker.router import Handlers, Router, table
 from gantry.clock import Clock
 from gantry.consume.handlers import PullHandlers, PullSettings
@@ -81,6 +81,8 @@ def assemble(
     store, packed = opened.store, opened.addresses.packed
     live, gate, complaints = LiveConfig(config), WriteGate(), Complaints(log, clock)
     topics, groups, offsets = _metadata(config, clock, opened)
+    for name in topics.adopt(store.queues()):
+        log.warning("topic %s has messages and was not saved before the last stop: made again", name)
     clients = Clients(_client_limits(config))
     notices = ChangeNotices(clients, groups, clock)
 
@@ -94,11 +96,12 @@ def assemble(
     pulls = PullHandlers(store, checks, offsets, clock, _pull_settings(config))
 
     client = RemotingClient()
+    permitted = PermittedTopics(topics, config.permission)
     registration = Registration(
         client,
         config.name_servers,
         _identity(config, opened.addresses),
-        topics,
+        permitted,
         complaints,
         config.registration.period_s,
         config.registration.timeout_s,
@@ -138,11 +141,12 @@ def assemble(
         rates=rates,
         jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
     )
-    _wire(parts, admission, checks, fail)
+    _wire(parts, admission, fail)
+    _obey(parts, admission, checks, permitted)
     return parts, job_table(parts, notices)
 
 
-def _wire(parts: Parts, admission: Admission, checks: PullChecks, fail: Callable[[str], None]) -> None:
+def _wire(parts: Parts, admission: Admission, fail: Callable[[str], None]) -> None:
     """The news; see the module."""
     store, topics, held = parts.store, parts.topics, parts.pulls.held
     store.on_dispatched(held.on_dispatched)
@@ -152,10 +156,17 @@ def _wire(parts: Parts, admission: Admission, checks: PullChecks, fail: Callable
     topics.on_delete(store.delete_queues)
     topics.on_delete(held.release_topic)
 
+
+def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: PermittedTopics) -> None:
+    """Hot keys: whoever obeys them, now and whenever they change."""
+
     def obey(config: BrokerConfig) -> None:
         admission.set_writable(config.permission & PERM_WRITE != 0)
         admission.limits = replace(admission.limits, body_bytes_max=config.messages.body_bytes_max)
         checks.is_readable = config.permission & PERM_READ != 0
+        if permitted.permission != config.permission:
+            permitted.permission = config.permission
+            parts.registration.topic_changed("")
 
     parts.live.on_change(obey)
     obey(parts.live.current)

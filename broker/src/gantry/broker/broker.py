@@ -99,16 +99,21 @@ class Broker:
         self._is_running, self._stage = True, "running"
         log.info("broker %s on %s", self._config.name, self.addresses.advertised)
 
-    async def stop(self) -> None:
-        """End in order; after a failure as much of it as still makes sense."""
+    async def stop(self, passed: Callable[[int], None] = lambda line: None) -> None:
+        """End in order; after a failure as much of it as still makes sense.
+
+        `passed` hears the number of every line that is done: a test kills the process after each.
+        """
         # 1. Not ready any more.
         self._is_running, self._stage = False, "stopping"
+        passed(1)
         if self.parts is not None:
-            await self._stop_serving(self.parts)
+            await self._stop_serving(self.parts, passed)
         # 8. The store: everything dispatched and durable, then the mark of an orderly stop; a failed one leaves the
         # folder as after a crash.
         if self._store is not None:
             self._store.close()
+        passed(8)
         # 9. The background threads, the side door, the ports.
         if self._background is not None:
             self._background.close()
@@ -119,8 +124,9 @@ class Broker:
             reservation.release()
         gc.unfreeze()
         self._stage = "stopped"
+        passed(9)
 
-    async def _stop_serving(self, parts: Parts) -> None:
+    async def _stop_serving(self, parts: Parts, passed: Callable[[int], None]) -> None:
         # 2. Name servers send clients elsewhere.
         if self._registering is not None:
             self._registering.remove_done_callback(self._registration_ended)
@@ -128,30 +134,37 @@ class Broker:
             with contextlib.suppress(asyncio.CancelledError):
                 await self._registering
             await parts.registration.unregister()
+        passed(2)
         # 3. Nothing new comes in; who waits for messages gets an answer.
         parts.gate.shut(GATE_STOPPING, _GOODBYE)
         parts.pulls.held.release_all()
         parts.router.stop()
+        passed(3)
         # 4. Parked replies leave when their messages are confirmed; what is not in time hears "outcome unknown".
         await self._drain(parts)
         parts.acks.close()
+        passed(4)
         # 5. Connections.
         await parts.server.close()
         await parts.client.close()
+        passed(5)
         # 6. Nothing goes by the clock any more.
         parts.jobs.stop()
+        passed(6)
         # 7. Metadata: what changed since the last save.
         with contextlib.suppress(StoreError):
             parts.topics.save_if_changed()
             parts.groups.save_if_changed()
             parts.offsets.save_if_changed()
+        passed(7)
 
     async def _drain(self, parts: Parts) -> None:
         drained = asyncio.Event()
         parts.store.confirmed.listen(lambda _: None if len(parts.acks) else drained.set())
         if len(parts.acks) and self.failure is None:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(drained.wait(), self._config.messages.ack_wait_s)
+                async with asyncio.timeout(self._config.messages.ack_wait_s):
+                    await drained.wait()
 
     async def _open_side_door(self) -> None:
         network = self._config.network

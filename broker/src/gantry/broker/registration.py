@@ -22,6 +22,7 @@ from gantry.broker.complaints import Complaints
 from gantry.errors import GantryError, RefusedError
 from gantry.leaves import hashes
 from gantry.leaves.frames import Command
+from gantry.model.topic import PERM_READ_WRITE
 from gantry.wire import bodies, headers
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import request
@@ -54,6 +55,28 @@ class Identity:
     id: int
     address: str
     ha_address: str
+
+
+class PermittedTopics:
+    """The topic table as name servers are told it: no topic may do more than its broker.
+
+    RocketMQ: brokerPermission is laid over every topic's own, which is how clients learn not to send here.
+    """
+
+    def __init__(self, topics: TopicTable, permission: int) -> None:
+        self.permission = permission
+        self._topics = topics
+
+    def to_body(self) -> dict[str, object]:
+        """The table, permissions taken away where the broker lacks them."""
+        body = self._topics.to_body()
+        if self.permission == PERM_READ_WRITE:
+            return body
+        table = body["topicConfigTable"]
+        assert isinstance(table, dict)
+        lacking = PERM_READ_WRITE & ~self.permission
+        masked = {name: config | {"perm": config["perm"] & ~lacking} for name, config in table.items()}
+        return body | {"topicConfigTable": masked}
 
 
 class Registration:
@@ -96,7 +119,9 @@ class Registration:
                 self._told = carried
                 self._round_over.notify_all()
             try:
-                await asyncio.wait_for(self._is_owed.wait(), self._period_s)
+                # Not wait_for: when the event comes as the task is cancelled, it swallows the cancellation (Python 3.11).
+                async with asyncio.timeout(self._period_s):
+                    await self._is_owed.wait()
             except TimeoutError:
                 pass
 
