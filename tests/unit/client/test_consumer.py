@@ -334,3 +334,19 @@ def test_heartbeats_name_the_subscriptions() -> None:
 def test_names_that_are_none_are_configuration_errors(group: str, subscription: dict[str, str]) -> None:
     with pytest.raises(ConfigError):
         Consumer(group, nameserver="127.0.0.1:9876", subscription=subscription)
+
+
+def test_a_notice_that_comes_as_the_consumer_stops_does_not_keep_it_running() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster:
+            consumer = member(cluster)
+            await consumer.start()
+            await until(lambda: len(consumer.queues) == 1)
+            await asyncio.sleep(0.01)
+            # Both within one turn of the loop: asyncio.wait_for would take the notice and forget the cancellation.
+            consumer._rebalance.hurry()
+            stopping = asyncio.ensure_future(consumer.stop())
+            async with asyncio.timeout(5.0):
+                await stopping
+
+    play(story())

@@ -42,7 +42,9 @@ class Rebalance:
     async def wait(self, at_most_s: float) -> None:
         """Until it is time to look again."""
         try:
-            await asyncio.wait_for(self._hurry.wait(), at_most_s)
+            # Not wait_for: when the event comes as the task is cancelled, it swallows the cancellation (Python 3.11).
+            async with asyncio.timeout(at_most_s):
+                await self._hurry.wait()
         except TimeoutError:
             pass
         self._hurry.clear()

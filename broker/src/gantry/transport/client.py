@@ -108,7 +108,8 @@ class RemotingClient:
             self._attempts[address] = attempt
         # Shielded: one caller who gives up must not end the attempt that others wait for.
         try:
-            return await asyncio.wait_for(asyncio.shield(attempt), timeout_s)
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(attempt)
         except TimeoutError:
             raise UnreachableError(f"{address}: no connection within {timeout_s:g} s") from None
 
@@ -116,8 +117,8 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         try:
             host, port = split_address(address)
-            making = loop.create_connection(lambda: Connection(self._buffer, self._limits, self._dispatch), host, port)
-            _, connection = await asyncio.wait_for(making, self._connect_s)
+            async with asyncio.timeout(self._connect_s):
+                _, connection = await loop.create_connection(self._make_connection, host, port)
         except (OSError, TimeoutError, ConfigError) as error:
             self._let_rest(address)
             raise UnreachableError(f"{address}: {str(error) or 'no connection in time'}") from error
@@ -129,6 +130,9 @@ class RemotingClient:
         if self._on_connect is not None:
             self._on_connect(address, connection)
         return connection
+
+    def _make_connection(self) -> Connection:
+        return Connection(self._buffer, self._limits, self._dispatch)
 
     def _let_rest(self, address: str) -> None:
         failures = self._rests[address].failures + 1 if address in self._rests else 1

@@ -76,7 +76,8 @@ class RemotingServer:
             connection.close("server closes")
         if self.connections:
             try:
-                await asyncio.wait_for(self._all_gone.wait(), _GOODBYE_S)
+                async with asyncio.timeout(_GOODBYE_S):
+                    await self._all_gone.wait()
             except TimeoutError:
                 for connection in list(self.connections):
                     connection.abort("server closed")
