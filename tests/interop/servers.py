@@ -31,6 +31,7 @@ SETTINGS: Settings = {
     "autoCreateTopicEnable": "true",
     "autoCreateSubscriptionGroup": "true",
     "flushDiskType": "ASYNC_FLUSH",
+    "maxMessageSize": 1024 * 1024,
     "mappedFileSizeCommitLog": 4 * 1024 * 1024,
     "mappedFileSizeConsumeQueue": 20 * 2000,
     "maxHashSlotNum": 40_000,
@@ -121,8 +122,7 @@ class Apache:
         self._data = data
         self._settings = settings or {}
         port = free_ports()
-        self._name_server_port = free_ports()
-        self.name_server = f"127.0.0.1:{self._name_server_port}"
+        self.name_server = f"127.0.0.1:{free_ports()}"
         self.broker = f"127.0.0.1:{port}"
         self._name_server_process: Child | None = None
         self._broker_process: Child | None = None
@@ -143,7 +143,7 @@ class Apache:
     def start(self) -> None:
         if self._name_server_process is None:
             own: Settings = {
-                "listenPort": self._name_server_port,
+                "listenPort": self.name_server.rsplit(":", 1)[1],
                 "bindAddress": "127.0.0.1",
                 "kvConfigPath": str(self._home / "kv.json"),
             }

@@ -79,7 +79,10 @@ def test_a_held_pull_is_woken_by_a_message(driver: Driver, name: str) -> None:
     assert answer["status"] == "FOUND"
 
 
-def test_a_message_is_found_by_offset_id_by_unique_id_and_by_key(driver: Driver, name: str) -> None:
+def test_a_message_is_found_by_offset_id_by_unique_id_and_by_key(
+    driver: Driver, server: servers.Server, name: str
+) -> None:
+    servers.create_topic(server, name)
     results = rows(driver.call("send", group=name, topic=name, count=5, prefix=name, tag="TagA"), "results")
     for i, result in enumerate(results):
         for identifier in (result["offsetMsgId"], result["msgId"]):
@@ -90,7 +93,8 @@ def test_a_message_is_found_by_offset_id_by_unique_id_and_by_key(driver: Driver,
         assert [m["msgId"] for m in by_key] == [result["msgId"]]
 
 
-def test_a_key_that_nobody_used_is_not_found(driver: Driver, name: str) -> None:
+def test_a_key_that_nobody_used_is_not_found(driver: Driver, server: servers.Server, name: str) -> None:
+    servers.create_topic(server, name)  # and known to the name server, which the lookup asks first
     driver.call("send", group=name, topic=name, count=1, prefix="a")
     with pytest.raises(DriverError) as refused:
         driver.call("query", topic=name, key="no-such-key")
@@ -160,7 +164,9 @@ def test_a_transaction_is_refused_and_never_delivered(driver: Driver, name: str)
 def test_a_lite_pull_consumer_is_refused_by_this_version(driver: Driver, server: servers.Server, name: str) -> None:
     driver.call("send", group=name, topic=name, count=6, prefix="a")
     if servers.CHOSEN == "gantry":
-        header, _ = servers.rpc(server.broker, 361, {"consumerGroup": name, "topic": name})
+        ext = {"consumerGroup": name, "topic": name, "queueId": "0", "queueOffset": "0", "maxMsgNums": "32"}
+        ext |= {"sysFlag": "6", "commitOffset": "0", "suspendTimeoutMillis": "1000", "subscription": "*"}
+        header, _ = servers.rpc(server.broker, 361, {**ext, "subVersion": "0"})
         assert header["code"] == 3
         assert "361" in str(header["remark"])
     elif not is_old_broker_with_new_client(driver):

@@ -330,11 +330,15 @@ public final class Driver {
         answer.put("messages", messages);
     }
 
-    /** At once and answered: the offsets that a pull consumer reports by itself are only those of queues it was assigned. */
+    /**
+     * At once and answered, and in the consumer's own table too: its timer reports from there what it last fetched or
+     * set, but only once it has been assigned the queues.
+     */
     private void commit(Command c) throws Exception {
         DefaultMQPullConsumer puller = puller(c.text("group"));
         for (MessageQueue queue : puller.fetchSubscribeMessageQueues(c.text("topic"))) {
             long offset = c.number("base", 0) + queue.getQueueId();
+            puller.updateConsumeOffset(queue, offset);
             puller.getDefaultMQPullConsumerImpl().getOffsetStore().updateConsumeOffsetToBroker(queue, offset, false);
         }
     }
