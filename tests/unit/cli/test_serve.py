@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+
+from gantry.cli.serve import reachable, serve
+from gantry.errors import ConfigError
+
+
+class FakeServer:
+    """Starts when told to, notes what was asked of it, and may fail."""
+
+    def __init__(self, end: Callable[[], None], *, never_starts: bool = False, fails: str | None = None) -> None:
+        self.failure = fails
+        self.story: list[str] = []
+        self._end = end
+        self._never_starts = never_starts
+
+    async def start(self) -> None:
+        self.story.append("start")
+        if self._never_starts:
+            asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+            await asyncio.Event().wait()
+        self.story.append("started")
+
+    async def stop(self) -> None:
+        self.story.append("stop")
+
+    def ready(self) -> str:
+        """Called when it serves; whatever should end it, ends it now."""
+        if self.failure:
+            self._end()
+        else:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return "here=127.0.0.1:1"
+
+
+def _served(capsys: pytest.CaptureFixture[str], **how: object) -> tuple[int, FakeServer, str]:
+    made: list[FakeServer] = []
+
+    def make(end: Callable[[], None]) -> FakeServer:
+        made.append(FakeServer(end, **how))  # type: ignore[arg-type]
+        return made[0]
+
+    code = serve(make, FakeServer.ready, lambda server: server.failure)
+    return code, made[0], capsys.readouterr().out
+
+
+def test_sigterm_stops_it_in_order_with_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
+    code, server, said = _served(capsys)
+    assert (code, server.story) == (0, ["start", "started", "stop"])
+    assert said == "ready here=127.0.0.1:1\n"
+
+
+def test_a_server_that_cannot_go_on_ends_with_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    code, server, _ = _served(capsys, fails="the disk lied")
+    assert (code, server.story[-1]) == (1, "stop")
+
+
+def test_a_start_can_be_called_off(capsys: pytest.CaptureFixture[str]) -> None:
+    code, server, said = _served(capsys, never_starts=True)
+    assert (code, server.story) == (0, ["start", "stop"])
+    assert said == ""
+
+
+def test_a_start_that_fails_is_stopped_and_told() -> None:
+    stopped: list[bool] = []
+
+    class Broken:
+        async def start(self) -> None:
+            raise ConfigError("cannot be meant")
+
+        async def stop(self) -> None:
+            stopped.append(True)
+
+    with pytest.raises(ConfigError, match="cannot be meant"):
+        serve(lambda end: Broken(), lambda server: "")
+    assert stopped == [True]
+
+
+@pytest.mark.parametrize(
+    ("bound", "told"),
+    [("0.0.0.0", "127.0.0.1:9"), ("::", "[::1]:9"), ("10.1.2.3", "10.1.2.3:9"), ("fe80::1", "[fe80::1]:9")],
+)
+def test_an_address_that_stands_for_all_is_told_as_this_machines_own(bound: str, told: str) -> None:
+    assert reachable(bound, 9) == told
