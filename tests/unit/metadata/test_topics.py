@@ -198,3 +198,20 @@ def test_registrations_carry_the_empty_tables_of_static_topics() -> None:
     assert body["topicQueueMappingDetailMap"] == {}
     assert body["topicQueueMappingInfoMap"] == {}
     assert body["mappingDataVersion"] == {"counter": 0, "stateVersion": 0, "timestamp": 0}
+
+
+def test_a_topic_whose_messages_outlived_its_document_is_made_again() -> None:
+    topics = topics_of()
+    topics.put(TopicConfig("bills", read_queues=2, write_queues=2))
+    assert topics.adopt([("orders", 0), ("orders", 6), ("bills", 1), ("few", 0), ("%RETRY%group", 0)]) == [
+        "orders",
+        "few",
+        "%RETRY%group",
+    ]
+    made = {name: topics.get(name) for name in ("orders", "few", "%RETRY%group", "bills")}
+    assert {name: config.write_queues for name, config in made.items() if config is not None} == {
+        "orders": 7,
+        "few": 4,
+        "%RETRY%group": 1,
+        "bills": 2,
+    }

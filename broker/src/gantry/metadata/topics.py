@@ -6,15 +6,15 @@ RocketMQ: `TopicConfigManager`.
 
 Every change makes a new data version, is news for `on_change` (registration at the name servers, caches of the send
 path), and gets to the disk with the next save, which an administrator's change does not wait for a period to get.  The
-document is RocketMQ's `topics.json`.  A topic that the document lacks after a crash is made again by the next
-message; its records and queues never depended on it.
+document is RocketMQ's `topics.json`.  A topic that the document lacks after a crash, but whose messages were
+acknowledged, is adopted from the store: who may not lose a message may not lose the way to it.
 
 A deleted topic is news for `on_delete`, where its queues are removed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from gantry.clock import Clock
@@ -35,6 +35,7 @@ _SCHEDULE_QUEUES = 18  # one for each delay level
 _BENCHMARK_QUEUES = 1024
 _CLUSTER_QUEUES = 16
 _REVIVE_QUEUES = 8
+_CLIENT_QUEUES = 4  # RocketMQ: what a producer asks for when it makes a topic (defaultTopicQueueNums)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +138,20 @@ class Topics:
         )
         self._change(config)
         return config
+
+    def adopt(self, queues: Iterable[tuple[str, int]]) -> list[str]:
+        """Make the topics again that have (topic, queue id) in the store and no place here; their names.
+
+        Their settings were not saved before a crash: they get what a stock client asks for, and at least the queues
+        that have messages.
+        """
+        counts: dict[str, int] = {}
+        for name, queue_id in queues:
+            if name not in self._table:
+                counts[name] = max(counts.get(name, 1 if names.is_retry_topic(name) else _CLIENT_QUEUES), queue_id + 1)
+        for name, count in counts.items():
+            self._change(TopicConfig(name, read_queues=count, write_queues=count, perm=PERM_READ_WRITE))
+        return list(counts)
 
     def delete(self, name: str) -> bool:
         """Forget the topic and tell those who keep something for it; false when there was none."""
