@@ -159,6 +159,23 @@ def test_the_news_of_a_connection_comes_before_anything_else_is_sent_on_it() -> 
     asyncio.run(play())
 
 
+def test_a_connection_on_which_nothing_comes_any_more_is_given_up_with_the_request_that_showed_it() -> None:
+    async def play() -> None:
+        server = RemotingServer(lambda connection, requests: None)
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        patient, impatient = RemotingClient(), RemotingClient(deaf_s=0.0)
+        for client in (patient, impatient):
+            with pytest.raises(OutcomeUnknownError):
+                await client.invoke(address, frames.Command(28), 0.02)
+        assert patient.connections()
+        assert not impatient.connections()
+        await patient.close()
+        await impatient.close()
+        await server.close()
+
+    asyncio.run(play())
+
+
 def test_a_closed_client_reaches_nobody() -> None:
     async def play() -> None:
         client = RemotingClient()

@@ -119,7 +119,7 @@ class Registration:
                 self._told = carried
                 self._round_over.notify_all()
             try:
-                # Not wait_for: when the event comes as the task is cancelled, it swallows the cancellation (Python 3.11).
+                # Not wait_for: it swallows a cancellation that comes together with the event (Python 3.11).
                 async with asyncio.timeout(self._period_s):
                     await self._is_owed.wait()
             except TimeoutError:

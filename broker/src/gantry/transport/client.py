@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gantry.errors import ConfigError, UnreachableError
+from gantry.errors import ConfigError, OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.addresses import split_address
 from gantry.transport.connection import Connection, Limits
@@ -27,6 +27,7 @@ from gantry.wire.command import Request
 _REST_FIRST_S = 0.05
 _REST_LAST_S = 2.0  # a broker that restarts is found again within two seconds
 _CONNECT_S = 3.0  # RocketMQ's connectTimeoutMillis
+_DEAF_S = 10.0  # a request without an answer condemns a connection on which nothing came for so long
 _READ_BUFFER_BYTES = 256 << 10  # one pull reply of the usual size
 
 
@@ -46,12 +47,14 @@ class RemotingClient:
         on_requests: Callable[[Connection, list[frames.Command]], None] | None = None,
         limits: Limits | None = None,
         connect_s: float = _CONNECT_S,
+        deaf_s: float = _DEAF_S,
         on_connect: Callable[[str, Connection], None] | None = None,
     ) -> None:
         self._on_requests = on_requests
         self._on_connect = on_connect  # told of a new connection before anything else is sent on it
         self._limits = limits or Limits()
         self._connect_s = connect_s
+        self._deaf_s = deaf_s
         self._buffer = ReadBuffer(_READ_BUFFER_BYTES)
         self._connections: dict[str, Connection] = {}
         self._attempts: dict[str, asyncio.Task[Connection]] = {}
@@ -64,7 +67,13 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         connection = await self.connect(address, timeout_s)
-        return await connection.invoke(command, max(0.0, deadline - loop.time()))
+        try:
+            return await connection.invoke(command, max(0.0, deadline - loop.time()))
+        except OutcomeUnknownError:
+            # Half-open: the machine at the other end is gone and nobody is left to say so.
+            if loop.time() - connection.last_active > self._deaf_s:
+                connection.abort(f"no sign of life for {self._deaf_s:g} s")
+            raise
 
     async def send_oneway(self, address: str, command: frames.Command) -> None:
         """Send a request that nobody answers; returns when it is handed to the socket."""
