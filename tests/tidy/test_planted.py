@@ -1,0 +1,32 @@
+"""Every planted fault still fits the source, so that `make planted` tests what it says."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[2]
+_SPEC = importlib.util.spec_from_file_location("mutants", _ROOT / "tests" / "planted" / "mutants.py")
+assert _SPEC is not None and _SPEC.loader is not None
+mutants = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(mutants)
+
+_ALL = mutants.load()
+
+
+def test_there_are_at_least_ten_and_each_has_its_own_name() -> None:
+    assert len(_ALL) >= 10
+    assert len({mutant.name for mutant in _ALL}) == len(_ALL)
+
+
+@pytest.mark.parametrize("mutant", _ALL, ids=lambda mutant: mutant.name)
+def test_a_planted_fault_fits_the_source_exactly_once(mutant: mutants.Mutant) -> None:  # type: ignore[name-defined]
+    assert mutant.fits(), f"{mutant.file} does not hold exactly once:\n{mutant.old}"
+
+
+@pytest.mark.parametrize("mutant", _ALL, ids=lambda mutant: mutant.name)
+def test_the_test_that_kills_a_planted_fault_exists(mutant: mutants.Mutant) -> None:  # type: ignore[name-defined]
+    path, _, name = mutant.test.partition("::")
+    assert f"def {name.partition('[')[0]}(" in (_ROOT / path).read_text(), mutant.test
