@@ -75,6 +75,7 @@ async function subscribe(command) {
       tags: message.tags, body: message.body.toString(), queueId: message.queueId,
       queueOffset: Number(message.queueOffset), times: message.reconsumeTimes,
     });
+    return command.fail ? Consumer.ACTION_RETRY : undefined;
   });
   await consumer.ready();
   consumers.set(command.id, consumer);

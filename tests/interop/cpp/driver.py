@@ -86,7 +86,10 @@ class Driver:
             event.update(queueId=message.queue_id, queueOffset=message.queue_offset, times=message.reconsume_times)
             event["colour"] = text(message.get_property("colour"))
             emit(event)
-            return None if OLD else client.ConsumeStatus.CONSUME_SUCCESS
+            if OLD:
+                return command["refused"] if command.get("fail") else None  # a KeyError is its way to say "later"
+            status = client.ConsumeStatus
+            return status.RECONSUME_LATER if command.get("fail") else status.CONSUME_SUCCESS
 
         consumer.subscribe(command["topic"], received, command.get("expression", "*"))
         consumer.start()

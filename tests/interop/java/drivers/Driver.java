@@ -250,7 +250,7 @@ public final class Driver {
                 event.put("consumer", c.text("id"));
                 emit(event);
             }
-            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+            return c.text("fail").isEmpty() ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
         });
         consumer.start();
         synchronized (this) {
