@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gantry.errors import DiskFullError, StoreError
+from gantry.store.background import InlineBackground
+from gantry.store.disk import RealDisk
+from gantry.store.segments import Segments, create_segment
+from testkit.simclock import SimClock
+from testkit.simdisk import SimDisk
+
+SIZE = 8192
+
+
+def _segments(folder: Path | str, disk: RealDisk | SimDisk | None = None, at_once: bool = True) -> Segments:
+    disk = disk or RealDisk()
+    disk.make_folders(f"{folder}/commitlog")
+    disk.make_folders(f"{folder}/gantry")
+    background = InlineBackground(at_once)
+    segments = Segments(disk, str(folder), SIZE, SimClock(), background.housekeeper)
+    segments.load()
+    return segments
+
+
+def test_segments_follow_each_other_and_are_found_by_offset(tmp_path: Path) -> None:
+    segments = _segments(tmp_path)
+    segments.ensure(0)
+    segments.ensure(2 * SIZE + 5)
+    assert [segment.start for segment in segments] == [0, SIZE, 2 * SIZE]
+    assert segments.at(SIZE - 1).start == 0 and segments.at(SIZE).start == SIZE
+    assert [segment.start for segment in segments.covering(SIZE - 1, SIZE + 1)] == [0, SIZE]
+    assert [segment.start for segment in segments.covering(SIZE, SIZE)] == []
+    assert sorted(path.stat().st_size for path in (tmp_path / "commitlog").iterdir()) == [SIZE] * 3
+    assert not list((tmp_path / "gantry").iterdir())
+
+
+def test_an_empty_log_may_begin_anywhere(tmp_path: Path) -> None:
+    segments = _segments(tmp_path)
+    segments.ensure(5 * SIZE + 1)
+    assert segments.start == 5 * SIZE and segments.end == 6 * SIZE
+
+
+def test_the_next_segment_is_allocated_ahead(tmp_path: Path) -> None:
+    segments = _segments(tmp_path, at_once=False)
+    segments.ensure(0)
+    segments.prepare(SIZE)
+    segments.prepare(SIZE)
+    assert segments.end == SIZE
+    segments.ensure(SIZE)
+    assert segments.end == 2 * SIZE
+
+
+def test_a_name_appears_only_with_all_its_blocks() -> None:
+    disk = SimDisk(quota_bytes=SIZE // 2)
+    disk.make_folders("/s/commitlog")
+    disk.make_folders("/s/gantry")
+    with pytest.raises(DiskFullError):
+        create_segment(disk, "/s", 0, SIZE)
+    assert disk.list("/s/commitlog") == [] and disk.list("/s/gantry") == []
+
+
+def test_a_full_disk_is_tried_again_once_a_second() -> None:
+    disk = SimDisk(quota_bytes=SIZE + SIZE // 2)
+    disk.make_folders("/s/commitlog")
+    disk.make_folders("/s/gantry")
+    clock = SimClock()
+    segments = Segments(disk, "/s", SIZE, clock, InlineBackground().housekeeper)
+    segments.ensure(0)
+    with pytest.raises(DiskFullError):
+        segments.ensure(SIZE)
+    disk.quota_bytes *= 10
+    with pytest.raises(DiskFullError, match="no room for the next segment"):
+        segments.ensure(SIZE)
+    clock.advance(1001)
+    segments.ensure(SIZE)
+    assert segments.end == 2 * SIZE
+
+
+def test_an_empty_last_file_is_removed(tmp_path: Path) -> None:
+    _segments(tmp_path).ensure(0)
+    (tmp_path / "commitlog" / f"{SIZE:020d}").touch()
+    segments = _segments(tmp_path)
+    assert len(segments) == 1 and not (tmp_path / "commitlog" / f"{SIZE:020d}").exists()
+
+
+def test_a_file_of_another_size_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
+    with pytest.raises(StoreError, match=r"has 4096 bytes, expected 8192; set mappedFileSizeCommitLog"):
+        _segments(tmp_path)
+
+
+def test_a_missing_file_is_told(tmp_path: Path) -> None:
+    segments = _segments(tmp_path)
+    segments.ensure(0)
+    segments.ensure(3 * SIZE)
+    (tmp_path / "commitlog" / f"{SIZE:020d}").unlink()
+    with pytest.raises(StoreError, match=rf"{2 * SIZE:020d} found where offset {SIZE} should begin"):
+        _segments(tmp_path)
+
+
+def test_cutting_zeroes_to_the_end_of_the_segment_and_removes_the_rest(tmp_path: Path) -> None:
+    segments = _segments(tmp_path)
+    segments.ensure(0)
+    segments.ensure(2 * SIZE)
+    for segment in segments:
+        segment.file.pwrite(b"\xff" * SIZE, 0)
+    segments.cut(SIZE + 100)
+    assert [path.name for path in sorted((tmp_path / "commitlog").iterdir())] == [f"{0:020d}", f"{SIZE:020d}"]
+    data = (tmp_path / "commitlog" / f"{SIZE:020d}").read_bytes()
+    assert data == b"\xff" * 100 + bytes(SIZE - 100)
+
+
+def test_dropping_leaves_the_last_segment(tmp_path: Path) -> None:
+    segments = _segments(tmp_path)
+    segments.ensure(0)
+    segments.ensure(2 * SIZE)
+    assert [segment.start for segment in segments.take_before(10 * SIZE)] == [0, SIZE]
+    assert segments.start == 2 * SIZE and segments.at(2 * SIZE).start == 2 * SIZE

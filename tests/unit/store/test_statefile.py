@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gantry.errors import DiskFullError, StoreError
+from gantry.store import statefile
+from gantry.store.background import InlineBackground
+from gantry.store.disk import RealDisk
+from gantry.store.statefile import JsonState
+from testkit.simdisk import SimDisk
+
+
+def _state(tmp_path: Path, background: InlineBackground | None = None) -> JsonState:
+    return JsonState(f"{tmp_path}/config/topics.json", RealDisk(), (background or InlineBackground()).housekeeper)
+
+
+def test_a_table_comes_back_and_the_one_before_is_the_backup(tmp_path: Path) -> None:
+    state = _state(tmp_path)
+    assert state.load() is None
+    state.save({"a": 1})
+    state.save({"a": 2, "b": {"c": [1, "x", None]}})
+    assert state.load() == {"a": 2, "b": {"c": [1, "x", None]}} and state.error is None
+    assert json.loads((tmp_path / "config" / "topics.json.bak").read_text()) == {"a": 1}
+    assert sorted(path.name for path in (tmp_path / "config").iterdir()) == ["topics.json", "topics.json.bak"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[1]", b"\xff\xfe", b"null", b'{"a": 1} x'])
+def test_a_damaged_file_is_replaced_by_its_backup(tmp_path: Path, damage: bytes) -> None:
+    state = _state(tmp_path)
+    state.save({"a": 1})
+    state.save({"a": 2})
+    (tmp_path / "config" / "topics.json").write_bytes(damage)
+    assert state.load() == {"a": 1}
+    (tmp_path / "config" / "topics.json.bak").write_bytes(damage)
+    with pytest.raises(StoreError, match=r"topics\.json cannot be read.*restore it from a backup or remove it"):
+        state.load()
+
+
+def test_the_backup_alone_is_enough(tmp_path: Path) -> None:
+    state = _state(tmp_path)
+    state.save({"a": 1})
+    state.save({"a": 2})
+    (tmp_path / "config" / "topics.json").unlink()
+    assert state.load() == {"a": 1}
+
+
+def test_fastjsons_bare_numeric_keys_are_read() -> None:
+    text = b'{"offsetTable":{"t@g":{0:12,1 : 5,-2:7},"{3:4,":{"x{9:1":1}},\n\t"n":{7:{8:9}}}'
+    assert statefile.parse(text) == {
+        "offsetTable": {"t@g": {"0": 12, "1": 5, "-2": 7}, "{3:4,": {"x{9:1": 1}},
+        "n": {"7": {"8": 9}},
+    }
+
+
+def test_what_is_written_is_strict_json_also_for_numbers_as_keys(tmp_path: Path) -> None:
+    state = _state(tmp_path)
+    state.save({"offsets": {3: 1, 1: 2}})
+    assert json.loads((tmp_path / "config" / "topics.json").read_text()) == {"offsets": {"1": 2, "3": 1}}
+
+
+def test_while_one_save_is_under_way_only_the_newest_waits(tmp_path: Path) -> None:
+    background = InlineBackground(at_once=False)
+    state = _state(tmp_path, background)
+    for number in range(5):
+        state.save({"n": number})
+    assert background.step()
+    assert state.load() == {"n": 0}
+    assert background.step() and not background.step()
+    assert state.load() == {"n": 4}
+
+
+def test_saving_now_comes_after_what_was_saved_before(tmp_path: Path) -> None:
+    background = InlineBackground(at_once=False)
+    state = _state(tmp_path, background)
+    state.save({"n": 1})
+    state.save({"n": 2})
+    state.save_now({"n": 3})
+    background.close()
+    assert state.load() == {"n": 3}
+
+
+def test_a_full_disk_keeps_the_old_table_and_is_told() -> None:
+    disk = SimDisk(quota_bytes=64 << 10)
+    disk.make_folders("/s")
+    state = JsonState("/s/config/a.json", disk, InlineBackground().housekeeper)
+    state.save({"n": 1})
+    disk.quota_bytes = 0
+    state.save({"n": "x" * 100_000})
+    assert isinstance(state.error, DiskFullError) and state.load() == {"n": 1}
+    disk.quota_bytes = 1 << 20
+    state.save({"n": 3})
+    assert state.error is None and state.load() == {"n": 3}
