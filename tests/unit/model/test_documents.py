@@ -12,6 +12,12 @@ def test_a_number_may_be_its_text(value: object) -> None:
     assert documents.integer({"n": value}, "n") == 5
 
 
+@pytest.mark.parametrize("value", [2**63 - 1, -(2**63)])
+def test_a_number_has_64_bits(value: int) -> None:
+    assert documents.integer({"n": value}, "n") == value
+    assert documents.integer({"n": str(value)}, "n") == value
+
+
 @pytest.mark.parametrize("value", [True, 5.0, "5.0", "", "x", [], {}, 2**63, "9223372036854775808"])
 def test_anything_else_is_no_number(value: object) -> None:
     with pytest.raises(ValueError, match="n is not a 64-bit integer"):

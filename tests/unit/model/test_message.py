@@ -4,11 +4,33 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.model.message import Message, StoredMessage, property_fault
+from gantry.model.message import (
+    SYS_COMMIT,
+    SYS_COMPRESSED,
+    SYS_COMPRESSION_MASK,
+    SYS_LZ4,
+    SYS_MULTI_TAGS,
+    SYS_PREPARED,
+    SYS_ROLLBACK,
+    SYS_TRANSACTION_MASK,
+    SYS_ZLIB,
+    SYS_ZSTD,
+    Message,
+    StoredMessage,
+    property_fault,
+)
+from testkit.sources import ROOT
 
 
 def stored(**properties: str) -> StoredMessage:
     return StoredMessage("t", b"", properties, 0, 0, 0, 0, 0, 0, 0, "", 0, "", 0, 0, "0A")
+
+
+def test_the_bits_of_the_sys_flag_are_those_of_the_format() -> None:
+    document = (ROOT / "broker/docs/record-format.md").read_text(encoding="utf-8")
+    assert (SYS_COMPRESSED, SYS_MULTI_TAGS, SYS_TRANSACTION_MASK, SYS_COMPRESSION_MASK) == (0x1, 0x2, 0xC, 0x700)
+    assert f"0x0 none, {SYS_PREPARED:#x} prepared, {SYS_COMMIT:#x} commit, 0x{SYS_ROLLBACK:X} rollback" in document
+    assert f"{SYS_LZ4:#x} LZ4, {SYS_ZSTD:#x} ZSTD, {SYS_ZLIB:#x} zlib" in document
 
 
 def test_tags_and_keys_become_properties() -> None:

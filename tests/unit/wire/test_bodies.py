@@ -86,6 +86,13 @@ def test_what_is_neither_is_malformed(body: bytes) -> None:
 def test_sixty_four_levels_are_allowed() -> None:
     assert bodies.loads(b"[" * 64 + b"]" * 64)
     assert bodies.loads(b"{0:" * 64 + b"1" + b"}" * 64)
+    assert bodies.loads(b"[" + b"[]," * 999 + b"[]]") == [[]] * 1000
+
+
+@pytest.mark.parametrize("opening", [b"[", b"{0:", b"{'a':", b"{["])
+def test_a_thousand_levels_are_malformed_and_nothing_worse(opening: bytes) -> None:
+    with pytest.raises(MalformedBodyError, match="deeper than 64"):
+        bodies.loads(opening * 5_000)
 
 
 def test_the_dialect_has_a_size_limit_and_the_standard_has_none() -> None:

@@ -43,6 +43,12 @@ def test_an_empty_text_is_a_text_and_an_empty_number_is_missing() -> None:
     assert header.boolean("committed") is True
 
 
+@pytest.mark.parametrize(("text", "truth"), [("true", True), ("1", True), ("false", False), ("no", False)])
+def test_a_boolean_is_whatever_the_client_meant(text: str, truth: bool) -> None:
+    ext = {"topic": "t", "acceptStandardJsonOnly": text}
+    assert headers.parse(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext).boolean("acceptStandardJsonOnly", not truth) is truth
+
+
 def test_unknown_fields_are_ignored_and_unknown_names_are_our_bug() -> None:
     header = headers.parse(RequestCode.GET_TOPIC_CONFIG, {"topic": "t", "nsd": "false"})
     with pytest.raises(KeyError):
