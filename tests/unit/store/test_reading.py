@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gantry.leaves import hashes
+from gantry.store.reading import FetchStatus
+from gantry.store.store import Store
+from testkit.simclock import SimClock
+from testkit.simdisk import SimDisk
+from testkit.smallstore import bodies, message, opened, parse, small
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return opened(small(tmp_path))
+
+
+def _numbered(count: int, **more: object) -> list:
+    return [message(body=b"%d" % number, **more) for number in range(count)]
+
+
+def test_a_batch_has_the_stored_bytes_neighbours_joined(store: Store) -> None:
+    store.append(_numbered(5))
+    fetched = store.reader.fetch("orders", 0, 1, 3, 1 << 20, None)
+    assert fetched.status is FetchStatus.FOUND and fetched.next_offset == 4
+    assert (fetched.min_offset, fetched.max_offset) == (0, 5)
+    assert len(fetched.buffers) == 1 and fetched.bytes == len(fetched.buffers[0]) == sum(s for _, s in fetched.places)
+    found = list(parse(bytes(fetched.buffers[0]), 0))
+    assert [one.body for one in found] == [b"1", b"2", b"3"]
+    assert [one.queue_offset for one in found] == [1, 2, 3]
+    assert fetched.lag_bytes == store.dispatched.offset - found[0].log_offset
+
+
+def test_messages_that_lie_apart_are_apart(store: Store) -> None:
+    store.append([message(queue_id=number % 2, body=b"%d" % number) for number in range(6)])
+    fetched = store.reader.fetch("orders", 1, 0, 32, 1 << 20, None)
+    assert [next(parse(bytes(buffer), 0)).body for buffer in fetched.buffers] == [b"1", b"3", b"5"]
+
+
+def test_the_first_message_comes_whatever_its_size(store: Store) -> None:
+    store.append([message(body=b"x" * 5000), message()])
+    fetched = store.reader.fetch("orders", 0, 0, 32, 10, None)
+    assert len(fetched.places) == 1 and fetched.next_offset == 1
+
+
+def test_tags_are_filtered_by_their_hash(store: Store) -> None:
+    store.append([message(body=tag.encode(), tags=tag) for tag in "abcab"])
+    codes = frozenset({hashes.java_hash("b")})
+    fetched = store.reader.fetch("orders", 0, 0, 32, 1 << 20, codes)
+    assert [next(parse(bytes(buffer), 0)).body for buffer in fetched.buffers] == [b"b", b"b"]
+    assert fetched.next_offset == 5
+    fetched = store.reader.fetch("orders", 0, 2, 1, 1 << 20, frozenset({hashes.java_hash("z")}))
+    assert fetched.status is FetchStatus.NO_MATCHED_MESSAGE and fetched.next_offset == 5
+
+
+@pytest.mark.parametrize(
+    ("offset", "status", "following"),
+    [
+        (5, FetchStatus.OFFSET_OVERFLOW_ONE, 5),
+        (6, FetchStatus.OFFSET_OVERFLOW_BADLY, 5),
+        (-1, FetchStatus.OFFSET_TOO_SMALL, 0),
+    ],
+)
+def test_offsets_outside_the_queue(store: Store, offset: int, status: FetchStatus, following: int) -> None:
+    store.append(_numbered(5))
+    fetched = store.reader.fetch("orders", 0, offset, 32, 1 << 20, None)
+    assert (fetched.status, fetched.next_offset, fetched.buffers) == (status, following, [])
+
+
+def test_a_queue_that_does_not_exist(store: Store) -> None:
+    fetched = store.reader.fetch("orders", 0, 3, 32, 1 << 20, None)
+    assert (fetched.status, fetched.next_offset) == (FetchStatus.NO_MATCHED_LOGIC_QUEUE, 0)
+    assert store.queue_range("orders", 0) is None
+
+
+def test_an_entry_that_names_no_record_is_not_served(store: Store) -> None:
+    store.append(_numbered(5))
+    queue = store.reader._table.get("orders", 0)
+    assert queue is not None
+    good = bytes(queue._tail)
+    queue._tail[40:48] = (1 << 40).to_bytes(8, "big")
+    fetched = store.reader.fetch("orders", 0, 0, 32, 1 << 20, None)
+    assert len(fetched.places) == 2 and fetched.next_offset == 2
+    assert store.reader.fetch("orders", 0, 2, 32, 1 << 20, None).status is FetchStatus.OFFSET_FOUND_NULL
+    queue._tail[:] = good
+    queue._tail[47] += 1
+    assert store.reader.fetch("orders", 0, 2, 32, 1 << 20, None).status is FetchStatus.OFFSET_FOUND_NULL
+
+
+def test_a_record_is_found_by_its_log_offset_only_through_its_queue_entry(store: Store) -> None:
+    first, second = message(body=b"one"), message(body=b"two")
+    store.append([first, second])
+    found = store.reader.record_at(second.log_offset)
+    assert found is not None and found.body == b"two"
+    for offset in itertools.chain(range(-3, 40), (second.log_offset + 1, store.written.offset, 1 << 62)):
+        if offset not in (first.log_offset, second.log_offset):
+            assert store.reader.record_at(offset) is None
+
+
+def test_a_record_faked_inside_a_body_is_not_one(store: Store) -> None:
+    honest = message(body=b"honest")
+    store.append([honest])
+    record = bytearray(store.reader.fetch("orders", 0, 0, 1, 1 << 20, None).buffers[0])
+    # The forger even knows where his body will stand.
+    carrier = message(body=bytes(len(record)))
+    at = store.written.offset + 88
+    record[28:36] = at.to_bytes(8, "big")
+    carrier.body = bytes(record)
+    store.append([carrier])
+    assert store.reader._log.record(at, len(record), store.written.offset) is not None
+    assert store.reader.record_at(at) is None
+
+
+def test_records_are_found_by_key_newest_first_and_compared(store: Store) -> None:
+    store.append([message(body=b"%d" % number, keys=f"k{number % 2} all") for number in range(6)])
+    store.append([message("bills", keys="k0")])
+    found = store.reader.query("orders", "k0", 32, 0, 1 << 50)
+    assert [next(parse(bytes(one), 0)).body for one in found] == [b"4", b"2", b"0"]
+    assert len(store.reader.query("orders", "all", 2, 0, 1 << 50)) == 2
+    # "Aa" and "BB" have the same hash.
+    store.append([message(body=b"Aa", keys="Aa"), message(body=b"BB", keys="BB")])
+    store.tick(0)
+    (one,) = store.reader.query("orders", "BB", 32, 0, 1 << 50)
+    assert next(parse(bytes(one), 0)).body == b"BB"
+
+
+def test_queues_are_searched_by_time(tmp_path: Path) -> None:
+    clock = SimClock(10_000)
+    store = opened(small(tmp_path), clock)
+    for _ in range(5):
+        store.append([message(), message()])
+        clock.advance(100)
+    search = store.reader.offset_by_time
+    assert [search("orders", 0, at) for at in (0, 10_000, 10_001, 10_100, 10_400, 10_401)] == [0, 0, 2, 2, 8, 10]
+    assert [search("orders", 0, at, upper=True) for at in (0, 9_999, 10_000, 10_150, 99_999)] == [0, 0, 1, 3, 9]
+    assert search("orders", 9, 10_000) == 0
+    assert store.reader.store_time("orders", 0, 3) == 10_100 and store.reader.store_time("orders", 0, 10) is None
+    assert store.reader.oldest_ms() == 10_000
+
+
+def test_times_do_not_fall_when_the_wall_clock_does(tmp_path: Path) -> None:
+    clock = SimClock(10_000)
+    store = opened(small(tmp_path), clock)
+    store.append([message()])
+    clock.jump(-5_000)
+    store.append([message()])
+    assert store.reader.store_time("orders", 0, 1) == 10_000
+    store.close()
+    again = opened(small(tmp_path), clock)
+    again.append([message()])
+    assert again.reader.store_time("orders", 0, 2) == 10_000
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.sampled_from("abc"), st.booleans()), max_size=60),
+    st.integers(1, 9),
+)
+def test_pulling_gives_each_queue_its_messages_once_and_in_order(
+    plan: list[tuple[int, int, str, bool]], count_max: int
+) -> None:
+    clock = SimClock()
+    store = opened(small("/s"), clock, disk=SimDisk())  # type: ignore[arg-type]
+    kept: dict[int, list[bytes]] = {}
+    for number, (queue_id, size, tag, tick) in enumerate(plan):
+        body = b"%d" % number + b"." * size * 500
+        store.append([message(queue_id=queue_id, body=body, tags=tag)])
+        kept.setdefault(queue_id, []).append(body)
+        if tick:
+            clock.advance(11_000)
+            store.tick(clock.now_ms())
+    for queue_id, expected in kept.items():
+        assert bodies(store, queue_id=queue_id) == expected
+        offset, found = 0, []
+        while offset < len(expected):
+            fetched = store.reader.fetch("orders", queue_id, offset, count_max, 3000, None)
+            assert fetched.next_offset > offset
+            found += [one.body for one in parse(b"".join(bytes(buffer) for buffer in fetched.buffers), 0)]
+            offset = fetched.next_offset
+        assert found == expected
