@@ -71,6 +71,7 @@ class _Picture(NamedTuple):
     tails: list[tuple[ConsumeQueue, Tail]]
     indexes: list[tuple[IndexFile, IndexWrites]]
     base: QueueBase | None
+    changes: int
     point: RecoveryPoint
     java: JavaCheckpoint
     dropped: list[str]
@@ -93,6 +94,8 @@ class Checkpoint:
         self._running = False
         self._due_s = 0.0
         self._base_due_s = 0.0
+        self._base_changes = -1
+        self._wants_base = False
         self.times = StoreTimes(0)
         self.base_log_offset = -1
 
@@ -105,11 +108,11 @@ class Checkpoint:
         """Whether the period has passed and there is something new."""
         if self._running or self._clock.monotonic() < self._due_s:
             return False
-        return self._point is None or self._point.dispatched != flushed or self._point.clean
+        return self._wants_base or self._point is None or self._point.dispatched != flushed or self._point.clean
 
     def want_base(self) -> None:
         """Write the queue-base table with the next cycle: retention waits for it."""
-        self._base_due_s = 0.0
+        self._wants_base = True
         self._due_s = 0.0
 
     def begin(self, flushed: int, dispatched: int, done: Done, clean: bool = False) -> None:
@@ -141,9 +144,11 @@ class Checkpoint:
             java_before=self._java.longs,
         )
         base = None
-        if clean or self._clock.monotonic() >= self._base_due_s:
+        changes = self._table.changes
+        if self._wants_base or clean or changes != self._base_changes or self._clock.monotonic() >= self._base_due_s:
             base = self._table.base(complete)
-        return _Picture(self._table.pending(end), indexes, base, point, java, dropped)
+            self._wants_base = False
+        return _Picture(self._table.pending(end), indexes, base, changes, point, java, dropped)
 
     def _write(self, picture: _Picture) -> None:
         disk, root = self._disk, self._settings.root
@@ -166,7 +171,9 @@ class Checkpoint:
             self._point, self._java = picture.point, picture.java
             if picture.base is not None:
                 self._base_due_s = now_s + _BASE_INTERVAL_S
+                self._base_changes = picture.changes
                 self.base_log_offset = picture.base.log_offset
         else:
             self._index.dropped += picture.dropped
+            self._wants_base = self._wants_base or picture.base is not None
         done(error)

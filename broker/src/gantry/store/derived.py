@@ -54,7 +54,7 @@ class Derived:
                 self._drop(topic, queue_id)
                 has_all = False
                 continue
-            if queue is not None and queue.log_end <= base.gravestones.get(topic, 0):
+            if queue is not None and 0 < queue.log_end <= base.gravestones.get(topic, 0):
                 # The topic was deleted, and a crash came before its files went.
                 self.table.drop(topic, queue_id)
             elif queue is not None:

@@ -31,6 +31,8 @@ class QueueTable:
         self._dirty: dict[QueueKey, ConsumeQueue] = {}
         self.heads: dict[QueueKey, int] = {}
         self.gravestones: dict[str, int] = {}
+        # How often a queue came or went: the queue-base table is written anew then.
+        self.changes = 0
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
@@ -47,6 +49,7 @@ class QueueTable:
         """A queue that begins, or goes on after all its records are gone, at offset `first`."""
         queue = ConsumeQueue(topic, queue_id, filenames.queue(self._root, topic, queue_id), self.files, first)
         self._queues[(topic, queue_id)] = queue
+        self.changes += 1
         return queue
 
     def go_on(self, topic: str, queue_id: int, following: int) -> None:
@@ -105,6 +108,7 @@ class QueueTable:
         for key in [key for key in self.heads if key[0] == topic]:
             del self.heads[key]
         self.gravestones[topic] = log_end
+        self.changes += 1
 
     def drop_before(self, log_start: int) -> list[str]:
         """Forget queue files whose records are all gone, and gravestones that the log has passed; paths to unlink."""

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from gantry.store.background import InlineBackground
+from testkit.simclock import SimClock
+from testkit.simdisk import SimDisk
+from testkit.smallstore import bodies, crash, message, opened, small
+
+
+def test_a_deleted_topic_is_gone_from_memory_and_disk(tmp_path: Path) -> None:
+    store = opened(small(tmp_path))
+    store.append([message(), message("bills")])
+    store.close()
+    store = opened(small(tmp_path))
+    store.delete_queues("orders")
+    assert store.queue_range("orders", 0) is None and not (tmp_path / "consumequeue" / "orders").exists()
+    assert list(store.queues()) == [("bills", 0)]
+    store.close()
+    assert list(opened(small(tmp_path)).queues()) == [("bills", 0)]
+
+
+def test_a_topic_of_the_same_name_begins_at_zero_and_never_sees_the_old_records(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = opened(small(tmp_path), clock)
+    store.append([message(body=b"old") for _ in range(5)])
+    store.delete_queues("orders")
+    send = message(body=b"new")
+    store.append([send])
+    assert send.queue_offset == 0 and bodies(store) == [b"new"]
+    crash(store)
+    store = opened(small(tmp_path), clock)
+    assert bodies(store) == [b"new"]
+    store.close()
+    # Even when everything is built again from the log, in which the old records still are.
+    shutil.rmtree(tmp_path / "consumequeue")
+    store = opened(small(tmp_path), clock)
+    assert store.report.records == 6 and bodies(store) == [b"new"]
+
+
+def test_records_that_were_not_confirmed_at_the_deletion_go_with_it() -> None:
+    from gantry.store.opening import open_store
+
+    store = open_store(small("/s"), SimDisk(), SimClock(), InlineBackground())
+    end = store.append([message(body=b"old")])
+    store.delete_queues("orders")
+    store.append([message(body=b"new")])
+    store.confirmed.advance(end)
+    store.confirmed.advance(store.written.offset)
+    assert bodies(store) == [b"new"]
+
+
+def test_no_checkpoint_writes_new_entries_among_the_old_ones() -> None:
+    clock, disk = SimClock(), SimDisk(quota_bytes=1 << 20)
+    background = InlineBackground(at_once=False)
+    store = opened(small("/s", flush_full_ms=1000), clock, background, disk)  # type: ignore[arg-type]
+    store.append([message(body=b"old%d" % number) for number in range(5)])
+    for _ in range(4):
+        clock.advance(1100)
+        store.tick(clock.now_ms())
+        background.close()
+    assert disk.exists("/s/consumequeue/orders/0")
+    room, disk.quota_bytes = disk.quota_bytes, 0
+    store.delete_queues("orders")
+    store.append([message(body=b"new")])
+    for _ in range(4):
+        clock.advance(1100)
+        store.tick(clock.now_ms())
+        background.close()
+    assert disk.exists("/s/consumequeue/orders/0"), "the gravestone found no room, so the folder is still there"
+    disk.quota_bytes = room
+    for _ in range(4):
+        clock.advance(1100)
+        store.tick(clock.now_ms())
+        background.close()
+    assert bodies(store) == [b"new"]
+    crash(store)
+    again = opened(small("/s"), clock, disk=disk)  # type: ignore[arg-type]
+    assert bodies(again) == [b"new"] and again.queue_range("orders", 0) == (0, 1)
+
+
+def test_gravestones_go_when_the_log_has_passed_them(tmp_path: Path) -> None:
+    store = opened(small(tmp_path))
+    store.append([message()])
+    store.delete_queues("orders")
+    assert store._table.gravestones == {"orders": store.written.offset}
+    store._table.drop_before(store.written.offset + 1)
+    assert store._table.gravestones == {}
