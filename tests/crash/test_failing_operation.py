@@ -108,6 +108,20 @@ def _in_spite_of_a_full_disk(play: StorePlay) -> None:
     lives_on(revived(play, play.disk, play.ledger), random.Random(1))
 
 
+@pytest.mark.parametrize("how", ["the process dies", "the power goes"])
+def test_a_refused_run_never_comes_back(how: str) -> None:
+    for seed in range(30):
+        play = StorePlay(SimDisk(), LogLedger(), Flush.SYNC)
+        play.open()
+        play.append(1, 300)
+        play.disk.faults = Faults(fail_at=1, fail_errno=errno.ENOSPC, fail_kind="write")
+        with pytest.raises(DiskFullError):
+            play.append(4, 300)
+        rng = random.Random(seed)
+        disk = play.disk.restart() if how == "the process dies" else play.disk.crash(rng)
+        lives_on(revived(play, disk, play.ledger), rng)
+
+
 @pytest.mark.parametrize("stepped", [False, True], ids=["at-once", "stepped"])
 @pytest.mark.parametrize("quota_kib", range(40, 160, 12))
 def test_with_no_room_left_the_store_refuses_reads_on_and_recovers_by_itself(quota_kib: int, stepped: bool) -> None:

@@ -138,6 +138,9 @@ class CommitLog:
         try:
             for segment, position, count in pieces:
                 segment.file.zero(position, position + count)
+                # The kernel may have written back the half run already: until the zeros are durable a power cut
+                # could bring a refused message back.  Blocks, in a case that allocated segments nearly rule out.
+                segment.file.sync_data()
         except DiskFullError:
             # Not even room for zeros (a sparse segment of RocketMQ's): what is left is the beginning of a refused
             # run, above the written mark, and the next append begins at the same place.
