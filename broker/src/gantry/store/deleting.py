@@ -49,7 +49,9 @@ class Deleting:
             return
         topics = tuple(self._topics)
         base = self._table.base(durable_end)
-        self._is_running = self._housekeeper.submit(partial(self._job, topics, base), partial(self._done, topics))
+        self._is_running = True
+        if not self._housekeeper.submit(partial(self._job, topics, base), partial(self._done, topics)):
+            self._is_running = False
 
     def _job(self, topics: tuple[str, ...], base: QueueBase) -> None:
         queuebase.save(self._disk, self._root, base)

@@ -93,7 +93,9 @@ class Retention:
             oldest = [segment.file.path for segment in self._droppable(durable_end)]
             outcome: list[DiskView] = []
             look = partial(self._look, oldest, outcome)
-            self._is_looking = self._housekeeper.submit(look, partial(self._looked, outcome, now_ms))
+            self._is_looking = True
+            if not self._housekeeper.submit(look, partial(self._looked, outcome, now_ms)):
+                self._is_looking = False
         if self._wanted > self._log.start:
             self._drop(min(self._wanted, durable_end))
         self._unlink_dropped()
@@ -140,9 +142,9 @@ class Retention:
         self._wanted = 0
 
     def _unlink_dropped(self) -> None:
-        paths = tuple(self._unlink)
-        if paths and self._housekeeper.submit(partial(self._unlink_all, paths), partial(self._unlinked, paths)):
-            self._unlink = []
+        paths, self._unlink = self._unlink, []
+        if paths and not self._housekeeper.submit(partial(self._unlink_all, paths), partial(self._unlinked, paths)):
+            self._unlink = paths
 
     def _unlink_all(self, paths: Sequence[str]) -> None:
         for path in paths:
