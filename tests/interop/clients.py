@@ -80,6 +80,8 @@ class Running:
         if kept is not None and kept.process.poll() is None:
             kept.forget()
             return kept
+        if kept is not None:
+            kept.quit()
         made = client.start(self._home / f"{client.name}-{next(self._number)}", self._name_server)
         if client.own_process_per_test:
             self._fresh.append(made)

@@ -46,8 +46,8 @@ class Play:
 
     version: str
     home: Path
-    count: int
-    every: int  # of how many messages one is looked up by key and ids
+    counts: tuple[int, ...]  # messages that each turn adds to each topic
+    every: tuple[int, ...]  # at each check: of how many messages one is looked up by key and ids
     name_server: str = ""
     broker: str = ""
     filled: int = 0
@@ -77,13 +77,14 @@ class Play:
             self.client = CLIENTS["java-4.9.7"].start(self.home / "client", self.name_server)
         return self.client
 
-    def fill(self) -> None:
+    def fill(self, turn: int) -> None:
+        count = self.counts[turn]
         for topic in TOPICS:
-            fields = {"topic": topic, "start": self.filled, "count": self.count, "ledger": self.ledger}
+            fields = {"topic": topic, "start": self.filled, "count": count, "ledger": self.ledger}
             answer = self.driver().call("fill", 120.0, group="filler", **fields)
             assert answer["failures"] == []
-            assert answer["acknowledged"] == self.count
-        self.filled += self.count
+            assert answer["acknowledged"] == count
+        self.filled += count
 
     def commit(self, base: int) -> None:
         for group in GROUPS:
@@ -103,10 +104,11 @@ class Play:
             time.sleep(0.05)
 
     def check(self, base: int) -> None:
+        """After turn number `base`: all that was acknowledged so far is there, and nothing else."""
         for topic in TOPICS:
             servers.wait_until_routed(self.name_server, topic)
             answer = self.driver().call(
-                "check", 240.0, group="reader", topic=topic, ledger=self.ledger, every=self.every
+                "check", 600.0, group="reader", topic=topic, ledger=self.ledger, every=self.every[base]
             )
             assert answer["differences"] == []
             assert answer["ledger"] == answer["pulled"] == self.filled
@@ -117,17 +119,13 @@ class Play:
 
 @pytest.fixture
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Play]:
-    version, count, every = request.param
-    made = Play(version, tmp_path, count, every)
+    version, counts, every = request.param
+    made = Play(version, tmp_path, counts, every)
     yield made
     if made.client is not None:
         made.client.quit()
     for server in made.open:
         server.close()
-
-
-def turns(count: int, every: int) -> list[tuple[str, int, int]]:
-    return [(version, count, every) for version in ("4.9.7", "5.x")]
 
 
 def go_round(play: Play, ends: tuple[str, str, str, str]) -> None:
@@ -139,7 +137,7 @@ def go_round(play: Play, ends: tuple[str, str, str, str]) -> None:
                 servers.create_topic(server, topic)
         else:
             play.check(base=turn - 1)
-        play.fill()
+        play.fill(turn)
         play.commit(base=turn)
         play.wait_until_saved(base=turn)
         play.end(server, end)
@@ -147,17 +145,20 @@ def go_round(play: Play, ends: tuple[str, str, str, str]) -> None:
     play.check(base=3)
 
 
+SMALL = ((1_500,) * 4, (5,) * 4)
+# Apache writes 100,000, then GantryMQ does; the first check on either side looks up every single one.
+LARGE = ((50_000, 50_000, 500, 500), (1, 1, 50, 50))
+
+
 @pytest.mark.usefixtures("every_tool")
-@pytest.mark.parametrize("play", turns(2_000, 10), indirect=True)
+@pytest.mark.parametrize("play", [("4.9.7", *SMALL), ("5.x", *SMALL)], ids=["4.9.7", "5.x"], indirect=True)
 def test_a_folder_goes_round_between_apache_and_gantry(play: Play) -> None:
     go_round(play, ("stop", "kill", "kill", "stop"))
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(2400)
 @pytest.mark.usefixtures("every_tool")
-@pytest.mark.parametrize("ends", ["stop kill kill stop", "kill stop stop kill"])
-@pytest.mark.parametrize("play", turns(25_000, 1), indirect=True)
-def test_a_folder_of_100_000_messages_goes_round_and_all_are_looked_up(play: Play, ends: str) -> None:
-    first, second, third, fourth = ends.split()
-    go_round(play, (first, second, third, fourth))
+@pytest.mark.parametrize("play", [("4.9.7", *LARGE), ("5.x", *LARGE)], ids=["4.9.7", "5.x"], indirect=True)
+def test_a_folder_of_200_000_messages_goes_round(play: Play) -> None:
+    go_round(play, ("kill", "stop", "stop", "kill"))
