@@ -79,6 +79,19 @@ def test_a_topic_is_created_listed_and_deleted(cluster: Cluster) -> None:
     assert not [row for row in cluster.rows("topic", "list") if row["topic"] == "made"]
 
 
+def test_rocketmqs_own_topics_and_groups_are_listed_only_when_asked_for(cluster: Cluster) -> None:
+    cluster.rows("produce", "mine", "one")
+    cluster.gantry("consume", "mine", "--group", "g-mine", "--count", "1")
+    shown = {row["topic"] for row in cluster.rows("topic", "list")}
+    assert "mine" in shown
+    assert not {"SELF_TEST_TOPIC", "BenchmarkTest", "DefaultCluster", "broker-a", "%RETRY%g-mine"} & shown
+    assert {"SELF_TEST_TOPIC", "broker-a", "mine"} <= {row["topic"] for row in cluster.rows("topic", "list", "--all")}
+    groups = {row["group"] for row in cluster.rows("group", "list")}
+    assert "g-mine" in groups
+    assert "CID_RMQ_SYS_TRANS" not in groups
+    assert "CID_RMQ_SYS_TRANS" in {row["group"] for row in cluster.rows("group", "list", "--all")}
+
+
 def test_a_message_is_found_by_key_and_by_both_ids(cluster: Cluster) -> None:
     [sent] = cluster.rows("produce", "found", "here", "--keys", "order-7")
     [by_key] = cluster.rows("topic", "find", "found", "--key", "order-7")

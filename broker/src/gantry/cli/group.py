@@ -11,13 +11,14 @@ from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.output import Row, add_output, show
 from gantry.client.admin import Admin, QueueProgress
 from gantry.errors import ConfigError
-from gantry.model.names import group_fault, topic_fault
+from gantry.model.names import group_fault, is_system_group, topic_fault
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """The subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    commands.add_parser("list", help="all groups, their members and what is left for them to do")
+    listing = commands.add_parser("list", help="groups, their members and what is left for them to do")
+    listing.add_argument("--all", action="store_true", help="RocketMQ's own, too")
     creating = commands.add_parser("create", help="make a group, or change one")
     deleting = commands.add_parser("delete", help="forget a group with its offsets")
     progress = commands.add_parser("progress", help="queue by queue: how far, and how much is left")
@@ -50,7 +51,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     async with Admin(nameserver=arguments.namesrv, timeout_s=arguments.timeout) as admin:
         match arguments.command:
             case "list":
-                show(await _all_groups(admin), arguments.output, empty="no groups")
+                show(await _groups(admin, arguments.all), arguments.output, empty="no groups")
             case "create":
                 await admin.create_group(arguments.group, cluster=arguments.cluster)
             case "delete":
@@ -66,9 +67,11 @@ async def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _all_groups(admin: Admin) -> list[Row]:
+async def _groups(admin: Admin, with_all: bool) -> list[Row]:
     rows: list[Row] = []
     for name, config in sorted((await admin.groups()).items()):
+        if is_system_group(name) and not with_all:
+            continue
         topics = await admin.consumed_topics(name)
         lag = sum([each.lag for topic in topics for each in await admin.progress(name, topic)])
         rows.append(

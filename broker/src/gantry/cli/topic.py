@@ -13,7 +13,7 @@ from gantry.cli.output import Row, add_output, show
 from gantry.client.admin import Admin
 from gantry.errors import ConfigError
 from gantry.model.message import StoredMessage
-from gantry.model.names import TEMPLATE_TOPIC, topic_fault
+from gantry.model.names import TEMPLATE_TOPIC, is_retry_topic, is_system_topic, reply_topic, topic_fault
 from gantry.model.topic import PERM_READ, PERM_READ_WRITE, PERM_WRITE
 
 _PERMISSIONS = {"rw": PERM_READ_WRITE, "r": PERM_READ, "w": PERM_WRITE}
@@ -24,7 +24,8 @@ _OFFSET_ID_LENGTHS = (32, 56)
 def configure(parser: argparse.ArgumentParser) -> None:
     """The subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
-    commands.add_parser("list", help="all topics and where their queues are")
+    listing = commands.add_parser("list", help="topics and where their queues are")
+    listing.add_argument("--all", action="store_true", help="RocketMQ's own and the retry topics of groups, too")
     creating = commands.add_parser("create", help="make a topic, or change one")
     creating.add_argument("topic", metavar="TOPIC")
     creating.add_argument(
@@ -58,7 +59,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     async with Admin(nameserver=arguments.namesrv, timeout_s=arguments.timeout) as admin:
         match arguments.command:
             case "list":
-                show(await _all_topics(admin), arguments.output, empty="no topics")
+                show(await _topics(admin, arguments.all), arguments.output, empty="no topics")
             case "create":
                 if arguments.queues < 1:
                     raise ConfigError(f"--queues {arguments.queues}: expected at least 1")
@@ -75,9 +76,15 @@ async def _run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-async def _all_topics(admin: Admin) -> list[Row]:
+async def _topics(admin: Admin, with_all: bool) -> list[Row]:
+    names = await admin.topics()
+    if not with_all:
+        cluster = await admin.cluster()
+        # A cluster and a broker group each have a topic of their name, for whoever wants to reach exactly them.
+        own = {*cluster.clusters, *cluster.groups, *map(reply_topic, cluster.clusters)}
+        names = [name for name in names if not (is_system_topic(name) or is_retry_topic(name) or name in own)]
     # The template is nobody's topic: it is the pattern of those that come into being by themselves.
-    names = [name for name in await admin.topics() if name != TEMPLATE_TOPIC]
+    names = [name for name in names if name != TEMPLATE_TOPIC]
     return [
         {
             "topic": name,
