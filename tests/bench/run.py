@@ -33,7 +33,8 @@ def _compile(folder: Path) -> None:
 
 
 def _machine() -> str:
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), "unknown")
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "unknown")
     return f"{os.cpu_count()} x {model}, Linux {platform.release()}, Python {platform.python_version()}"
 
 
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", default=",".join(SCENARIOS))
-    parser.add_argument("--folder", type=Path, help="where the stores lie; default: a temporary folder of the checkout's disk")
+    parser.add_argument("--folder", type=Path, help="where the stores lie; default: below tests/bench")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder or _HERE) as folder:
         tools = Path(folder) / "tools"
@@ -63,7 +64,8 @@ def main() -> None:
             print(f"running {name} ...", file=sys.stderr, flush=True)
             rows += SCENARIOS[name](bench)
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
-    (_HERE / "results.json").write_text(json.dumps({"date": when, "machine": _machine(), "rows": rows}, indent=1) + "\n")
+    results = {"date": when, "machine": _machine(), "rows": rows}
+    (_HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
     print(f"{when}, {_machine()}\n\n{table(rows)}")
 
 
