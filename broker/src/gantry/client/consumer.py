@@ -42,6 +42,7 @@ from gantry.model.message import StoredMessage
 from gantry.model.names import group_fault, topic_fault
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import BROADCASTING, CLUSTERING, Subscription
+from gantry.transport.connection import Connection
 from gantry.wire.codes import RequestCode
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
@@ -274,7 +275,7 @@ class Consumer:
         )
         return Heartbeat(self.client_id, consumers=(data,))
 
-    def _on_request(self, command: Command) -> bool:
+    def _on_request(self, _: Connection, command: Command) -> bool:
         if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             return False
         self._rebalance.hurry()

@@ -17,27 +17,24 @@ pause.  Every attempt carries the same message id, so a message that was stored 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Self
 
 from gantry.client import questions
 from gantry.client.identity import Identity
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch
+from gantry.client.question import Question
 from gantry.client.results import SendResult
 from gantry.client.routes import Routes
-from gantry.client.selector import Turn, by_key
+from gantry.client.sending import Sender
 from gantry.client.session import Session
 from gantry.client.settings import ProducerSettings, check_group
-from gantry.client.trial import Trial
 from gantry.clock import Clock, SystemClock
-from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.message import Message
 from gantry.model.route import MessageQueue
 from gantry.wire.heartbeat import Heartbeat
 
 __all__ = ["Message", "MessageQueue", "Producer", "ProducerSettings", "SendResult"]
-
-Choose = Callable[[Sequence[MessageQueue], frozenset[str]], MessageQueue]
 
 _GOODBYE_S = 1.0
 
@@ -60,8 +57,7 @@ class Producer:
         self._session = Session(nameserver, self._heartbeat)
         self._routes = Routes(self._session, new_topics=True)
         self._identity = Identity(self._session.nameservers[0], self._clock)
-        self._turn = Turn(self._identity.random.randrange(1 << 16))
-        self._places = asyncio.Semaphore(self._settings.in_flight_max)
+        self._sender = Sender(self._session, self._routes, self._settings, self._identity.random)
 
     async def start(self) -> None:
         """Begin; connections are made by the first send."""
@@ -95,7 +91,7 @@ class Producer:
         outgoing = prepare(
             message, self._identity.message_ids, self._clock.now_ms(), self._settings.compress_over_bytes
         )
-        return await self._send(outgoing, self._chooser(key, queue), timeout_s)
+        return await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
 
     async def send_batch(
         self,
@@ -107,14 +103,14 @@ class Producer:
     ) -> SendResult:
         """Send messages of one topic that are stored together, next to each other, or not at all."""
         outgoing = prepare_batch(messages, self._identity.message_ids, self._clock.now_ms())
-        return await self._send(outgoing, self._chooser(key, queue), timeout_s)
+        return await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
 
     async def send_oneway(self, message: Message, *, key: str = "", queue: MessageQueue | None = None) -> None:
         """Send without an answer and without retries: returns when the message is handed to the socket."""
         outgoing = prepare(
             message, self._identity.message_ids, self._clock.now_ms(), self._settings.compress_over_bytes
         )
-        target = self._chooser(key, queue)(await self._routes.to_write(message.topic), frozenset())
+        target = self._sender.chooser(key, queue)(await self._routes.to_write(message.topic), frozenset())
         command = questions.send(self.group, outgoing, target).command
         await self._session.tell(self._routes.master(target), command)
 
@@ -125,37 +121,5 @@ class Producer:
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self._identity.client_id, (self.group,))
 
-    def _chooser(self, key: str, queue: MessageQueue | None) -> Choose:
-        if queue is not None:
-            return lambda queues, avoid: queue
-        if key:
-            return lambda queues, avoid: by_key(queues, key)
-        return self._turn.select
-
-    async def _send(self, outgoing: Outgoing, choose: Choose, timeout_s: float | None) -> SendResult:
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
-        async with self._places:
-            trial = Trial()
-            while True:
-                left_s = deadline - loop.time()
-                try:
-                    return await self._attempt(outgoing, choose, trial, max(left_s, 0.001))
-                except (RefusedError, UnreachableError, OutcomeUnknownError) as error:
-                    trial.failed(error)
-                    self._routes.doubt(outgoing.topic)
-                    pause_s = trial.pause_s() * self._identity.random.uniform(0.5, 1.0)
-                    if not trial.may_go_on or loop.time() + pause_s >= deadline:
-                        if trial.unknown is None:
-                            raise
-                        raise trial.unknown from error  # an unknown outcome outweighs whatever came later
-                await asyncio.sleep(pause_s)
-
-    async def _attempt(self, outgoing: Outgoing, choose: Choose, trial: Trial, left_s: float) -> SendResult:
-        queues = await self._routes.to_write(outgoing.topic)
-        trial.groups = len({queue.broker_name for queue in queues})
-        queue = choose(queues, frozenset(trial.failed_groups))
-        trial.current = queue.broker_name
-        question = questions.send(self.group, outgoing, queue)
-        timeout_s = min(left_s, self._settings.attempt_timeout_s)
-        return await self._session.ask(self._routes.master(queue), question, timeout_s)
+    def _ask(self, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
+        return questions.send(self.group, outgoing, queue)

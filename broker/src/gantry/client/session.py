@@ -39,7 +39,7 @@ class Session:
         self,
         nameserver: str | Sequence[str],
         heartbeat: Callable[[], Heartbeat] | None = None,
-        on_request: Callable[[Command], bool] | None = None,
+        on_request: Callable[[Connection, Command], bool] | None = None,
     ) -> None:
         self.nameservers = nameserver_list(nameserver)
         self._heartbeat = heartbeat  # what to say to brokers; None says nothing
@@ -105,7 +105,7 @@ class Session:
 
     def _serve(self, connection: Connection, commands: list[Command]) -> None:
         for command in commands:
-            known = self._on_request is not None and self._on_request(command)
+            known = self._on_request is not None and self._on_request(connection, command)
             if not known and not command.is_oneway:
                 remark = f"this client does not serve request {command.code}"
                 connection.write(encode(reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)))
