@@ -66,6 +66,25 @@ def test_a_record_whose_last_sector_was_never_written_is_cut() -> None:
     assert cuts > 30
 
 
+def test_what_is_not_durable_in_the_log_is_in_no_queue_file_and_not_in_the_recovery_file() -> None:
+    play = StorePlay(SimDisk(), LogLedger(), Flush.ASYNC, stepped=True)
+    store = play.open()
+    for _ in range(3):
+        play.append(4, 1500)
+    play.clock.advance(600)
+    store.tick(play.clock.now_ms())
+    play.step(10)
+    flushed = store.flushed.offset
+    play.append(3, 300)
+    play.clock.advance(1100)
+    store.tick(play.clock.now_ms())
+    play.step(10)
+    assert 0 < flushed == store.flushed.offset < store.dispatched.offset, "a checkpoint between two flushes"
+    for seed in range(_DICE):
+        after = revived(play, play.disk.crash(random.Random(seed) if seed else None), copy.deepcopy(play.ledger))
+        lives_on(after, random.Random(seed))
+
+
 def test_removing_several_segments_never_leaves_a_gap() -> None:
     play = _play()
     for _ in range(6):
