@@ -4,7 +4,7 @@ from pathlib import Path
 
 from gantry.leaves import records
 from gantry.store.disk import RealDisk
-from gantry.store.keyindex import HITS_MAX, KeyIndex, entry_keys, write_indexes
+from gantry.store.keyindex import HITS_MAX, KeyIndex, _hash, entry_keys, write_indexes
 from gantry.store.recoverypoint import IndexState
 from testkit.simclock import SimClock
 
@@ -100,8 +100,28 @@ def test_after_rocketmqs_crash_files_newer_than_its_checkpoint_go(tmp_path: Path
     _checkpoint(index, tmp_path)
     again = _index(tmp_path, entries=6)
     again.load_foreign(1_700_000_004_000)
-    assert again.end_log == 400
+    assert again.end_log == 401
     assert len(list((tmp_path / "index").iterdir())) == 1
+
+
+def test_a_record_of_which_rocketmq_indexed_one_key_gets_the_other(tmp_path: Path) -> None:
+    index = _index(tmp_path)
+    half, whole = _entry(3, b"", b"ID"), _entry(3, b"k", b"ID")
+    index.add([_entry(2, b"k", b"ID"), half])
+    index.absorb_all(400)
+    _checkpoint(index, tmp_path)
+    again = _index(tmp_path)
+    again.load_foreign(1 << 60)
+    again._in_doubt = again.position = 300
+    again.add([whole])
+    again.absorb_all(400)
+    hits = [
+        hit.log_offset
+        for file in again._files
+        for key in ("ID", "k")
+        for hit in file.find(_hash("t", key.encode()), 0, 1 << 50)
+    ]
+    assert hits == [300, 200, 300, 200]
 
 
 def test_retention_forgets_files_and_leaves_unlinking_to_the_checkpoint(tmp_path: Path) -> None:

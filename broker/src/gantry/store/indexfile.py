@@ -189,7 +189,9 @@ class IndexFile:
             return None
         self._frozen.update(self._pages)
         self._pages = {}
-        header = (self.begin_ms, self.end_ms, self.begin_log, self.end_log, self.used_slots, self.count)
+        # RocketMQ's broker adds records again that begin at or behind the end offset; this file has all keys of its
+        # newest record, so its end is behind that record's beginning.
+        header = (self.begin_ms, self.end_ms, self.begin_log, self.end_log + 1, self.used_slots, self.count)
         return IndexWrites(
             self.path,
             self.file_bytes,

@@ -53,6 +53,8 @@ class KeyIndex:
         self._pending: list[records.Entry] = []
         self.position = 0
         self.dropped: list[str] = []
+        # After a crash of RocketMQ's broker its newest record may be indexed under some of its keys only.
+        self._in_doubt = -1
 
     def load_ours(self, state: IndexState) -> bool:
         """Open the files that the recovery point names and remove others; False when one is missing or damaged."""
@@ -81,6 +83,8 @@ class KeyIndex:
                 self._disk.unlink(file.path)
             else:
                 self._files.append(file)
+        if keep_until_ms is not None:
+            self._in_doubt = self.end_log
 
     def _names(self) -> list[str]:
         return [name for name in self._disk.list(filenames.index(self._root)) if filenames.is_index_file(name)]
@@ -130,10 +134,16 @@ class KeyIndex:
                 break
             done += 1
             for key in entry_keys(entry):
-                self._writable(entry.store_ms).put(_hash(entry.topic, key), entry.log_offset, entry.store_ms)
+                key_hash = _hash(entry.topic, key)
+                if entry.log_offset != self._in_doubt or not self._has(key_hash, entry):
+                    self._writable(entry.store_ms).put(key_hash, entry.log_offset, entry.store_ms)
         if done:
             self.position = self._pending[done - 1].log_offset + 1
             del self._pending[:done]
+
+    def _has(self, key_hash: int, entry: records.Entry) -> bool:
+        hits = (hit for file in self._files[-1:] for hit in file.find(key_hash, entry.store_ms - 1000, entry.store_ms))
+        return any(hit.log_offset == entry.log_offset for hit in hits)
 
     def absorb_all(self, flushed: int) -> None:
         """All slices; only while a store opens or closes."""
