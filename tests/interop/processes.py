@@ -19,7 +19,7 @@ from pathlib import Path
 
 Json = dict[str, object]
 
-LIFE_S = 900.0  # no child of one test run is needed longer; a hung JVM must not keep a machine busy
+LIFE_S = 1800.0  # no child of one test run is needed longer; a hung JVM must not keep a machine busy
 
 
 class DriverError(Exception):
