@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gantry.leaves import frames, properties, records
-from gantry.leaves.frames import Command, Pull, Send
+from gantry.leaves.frames import Command
 from gantry.wire import headers, heartbeat
 from gantry.wire.codes import RequestCode
 from testkit.feeding import LONG_NAMES, fed_by_byte, fed_whole, values
@@ -20,10 +20,10 @@ CAPTURED = [
     for number, line in enumerate(path.read_text(encoding="ascii").split("\n"))
     if line and not line.startswith("#")
 ]
-HOT = {10: Send, 310: Send, 320: Send, 11: Pull}
+HOT = {10: frames.Send, 310: frames.Send, 320: frames.Send, 11: frames.Pull}
 
 
-def decoded(data: bytes) -> Command | Send | Pull:
+def decoded(data: bytes) -> Command | frames.Send | frames.Pull:
     used, (request,) = frames.decode(data, 0, len(data))
     assert used == len(data)
     return request
@@ -57,7 +57,7 @@ def test_a_captured_frame_is_understood(data: bytes) -> None:
 @pytest.mark.parametrize("data", CAPTURED)
 def test_a_captured_send_says_what_its_header_says(data: bytes) -> None:
     send = decoded(data)
-    if not isinstance(send, Send):
+    if not isinstance(send, frames.Send):
         return
     assert (send.group, send.topic, send.default_topic) == ("golden-producer", "Golden", "TBW102")
     if send.serialization == frames.SERIALIZATION_JSON:

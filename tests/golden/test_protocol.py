@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from gantry.leaves import frames
-from gantry.leaves.frames import Command, Send
+from gantry.leaves.frames import Command
 from gantry.wire import bodies
 from testkit.feeding import values
 from testkit.sources import ROOT
@@ -52,7 +52,7 @@ def test_both_serializations_are_written_as_the_examples() -> None:
 
 
 def test_the_answer_to_a_send_is_the_example() -> None:
-    send = Send(310, opaque=8, rpc_flag=0, queue_id=3, unique_key=b"C0A800070A1B2C3D4E5F00000001002A")
+    send = frames.Send(310, opaque=8, rpc_flag=0, queue_id=3, unique_key=b"C0A800070A1B2C3D4E5F00000001002A")
     send.queue_offset, send.log_offset = 41, 1_073_742_000
     assert bytes(frames.encode_send_replies([send], STORE_HOST, "DefaultRegion")) == json_examples()[1]
 

@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from gantry.leaves import hashes, properties, queues, records
-from gantry.leaves.frames import Send
+from gantry.leaves import frames, hashes, properties, queues, records
 from testkit.sources import ROOT
 
 DOCUMENT = (ROOT / "broker/docs/record-format.md").read_text(encoding="utf-8")
@@ -29,8 +28,8 @@ def example(name: str) -> bytes:
     return data
 
 
-def example_send() -> Send:
-    return Send(
+def example_send() -> frames.Send:
+    return frames.Send(
         topic="orders",
         queue_id=3,
         born_ms=1_700_000_000_000,

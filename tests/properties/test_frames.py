@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gantry.errors import RemoteProtocolError
 from gantry.leaves import frames
-from gantry.leaves.frames import Command, Send
+from gantry.leaves.frames import Command
 from testkit.feeding import (
     BROKEN,
     PULL_EXT,
@@ -146,9 +146,10 @@ def test_a_send_is_well_formed_exactly_when_its_numbers_fit(numbers: dict[str, i
 
 
 @given(
-    st.lists(st.builds(Send, opaque=I32, rpc_flag=st.sampled_from([0, 2]), unique_key=st.binary(max_size=40))), TEXTS
+    st.lists(st.builds(frames.Send, opaque=I32, rpc_flag=st.sampled_from([0, 2]), unique_key=st.binary(max_size=40))),
+    TEXTS,
 )
-def test_replies_are_whole_frames_whatever_the_key(sends: list[Send], region: str) -> None:
+def test_replies_are_whole_frames_whatever_the_key(sends: list[frames.Send], region: str) -> None:
     for number, send in enumerate(sends):
         send.queue_offset = send.log_offset = number
     data = bytes(frames.encode_send_replies(sends, bytes(8), region))

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.errors import CorruptRecordError
-from gantry.leaves import properties, records
-from gantry.leaves.frames import Send
+from gantry.leaves import frames, properties, records
 from gantry.wire.record import join_batch
 from testkit.feeding import ENTRY_FIELDS
 
@@ -20,8 +19,8 @@ REASONS = ("end", "blank", "zero", "more", "bad: ")
 
 
 @st.composite
-def sends(draw: st.DrawFn) -> Send:
-    send = Send(
+def sends(draw: st.DrawFn) -> frames.Send:
+    send = frames.Send(
         topic=draw(TOPICS),
         queue_id=draw(NATURAL),
         sys_flag=draw(I32),
@@ -38,7 +37,7 @@ def sends(draw: st.DrawFn) -> Send:
 
 
 @st.composite
-def logs(draw: st.DrawFn) -> tuple[bytes, int, list[Send]]:
+def logs(draw: st.DrawFn) -> tuple[bytes, int, list[frames.Send]]:
     """A run of records, the log offset where it begins, and what is in it."""
     messages = draw(st.lists(sends(), min_size=1, max_size=3))
     store_host = draw(HOSTS)
@@ -57,7 +56,7 @@ def walked(data: bytes, start: int, end: int, base: int) -> tuple[list[tuple[obj
 
 
 @given(logs())
-def test_what_is_written_is_walked(log: tuple[bytes, int, list[Send]]) -> None:
+def test_what_is_written_is_walked(log: tuple[bytes, int, list[frames.Send]]) -> None:
     data, base, messages = log
     entries, stop, reason = walked(data, 0, len(data), base)
     assert (stop, reason) == (len(data), "end")
@@ -71,7 +70,7 @@ def test_what_is_written_is_walked(log: tuple[bytes, int, list[Send]]) -> None:
 
 @given(logs(), st.binary(max_size=40), st.data())
 def test_nothing_outside_the_range_matters(
-    log: tuple[bytes, int, list[Send]], tail: bytes, data: st.DataObject
+    log: tuple[bytes, int, list[frames.Send]], tail: bytes, data: st.DataObject
 ) -> None:
     inside, base, _ = log
     end = data.draw(st.integers(0, len(inside)))
@@ -80,7 +79,7 @@ def test_nothing_outside_the_range_matters(
 
 
 @given(logs(), st.data())
-def test_damage_stops_the_walk_at_or_before_it(log: tuple[bytes, int, list[Send]], data: st.DataObject) -> None:
+def test_damage_stops_the_walk_at_or_before_it(log: tuple[bytes, int, list[frames.Send]], data: st.DataObject) -> None:
     """Or goes unnoticed, where no checksum covers it: a record's numbers, hosts and properties."""
     inside, base, messages = log
     damaged = bytearray(inside)

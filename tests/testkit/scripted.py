@@ -16,7 +16,8 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from gantry.leaves.frames import Command, Pull, encode
+from gantry.leaves import frames
+from gantry.leaves.frames import Command, encode
 from gantry.model.route import BrokerData, QueueData, TopicRoute
 from gantry.transport.connection import Connection
 from gantry.transport.server import RemotingServer
@@ -124,7 +125,7 @@ def _as_command(request: Request) -> Command:
     if isinstance(request, Command):
         return request
     command = Command(request.code, opaque=request.opaque, flag=request.rpc_flag)
-    if isinstance(request, Pull):
+    if isinstance(request, frames.Pull):
         command.ext = {"queueId": str(request.queue_id), "queueOffset": str(request.queue_offset)}
     else:
         command.ext = {"e": str(request.queue_id), "i": request.properties.decode()}

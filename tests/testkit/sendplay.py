@@ -6,8 +6,7 @@ from gantry.append.acks import AckLimits, Acks
 from gantry.append.admit import Admission, Limits, WriteGate
 from gantry.append.batch import Appender, Marks
 from gantry.errors import DiskFullError
-from gantry.leaves import properties
-from gantry.leaves.frames import Send
+from gantry.leaves import frames, properties
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.produce.send import Sending
@@ -47,7 +46,7 @@ class SendPlay:
         self.sending = Sending(self.admission, self.appender, batch_messages_max)
         self.connection = FakeConnection()
 
-    def send(self, *sends: Send) -> None:
+    def send(self, *sends: frames.Send) -> None:
         """One wake-up's run."""
         self.sending.send_run(self.connection, list(sends))  # type: ignore[arg-type]
 
@@ -88,13 +87,13 @@ _opaques = iter(range(1, 1 << 30))
 
 def message(
     topic: str = "orders", body: bytes = b"body", pairs: dict[str, str] | None = None, **fields: object
-) -> Send:
+) -> frames.Send:
     """A send as it comes out of `frames.decode`, with the template's name in it."""
     packed = properties.pack({"UNIQ_KEY": "u"} if pairs is None else pairs)
-    return as_decoded(Send(topic=topic, body=body, properties=packed, **fields))  # type: ignore[arg-type]
+    return as_decoded(frames.Send(topic=topic, body=body, properties=packed, **fields))  # type: ignore[arg-type]
 
 
-def as_decoded(send: Send) -> Send:
+def as_decoded(send: frames.Send) -> frames.Send:
     """Fill in what decode finds out."""
     send.traits, send.unique_key, send.keys, send.tags_code = properties.scan(send.properties)
     send.opaque = next(_opaques)

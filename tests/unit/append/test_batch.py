@@ -5,15 +5,14 @@ from __future__ import annotations
 import pytest
 
 from gantry.append.batch import GATE_DISK_FULL, Marks
-from gantry.leaves import properties
-from gantry.leaves.frames import Send
+from gantry.leaves import frames, properties
 from gantry.store.settings import Flush
 from testkit.sendplay import HOST, SendPlay, as_decoded, message
 
 OURS = {"MSG_REGION": "r", "TRACE_ON": "true", "CLUSTER": "c"}
 
 
-def appended(play: SendPlay, send: Send) -> dict[str, str]:
+def appended(play: SendPlay, send: frames.Send) -> dict[str, str]:
     assert play.appender.append_run(play.connection, [send]) is None  # type: ignore[arg-type]
     return properties.parse(send.properties)
 
@@ -43,7 +42,7 @@ def test_a_message_that_is_sent_again_has_our_properties_once() -> None:
 @pytest.mark.parametrize("text", [b"UNIQ_KEY\x01u\x02mine\x011", b"mine\x011", b""])
 def test_a_string_that_ends_open_is_closed_first(text: bytes) -> None:
     play = SendPlay()
-    pairs = appended(play, as_decoded(Send(topic="orders", properties=text)))
+    pairs = appended(play, as_decoded(frames.Send(topic="orders", properties=text)))
     assert {name: pairs[name] for name in OURS} == OURS and pairs["UNIQ_KEY"] in ("u", "KEY1")
 
 
@@ -56,7 +55,7 @@ def test_our_additions_always_fit_behind_the_longest_properties_allowed() -> Non
     marks = Marks("c" * 50, "r" * 50, HOST)
     play = SendPlay()
     play.appender._suffix = marks.suffix
-    send = as_decoded(Send(topic="orders", properties=b"p\x01" + b"x" * (marks.properties_bytes_max - 2)))
+    send = as_decoded(frames.Send(topic="orders", properties=b"p\x01" + b"x" * (marks.properties_bytes_max - 2)))
     assert len(send.properties) == marks.properties_bytes_max
     play.appender._next_unique_key = lambda: "K" * 56
     appended(play, send)

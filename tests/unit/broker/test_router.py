@@ -12,7 +12,8 @@ from gantry.broker import router as routing
 from gantry.broker.complaints import Complaints
 from gantry.broker.router import Answer, Router
 from gantry.errors import RefusedError
-from gantry.leaves.frames import Command, Pull, Send
+from gantry.leaves import frames
+from gantry.leaves.frames import Command
 from gantry.wire.codes import UNSUPPORTED, RequestCode
 from gantry.wire.command import reply
 from gantry.wire.headers import HeaderError
@@ -39,16 +40,16 @@ class Play:
         complaints = Complaints(logging.getLogger("test"), SimClock())
         self.router = Router(self.sends, self.pulls, table, complaints)  # type: ignore[arg-type]
 
-    def ask(self, *requests: Command | Send | Pull) -> list[Command]:
+    def ask(self, *requests: Command | frames.Send | frames.Pull) -> list[Command]:
         self.router.on_requests(self.connection, list(requests))  # type: ignore[arg-type]
         return self.connection.take()
 
-    def sends(self, connection: object, run: list[Send]) -> None:
+    def sends(self, connection: object, run: list[frames.Send]) -> None:
         if self.fails:
             raise ZeroDivisionError("division by zero")
         self.runs.append(("send", [send.opaque for send in run]))
 
-    def pulls(self, connection: object, run: list[Pull]) -> None:
+    def pulls(self, connection: object, run: list[frames.Pull]) -> None:
         self.runs.append(("pull", [pull.opaque for pull in run]))
 
     def answer(self, connection: object, command: Command) -> Command:
@@ -72,14 +73,14 @@ class Play:
         return reply(command, 0, "late")
 
 
-def sent(opaque: int, flag: int = 0) -> Send:
-    return Send(code=310, opaque=opaque, rpc_flag=flag)
+def sent(opaque: int, flag: int = 0) -> frames.Send:
+    return frames.Send(code=310, opaque=opaque, rpc_flag=flag)
 
 
 def test_neighbours_of_one_kind_go_together_and_order_is_kept() -> None:
     async def play() -> None:
         play = Play()
-        play.ask(sent(1), sent(2), Pull(opaque=3), Command(ASK, opaque=4), sent(5))
+        play.ask(sent(1), sent(2), frames.Pull(opaque=3), Command(ASK, opaque=4), sent(5))
         assert play.runs == [("send", [1, 2]), ("pull", [3]), ("cold", [4]), ("send", [5])]
         assert play.router.requests == {310: 3, 11: 1, ASK: 1}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gantry.leaves import fields
-from gantry.leaves.frames import Pull, Send
+from gantry.leaves.requests import Pull, Send
 from testkit.feeding import PULL_EXT, SEND_EXT, long_names
 
 

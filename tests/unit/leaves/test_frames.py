@@ -8,13 +8,13 @@ import pytest
 
 from gantry.errors import LocalProtocolError, RemoteProtocolError
 from gantry.leaves import frames
-from gantry.leaves.frames import FRAME_BYTES_MAX, Command, Pull, Send
+from gantry.leaves.frames import FRAME_BYTES_MAX, Command
 from testkit.feeding import BROKEN, SEND_EXT, fed_whole, json_frame, pull_frame, raw_frame, send_frame, values
 
 STORE_HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 
 
-def decoded(data: bytes) -> list[Command | Send | Pull]:
+def decoded(data: bytes) -> list[Command | frames.Send | frames.Pull]:
     used, requests = frames.decode(data, 0, len(data))
     assert used == len(data)
     return requests
@@ -22,7 +22,7 @@ def decoded(data: bytes) -> list[Command | Send | Pull]:
 
 def test_hot_requests_come_typed_and_others_as_commands() -> None:
     data = send_frame() + json_frame(code=34, extFields={}) + pull_frame(361) + send_frame(10) + send_frame(320)
-    assert [type(request) for request in decoded(data)] == [Send, Command, Pull, Send, Send]
+    assert [type(request) for request in decoded(data)] == [frames.Send, Command, frames.Pull, frames.Send, frames.Send]
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_only_requests_with_a_hot_code_are_typed() -> None:
 
 def test_a_send_may_be_one_way() -> None:
     (send,) = decoded(json_frame(code=310, flag=2, extFields=dict.fromkeys("abcdefgh", "1")))
-    assert isinstance(send, Send)
+    assert isinstance(send, frames.Send)
     assert send.is_oneway
 
 
 def test_numbers_and_booleans_of_cpp_clients_are_understood() -> None:
     (send,) = decoded(send_frame(d=4, e=-1, g=1700000000000, m=True, k="0"))
-    assert isinstance(send, Send)
+    assert isinstance(send, frames.Send)
     assert (send.default_queues, send.queue_id, send.batch, send.unit_mode) == (4, -1, True, False)
 
 
@@ -75,7 +75,7 @@ def test_an_unfinished_frame_stays() -> None:
 def test_the_body_is_a_copy_of_its_own() -> None:
     buffer = bytearray(send_frame(body=b"one"))
     _, (send,) = frames.decode(buffer, 0, len(buffer))
-    assert isinstance(send, Send)
+    assert isinstance(send, frames.Send)
     buffer[-3:] = b"two"
     buffer += b"grows"
     assert send.body == b"one"
@@ -150,7 +150,7 @@ def test_a_frame_that_nobody_would_take_is_not_made() -> None:
 
 
 def test_replies_pair_with_their_sends_and_one_way_sends_have_none() -> None:
-    sends = [Send(310, opaque=number, rpc_flag=2 if number == 1 else 0, queue_id=number) for number in range(3)]
+    sends = [frames.Send(310, opaque=number, rpc_flag=2 if number == 1 else 0, queue_id=number) for number in range(3)]
     for number, send in enumerate(sends):
         send.queue_offset, send.log_offset, send.unique_key = 10 + number, 2**40 + number, b"U%d" % number
     replies = decoded(bytes(frames.encode_send_replies(sends, STORE_HOST, "here")))
@@ -169,7 +169,7 @@ def test_replies_pair_with_their_sends_and_one_way_sends_have_none() -> None:
 
 
 def test_a_hostile_unique_key_cannot_break_out_of_its_reply() -> None:
-    send = Send(310, rpc_flag=0, unique_key=b'","code":1,"x":"\\\xff\n')
+    send = frames.Send(310, rpc_flag=0, unique_key=b'","code":1,"x":"\\\xff\n')
     send.queue_offset = send.log_offset = 0
     (reply,) = decoded(bytes(frames.encode_send_replies([send], STORE_HOST, 'r"')))
     assert isinstance(reply, Command)

@@ -6,8 +6,7 @@ import struct
 
 import pytest
 
-from gantry.leaves import queues
-from gantry.leaves.hashes import java_hash
+from gantry.leaves import hashes, queues
 
 ALL = 1 << 40
 
@@ -51,7 +50,7 @@ def test_everything_is_selected_up_to_the_count() -> None:
 
 
 def test_only_wanted_tags_are_selected_and_the_rest_is_examined() -> None:
-    paid, open_ = java_hash("paid"), java_hash("open")
+    paid, open_ = hashes.java_hash("paid"), hashes.java_hash("open")
     data = entries((0, 10, open_), (10, 10, paid), (20, 10, open_), (30, 10, paid), (40, 10, open_))
     assert queues.select(data, 0, 5, frozenset({paid}), 32, ALL) == ([(10, 10), (30, 10)], 5)
     assert queues.select(data, 0, 5, frozenset({paid}), 1, ALL) == ([(10, 10)], 2)

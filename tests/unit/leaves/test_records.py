@@ -7,15 +7,14 @@ import struct
 import pytest
 
 from gantry.errors import CorruptRecordError
-from gantry.leaves import records
-from gantry.leaves.frames import Send
+from gantry.leaves import frames, records
 
 V4 = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
 V6 = bytes(range(16)) + bytes([0, 0, 0x2A, 0x9F])
 BASE = 5_000
 
 
-def send(number: int = 0, **fields: object) -> Send:
+def send(number: int = 0, **fields: object) -> frames.Send:
     values: dict[str, object] = {
         "topic": "orders",
         "queue_id": 3,
@@ -25,12 +24,12 @@ def send(number: int = 0, **fields: object) -> Send:
         "born_ms": 7,
         **fields,
     }
-    made = Send(**values)  # type: ignore[arg-type]
+    made = frames.Send(**values)  # type: ignore[arg-type]
     made.queue_offset = number
     return made
 
 
-def run_of(*sends: Send, store_host: bytes = V4) -> bytearray:
+def run_of(*sends: frames.Send, store_host: bytes = V4) -> bytearray:
     out = bytearray(sum(records.size_of(each, len(store_host)) for each in sends))
     assert records.encode_run(out, 0, BASE, sends, 99, store_host) == len(out)
     return out

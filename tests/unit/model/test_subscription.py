@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.leaves.hashes import java_hash
+from gantry.leaves import hashes
 from gantry.model.subscription import GroupConfig, Subscription, tags_of
 
 
@@ -29,7 +29,7 @@ def test_a_subscription_has_rocketmqs_shape() -> None:
     subscription = Subscription("orders", "paid || open", 9)
     assert subscription.to_json() == {
         "classFilterMode": False,
-        "codeSet": [java_hash("paid"), java_hash("open")],
+        "codeSet": [hashes.java_hash("paid"), hashes.java_hash("open")],
         "expressionType": "TAG",
         "subString": "paid || open",
         "subVersion": 9,

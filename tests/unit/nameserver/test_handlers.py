@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from gantry.leaves import frames
-from gantry.leaves.hashes import crc31
+from gantry.leaves import frames, hashes
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.nameserver.keyvalues import KeyValues
 from gantry.nameserver.settings import Switches
@@ -90,7 +89,7 @@ def test_a_checksum_that_does_not_match_is_refused_and_zero_is_not_checked() -> 
     wrong = asker.ask(RequestCode.REGISTER_BROKER, broker(bodyCrc32="1"), body)
     assert (wrong.code, wrong.remark) == (ResponseCode.SYSTEM_ERROR, "crc32 not match")
     assert asker.ask(RequestCode.REGISTER_BROKER, broker(bodyCrc32="0"), body).code == 0
-    assert asker.ask(RequestCode.REGISTER_BROKER, broker(bodyCrc32=str(crc31(body))), body).code == 0
+    assert asker.ask(RequestCode.REGISTER_BROKER, broker(bodyCrc32=str(hashes.crc31(body))), body).code == 0
 
 
 def test_a_slave_is_told_its_master() -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from gantry.append.admit import Limits
 from gantry.errors import Refusal
-from gantry.leaves import properties
-from gantry.leaves.frames import Send
+from gantry.leaves import frames, properties
 from gantry.store.settings import Flush
 from testkit.sendplay import SendPlay, message
 
@@ -16,7 +15,7 @@ def entry(body: bytes, packed: bytes = b"") -> bytes:
     return head + body + len(packed).to_bytes(2, "big") + packed
 
 
-def batch_of(*bodies: bytes, **fields: object) -> Send:
+def batch_of(*bodies: bytes, **fields: object) -> frames.Send:
     return message(body=b"".join(map(entry, bodies)), batch=True, **fields)  # type: ignore[arg-type]
 
 

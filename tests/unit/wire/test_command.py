@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from gantry.errors import Refusal
-from gantry.leaves.frames import Command, Pull, Send
+from gantry.leaves import frames
+from gantry.leaves.frames import Command
 from gantry.wire import command
 from gantry.wire.codes import RequestCode, ResponseCode
 
 
 def test_a_reply_pairs_with_its_request_and_is_json() -> None:
-    for request in (Command(5, opaque=9, serialization=1), Send(310, opaque=9, serialization=1), Pull(opaque=9)):
+    hot = (frames.Send(310, opaque=9, serialization=1), frames.Pull(opaque=9))
+    for request in (Command(5, opaque=9, serialization=1), *hot):
         reply = command.reply(request, ext={"a": "1"}, body=b"x")
         assert (reply.opaque, reply.is_response, reply.serialization, reply.code) == (9, True, 0, 0)
         assert (reply.ext, reply.body, reply.remark, reply.version) == ({"a": "1"}, b"x", None, 479)

@@ -7,8 +7,7 @@ import zlib
 import pytest
 
 from gantry.errors import LocalProtocolError, RemoteProtocolError
-from gantry.leaves import properties, records
-from gantry.leaves.frames import Send
+from gantry.leaves import frames, properties, records
 from gantry.wire import record
 
 V4 = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -18,7 +17,7 @@ V6 = bytes([0x20, 1, 0xD, 0xB8]) + bytes(11) + b"\1" + bytes([0, 0, 0x2A, 0x9F])
 def stored(*bodies: bytes, sys_flag: int = 0) -> bytearray:
     sends = []
     for number, body in enumerate(bodies):
-        send = Send(
+        send = frames.Send(
             topic="orders", body=body, born_host=V6, sys_flag=sys_flag, properties=properties.pack({"TAGS": "paid"})
         )
         send.queue_offset = number

@@ -22,14 +22,16 @@ A refusal is a value.  Nothing here knows sockets, time or the store.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gantry.errors import Refusal
 from gantry.leaves import properties
-from gantry.leaves.frames import Send
 from gantry.model import names
 from gantry.model.topic import MULTI_TAG, TopicConfig
 from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
 
 PROPERTIES_BYTES_MAX = 32767  # an i16 in the record
 BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize

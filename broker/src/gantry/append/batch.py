@@ -24,12 +24,12 @@ from gantry.append.acks import Acks
 from gantry.append.admit import PROPERTIES_BYTES_MAX, WriteGate
 from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.leaves import frames, properties, records
-from gantry.leaves.frames import Send
 from gantry.store.commitlog import RunTooLongError
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
 
 if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from gantry.broker.complaints import Complaints
 from gantry.errors import RefusedError
 from gantry.leaves import frames
-from gantry.leaves.frames import Command, Pull, Send
+from gantry.leaves.frames import Command
 from gantry.wire import headers
 from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 Answer = Command | None
 Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
-SendRun = Callable[["Connection", list[Send]], None]
-PullRun = Callable[["Connection", list[Pull]], None]
+SendRun = Callable[["Connection", list[frames.Send]], None]
+PullRun = Callable[["Connection", list[frames.Pull]], None]
 
 _TASKS_MAX = 10_000
 
@@ -62,9 +62,9 @@ class Router:
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
         """Everything that one wake-up of a connection brought, in its order."""
         for kind, run in groupby(requests, type):
-            if kind is Send:
+            if kind is frames.Send:
                 self._run_sends(connection, list(run))  # type: ignore[arg-type]  # grouped by type
-            elif kind is Pull:
+            elif kind is frames.Pull:
                 self._run_pulls(connection, list(run))  # type: ignore[arg-type]
             else:
                 for command in run:
@@ -75,14 +75,14 @@ class Router:
         for task in list(self._tasks):
             task.cancel()
 
-    def _run_sends(self, connection: Connection, sends: list[Send]) -> None:
+    def _run_sends(self, connection: Connection, sends: list[frames.Send]) -> None:
         self._count(sends[0].code, len(sends))
         try:
             self._sends(connection, sends)
         except Exception as error:  # noqa: BLE001  the router's guard
             self._failed(connection, sends, error)
 
-    def _run_pulls(self, connection: Connection, pulls: list[Pull]) -> None:
+    def _run_pulls(self, connection: Connection, pulls: list[frames.Pull]) -> None:
         self._count(pulls[0].code, len(pulls))
         try:
             self._pulls(connection, pulls)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from gantry.leaves.hashes import java_hash
+from gantry.leaves import hashes
 from gantry.model.route import MessageQueue
 
 
@@ -35,4 +35,4 @@ class Turn:
 def by_key(queues: Sequence[MessageQueue], key: str) -> MessageQueue:
     """The queue that belongs to `key`; `queues` has to be the whole route in its order."""
     assert queues, "a route without queues has to be refused before"
-    return queues[abs(java_hash(key)) % len(queues)]
+    return queues[abs(hashes.java_hash(key)) % len(queues)]

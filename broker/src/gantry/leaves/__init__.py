@@ -1,16 +1,22 @@
-"""Functions of bytes and ints, batch-wise: frames, records, queues, hashes, properties.
+"""Functions of bytes and ints, batch-wise: frames, records, queue entries, properties, hashes.
 
 Everything that touches each byte of each message lives here, and nothing else does.  Callers write
-`from gantry.leaves import frames, records` and never learn which twin they got: the pure modules of this folder, or
-compiled ones that export the same names and give the same results on valid and on hostile bytes.
+`from gantry.leaves import frames, records` and never learn which twin they got: the compiled modules of `_fast`, or the
+pure ones of this folder, which export the same names and give the same results on valid and on hostile bytes.  For a
+type checker they are always the pure ones.
 
-Pure leaves are slower by an order of magnitude, so a server says at its start, in one line, that it runs on them and
-why: `COMPILED` is False and `why_pure` has the words.
+The compiled twins are made at installation where a C compiler is present.  Pure leaves are slower by an order of
+magnitude, so a server that runs on them says so at its start, in one line: `COMPILED` is False and `why_pure` has the
+words.  GANTRY_PURE=1 chooses them on purpose.
 """
 
-from gantry.leaves import frames, hashes, properties, queues, records
+from typing import TYPE_CHECKING
+
+from gantry.leaves._choice import COMPILED, why_pure
+
+if TYPE_CHECKING or not COMPILED:
+    from gantry.leaves import frames, hashes, properties, queues, records
+else:
+    from gantry.leaves._fast import frames, hashes, properties, queues, records
 
 __all__ = ["COMPILED", "frames", "hashes", "properties", "queues", "records", "why_pure"]
-
-COMPILED: bool = False
-why_pure: str = "this version has no compiled leaves"

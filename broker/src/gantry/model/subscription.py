@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from gantry.leaves.hashes import java_hash
+from gantry.leaves import hashes
 from gantry.model import documents
 
 ALL_TAGS = "*"
@@ -56,7 +56,7 @@ class Subscription:
         """RocketMQ's shape."""
         return {
             "classFilterMode": self.class_filter_mode,
-            "codeSet": [java_hash(tag) for tag in self.tags],
+            "codeSet": [hashes.java_hash(tag) for tag in self.tags],
             "expressionType": self.expression_type,
             "subString": self.expression,
             "subVersion": self.version,

@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 from gantry.clock import Clock
 from gantry.errors import Refusal
+from gantry.leaves import hashes
 from gantry.leaves.frames import Command, encode
-from gantry.leaves.hashes import crc31
 from gantry.model.topic import DataVersion
 from gantry.nameserver.keyvalues import ORDER_TOPICS, KeyValues
 from gantry.nameserver.registration import decode_registration
@@ -69,7 +69,7 @@ class NameServerHandlers:
     def _register(self, connection: Connection, command: Command) -> Command:
         header = headers.parse(command.code, command.ext)
         expected = header.integer("bodyCrc32")
-        if expected and crc31(command.body) != expected:
+        if expected and hashes.crc31(command.body) != expected:
             return reply(command, ResponseCode.SYSTEM_ERROR, "crc32 not match")
         body = decode_registration(command.body, header.boolean("compressed"), command.version)
         news = Registration(

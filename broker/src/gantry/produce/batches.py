@@ -10,11 +10,15 @@ counts.  A batch with one message that may not go in is refused whole, because i
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from gantry.append.admit import Limits, content_refusal
 from gantry.errors import Refusal
-from gantry.leaves import properties, records
-from gantry.leaves.frames import Send
+from gantry.leaves import frames, properties, records
 from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
 
 
 def messages_of(request: Send, limits: Limits, count_max: int) -> list[Send] | Refusal:
@@ -47,7 +51,7 @@ def messages_of(request: Send, limits: Limits, count_max: int) -> list[Send] | R
 
 def _message(request: Send, flag: int, body: bytes, text: bytes) -> Send:
     traits, unique_key, keys, tags_code = properties.scan(text)
-    return Send(
+    return frames.Send(
         code=request.code,
         language=request.language,
         version=request.version,

@@ -19,11 +19,11 @@ from gantry.append.admit import NOT_PLAIN, SYS_TRANSACTION_BITS, Admission
 from gantry.append.batch import Appender
 from gantry.errors import Refusal
 from gantry.leaves import frames
-from gantry.leaves.frames import Send
 from gantry.produce.batches import messages_of
 from gantry.wire.command import refusal as refusal_to
 
 if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
     from gantry.transport.connection import Connection
 
 

@@ -21,7 +21,6 @@ from dataclasses import dataclass, field
 
 from gantry.errors import StoreError
 from gantry.leaves import queues, records
-from gantry.leaves.stored import Entry
 from gantry.store import filenames
 from gantry.store.disk import Disk, File
 
@@ -103,7 +102,7 @@ def _walk_segment(report: Report, entries: QueueEntries, file: File, start: int)
             report.fault(f"segment {start:020d}: {what}")
 
 
-def _check_entry(report: Report, entries: QueueEntries, entry: Entry) -> None:
+def _check_entry(report: Report, entries: QueueEntries, entry: records.Entry) -> None:
     if entry.sys_flag & _TRANSACTION_BITS in _IN_NO_QUEUE:
         return
     report.by_topic[entry.topic] += 1

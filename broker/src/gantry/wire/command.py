@@ -7,9 +7,10 @@ serialization, Java and Go decode by that, and C++ knows nothing else.  `extFiel
 from __future__ import annotations
 
 from gantry.errors import Refusal
-from gantry.leaves.frames import FLAG_ONEWAY, FLAG_RESPONSE, Command, Pull, Send
+from gantry.leaves import frames
+from gantry.leaves.frames import FLAG_ONEWAY, FLAG_RESPONSE, Command
 
-Request = Command | Send | Pull
+Request = Command | frames.Send | frames.Pull
 """What a peer may ask; all three have code, opaque, version, language and is_oneway."""
 
 
