@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gantry.errors import StoreError, SyncFailedError
 from gantry.store.background import InlineBackground
 from gantry.store.flushing import LogFlush
@@ -20,6 +22,7 @@ class FakeLog:
         self.ranges: list[tuple[int, int]] = []
         self.syncs = 0
         self.fails = False
+        self.meanwhile: Callable[[], None] = lambda: None
 
     def files_between(self, start: int, end: int) -> list[FakeLog]:
         self.ranges.append((start, end))
@@ -27,6 +30,7 @@ class FakeLog:
 
     def sync_data(self) -> None:
         self.syncs += 1
+        self.meanwhile()
         if self.fails:
             raise SyncFailedError("fdatasync log: Input/output error")
 
@@ -104,6 +108,28 @@ def test_a_failed_sync_is_told_once_and_nothing_is_tried_after_it() -> None:
     play.flush.finish()
     assert play.flushed.offset == 0 and play.log.syncs == 1
     assert [type(error) for error in play.failures] == [SyncFailedError]
+
+
+def test_a_sync_asked_for_while_another_failed_makes_nothing_durable() -> None:
+    """Linux reports the lost pages once and takes them for clean: the next fdatasync succeeds and means nothing."""
+    play = Play(Flush.SYNC, at_once=False)
+    play.log.fails = True
+    play.log.meanwhile = lambda: play.written.advance(200)
+    play.written.advance(100)
+    play.background.step()
+    play.log.fails = False
+    play.background.step()
+    assert play.log.syncs == 2 and play.flushed.offset == 0
+    assert [type(error) for error in play.failures] == [SyncFailedError]
+
+
+def test_what_a_failed_store_still_syncs_is_not_called_durable() -> None:
+    play = Play(Flush.SYNC, at_once=False)
+    play.written.advance(100)
+    play.flush.give_up()
+    play.background.step()
+    play.written.advance(200)
+    assert play.flushed.offset == 0 and play.log.syncs == 1
 
 
 def test_finishing_makes_everything_durable() -> None:

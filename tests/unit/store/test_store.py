@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.errors import DiskFullError, StoreError, SyncFailedError
+from gantry.errors import CorruptRecordError, DiskFullError, StoreError, SyncFailedError
 from gantry.store.background import InlineBackground, ThreadBackground
 from gantry.store.commitlog import RunTooLongError
 from gantry.store.disk import RealDisk
@@ -43,6 +43,20 @@ def test_sync_flush_shows_messages_when_they_are_durable(tmp_path: Path) -> None
     background.step()
     assert store.flushed.offset == store.confirmed.offset == store.dispatched.offset == end
     assert store.queue_range("orders", 0) == (0, 1)
+
+
+def test_a_record_that_cannot_be_read_when_it_is_confirmed_ends_the_store(tmp_path: Path) -> None:
+    background = InlineBackground(at_once=False)
+    store = opened(small(tmp_path, flush=Flush.SYNC), background=background)
+    told: list[StoreError] = []
+    store.on_failed(told.append)
+    store.append([message()])
+    with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as segment:
+        segment.write(bytes(8))
+    background.step()
+    assert [type(error) for error in told] == [CorruptRecordError] and store.queue_range("orders", 0) is None
+    with pytest.raises(StoreError, match="has failed"):
+        store.append([message()])
 
 
 def test_a_refused_run_uses_nothing_up() -> None:
