@@ -16,8 +16,7 @@ def _table(tmp_path: Path) -> QueueTable:
 def _put(table: QueueTable, topic: str, count: int, log_offset: int = 0) -> None:
     queue = table.get(topic, 0) or table.create(topic, 0, 0)
     entries = [(log_offset + 100 * number, 100, 0) for number in range(count)]
-    queue.put(queues.pack_entries(entries), log_offset + 100 * count)
-    table.touch(queue)
+    table.add(queue, queues.pack_entries(entries), log_offset + 100 * count)
 
 
 def test_only_queues_with_a_tail_are_written(tmp_path: Path) -> None:
@@ -37,8 +36,10 @@ def test_a_tail_of_a_queue_deleted_meanwhile_is_nobodys(tmp_path: Path) -> None:
     _put(table, "a", 3)
     pending = table.pending(1000)
     table.delete("a", 300)
+    assert table.tail_bytes == 0
     _put(table, "a", 1, 300)
     table.settle(pending)
+    assert table.tail_bytes == 20
     queue = table.get("a", 0)
     assert queue is not None and (queue.stored, queue.next) == (0, 1)
 
@@ -75,8 +76,7 @@ def test_more_queues_than_may_be_open_are_read_in_turn(tmp_path: Path) -> None:
     table = _table(tmp_path)
     for number in range(1100):
         queue = table.create("t", number, 0)
-        queue.put(queues.pack_entries([(100 * number, 100, 0)]), 100 * number + 100)
-        table.touch(queue)
+        table.add(queue, queues.pack_entries([(100 * number, 100, 0)]), 100 * number + 100)
     pending = table.pending(1 << 60)
     table.files.write([tail for _, tail in pending])
     table.settle(pending)

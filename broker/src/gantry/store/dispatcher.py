@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gantry.errors import CorruptRecordError
+from gantry.errors import CorruptRecordError, StoreError
 from gantry.leaves import properties, queues, records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
@@ -78,8 +78,7 @@ class Derivation:
             packed = [(entry.log_offset, entry.size, self._delivery_ms(entry)) for entry in group]
         else:
             packed = [(entry.log_offset, entry.size, entry.tags_code) for entry in group]
-        queue.put(queues.pack_entries(packed), last.log_offset + last.size)
-        table.touch(queue)
+        table.add(queue, queues.pack_entries(packed), last.log_offset + last.size)
         return queue, group
 
     def _missing(self, queue: ConsumeQueue, group: Entries) -> Entries:
@@ -104,7 +103,7 @@ class Derivation:
         """Keep the offsets that producers were told: entries lost for good become fillers, which are never read."""
         packed = [(entry.log_offset, entry.size, entry.tags_code) for entry in fresh]
         end = fresh[-1].log_offset + fresh[-1].size if fresh else queue.log_end
-        queue.put(queues.pack_entries(packed) + FILLER * fillers, end)
+        self._table.add(queue, queues.pack_entries(packed) + FILLER * fillers, end)
 
     def _delivery_ms(self, entry: records.Entry) -> int:
         level = properties.get(entry.properties, b"DELAY") or b""
@@ -122,12 +121,17 @@ class Dispatcher:
         self._confirmed = confirmed
         self._dispatched = dispatched
         self._listeners: list[Listener] = []
+        self._failed_listeners: list[Callable[[StoreError], None]] = []
         self._is_busy = False
         confirmed.listen(self._on_confirmed)
 
     def listen(self, listener: Listener) -> None:
         """Hear of every queue that got entries: (topic, queue id, new end of the queue, the entries)."""
         self._listeners.append(listener)
+
+    def on_failed(self, listener: Callable[[StoreError], None]) -> None:
+        """Hear that confirmed records cannot be read: the mark stands still, and the process must end."""
+        self._failed_listeners.append(listener)
 
     def _on_confirmed(self, _: int) -> None:
         # A listener that appends gets here again; the call that is under way goes on for it.
@@ -137,6 +141,10 @@ class Dispatcher:
         try:
             while self._dispatched.offset < self._confirmed.offset:
                 self._dispatch(self._dispatched.offset, self._confirmed.offset)
+        except StoreError as error:
+            # Whoever moved the mark cannot help it, and the others who listen to it have been promised its news.
+            for listener in self._failed_listeners:
+                listener(error)
         finally:
             self._is_busy = False
 

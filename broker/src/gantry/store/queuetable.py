@@ -31,6 +31,8 @@ class QueueTable:
         self._dirty: dict[QueueKey, ConsumeQueue] = {}
         self.heads: dict[QueueKey, int] = {}
         self.gravestones: dict[str, int] = {}
+        # Memory held by tails.
+        self.tail_bytes = 0
         # How often a queue came or went: the queue-base table is written anew then.
         self.changes = 0
 
@@ -62,12 +64,13 @@ class QueueTable:
             queue = self.create(topic, queue_id, following)
             self.files.establish(queue.folder, following)
         elif queue.next < following:
-            queue.put(FILLER * (following - queue.next), queue.log_end)
-            self.touch(queue)
+            self.add(queue, FILLER * (following - queue.next), queue.log_end)
 
-    def touch(self, queue: ConsumeQueue) -> None:
-        """Remember that this queue has a tail to be written."""
+    def add(self, queue: ConsumeQueue, entries: bytes, log_end: int) -> None:
+        """Add packed entries to a queue's tail."""
+        queue.put(entries, log_end)
         self._dirty[(queue.topic, queue.queue_id)] = queue
+        self.tail_bytes += len(entries)
 
     def raise_heads(self) -> None:
         """After recovery: appends go on where dispatching ended."""
@@ -84,31 +87,30 @@ class QueueTable:
             key = (queue.topic, queue.queue_id)
             if self._queues.get(key) is queue:
                 queue.settle(tail)
+                self.tail_bytes -= len(tail.entries)
                 if queue.stored == queue.next:
                     self._dirty.pop(key, None)
 
-    @property
-    def tail_bytes(self) -> int:
-        """Memory held by tails."""
-        return sum(queue.next - queue.stored for queue in self._dirty.values()) * ENTRY_BYTES
-
     def drop(self, topic: str, queue_id: int) -> None:
         """Remove a queue's files so that it can be built again from the log; only while a store opens."""
-        folder = filenames.queue(self._root, topic, queue_id)
-        self.files.forget(folder)
-        self._disk.remove_tree(folder)
-        self._queues.pop((topic, queue_id), None)
-        self._dirty.pop((topic, queue_id), None)
+        self._forget((topic, queue_id))
+        self._disk.remove_tree(filenames.queue(self._root, topic, queue_id))
 
     def delete(self, topic: str, log_end: int) -> None:
         """Forget a topic's queues; records below log_end will not come back.  The files are the caller's."""
         for key in [key for key in self._queues if key[0] == topic]:
-            self.files.forget(self._queues.pop(key).folder)
-            self._dirty.pop(key, None)
+            self._forget(key)
         for key in [key for key in self.heads if key[0] == topic]:
             del self.heads[key]
         self.gravestones[topic] = log_end
         self.changes += 1
+
+    def _forget(self, key: QueueKey) -> None:
+        self.files.forget(filenames.queue(self._root, *key))
+        self._dirty.pop(key, None)
+        queue = self._queues.pop(key, None)
+        if queue is not None:
+            self.tail_bytes -= (queue.next - queue.stored) * ENTRY_BYTES
 
     def drop_before(self, log_start: int) -> list[str]:
         """Forget queue files whose records are all gone, and gravestones that the log has passed; paths to unlink."""
