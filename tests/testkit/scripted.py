@@ -5,9 +5,9 @@
         ...
         assert cluster.asked("broker-b", 310)
 
-Each name has one listener.  Routes, heartbeats and goodbyes are answered by themselves; any other request, and these
-too if the test says so, is answered by what `answers` has for (name, code): a function from command to reply, where
-None means silence.  Everything that came is kept.
+Each name has one listener.  Routes, the cluster, heartbeats and goodbyes are answered by themselves; any other request,
+and these too if the test says so, is answered by what `answers` has for (name, code): a function from command to
+reply, where None means silence.  Everything that came is kept.
 """
 
 from __future__ import annotations
@@ -110,6 +110,9 @@ class ScriptedCluster:
     def _usual(self, command: Command) -> Command:
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
             return reply(command, body=dumps(self._route().to_json()))
+        if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
+            brokers = {one.broker_name: one.to_json() for one in self._route().brokers}
+            return reply(command, body=dumps({"brokerAddrTable": brokers, "clusterAddrTable": {"C": self.names}}))
         if command.code in (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
             return stored(command)
         return reply(command)
@@ -128,6 +131,6 @@ def _as_command(request: Request) -> Command:
     if isinstance(request, frames.Pull):
         command.ext = {"queueId": str(request.queue_id), "queueOffset": str(request.queue_offset)}
     else:
-        command.ext = {"e": str(request.queue_id), "i": request.properties.decode()}
+        command.ext = {"e": str(request.queue_id), "f": str(request.sys_flag), "i": request.properties.decode()}
         command.body = request.body
     return command

@@ -1,0 +1,306 @@
+"""The transactional producer: a message that is delivered if, and only if, a local transaction happened.
+
+    producer = TransactionProducer("orders", checker, nameserver="127.0.0.1:9876")
+
+    async with producer.transaction(Message("Orders", b"...")) as tx:
+        database.execute("INSERT INTO orders ...", tx.message_id)
+        database.commit()
+
+Entering sends the *half* message, which nobody can see.  Leaving says how it ended:
+
+    normally             commit: the message is delivered
+    by Rollback          rollback: it never is; the exception ends here
+    as the caller said   tx.commit(), tx.rollback() or tx.leave(), also when an exception follows
+    by anything else     unknown: nothing is said.  The database may have committed before its connection
+                         died, so not an exception but the checker decides
+
+What stays unknown, and every end that does not reach the broker, is asked of the *checker*, of any member of
+the group, also of one that was started later: look the message id up in the database, and say COMMIT, ROLLBACK
+or UNKNOWN (ask me later).  A checker that raises or takes too long has said UNKNOWN.
+
+If entering raises, the local transaction was not executed.  A half that was stored but not safely is rolled back;
+one whose answer got lost may be there, and the checker is asked for its message id, which is in no database.  A
+half is not sent again under such doubt: two halves of one id would be two messages.
+
+If leaving raises RefusedError, the broker refused the outcome: somebody else has decided otherwise before, an
+administrator say, or the broker does not know the half (any more).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from gantry.client import questions
+from gantry.client.identity import Identity
+from gantry.client.outgoing import Outgoing, prepare
+from gantry.client.question import Question
+from gantry.client.routes import Routes
+from gantry.client.sending import Sender
+from gantry.client.session import Session
+from gantry.client.settings import ProducerSettings, check_group
+from gantry.client.transactionchecks import CheckCounts, Checker, Checks, CheckSettings
+from gantry.client.transactionpresence import Presence
+from gantry.client.transactionquestions import Half, Outcome, Prepared, as_half, end
+from gantry.client.transactionquestions import prepare as prepare_half
+from gantry.clock import Clock, SystemClock
+from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.leaves.frames import Command
+from gantry.model.message import Message, StoredMessage
+from gantry.model.route import MessageQueue
+from gantry.transport.connection import Connection
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.heartbeat import Heartbeat
+
+__all__ = [
+    "CheckCounts",
+    "CheckSettings",
+    "Checker",
+    "Message",
+    "Outcome",
+    "Rollback",
+    "StoredMessage",
+    "Transaction",
+    "TransactionProducer",
+    "TransactionSettings",
+]
+
+log = logging.getLogger(__name__)
+
+_GOODBYE_S = 1.0
+# An end that is refused with one of these is not decided: the broker is no master or too busy, or leaves it to a check
+# (RocketMQ: 604 for a commit that comes after the message's own immunity time).
+_UNDECIDED = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.ILLEGAL_OPERATION,
+    }
+)
+
+
+class Rollback(Exception):  # noqa: N818  it is an instruction, not a mishap
+    """Raise it inside a transaction to roll the message back; it does not leave the `async with`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionSettings:
+    """How halves are sent, and how checks are answered."""
+
+    sending: ProducerSettings = field(default_factory=ProducerSettings)
+    checks: CheckSettings = field(default_factory=CheckSettings)
+    end_timeout_s: float = 3.0  # for the broker to confirm an end; then the checker decides
+
+
+class Transaction:
+    """One message and its local transaction; made by `TransactionProducer.transaction`, entered once."""
+
+    def __init__(self, message: Message, outgoing: Outgoing, begin: _Begin, finish: _Finish) -> None:
+        self.message = message
+        self.message_id = outgoing.message_ids[0]  # what a checker will be asked for: keep it with the local change
+        self.half: Half | None = None
+        self.outcome: Outcome | None = None  # as it was sent to the broker; None while the transaction runs
+        self.is_settled = False  # whether the broker has confirmed the outcome
+        self._outgoing = outgoing
+        self._begin = begin
+        self._finish = finish
+        self._said: Outcome | None = None
+
+    def __repr__(self) -> str:
+        """The id, and how far it is."""
+        state = "open" if self.outcome is None else self.outcome.name
+        return f"Transaction({self.message.topic} {self.message_id} {state})"
+
+    def commit(self) -> None:
+        """Say that the local transaction happened, whatever comes until the end of the block."""
+        self._said = Outcome.COMMIT
+
+    def rollback(self) -> None:
+        """Say that the local transaction did not and will not happen."""
+        self._said = Outcome.ROLLBACK
+
+    def leave(self) -> None:
+        """Say nothing: the checker decides."""
+        self._said = Outcome.UNKNOWN
+
+    async def __aenter__(self) -> Self:
+        """Send the half; whatever this raises, the local transaction is not executed."""
+        assert self.half is None and self.outcome is None, "a transaction is entered once"
+        self.half = await self._begin(self._outgoing)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """Tell the broker how it ended."""
+        assert self.half is not None
+        is_rollback = isinstance(error, Rollback)
+        self.outcome = self._decided(error)
+        if self.outcome is Outcome.UNKNOWN:
+            return is_rollback
+        try:
+            self.is_settled = await self._finish(self.half, self.outcome)
+        except RefusedError as refusal:
+            if error is None or is_rollback:
+                raise
+            log.error("%r: the broker refused the outcome: %s", self, refusal)
+        return is_rollback
+
+    def _decided(self, error: BaseException | None) -> Outcome:
+        if isinstance(error, Rollback):
+            # Both said: one of them is a mistake, and only the checker can know which.
+            return Outcome.UNKNOWN if self._said is Outcome.COMMIT else Outcome.ROLLBACK
+        if self._said is not None:
+            return self._said
+        return Outcome.COMMIT if error is None else Outcome.UNKNOWN
+
+
+class TransactionProducer:
+    """Sends transactional messages and answers for them; an asynchronous context manager, or start() and stop().
+
+    The group is this kind of producer's alone.  Every member has to be able to answer for every other's messages.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        checker: Checker,
+        *,
+        nameserver: str | Sequence[str],
+        settings: TransactionSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self._settings = settings or TransactionSettings()
+        self._clock = clock or SystemClock()
+        self._session = Session(nameserver, self._heartbeat, self._on_request)
+        self._routes = Routes(self._session, new_topics=True)
+        self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._sender = Sender(self._session, self._routes, self._settings.sending, self._identity.random)
+        self._checks = Checks(group, checker, self._settings.checks)
+        self._presence = Presence(self._session)
+
+    @property
+    def check_counts(self) -> CheckCounts:
+        """What became of the checks so far."""
+        return self._checks.counts
+
+    async def start(self) -> None:
+        """1. be ready for checks, 2. tell every broker that can be reached that the group is here."""
+        await self._checks.start()
+        await self._session.start()
+        await self._routes.start()
+        await self._presence.start()
+
+    async def stop(self) -> None:
+        """1. answer no more checks, 2. say goodbye, 3. close.  Transactions that still run are left to the group."""
+        await self._presence.stop()
+        await self._checks.stop()
+        goodbye = questions.unregister(self._identity.client_id, self.group, None)
+        for address in self._session.brokers():
+            try:
+                await self._session.ask(address, goodbye, _GOODBYE_S)
+            except (RefusedError, UnreachableError, OutcomeUnknownError):
+                continue  # it notices when the connection closes
+        await self._routes.close()
+        await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        """start()"""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """stop()"""
+        await self.stop()
+
+    def transaction(
+        self, message: Message, *, key: str = "", queue: MessageQueue | None = None, immunity_s: int | None = None
+    ) -> Transaction:
+        """A transaction to enter; ValueError when the message is not allowed.
+
+        `key` and `queue` choose the queue as in `Producer.send`.  Brokers ask when the outcome is not known after
+        their time-out (6 s), or after `immunity_s` for this one.
+        """
+        settings = self._settings.sending
+        ready = prepare(message, self._identity.message_ids, self._clock.now_ms(), settings.compress_over_bytes)
+        outgoing = as_half(ready, self.group, immunity_s)
+
+        async def begin(outgoing: Outgoing) -> Half:
+            return await self._begin(outgoing, key, queue)
+
+        return Transaction(message, outgoing, begin, self._finish)
+
+    async def send(
+        self,
+        message: Message,
+        execute: Callable[[Transaction], Awaitable[Outcome]],
+        *,
+        key: str = "",
+        queue: MessageQueue | None = None,
+    ) -> Transaction:
+        """The style of a listener: send the half, execute the local transaction, tell the broker what it said.
+
+        An exception of `execute` is raised here, and leaves the outcome unknown.
+        """
+        async with self.transaction(message, key=key, queue=queue) as transaction:
+            match await execute(transaction):
+                case Outcome.COMMIT:
+                    transaction.commit()
+                case Outcome.ROLLBACK:
+                    transaction.rollback()
+                case _:
+                    transaction.leave()
+        return transaction
+
+    async def _begin(self, outgoing: Outgoing, key: str, queue: MessageQueue | None) -> Half:
+        def ask(outgoing: Outgoing, queue: MessageQueue) -> Question[Prepared]:
+            return prepare_half(self.group, outgoing, queue)
+
+        choose = self._sender.chooser(key, queue)
+        prepared = await self._sender.send(outgoing, choose, ask, again_when_unknown=False)
+        if prepared.code == ResponseCode.SUCCESS:
+            return prepared.half
+        name = ResponseCode(prepared.code).name
+        is_settled = False
+        try:
+            is_settled = await self._finish(prepared.half, Outcome.ROLLBACK)
+        except RefusedError as error:
+            log.warning("%s: the rollback of an unsafe half failed: %s", prepared.half.message_id, error)
+        remark = "rolled back" if is_settled else "its rollback is left to a check"
+        where = prepared.half.broker_name
+        raise RefusedError(prepared.code, f"{where}: the half message is not safe ({name}), {remark}")
+
+    async def _finish(self, half: Half, outcome: Outcome) -> bool:
+        """Whether the broker has confirmed; RefusedError when it will have none of it."""
+        try:
+            address = self._routes.master(MessageQueue(half.topic, half.broker_name, 0))
+            question = end(self.group, half, outcome, from_check=False)
+            await self._session.ask(address, question, self._settings.end_timeout_s)
+        except RefusedError as error:
+            if error.code not in _UNDECIDED:
+                raise
+            log.warning("%s: %s %s is left to a check: %s", self.group, outcome.name, half.message_id, error)
+            return False
+        except (UnreachableError, OutcomeUnknownError) as error:
+            log.warning("%s: %s %s is left to a check: %s", self.group, outcome.name, half.message_id, error)
+            return False
+        return True
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(self._identity.client_id, (self.group,))
+
+    def _on_request(self, connection: Connection, command: Command) -> bool:
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
+            return False
+        self._checks.offer(connection, command)
+        return True
+
+
+_Begin = Callable[[Outgoing], Awaitable[Half]]
+_Finish = Callable[[Half, Outcome], Awaitable[bool]]
