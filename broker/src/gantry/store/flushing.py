@@ -4,7 +4,9 @@
     ASYNC_FLUSH   looked at every 500 ms: when 4 pages are dirty, or when 10 s have passed, as RocketMQ does
 
 The fdatasync itself is the flusher's, off the loop.  If it fails, nothing that was not flushed before can be
-trusted any more: the failure is told once, no further flush is tried, and the process must end.
+trusted any more: the failure is told once, no further flush is tried, and the process must end.  A flush that was
+under way or waited when the store failed may still succeed; it means nothing, because Linux reports lost pages to
+one fdatasync only and takes them for clean afterwards, so the mark stands still from the failure on.
 """
 
 from __future__ import annotations
@@ -48,8 +50,12 @@ class LogFlush:
 
     def request(self, target: int) -> None:
         """Have the log made durable up to target."""
-        if self._flushed.offset < target and not self._has_failed:
+        if self._flushed.offset >= target or self._has_failed:
+            return
+        try:
             self._flusher.request(self._log.files_between(self._flushed.offset, target), target, self._done)
+        except StoreError as error:  # its thread has ended: nothing will ever be durable again
+            self._done(target, error)
 
     def tick(self) -> None:
         """ASYNC_FLUSH's timetable."""
@@ -69,9 +75,15 @@ class LogFlush:
         self.request(self._written.offset)
         self._flusher.drain()
 
+    def give_up(self) -> None:
+        """The store has failed: nothing is called durable any more."""
+        self._has_failed = True
+
     def _done(self, target: int, error: StoreError | None) -> None:
+        if self._has_failed:
+            return
         if error is None:
             self._flushed.advance(target)
-        elif not self._has_failed:
+        else:
             self._has_failed = True
             self._on_failed(error)

@@ -56,6 +56,7 @@ class Store:
         self.dispatched = Watermark(parts.log.end, self.confirmed)
         housekeeper = parts.background.housekeeper
         self._dispatcher = Dispatcher(parts.log, parts.derived.derivation, self.confirmed, self.dispatched)
+        self._dispatcher.on_failed(self._fail)
         self._flush = LogFlush(
             parts.log, self.written, self.flushed, parts.background.flusher, parts.settings, parts.clock, self._fail
         )
@@ -142,6 +143,7 @@ class Store:
     def _fail(self, error: StoreError) -> None:
         if self.failed is None:
             self.failed = error
+            self._flush.give_up()
             for listener in self._failed_listeners:
                 listener(error)
 
