@@ -107,3 +107,14 @@ def test_groups_and_their_topics_can_be_listed_copied_and_forgotten() -> None:
 def test_a_document_of_another_shape_is_named(document: object) -> None:
     with pytest.raises(StoreError, match=r"consumerOffset\.json"):
         offsets_of(MemoryState(document))
+
+
+def test_an_offset_behind_the_end_of_its_queue_is_set_to_the_end() -> None:
+    offsets = Offsets(MemoryState(), SimClock())
+    for group, queue_id, offset in (("a", 0, 5), ("a", 1, 3), ("b", 0, 4), ("c", 7, 1)):
+        offsets.commit(group, "orders", queue_id, offset)
+    ends = {("orders", 0): 4, ("orders", 1): 3}
+    bounded = offsets.bound(lambda topic, queue_id: ends.get((topic, queue_id), 0))
+    assert bounded == ["orders@a", "orders@c"]
+    assert [offsets.of(group, "orders") for group in "abc"] == [{0: 4, 1: 3}, {0: 4}, {7: 0}]
+    assert offsets.went_back == 0 and offsets.bound(lambda topic, queue_id: 5) == []

@@ -83,6 +83,9 @@ def assemble(
     topics, groups, offsets = _metadata(config, clock, opened)
     for name in topics.adopt(store.queues()):
         log.warning("topic %s has messages and was not saved before the last stop: made again", name)
+    if store.report.start.is_crash:
+        for key in offsets.bound(store.next_queue_offset):
+            log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
     clients = Clients(_client_limits(config))
     notices = ChangeNotices(clients, groups, clock)
 

@@ -8,11 +8,14 @@ unread, so that a folder can go back to Apache's broker.
 Who commits decides: an offset may be set back, which is how tools reset a group (RocketMQ:
 `ConsumerOffsetManager.commitOffset` logs it and obeys).  A deleted topic takes all offsets in it
 along, as its queues begin anew should it come back; a deleted group loses them only when asked to.
+
+After a crash an offset may count messages that the crash took, because ASYNC_FLUSH shows what is not durable yet.
+The queue's next messages get those numbers again, and a group that went on behind them would miss them: so `bound`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
@@ -76,6 +79,19 @@ class Offsets:
         """Put one group where another stands."""
         for queue_id, offset in list(self.of(source, topic).items()):
             self.commit(target, topic, queue_id, offset)
+
+    def bound(self, end_of: Callable[[str, int], int]) -> list[str]:
+        """Set back whoever stands behind the end of a queue, to the end; the `topic@group` of those."""
+        bounded = []
+        for key, queues in self._table.items():
+            topic = key.partition("@")[0]
+            ends = {queue_id: end_of(topic, queue_id) for queue_id in queues}
+            ahead = {queue_id: end for queue_id, end in ends.items() if queues[queue_id] > end}
+            if ahead:
+                queues.update(ahead)
+                bounded.append(key)
+        self._is_changed = self._is_changed or bool(bounded)
+        return bounded
 
     def remove_topic(self, topic: str) -> None:
         """Forget a topic for every group: should it be made again, its queues begin anew, and an old offset would

@@ -52,6 +52,11 @@ class Start(enum.Enum):
         """Whether the recovery point speaks of what is in the folder."""
         return self in (Start.CLEAN, Start.CRASHED)
 
+    @property
+    def is_crash(self) -> bool:
+        """Whether what was not durable may be gone."""
+        return self in (Start.CRASHED, Start.FOREIGN_CRASHED)
+
 
 class Progress(NamedTuple):
     """Where a start stands, for whoever asks /healthz."""
