@@ -16,7 +16,7 @@ from testkit.simdisk import Faults, PowerCut, SimDisk
 from testkit.storeplay import StorePlay, inspect, lives_on, perform, random_steps, revived
 
 _SEEDS = 10_000
-_SEEDS_EACH_COMMIT = 400
+_SEEDS_EACH_COMMIT = 300
 _CHUNK = 250
 
 REGRESSIONS: dict[int, str] = {}
