@@ -13,6 +13,7 @@ from gantry.produce.send import Sending
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
+from gantry.transaction.intake import HalfIntake
 from testkit.fake_connection import FakeConnection
 from testkit.memory_state import MemoryState
 from testkit.simclock import SimClock
@@ -43,7 +44,8 @@ class SendPlay:
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 10_000))
         self._keys = 0
         self.appender = Appender(self.store, self.acks, self.gate, self.marks, self._unique_key)
-        self.sending = Sending(self.admission, self.appender, batch_messages_max)
+        intake = HalfIntake(lambda: 0, 1, lambda group: None)
+        self.sending = Sending(self.admission, self.appender, batch_messages_max, intake)
         self.connection = FakeConnection()
 
     def send(self, *sends: frames.Send) -> None:

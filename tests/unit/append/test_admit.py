@@ -50,9 +50,11 @@ def test_an_unknown_topic_is_made_after_the_template_and_remembered() -> None:
         ({"queue_id": 4}, 29),
         ({"body": bytes(1001)}, 13),
         ({"pairs": {"p": "x" * 200}}, 13),
-        ({"pairs": {"TRAN_MSG": "true"}}, 16),
-        ({"sys_flag": 4}, 16),
-        ({"sys_flag": 8}, 16),
+        ({"pairs": {"TRAN_MSG": "true"}}, 0),
+        ({"sys_flag": 4}, 0),
+        ({"sys_flag": 8}, 13),
+        ({"sys_flag": 12}, 13),
+        ({"pairs": {"TRAN_MSG": "true", "DELAY": "1"}}, 13),
         ({"pairs": {"DELAY": "1"}}, 13),
         ({"pairs": {"TIMER_DELIVER_MS": "17"}}, 13),
         ({"pairs": {"TIMER_DEL_UNIQKEY": "k"}}, 13),
@@ -65,10 +67,10 @@ def test_each_rule_has_its_code(fields: dict[str, object], code: int) -> None:
 
 def test_the_first_rule_that_fails_gives_the_code() -> None:
     play = Play()
-    everything_wrong = {"queue_id": 99, "body": bytes(2000), "pairs": {"TRAN_MSG": "true"}}
+    everything_wrong = {"queue_id": 99, "body": bytes(2000), "sys_flag": 12}
     assert play.code(topic="no good", **everything_wrong) == 29
     assert play.code(**everything_wrong) == 29
-    assert play.code(**everything_wrong | {"queue_id": 0}) == 16
+    assert play.code(**everything_wrong | {"queue_id": 0}) == 13
     play.gate.shut("full", Refusal(14, "no room"))
     assert play.code(topic="no good") == 14
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from gantry.append.admit import Limits
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties
+from gantry.model import names
 from gantry.store.settings import Flush
 from testkit.sendplay import SendPlay, message
 
@@ -104,14 +105,26 @@ def test_one_way_requests_are_never_answered() -> None:
     assert play.stored("orders") == [b"body", b"b"]
 
 
+def test_halves_are_disguised_behind_the_plain_messages_of_a_run_and_answered_with_their_own_queue() -> None:
+    play = SendPlay()
+    play.send(
+        message(body=b"half", pairs={"TRAN_MSG": "true", "UNIQ_KEY": "u"}, queue_id=3),
+        message(body=b"plain"),
+        message(body=b"old half", sys_flag=4),
+    )
+    answered = [(reply.ext["queueId"], reply.ext["queueOffset"]) for reply in play.connection.take()]
+    assert answered == [("0", "0"), ("3", "0"), ("0", "1")]
+    assert play.stored("orders") == [b"plain"] and play.stored("orders", 3) == []
+    assert play.stored(names.HALF_TOPIC) == [b"half", b"old half"]
+
+
 def test_what_is_unusual_never_takes_the_short_way() -> None:
     play = SendPlay()
     play.send(message())
     assert play.codes() == [0] and "orders" in play.admission.queues
     for unusual in (
         message(pairs={"DELAY": "1"}),
-        message(pairs={"TRAN_MSG": "true"}),
-        message(sys_flag=4),
+        message(sys_flag=8),
         message(queue_id=7),
         message(body=bytes(1001)),
         message(pairs={"p": "x" * 32767}),

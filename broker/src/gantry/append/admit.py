@@ -9,7 +9,7 @@ The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProc
     the topic or the broker is not writable 16
     the queue does not exist                29; a negative queue is "any"
     a retry topic                           26 without its group; too often redelivered: on to the dead-letter topic
-    transaction, delay                      16, 13: never stored as a plain message
+    transaction bits, delay                 13: never stored as a plain message
     body or properties too long             13
 
 `admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the
@@ -38,15 +38,16 @@ BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize
 
 SYS_MULTI_TAGS = 0x2
 SYS_TRANSACTION_BITS = 0xC
+SYS_COMMIT_BIT = 0x8  # committed is 8, rolled back 12, prepared 4
 # Since this version a client's maxReconsumeTimes counts (facts 1.5, V3_4_9).
 _VERSION_OF_MAX_RECONSUME = 121
 # A message with one of these is not what it seems; all others are plain.
 NOT_PLAIN = properties.TRAIT_DELAY | properties.TRAIT_TRANSACTION | properties.TRAIT_TIMER_CANCEL
 
-_TRANSACTION = Refusal(
-    ResponseCode.NO_PERMISSION,
-    "the broker does not take transactional messages: transactions come with a later version",
+_ENDED = Refusal(
+    ResponseCode.MESSAGE_ILLEGAL, "only the broker stores messages whose sys flag says committed or rolled back"
 )
+_TRANSACTION_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no transactional messages; send them singly")
 _DELAY = Refusal(
     ResponseCode.MESSAGE_ILLEGAL, "the broker does not take delayed or timer messages: they come with a later version"
 )
@@ -157,7 +158,7 @@ class Admission:
         """The same for the request that carries a batch; its messages are looked at one by one afterwards."""
         if names.is_retry_topic(send.topic):
             return _RETRY_BATCH
-        return self.admit(send)
+        return transaction_refusal(send) or self.admit(send)
 
     def size_refusal(self, send: Send) -> Refusal | None:
         """Whether body and properties are short enough."""
@@ -231,8 +232,15 @@ class Admission:
 
 def content_refusal(send: Send) -> Refusal | None:
     """Whether the message asks for something that this version does not do; it must not become a plain message."""
-    if send.traits & properties.TRAIT_TRANSACTION or send.sys_flag & SYS_TRANSACTION_BITS:
-        return _TRANSACTION
+    if send.sys_flag & SYS_COMMIT_BIT and not send.traits & properties.TRAIT_TRANSACTION:
+        return _ENDED
     if send.traits & (properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL):
         return _DELAY
+    return None
+
+
+def transaction_refusal(send: Send) -> Refusal | None:
+    """Whether the message is a transactional one, where there may be none."""
+    if send.traits & properties.TRAIT_TRANSACTION or send.sys_flag & SYS_TRANSACTION_BITS:
+        return _TRANSACTION_BATCH
     return None

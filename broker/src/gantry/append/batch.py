@@ -76,11 +76,19 @@ class Appender:
         self._suffix = marks.suffix
         self._next_unique_key = next_unique_key
 
-    def append_run(self, connection: Connection, sends: list[Send]) -> Refusal | None:
-        """Append messages that want a reply each; on a refusal none is in the log and nobody has been answered."""
+    def append_run(
+        self, connection: Connection, sends: list[Send], answered_queues: Sequence[int] | None = None
+    ) -> Refusal | None:
+        """Append messages that want a reply each; on a refusal none is in the log and nobody has been answered.
+
+        answered_queues: what the replies say about the queues, where it is not what the log says (half messages).
+        """
         end = self._append(connection.born_host, sends, together=False)
         if isinstance(end, Refusal):
             return end
+        if answered_queues is not None:
+            for send, queue_id in zip(sends, answered_queues, strict=True):
+                send.queue_id = queue_id
         if end > self._store.confirmed.offset:
             hasty = [send for send in sends if send.traits & properties.TRAIT_WAIT_FALSE]
             if hasty:

@@ -7,6 +7,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
     a topic changed       -> what admission remembered, the name servers; deleted -> queues, held pulls
     a group changed       -> notices to its consumers (they listen by themselves)
     a connection went     -> registrations of clients, held pulls
+    halves, ops dispatched -> the book of transactions (it listens by itself)
     a hot key changed     -> admission, pull checks, what name servers are told
 
 `assemble` builds everything around one opened store and starts nothing.
@@ -14,10 +15,11 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gantry.append.acks import AckLimits, Acks
@@ -25,7 +27,7 @@ from gantry.append.admit import Admission, Limits, WriteGate
 from gantry.append.batch import Appender, Marks
 from gantry.broker.admin import AdminHandlers
 from gantry.broker.complaints import Complaints
-from gantry.broker.config import BrokerConfig
+from gantry.broker.config import BrokerConfig, TransactionProfile
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
 from gantry.broker.parts import Parts
@@ -56,6 +58,11 @@ from gantry.store.disk import Disk
 from gantry.store.settings import StoreSettings
 from gantry.store.statefile import JsonState
 from gantry.store.store import Store
+from gantry.transaction.checker import Book, Rules
+from gantry.transaction.handlers import TransactionHandlers
+from gantry.transaction.intake import HalfIntake
+from gantry.transaction.service import CheckService, Outside
+from gantry.transaction.settle import Settling
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
 from gantry.transport.connection import Limits as ConnectionLimits
@@ -94,7 +101,15 @@ def assemble(
     acks = Acks(store.confirmed, clock, AckLimits(config.messages.ack_wait_s, config.messages.parked_bytes_max))
     unique_ids = UniqueIds(packed[:-4], os.getpid(), random.SystemRandom().getrandbits(32), clock)
     appender = Appender(store, acks, gate, marks, unique_ids.next)
-    sending = Sending(admission, appender, config.messages.batch_messages_max)
+    settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
+    outside = _outside(config, clients, complaints)
+    transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside)
+    intake = HalfIntake(
+        lambda: len(transactions.book.open),
+        config.transactions.open_max if config.transactions.enabled else 0,
+        transactions.group_rule.note_plain,
+    )
+    sending = Sending(admission, appender, config.messages.batch_messages_max, intake)
     checks = PullChecks(topics, groups, clients, opened.addresses.advertised)
     pulls = PullHandlers(store, checks, offsets, clock, _pull_settings(config))
 
@@ -117,6 +132,7 @@ def assemble(
         offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
         lookups=LookupHandlers(store, clock),
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
+        transactions=TransactionHandlers(transactions, store, clock),
         caught_up=registration.caught_up,
     )
     router = Router(sending.send_run, pulls.pull_run, table(handlers), complaints)
@@ -133,6 +149,7 @@ def assemble(
         appender=appender,
         sending=sending,
         pulls=pulls,
+        transactions=transactions,
         router=router,
         server=RemotingServer(
             router.on_requests,
@@ -173,6 +190,31 @@ def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: Per
 
     parts.live.on_change(obey)
     obey(parts.live.current)
+
+
+def _soon(call: Callable[[], None]) -> None:
+    """Before the loop looks at its sockets again, and after what it has found on them."""
+    asyncio.get_running_loop().call_soon(call)
+
+
+def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> Outside:
+    def subscribed(name: str) -> Iterable[str]:
+        group = clients.consumer_group(name)
+        return () if group is None else list(group.subscriptions)
+
+    return Outside(clients.producers, subscribed, complaints.say, config.name)
+
+
+def transaction_rules(config: BrokerConfig) -> Rules:
+    """The rules of checking back, as profile and keys say."""
+    given = config.transactions
+    is_cloud = given.profile is TransactionProfile.CLOUD
+    checks_max, age_max_hours = (0, 12.0) if is_cloud else (15, config.store.reserved_hours)
+    return Rules(
+        immunity_ms=round(given.immunity_s * 1000),
+        checks_max=checks_max if given.checks_max < 0 else given.checks_max,
+        age_max_ms=round((age_max_hours if given.age_max_hours < 0 else given.age_max_hours) * 3_600_000),
+    )
 
 
 def _connection_went(connection: Connection, clients: Clients, pulls: PullHandlers) -> None:

@@ -41,6 +41,7 @@ log = logging.getLogger("gantry.broker")
 GATE_STOPPING = "stopping"
 _GOODBYE = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker stops")
 _HTTP_NONE = -1
+_RECOVERY_STEPS = 256
 
 
 class Broker:
@@ -82,6 +83,8 @@ class Broker:
         opened = await self._open_store(self.addresses)
         # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
         self.parts, self._jobs = assemble(self._config, self._clock, opened, self._fail)
+        #    The transactions that are open, read back from their queues.
+        await self._recover_transactions(self.parts)
         # 5. What goes by the clock.
         self.parts.jobs.start(self._jobs)
         # 6. Requests are answered from here on.
@@ -187,6 +190,12 @@ class Broker:
         self._store = opening.store
         self._store.confirm_locally()
         return Opened(self._store, self._disk, self._background, addresses)
+
+    async def _recover_transactions(self, parts: Parts) -> None:
+        for number, _ in enumerate(parts.transactions.recover()):
+            if number % _RECOVERY_STEPS == 0:
+                self._stage = "recovering: transactions"
+                await asyncio.sleep(0)
 
     async def _listen(self, addresses: Addresses) -> None:
         assert self.parts is not None

@@ -46,6 +46,10 @@ def _share_to_percent(value: str) -> str:
     return str(round(float(value) * 100))
 
 
+def _negated(value: str) -> str:
+    return "false" if value.strip().lower() == "true" else "true"
+
+
 @dataclass(frozen=True, slots=True)
 class Translation:
     """Our key for a RocketMQ key, and its value there and back."""
@@ -89,12 +93,16 @@ KEYS: dict[str, Translation] = {
     "maxTransferCountOnMessageInMemory": Translation("pull.count_max"),
     "maxTransferBytesOnMessageInMemory": Translation("pull.bytes_default"),
     "flushConsumerOffsetInterval": Translation("clients.offsets_save_s", _ms_to_s, _s_to_ms),
+    "transactionTimeOut": Translation("transactions.immunity_s", _ms_to_s, _s_to_ms),
+    "transactionTimeout": Translation("transactions.immunity_s", _ms_to_s, _s_to_ms),
+    "transactionCheckInterval": Translation("transactions.check_interval_s", _ms_to_s, _s_to_ms),
+    "transactionCheckMax": Translation("transactions.checks_max"),
+    "rejectTransactionMessage": Translation("transactions.enabled", _negated, _negated),
     "registerNameServerPeriod": Translation("registration.period_s", _ms_to_s, _s_to_ms),
     "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
 }
 
 _REPLICATION = "replication comes with a later version"
-_TRANSACTIONS = "transactions come with a later version"
 _DELAY = "delayed messages come with a later version"
 _THREADS = "one event loop serves all requests; there are no thread pools"
 _FOLDERS = "the folders stand under store.root"
@@ -108,11 +116,6 @@ WITHOUT_MEANING: dict[str, str] = {
     "haSendHeartbeatInterval": _REPLICATION,
     "slaveReadEnable": _REPLICATION,
     "inSyncReplicas": _REPLICATION,
-    "transactionTimeOut": _TRANSACTIONS,
-    "transactionTimeout": _TRANSACTIONS,
-    "transactionCheckMax": _TRANSACTIONS,
-    "transactionCheckInterval": _TRANSACTIONS,
-    "rejectTransactionMessage": _TRANSACTIONS,
     "messageDelayLevel": _DELAY,
     "timerWheelEnable": _DELAY,
     "storePathCommitLog": _FOLDERS,

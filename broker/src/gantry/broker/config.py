@@ -117,6 +117,26 @@ class ClientsConfig:
     offsets_save_s: float = 5.0
 
 
+class TransactionProfile(enum.StrEnum):
+    """Whose defaults the bounds of checking back have."""
+
+    ROCKETMQ = "rocketmq"  # given up after 15 checks without an answer, or 72 hours
+    CLOUD = "cloud"  # asked for 12 hours, however often
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionsConfig:
+    """Transactional messages: how their producers are asked, and when they are given up."""
+
+    enabled: bool = True
+    profile: TransactionProfile = TransactionProfile.ROCKETMQ
+    check_interval_s: float = 30.0
+    immunity_s: float = 6.0  # nothing is asked before, unless the message says otherwise
+    checks_max: int = -1  # -1: as the profile says; 0: any number
+    age_max_hours: float = -1.0  # -1: as the profile says
+    open_max: int = 1_000_000  # each costs about half a KB of memory
+
+
 @dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """What /metrics shows beyond the broker's own figures."""
@@ -157,6 +177,7 @@ class BrokerConfig:
     topics: TopicsConfig = field(default_factory=TopicsConfig)
     pull: PullConfig = field(default_factory=PullConfig)
     clients: ClientsConfig = field(default_factory=ClientsConfig)
+    transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     registration: RegistrationConfig = field(default_factory=RegistrationConfig)
     standalone: StandaloneConfig = field(default_factory=StandaloneConfig)
@@ -240,6 +261,10 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
         ),
         (config.pull.bytes_max > 12 * MIB, "pull.bytes_max: a frame has 16 MiB; expected at most 12 MiB"),
         (not 1 <= messages.body_bytes_max <= 12 * MIB, "messages.body_bytes_max: expected 1 byte to 12 MiB"),
+        (
+            config.transactions.check_interval_s < 0.1 or config.transactions.open_max < 1,
+            "transactions.check_interval_s: expected at least 0.1; transactions.open_max: at least 1",
+        ),
         (config.topics.template_queues < 1, "topics.template_queues: expected at least 1"),
         (
             config.pull.count_max < 1 or config.pull.bytes_max < 1,

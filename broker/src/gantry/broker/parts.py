@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gantry.metadata.topics import Topics
     from gantry.produce.send import Sending
     from gantry.store.store import Store
+    from gantry.transaction.service import CheckService
     from gantry.transport.client import RemotingClient
     from gantry.transport.server import RemotingServer
 
@@ -46,6 +47,7 @@ class Parts:
     appender: Appender
     sending: Sending
     pulls: PullHandlers
+    transactions: CheckService
     router: Router
     server: RemotingServer
     client: RemotingClient

@@ -23,6 +23,7 @@ _HELD_S = 0.25
 _NOTICES_S = 0.1
 _SAVE_S = 1.0  # topics and groups change rarely and matter
 _EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
+_TRANSACTIONS_S = 1.0
 _DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
 
 
@@ -41,6 +42,8 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("notices", _NOTICES_S, lambda: notices.flush(clock.monotonic())),
         Job("save topics and groups", _SAVE_S, save),
         Job("save offsets", parts.live.current.clients.offsets_save_s, parts.offsets.save_if_changed),
+        Job("check back", parts.live.current.transactions.check_interval_s, parts.transactions.run_pass),
+        Job("transactions", _TRANSACTIONS_S, parts.transactions.tick),
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
         Job("rates", SAMPLE_S, parts.rates.sample),

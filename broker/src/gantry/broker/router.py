@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gantry.metadata.group_handlers import GroupHandlers
     from gantry.metadata.offset_handlers import OffsetHandlers
     from gantry.metadata.topic_handlers import TopicHandlers
+    from gantry.transaction.handlers import TransactionHandlers
     from gantry.transport.connection import Connection
 
 Answer = Command | None
@@ -157,6 +158,7 @@ class Handlers:
     offsets: OffsetHandlers
     lookups: LookupHandlers
     admin: AdminHandlers
+    transactions: TransactionHandlers
     caught_up: Callable[[], Awaitable[None]]  # the name servers know of all topic changes so far
 
 
@@ -180,6 +182,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.VIEW_MESSAGE_BY_ID: on.lookups.view,
         RequestCode.HEART_BEAT: on.clients.heartbeat,
         RequestCode.UNREGISTER_CLIENT: on.clients.unregister,
+        RequestCode.END_TRANSACTION: on.transactions.end,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: on.clients.consumer_list,
         RequestCode.GET_ALL_CONSUMER_OFFSET: on.offsets.all,
         RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
@@ -191,6 +194,10 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.SEND_BATCH_MESSAGE: ill_formed(RequestCode.SEND_BATCH_MESSAGE),
         RequestCode.GET_TOPIC_CONFIG: on.topics.get,
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: on.groups.get,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: on.transactions.resume,
+        RequestCode.LIST_TRANSACTIONS: on.transactions.page,
+        RequestCode.SHOW_TRANSACTION: on.transactions.show,
+        RequestCode.SETTLE_TRANSACTION: on.transactions.settle,
         RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
     }
 

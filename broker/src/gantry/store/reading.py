@@ -11,8 +11,10 @@ on to their segment.
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from gantry.errors import CorruptRecordError
 from gantry.leaves import queues, records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
@@ -23,6 +25,9 @@ from gantry.store.watermarks import Watermark
 
 # RocketMQ's maxFilterMessageCount: at most 16 000 bytes of entries are examined for one pull.
 _EXAMINED_MAX = 800
+_WALK_RECORDS_MAX = 1024
+# Where a record has its birth time (see `leaves.records`).
+_BORN_AT = 40
 
 
 class FetchStatus(enum.Enum):
@@ -152,6 +157,29 @@ class Reader:
             return None
         entry = self.entry(found.topic, found.queue_id, found.queue_offset)
         return found if entry is not None and entry[0] == log_offset and entry[1] == size else None
+
+    @property
+    def log_start(self) -> int:
+        """The first log offset that is still there."""
+        return self._log.start
+
+    def born_ms(self, log_offset: int) -> int:
+        """When its producer made the dispatched record that begins here."""
+        return int.from_bytes(self._log.slice(log_offset + _BORN_AT, 8), "big", signed=True)
+
+    def entries(self, log_offset: int) -> Iterator[list[records.Entry]]:
+        """All dispatched records from the one that begins here on, a few thousand at a time."""
+        while log_offset < self._dispatched.offset:
+            segment = self._log.segments.at(log_offset)
+            limit = min(segment.end, self._dispatched.offset)
+            found, stop, reason = records.walk(
+                segment.view, log_offset - segment.start, limit - segment.start, log_offset, False, _WALK_RECORDS_MAX
+            )
+            at = segment.end if reason == "blank" else segment.start + stop
+            if at == log_offset:
+                raise CorruptRecordError(f"segment {segment.file.path}: {reason} at {log_offset}")
+            log_offset = at
+            yield found
 
     def store_time(self, topic: str, queue_id: int, offset: int) -> int | None:
         """Store time in ms of the record at a queue offset; None when there is none."""

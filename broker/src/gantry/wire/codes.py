@@ -168,6 +168,10 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
+    # Ours: what no request of RocketMQ's asks.
+    LIST_TRANSACTIONS = 24001
+    SHOW_TRANSACTION = 24002
+    SETTLE_TRANSACTION = 24003
 
 
 class ResponseCode(IntEnum):
@@ -251,7 +255,6 @@ SERVER_TO_CLIENT = frozenset(
 
 # One reason per line, several codes share it; the names of the numbers stand in RequestCode above.
 _SEND_BACK = "send-back comes with a later version; retry in place, or send to a topic of your own"
-_TRANSACTION = "transactions come with a later version; send plain messages"
 _ORDERLY = "queue locks for orderly consumers come with a later version; consume concurrently"
 _DELAY = "delayed and timer messages come with a later version"
 _REQUEST_REPLY = "request-reply messages come with a later version; reply on a topic of your own"
@@ -273,7 +276,6 @@ _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_SEND_BACK, (36,)),
-    (_TRANSACTION, (37, 323)),
     (_ORDERLY, (41, 42)),
     (_DELAY, (45, 60, 61, 370)),
     (_REQUEST_REPLY, (324, 325)),

@@ -176,6 +176,13 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.CONSUMER_SEND_MSG_BACK: _row(
         "offset!:l group!:t delayLevel!:i originMsgId:t originTopic:t unitMode:b maxReconsumeTimes:i"
     ),
+    RequestCode.END_TRANSACTION: _row(
+        "topic:t producerGroup!:t tranStateTableOffset!:l commitLogOffset!:l commitOrRollback!:i "
+        "fromTransactionCheck:b msgId:t transactionId:t bname:t"
+    ),
+    RequestCode.CHECK_TRANSACTION_STATE: _row(
+        "topic:t tranStateTableOffset!:l commitLogOffset!:l msgId:t transactionId:t offsetMsgId:t bname:t"
+    ),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: _row("consumerGroup!:t"),
     RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: _row("consumerGroup!:t"),
     RequestCode.GET_ALL_CONSUMER_OFFSET: _NOTHING,
@@ -204,6 +211,10 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.UPDATE_NAMESRV_CONFIG: _NOTHING,
     RequestCode.GET_NAMESRV_CONFIG: _NOTHING,
     RequestCode.QUERY_DATA_VERSION: _row(_BROKER),
+    RequestCode.RESUME_CHECK_HALF_MESSAGE: _row("topic:t msgId!:t"),
+    RequestCode.LIST_TRANSACTIONS: _row("state:t group:t topic:t begin:l limit:i"),
+    RequestCode.SHOW_TRANSACTION: _row("id!:t"),
+    RequestCode.SETTLE_TRANSACTION: _row("id!:t action!:t operator:t"),
     RequestCode.GET_TOPIC_CONFIG: _row("topic!:t"),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _row("group!:t"),
     RequestCode.GET_BROKER_MEMBER_GROUP: _row("clusterName!:t brokerName!:t"),

@@ -1,0 +1,1 @@
+"""Transactional messages: half, commit, rollback, check back, and what survives what."""

@@ -1,0 +1,231 @@
+"""The rules of checking back, without loop, clock or disk: what is open, what it needs, how far the queues are done.
+
+`Book` is the state.  It hears of every half and every op message in the order of their queues, both from the
+dispatcher while the broker runs and from a start that reads them again; the same records give the same book.
+
+    a half with a new root      is open
+    a half with a known root    is where that transaction stands from now on (it was put back, or armed again)
+    an op                       ends transactions; a copy that comes behind the end of its transaction is dead
+
+Two positions follow, which are saved together and from which a start reads again:
+
+    half offset    everything before it is done: ended, or standing further back
+    op offset      everything before it names only halves before the half offset
+
+`decide` says what an open half needs now: nothing, a question to its producers, or to be given up.  Nothing is asked
+before its immunity time (the message's own, or the broker's) is over; a half born in the future (a clock is wrong)
+is not immune; a half that is immune is passed over in memory and never appended again for it.  It is given up when
+it was asked often enough without an answer (a question counts only when it was written to somebody), or when it is too
+old.  `must_move` says which halves are to be put back, so that the half offset, and with it what a start has to
+read, does not stay behind for ever.
+
+The cost of a pass is that of the open halves, whatever lies between them: the book does not look at settled ones again.
+Memory: about 0.5 KB per open half, 0.25 MB per million settled ones, 8 bytes per op between the op offset and the end.
+
+Source of the rules: RocketMQ's `TransactionalMessageServiceImpl`; where they differ: `broker/docs/divergence.md`.
+"""
+
+from __future__ import annotations
+
+import enum
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from gantry.transaction.half import HalfFacts
+from gantry.transaction.oplog import Outcome, Settled
+from gantry.transaction.settlemap import SettleMap
+
+_COMPACT_OPS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """When halves are asked about, given up, put back."""
+
+    immunity_ms: int = 6_000
+    checks_max: int = 15  # 0: not bounded by their number
+    age_max_ms: int = 72 * 3_600_000
+    # What a start has to read again: this many settled halves behind the oldest open one, and more only where there
+    # are many open ones, so that at most one half in eight is put back.
+    settled_behind_max: int = 100_000
+    settled_behind_factor: int = 8
+
+
+class Decision(enum.Enum):
+    """What an open half needs now."""
+
+    WAIT = "wait"
+    ASK = "ask"
+    GIVE_UP = "give up"
+
+
+class OpenHalf:
+    """A transaction without an end: where it stands now, and what the rules look at."""
+
+    __slots__ = (
+        "born_ms",
+        "checks",
+        "current",
+        "group",
+        "immunity_ms",
+        "log_offset",
+        "root",
+        "since_ms",
+        "size",
+        "topic",
+    )
+
+    def __init__(self, current: int, place: tuple[int, int], facts: HalfFacts, born_ms: int, store_ms: int) -> None:
+        self.root = facts.root
+        self.current = current
+        self.log_offset, self.size = place
+        self.group = facts.group
+        self.topic = facts.topic
+        self.checks = facts.checks
+        self.immunity_ms = facts.immunity_ms
+        self.born_ms = born_ms
+        self.since_ms = facts.since_ms or store_ms
+
+
+def decide(half: OpenHalf, now_ms: int, rules: Rules) -> Decision:
+    """What the half needs; `now_ms` is the wall clock."""
+    immunity_ms = rules.immunity_ms if half.immunity_ms is None else min(half.immunity_ms, rules.age_max_ms)
+    if 0 <= now_ms - half.born_ms <= immunity_ms:
+        return Decision.WAIT
+    if rules.checks_max and half.checks >= rules.checks_max:
+        return Decision.GIVE_UP
+    if now_ms - half.since_ms > rules.age_max_ms:
+        return Decision.GIVE_UP
+    return Decision.ASK
+
+
+class Book:
+    """All open transactions of a broker, and how far its half and op queues are done."""
+
+    def __init__(self) -> None:
+        self.map = SettleMap()
+        self.open: dict[int, OpenHalf] = {}  # by the queue offset where it stands now, ascending
+        self.topics: dict[str, int] = {}  # open ones by real topic
+        self.half_offset = 0
+        self.half_end = 0
+        self._moved: dict[int, OpenHalf] = {}  # by root: those that stand elsewhere by now
+        self._op_offset = 0
+        self._op_ends: array[int] = array("q")  # per op from _op_offset on: the last half offset that it names
+        self._ops_done = 0
+
+    def begin(self, half_offset: int, op_offset: int) -> None:
+        """Start at positions that were saved, with nothing known."""
+        self.__init__()  # type: ignore[misc]
+        self.map = SettleMap(half_offset)
+        self.half_offset = self.half_end = half_offset
+        self._op_offset = op_offset
+
+    @property
+    def op_offset(self) -> int:
+        """Everything before it names only halves before the half offset."""
+        return self._op_offset + self._ops_done
+
+    @property
+    def op_end(self) -> int:
+        """The queue offset that the next op has."""
+        return self._op_offset + len(self._op_ends)
+
+    def find(self, root: int) -> OpenHalf | None:
+        """The open transaction with this root."""
+        half = self.open.get(root)
+        if half is not None and half.root == root:
+            return half
+        return self._moved.get(root)
+
+    def outcome(self, root: int) -> Outcome | None:
+        """What became of it; None when this has to be looked up in the log."""
+        return Outcome.OPEN if self.find(root) is not None else self.map.get(root)
+
+    def add_half(self, half: OpenHalf, is_rearmed: bool) -> None:
+        """The next record of the half queue."""
+        offset, root = half.current, half.root
+        self.half_end = max(self.half_end, offset + 1)
+        self.map.grow(offset + 1)
+        if root != offset:
+            outcome = self.map.get(root)
+            is_dead = outcome in (Outcome.COMMITTED, Outcome.ROLLED_BACK)
+            if is_dead or (outcome is Outcome.GIVEN_UP and not is_rearmed):
+                self._advance()
+                return
+            if outcome is Outcome.GIVEN_UP:
+                self.map.put(root, Outcome.OPEN)
+            before = self.find(root)
+            if before is not None:
+                half.checks = max(half.checks, 0 if is_rearmed else before.checks)
+                self._remove(before)
+            self._moved[root] = half
+        self.open[offset] = half
+        self.topics[half.topic] = self.topics.get(half.topic, 0) + 1
+        self._advance()
+
+    def skip_half(self, offset: int) -> None:
+        """A place of the half queue that cannot be read."""
+        self.half_end = max(self.half_end, offset + 1)
+        self.map.grow(offset + 1)
+        self._advance()
+
+    def add_op(self, op_offset: int, settled: Sequence[Settled]) -> None:
+        """The next record of the op queue."""
+        last = -1
+        for one in settled:
+            half = self.find(one.root)
+            if half is not None:
+                self._remove(half)
+            self.map.put(one.root, one.outcome)
+            last = max(last, one.root, *one.copies)
+        while self.op_end < op_offset:
+            self._op_ends.append(-1)
+        if op_offset == self.op_end:
+            self._op_ends.append(last)
+        self._advance()
+
+    def root_at(self, offset: int) -> int:
+        """The root of the transaction that stands at a half-queue offset; the offset itself for a done one."""
+        half = self.open.get(offset)
+        return offset if half is None else half.root
+
+    def oldest(self) -> OpenHalf | None:
+        """The open half that holds the half offset."""
+        return self.open.get(self.half_offset)
+
+    def must_move(self, rules: Rules, log_limit: int, count_max: int) -> Iterator[OpenHalf]:
+        """The halves to put back now: those below `log_limit` (their segment is about to go), and those
+        behind which too many settled ones stand.
+        """
+        open_count = len(self.open)
+        limit = max(rules.settled_behind_max, rules.settled_behind_factor * open_count)
+        for number, half in enumerate(islice(self.open.values(), count_max)):
+            settled_behind = self.half_end - half.current - (open_count - number)
+            if half.log_offset >= log_limit and settled_behind <= limit:
+                break
+            yield half
+
+    def _remove(self, half: OpenHalf) -> None:
+        del self.open[half.current]
+        self._moved.pop(half.root, None)
+        left = self.topics[half.topic] - 1
+        if left:
+            self.topics[half.topic] = left
+        else:
+            del self.topics[half.topic]
+
+    def _advance(self) -> None:
+        at, end, is_open = self.half_offset, self.half_end, self.open
+        while at < end and at not in is_open:
+            at += 1
+        self.half_offset = at
+        ends, done = self._op_ends, self._ops_done
+        while done < len(ends) and ends[done] < at:
+            done += 1
+        if done >= _COMPACT_OPS:
+            self._op_offset += done
+            del ends[:done]
+            done = 0
+        self._ops_done = done

@@ -1,0 +1,73 @@
+"""What happened to transactions, in plain integers; /metrics and `gantry tx` look at them.
+
+`asked` counts questions that were written to a live connection, `answered` the ends that came with the from-check flag,
+`alone` halves whose group had no connection when their turn came, `full` those whose connections took no more.
+"""
+
+from __future__ import annotations
+
+# RocketMQ's buckets of rocketmq_finish_message_latency, and finer ones below: seconds from birth to commit.
+LATENCY_BOUNDS_S = (0.01, 0.1, 1.0, 5.0, 60.0, 600.0, 3600.0, 43200.0, 86400.0)
+
+
+class TransactionCounts:
+    """Counters of one broker's life."""
+
+    __slots__ = (
+        "alone",
+        "answered",
+        "asked",
+        "committed",
+        "conflicts",
+        "full",
+        "given_up",
+        "latencies",
+        "latency_sum_s",
+        "passes",
+        "put_back",
+        "rearmed",
+        "refused",
+        "repaired",
+        "repeated",
+        "rolled_back",
+        "unknown",
+        "unreadable",
+    )
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.answered = 0
+        self.alone = 0
+        self.full = 0
+        self.committed: dict[str, int] = {}  # by topic
+        self.rolled_back: dict[str, int] = {}
+        self.given_up = 0
+        self.put_back = 0
+        self.rearmed = 0
+        self.repaired = 0  # op messages that a crash had taken, written at the start
+        self.repeated = 0  # ends of transactions that had ended that way before
+        self.conflicts = 0  # ends that contradict how the transaction had ended
+        self.refused: dict[str, int] = {}  # ends refused, by reason
+        self.unknown = 0  # ends that say nothing
+        self.unreadable = 0  # halves whose record could not be read
+        self.passes = 0
+        self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        self.latency_sum_s = 0.0
+
+    def refuse(self, reason: str) -> None:
+        """An end was refused."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+    def finish(self, topic: str, is_commit: bool, seconds: float) -> None:
+        """A transaction ended, so long after its half was born."""
+        table = self.committed if is_commit else self.rolled_back
+        table[topic] = table.get(topic, 0) + 1
+        if not is_commit:
+            return
+        seconds = max(0.0, seconds)
+        self.latency_sum_s += seconds
+        for number, bound in enumerate(LATENCY_BOUNDS_S):
+            if seconds <= bound:
+                self.latencies[number] += 1
+                return
+        self.latencies[-1] += 1

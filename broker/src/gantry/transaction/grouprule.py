@@ -1,0 +1,58 @@
+"""A producer group of transactions is nobody else's group.
+
+Any member of the group may be asked about a half, so all of them must know how to answer: a plain producer in the
+same group drops the question.  Consumers under the same name are suspicious unless they consume what the group sends.
+Nothing is refused for it, because it works as long as one is lucky; it is counted, logged and shown.
+
+A violation is remembered as (group, kind) with the number of times that it was seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+PLAIN_SENDS = "plain sends"
+CONSUMERS = "consumers of other topics"
+
+_GROUPS_MAX = 10_000
+_TOPICS_MAX = 1_000
+
+
+class GroupRule:
+    """Which groups send transactions, and who else uses their names."""
+
+    def __init__(self, say: Callable[[str, str], object]) -> None:
+        self.groups: dict[str, dict[str, None]] = {}  # by group: the topics that it sent halves for
+        self.violations: dict[tuple[str, str], int] = {}
+        self._say = say
+
+    def note_half(self, group: str, topic: str) -> None:
+        """This group sends transactions."""
+        topics = self.groups.get(group)
+        if topics is None:
+            if len(self.groups) >= _GROUPS_MAX:
+                return
+            topics = self.groups[group] = {}
+        if topic not in topics and len(topics) < _TOPICS_MAX:
+            topics[topic] = None
+
+    def note_plain(self, group: str) -> None:
+        """This group sent a message that is no half."""
+        if group in self.groups:
+            self._violate(group, PLAIN_SENDS)
+
+    def look_at_consumers(self, subscribed: Callable[[str], Iterable[str]]) -> None:
+        """Compare with who is online; `subscribed` gives the topics of a consumer group."""
+        for group, topics in self.groups.items():
+            others = [topic for topic in subscribed(group) if topic not in topics and not topic.startswith("%")]
+            if others:
+                self._violate(group, CONSUMERS)
+
+    def shown(self) -> list[Mapping[str, str | int]]:
+        """For administration."""
+        return [{"group": group, "kind": kind, "seen": seen} for (group, kind), seen in self.violations.items()]
+
+    def _violate(self, group: str, kind: str) -> None:
+        key = group, kind
+        self.violations[key] = self.violations.get(key, 0) + 1
+        self._say(f"group rule {group} {kind}", f"the transactional producer group {group} is also used by {kind}")

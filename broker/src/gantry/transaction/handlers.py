@@ -1,0 +1,267 @@
+"""What is asked about transactions: END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and administration.
+
+An end names its half by queue offset and log offset.  Neither is believed: the half queue's entry at that offset has to
+point to that log offset, so nothing but a half record can be named, neither the middle of one nor one faked inside a
+body.  Then the group has to be the one that the half says.  RocketMQ: `EndTransactionProcessor`; its stock clients send
+37 one-way, so refusals are counted as well as answered.
+
+Administration is ours (LIST_TRANSACTIONS, SHOW_TRANSACTION, SETTLE_TRANSACTION): `broker/docs/transactions.md`.
+Whoever settles by hand leaves a line in the log `gantry.audit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from gantry.clock import Clock
+from gantry.errors import Refusal
+from gantry.leaves import properties, records
+from gantry.leaves.frames import Command
+from gantry.leaves.records import Record
+from gantry.model import names
+from gantry.transaction.half import SYS_COMMIT, SYS_ROLLBACK, HalfFacts
+from gantry.transaction.oplog import Outcome
+from gantry.transaction.service import CheckService
+from gantry.transaction.settle import End
+from gantry.wire import bodies, headers
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import refusal, reply
+
+if TYPE_CHECKING:
+    from gantry.store.store import Store
+    from gantry.transport.connection import Connection
+
+_OUTCOMES = {SYS_COMMIT: Outcome.COMMITTED, SYS_ROLLBACK: Outcome.ROLLED_BACK}
+_ACTIONS = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK}
+_STATES = {
+    Outcome.OPEN: "open",
+    Outcome.COMMITTED: "committed",
+    Outcome.ROLLED_BACK: "rolled-back",
+    Outcome.GIVEN_UP: "given-up",
+    None: "unknown",
+}
+_LIST_MAX = 500
+_EXAMINED_MAX = 5_000
+_BODY_SHOWN_BYTES_MAX = 64 << 10
+_ROOT_DIGITS_MAX = 19
+_FOREVER_MS = 1 << 62
+_ANYWHERE = 1 << 62
+
+audit = logging.getLogger("gantry.audit")
+
+
+class TransactionHandlers:
+    """Requests about transactions."""
+
+    def __init__(self, service: CheckService, store: Store, clock: Clock) -> None:
+        self._service = service
+        self._settling = service.settling
+        self._counts = service.counts
+        self._store = store
+        self._clock = clock
+
+    def end(self, connection: Connection, command: Command) -> Command | None:
+        """END_TRANSACTION: commit, roll back, or say that one does not know."""
+        header = headers.parse(command.code, command.ext)
+        if header.boolean("fromTransactionCheck"):
+            self._counts.answered += 1
+        outcome = _OUTCOMES.get(header.integer("commitOrRollback"))
+        if outcome is None:
+            # RocketMQ does not answer at all here; who waits for an answer should have one.
+            self._counts.unknown += 1
+            return reply(command)
+        found = self._half_at(
+            header.integer("tranStateTableOffset"), header.integer("commitLogOffset"), header.text("producerGroup")
+        )
+        if isinstance(found, Refusal):
+            return refusal(command, found)
+        record, facts = found
+        self._settling.submit(End(connection, command, record, facts, outcome))
+        return None
+
+    def resume(self, connection: Connection, command: Command) -> Command | None:
+        """RESUME_CHECK_HALF_MESSAGE: arm again a message of TRANS_CHECK_MAX_TIME_TOPIC, named by offsetMsgId."""
+        header = headers.parse(command.code, command.ext)
+        record = self._at_message_id(header.text("msgId"), names.CHECK_MAX_TIME_TOPIC)
+        if record is None:
+            remark = f"no message of {names.CHECK_MAX_TIME_TOPIC} has the id {header.text('msgId')[:60]!r}"
+            return reply(command, ResponseCode.SYSTEM_ERROR, remark)
+        return self._rearm(connection, command, record)
+
+    async def page(self, connection: Connection, command: Command) -> Command:
+        """LIST_TRANSACTIONS: open halves, or those that were given up, page by page."""
+        header = headers.parse(command.code, command.ext)
+        is_open = header.text("state", "open") != "given-up"
+        begin, limit = header.integer("begin"), max(1, min(header.integer("limit", 100), _LIST_MAX))
+        places = list(islice(self._open_places(begin) if is_open else self._given_up_places(begin), _EXAMINED_MAX))
+        await self._bring_in([(log_offset, size) for _, log_offset, size in places])
+        found: list[dict[str, object]] = []
+        following = -1
+        for offset, log_offset, _ in places:
+            if len(found) >= limit:
+                following = offset
+                break
+            record = self._store.reader.record_at(log_offset)
+            if record is None:
+                continue
+            shown = self._shown(record)
+            is_wanted = shown["state"] == ("open" if is_open else "given-up")
+            if is_wanted and all(
+                header.text(name, "") in ("", shown[field])
+                for name, field in (("group", "producerGroup"), ("topic", "topic"))
+            ):
+                found.append(shown)
+        if following < 0 and len(places) == _EXAMINED_MAX:
+            following = places[-1][0] + 1
+        body = {
+            "transactions": found,
+            "next": following,
+            **self._service.state(),
+            "groupViolations": self._service.group_rule.shown(),
+        }
+        return reply(command, body=bodies.dumps(body))
+
+    def show(self, connection: Connection, command: Command) -> Command:
+        """SHOW_TRANSACTION: one, with its properties and the beginning of its body (base64)."""
+        wanted = headers.parse(command.code, command.ext).text("id")
+        record = self._named(wanted)
+        if record is None:
+            return reply(command, ResponseCode.QUERY_NOT_FOUND, f"no transaction {wanted[:80]!r}")
+        shown = self._shown(record)
+        shown["properties"] = properties.parse(record.properties)
+        shown["bodyBytes"] = len(record.body)
+        shown["body"] = base64.b64encode(record.body[:_BODY_SHOWN_BYTES_MAX]).decode()
+        return reply(command, body=bodies.dumps(shown))
+
+    def settle(self, connection: Connection, command: Command) -> Command | None:
+        """SETTLE_TRANSACTION: commit, rollback or rearm by an administrator."""
+        header = headers.parse(command.code, command.ext)
+        wanted, action = header.text("id"), header.text("action")
+        record = self._named(wanted)
+        if record is None:
+            return reply(command, ResponseCode.QUERY_NOT_FOUND, f"no transaction {wanted[:80]!r}")
+        facts = _facts(record)
+        audit.warning(
+            "%s transaction %d (%s) of group %s for %s, asked by %r from %s",
+            action[:20],
+            facts.root,
+            facts.unique_key,
+            facts.group,
+            facts.topic,
+            header.text("operator")[:80],
+            connection.peer,
+        )
+        if action in _ACTIONS:
+            self._settling.submit(End(connection, command, record, facts, _ACTIONS[action]))
+            return None
+        if action == "rearm":
+            return self._rearm(connection, command, record)
+        return reply(
+            command, ResponseCode.INVALID_PARAMETER, f"action {action[:20]!r}: expected commit, rollback or rearm"
+        )
+
+    def _rearm(self, connection: Connection, command: Command, record: Record) -> Command | None:
+        facts = _facts(record)
+        root = facts.root
+        if root == _ANYWHERE:
+            # Given up by RocketMQ, which does not say where the half stood: a transaction of its own.
+            root = self._store.next_queue_offset(names.HALF_TOPIC, 0)
+        else:
+            outcome = self._settling.outcome(root)
+            if outcome is not Outcome.GIVEN_UP or self._settling.is_moving(root):
+                remark = f"transaction {root} is {_STATES[outcome]}; only one that was given up can be armed again"
+                return reply(command, ResponseCode.SYSTEM_ERROR, remark)
+        refused = self._settling.rearm(connection, command, root, record)
+        return None if refused is None else refusal(command, refused)
+
+    def _half_at(self, queue_offset: int, log_offset: int, group: str) -> tuple[Record, HalfFacts] | Refusal:
+        reader = self._store.reader
+        entry = reader.entry(names.HALF_TOPIC, 0, queue_offset)
+        if entry is None:
+            return self._refused("no such half", f"the half queue has no message {queue_offset}")
+        if entry[0] != log_offset:
+            return self._refused(
+                "wrong offset", f"half message {queue_offset} does not stand at log offset {log_offset}"
+            )
+        record = reader.record_at(log_offset)
+        if record is None:
+            return self._refused("unreadable half", f"half message {queue_offset} cannot be read")
+        facts = HalfFacts(record.properties, queue_offset)
+        if facts.group != group:
+            return self._refused("wrong group", "the producer group wrong")
+        return record, facts
+
+    def _refused(self, reason: str, remark: str) -> Refusal:
+        self._counts.refuse(reason)
+        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _shown(self, record: Record) -> dict[str, object]:
+        facts = _facts(record)
+        half = self._service.book.find(facts.root)
+        pairs = properties.parse(record.properties)
+        return {
+            "id": facts.unique_key or str(facts.root),
+            "root": facts.root,
+            "topic": facts.topic,
+            "producerGroup": facts.group,
+            "ageMs": max(0, self._clock.now_ms() - record.born_ms),
+            "checks": facts.checks if half is None else half.checks,
+            "keys": pairs.get("KEYS", ""),
+            "logOffset": record.log_offset if half is None else half.log_offset,
+            "halfOffset": facts.root if half is None else half.current,
+            "messageId": records.offset_message_id(self._store.store_host, record.log_offset),
+            "state": _STATES[self._settling.outcome(facts.root)],
+        }
+
+    def _open_places(self, begin: int) -> Iterator[tuple[int, int, int]]:
+        for offset, half in self._service.book.open.items():
+            if offset >= begin:
+                yield offset, half.log_offset, half.size
+
+    def _given_up_places(self, begin: int) -> Iterator[tuple[int, int, int]]:
+        low, high = self._store.queue_range(names.CHECK_MAX_TIME_TOPIC, 0) or (0, 0)
+        for offset in range(max(low, begin), high):
+            entry = self._store.reader.entry(names.CHECK_MAX_TIME_TOPIC, 0, offset)
+            if entry is not None:
+                yield offset, entry[0], entry[1]
+
+    async def _bring_in(self, places: list[tuple[int, int]]) -> None:
+        if places:
+            there = asyncio.Event()
+            self._store.bring_in(places, there.set)
+            await there.wait()
+
+    def _named(self, wanted: str) -> Record | None:
+        """The record of the transaction with this root, unique key or offset message id: the newest there is."""
+        found = None
+        if wanted.isdecimal() and len(wanted) <= _ROOT_DIGITS_MAX:
+            found = self._settling.record(int(wanted))
+        for topic in (names.HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC):
+            found = found or self._at_message_id(wanted, topic) or self._with_key(wanted, topic)
+        if found is None:
+            return None
+        half = self._service.book.find(_facts(found).root)
+        return found if half is None else self._store.reader.record_at(half.log_offset) or found
+
+    def _with_key(self, key: str, topic: str) -> Record | None:
+        hits = self._store.reader.query(topic, key, 1, 0, _FOREVER_MS) if key else []
+        return records.view(hits[0], 0, len(hits[0])) if hits else None
+
+    def _at_message_id(self, text: str, topic: str) -> Record | None:
+        try:
+            _, _, log_offset = records.parse_offset_message_id(text)
+        except ValueError:
+            return None
+        found = self._store.reader.record_at(log_offset)
+        return found if found is not None and found.topic == topic else None
+
+
+def _facts(record: Record) -> HalfFacts:
+    """A half's facts, also from its copy among those given up, whose own queue offset says nothing."""
+    is_half = record.topic == names.HALF_TOPIC
+    return HalfFacts(record.properties, record.queue_offset if is_half else _ANYWHERE)

@@ -1,0 +1,153 @@
+"""A start: the book is read back from half and op queue, and ops that a crash took are found.
+
+Positions come from the consumer offsets of CID_RMQ_SYS_TRANS, where RocketMQ keeps them; what stands behind them is
+read in the order of the log, and goes through the same `Book` as at run time.  How much that is, the rules bound
+(`Rules.settled_behind_max`): about 15 us per half and op.
+
+An op of RocketMQ's names halves and not what became of them.  The real message tells: it stands in its topic under
+the half's unique key and names the half's log offset; a copy among those given up tells the other case.
+
+A run of messages and op may be cut by a crash between them.  Nothing is appended before that is repaired, so only what
+stands behind the last op can lack one: `unlogged` walks that part of the log and finds messages that name an open half
+in their field for the prepared message, and copies of given-up halves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from sys import intern
+from typing import TYPE_CHECKING
+
+from gantry.leaves import records
+from gantry.leaves.records import Record
+from gantry.model import names
+from gantry.transaction.checker import Book, OpenHalf
+from gantry.transaction.half import SYS_COMMIT, SYS_TRANSACTION_BITS, HalfFacts
+from gantry.transaction.oplog import Outcome, Settled, offsets_in, settled_in
+
+if TYPE_CHECKING:
+    from gantry.metadata.offsets import Offsets
+    from gantry.store.reading import Reader
+
+_FOREVER_MS = 1 << 62
+_HITS_MAX = 32
+
+
+def read_back(reader: Reader, offsets: Offsets, book: Book) -> Iterator[None]:
+    """Fill the book; in small slices."""
+    half_at, half_end = _range(reader, offsets, names.HALF_TOPIC)
+    op_at, op_end = _range(reader, offsets, names.OP_HALF_TOPIC)
+    book.begin(half_at, op_at)
+    op_log = _log_offset(reader, names.OP_HALF_TOPIC, op_at, op_end)
+    for offset in range(half_at, half_end):
+        entry = reader.entry(names.HALF_TOPIC, 0, offset)
+        while entry is not None and op_at < op_end and op_log < entry[0]:
+            _read_op(reader, book, op_at)
+            op_at += 1
+            op_log = _log_offset(reader, names.OP_HALF_TOPIC, op_at, op_end)
+            yield
+        _read_half(reader, book, offset, entry)
+        yield
+    for offset in range(op_at, op_end):
+        _read_op(reader, book, offset)
+        yield
+
+
+def add_half(book: Book, record: Record) -> HalfFacts:
+    """Enter a record of the half queue into the book."""
+    facts = HalfFacts(record.properties, record.queue_offset)
+    place = record.log_offset, record.size
+    enter(book, facts, record.queue_offset, place, record.born_ms, record.store_ms)
+    return facts
+
+
+def enter(
+    book: Book, facts: HalfFacts, queue_offset: int, place: tuple[int, int], born_ms: int, store_ms: int
+) -> None:
+    """Enter what is known of a half into the book."""
+    facts.group, facts.topic = intern(facts.group), intern(facts.topic)
+    book.add_half(OpenHalf(queue_offset, place, facts, born_ms, store_ms), facts.is_rearmed)
+
+
+def unlogged(reader: Reader, book: Book) -> Iterator[list[Settled]]:
+    """Transactions that ended without an op, by parts of the log."""
+    oldest = book.oldest()
+    if oldest is None:
+        return
+    ends = reader.queue_range(names.OP_HALF_TOPIC, 0)
+    last = reader.entry(names.OP_HALF_TOPIC, 0, ends[1] - 1) if ends is not None else None
+    start = oldest.log_offset if last is None else max(oldest.log_offset, last[0] + last[1])
+    for entries in reader.entries(start):
+        found = []
+        for entry in entries:
+            if entry.prepared_offset <= 0:
+                continue
+            is_commit = entry.sys_flag & SYS_TRANSACTION_BITS == SYS_COMMIT
+            if not is_commit and entry.topic != names.CHECK_MAX_TIME_TOPIC:
+                continue
+            half = _half_at(reader, book, entry.prepared_offset)
+            if half is not None:
+                outcome = Outcome.COMMITTED if is_commit else Outcome.GIVEN_UP
+                found.append(Settled(half.root, outcome, () if half.current == half.root else (half.current,)))
+        yield found
+
+
+def _half_at(reader: Reader, book: Book, log_offset: int) -> OpenHalf | None:
+    """The open transaction one of whose copies stands at this log offset."""
+    record = reader.record_at(log_offset)
+    if record is None or record.topic != names.HALF_TOPIC:
+        return None
+    return book.find(HalfFacts(record.properties, record.queue_offset).root)
+
+
+def _range(reader: Reader, offsets: Offsets, topic: str) -> tuple[int, int]:
+    """From the saved position, as far as the queue still or already has it, to the queue's end."""
+    low, high = reader.queue_range(topic, 0) or (0, 0)
+    return min(max(offsets.query(names.TRANSACTION_GROUP, topic, 0), low), high), high
+
+
+def _log_offset(reader: Reader, topic: str, offset: int, end: int) -> int:
+    entry = reader.entry(topic, 0, offset) if offset < end else None
+    return -1 if entry is None else entry[0]
+
+
+def _read_half(reader: Reader, book: Book, offset: int, entry: tuple[int, int, int] | None) -> None:
+    record = reader.record_at(entry[0]) if entry is not None else None
+    if record is None:
+        book.skip_half(offset)
+    else:
+        add_half(book, record)
+
+
+def _read_op(reader: Reader, book: Book, offset: int) -> None:
+    entry = reader.entry(names.OP_HALF_TOPIC, 0, offset)
+    record = reader.record_at(entry[0]) if entry is not None else None
+    if record is None:
+        book.add_op(offset, ())
+        return
+    settled = settled_in(record.properties)
+    if settled is None:
+        settled = [_foreign(reader, book, at) for at in offsets_in(record.body) if at >= book.half_offset]
+    book.add_op(offset, settled)
+
+
+def _foreign(reader: Reader, book: Book, offset: int) -> Settled:
+    """What became of a half that RocketMQ's broker settled."""
+    half = book.open.get(offset)
+    if half is None:
+        return Settled(book.root_at(offset), book.map.get(offset) or Outcome.ROLLED_BACK)
+    copies = () if half.root == offset else (offset,)
+    record = reader.record_at(half.log_offset)
+    outcome = Outcome.ROLLED_BACK
+    if record is not None:
+        unique_key = HalfFacts(record.properties, offset).unique_key
+        if any(found.prepared_offset == half.log_offset for found in _with_key(reader, half.topic, unique_key)):
+            outcome = Outcome.COMMITTED
+        elif _with_key(reader, names.CHECK_MAX_TIME_TOPIC, unique_key):
+            outcome = Outcome.GIVEN_UP
+    return Settled(half.root, outcome, copies)
+
+
+def _with_key(reader: Reader, topic: str, key: str) -> list[Record]:
+    hits = reader.query(topic, key, _HITS_MAX, 0, _FOREVER_MS) if key else []
+    return [records.view(hit, 0, len(hit)) for hit in hits]

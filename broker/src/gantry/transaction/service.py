@@ -1,0 +1,295 @@
+"""The running part: it carries out what the rules of `checker` decide, in slices, and keeps the positions.
+
+A *pass* goes over the open halves once per interval, oldest first; each is left alone, asked about or given up.  The
+question (CHECK_TRANSACTION_STATE, 39) is one-way and goes to any live connection of the producer group in turn, whoever
+sent the half; it counts only when it was written.  A connection that takes no more is passed over, and the next pass
+begins where this one could not get on, so that a slow producer's oldest halves do not hide its others.  A half whose
+record is no longer in memory is brought in by the cold reader first.
+
+`tick`, once a second: positions saved, halves put back that have to move, repairs tried again.  Positions are saved
+together, and only when what they were derived from is durable, so that a power cut cannot leave a position that has
+passed a half whose end it took away.
+
+Nothing here waits for anything; a pass that cannot do something does it in the next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.clock import Clock
+from gantry.leaves import records
+from gantry.leaves.records import Entry, Record
+from gantry.metadata.offsets import Offsets
+from gantry.model import names
+from gantry.transaction import half as halves
+from gantry.transaction.checker import Decision, OpenHalf, Rules, decide
+from gantry.transaction.grouprule import GroupRule
+from gantry.transaction.half import HalfFacts
+from gantry.transaction.oplog import Settled, settled_in
+from gantry.transaction.recovery import enter, read_back, unlogged
+from gantry.transaction.settle import Settling
+from gantry.wire import headers
+from gantry.wire.codes import RequestCode
+from gantry.wire.command import oneway
+
+if TYPE_CHECKING:
+    from gantry.store.store import Store
+    from gantry.transport.connection import Connection
+
+_PASS_S_MAX = 60.0
+_COLD_BATCH = 32
+_MOVES_BATCH = 64
+_MOVE_ROUNDS_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the service asks of the rest of the broker."""
+
+    producers: Callable[[str], Iterable[Connection]]  # live connections of a producer group
+    subscribed: Callable[[str], Iterable[str]]  # topics of a consumer group
+    say: Callable[[str, str], object]  # (cause, text): a log line per cause and minute
+    broker_name: str
+
+
+class _Positions(NamedTuple):
+    half: int
+    op: int
+    log_end: int  # what they were derived from
+
+
+class CheckService:
+    """Owns the book.  Loop thread only."""
+
+    def __init__(
+        self,
+        store: Store,
+        offsets: Offsets,
+        clock: Clock,
+        settling: Settling,
+        rules: Rules,
+        outside: Outside,
+    ) -> None:
+        self.book = settling.book
+        self.settling = settling
+        self.rules = rules
+        self.counts = settling.counts
+        self.group_rule = GroupRule(outside.say)
+        self._store = store
+        self._offsets = offsets
+        self._clock = clock
+        self._outside = outside
+        self._turns: dict[str, int] = {}  # by group: whose turn it is
+        self._go_on_at = 0  # the half-queue offset at which the last pass could not get on
+        self._positions: _Positions | None = None
+        self._unlogged: list[Settled] = []
+        store.on_dispatched(self._on_dispatched)
+        store.retention.owed_from = self._owed_from
+
+    def recover(self) -> Iterator[None]:
+        """Read back what is open and repair what a crash left; before the first request is served."""
+        reader = self._store.reader
+        for _ in read_back(reader, self._offsets, self.book):
+            yield
+        for found in unlogged(reader, self.book):
+            self._unlogged += found
+            yield
+        self._repair()
+
+    def run_pass(self) -> Iterator[None]:
+        """Look at every half that is open now, once."""
+        self.counts.passes += 1
+        begun_ms, begun_s = self._clock.now_ms(), self._clock.monotonic()
+        offsets = list(self.book.open)
+        first = bisect_left(offsets, self._go_on_at)
+        self._go_on_at = 0
+        cold: list[OpenHalf] = []
+        for offset in (*offsets[first:], *offsets[:first]):
+            half = self.book.open.get(offset)
+            if half is None or self.settling.is_moving(half.root):
+                continue
+            decision = decide(half, begun_ms, self.rules)
+            if decision is Decision.ASK:
+                self._ask_or_bring_in(half, cold)
+            elif decision is Decision.GIVE_UP:
+                self._give_up(half)
+            yield
+            if self._clock.monotonic() - begun_s > _PASS_S_MAX:
+                self._go_on_at = offset
+                break
+        self._bring_in(cold)
+        self.group_rule.look_at_consumers(self._outside.subscribed)
+
+    def tick(self) -> Iterator[None]:
+        """What is due every second."""
+        self._repair()
+        self._save_positions()
+        yield
+        for _ in range(_MOVE_ROUNDS_MAX):
+            if not self._put_back_some():
+                return
+            yield
+
+    def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
+        if topic == names.HALF_TOPIC and queue_id == 0:
+            moved = []
+            for entry in entries:
+                facts = HalfFacts(entry.properties, entry.queue_offset)
+                born_ms = self._store.reader.born_ms(entry.log_offset)
+                place = entry.log_offset, entry.size
+                enter(self.book, facts, entry.queue_offset, place, born_ms, entry.store_ms)
+                if facts.root == entry.queue_offset:
+                    self.group_rule.note_half(facts.group, facts.topic)
+                if self.settling.is_moving(facts.root):
+                    moved.append(facts.root)
+            self.settling.shown(topic, end, moved)
+        elif topic == names.OP_HALF_TOPIC and queue_id == 0:
+            roots = []
+            for entry in entries:
+                settled = settled_in(entry.properties) or []
+                self.book.add_op(entry.queue_offset, settled)
+                roots += [one.root for one in settled]
+            self.settling.shown(topic, end, roots)
+
+    def _owed_from(self) -> int | None:
+        """Retention leaves everything from here on."""
+        oldest = self.book.oldest()
+        return None if oldest is None else oldest.log_offset
+
+    def _ask_or_bring_in(self, half: OpenHalf, cold: list[OpenHalf]) -> None:
+        if self._store.dispatched.offset - half.log_offset <= self._store.settings.warm_bytes:
+            self._ask(half)
+            return
+        cold.append(half)
+        if len(cold) >= _COLD_BATCH:
+            self._bring_in(cold)
+            cold.clear()
+
+    def _bring_in(self, cold: list[OpenHalf]) -> None:
+        if cold:
+            places = [(half.log_offset, half.size) for half in cold]
+            self._store.bring_in(places, partial(self._ask_all, tuple(cold)))
+
+    def _ask_all(self, cold: Iterable[OpenHalf]) -> None:
+        for half in cold:
+            if self.book.open.get(half.current) is half and not self.settling.is_moving(half.root):
+                self._ask(half)
+
+    def _ask(self, half: OpenHalf) -> None:
+        connections = [one for one in self._outside.producers(half.group) if not one.closed]
+        if not connections:
+            self.counts.alone += 1
+            self._outside.say(
+                f"alone {half.group}",
+                f"no producer of {half.group} is connected; its open halves cannot be asked about",
+            )
+            return
+        writable = [one for one in connections if one.is_writable]
+        if not writable:
+            self.counts.full += 1
+            self._go_on_at = self._go_on_at or half.current
+            return
+        record = self._record(half)
+        if record is None:
+            return
+        turn = self._turns.get(half.group, 0)
+        self._turns[half.group] = turn + 1
+        connection = writable[turn % len(writable)]
+        half.checks += 1
+        facts = HalfFacts(record.properties, record.queue_offset)
+        connection.send_oneway(oneway(RequestCode.CHECK_TRANSACTION_STATE, *self._question(half, record, facts)))
+        self.counts.asked += 1
+
+    def _question(self, half: OpenHalf, record: Record, facts: HalfFacts) -> tuple[dict[str, str], bytes]:
+        """Header and body of request 39: the body is a whole record, as if it stood in its own topic."""
+        send = halves.question(record, facts, half.checks)
+        send.queue_offset = record.queue_offset
+        body = bytearray(records.size_of(send, len(record.store_host)))
+        records.encode_run(body, 0, record.log_offset, [send], record.store_ms, record.store_host)
+        offset_id = records.offset_message_id(self._store.store_host, record.log_offset)
+        ext = headers.to_ext(
+            topic=names.HALF_TOPIC,
+            tranStateTableOffset=record.queue_offset,
+            commitLogOffset=record.log_offset,
+            msgId=facts.unique_key or offset_id,
+            transactionId=facts.unique_key or None,
+            offsetMsgId=offset_id,
+            bname=self._outside.broker_name,
+        )
+        return ext, bytes(body)
+
+    def _give_up(self, half: OpenHalf) -> None:
+        record = self._record(half)
+        if record is None:
+            return
+        if self.settling.give_up(half.root, record, half.checks, half.since_ms):
+            self._outside.say(
+                f"given up {half.group}",
+                f"transaction {half.root} of {half.group} for {half.topic} is given up after {half.checks} checks; "
+                "see `gantry tx ls --state given-up`, then commit, rollback or rearm it",
+            )
+
+    def _record(self, half: OpenHalf) -> Record | None:
+        record = self._store.reader.record_at(half.log_offset)
+        if record is None:
+            self.counts.unreadable += 1
+            self._outside.say("unreadable half", f"the half message at log offset {half.log_offset} cannot be read")
+        return record
+
+    def _put_back_some(self) -> bool:
+        """Put back halves that have to move; whether there may be more."""
+        moved = False
+        for half in list(self.book.must_move(self.rules, self._log_limit(), _MOVES_BATCH)):
+            if self.settling.is_moving(half.root):
+                continue
+            record = self._record(half)
+            if record is None:
+                continue
+            if not self.settling.put_back(half.root, record, half.checks, half.since_ms):
+                self._outside.say(
+                    "put back", f"open transaction {half.root} of {half.group} cannot be carried on; its segment stays"
+                )
+                return False
+            self.counts.put_back += 1
+            moved = True
+        return moved
+
+    def _log_limit(self) -> int:
+        """Below this log offset nothing open may stay: the oldest segment is going to be deleted."""
+        store, settings = self._store, self._store.settings
+        start = store.reader.log_start
+        end = (start // settings.segment_bytes + 1) * settings.segment_bytes
+        if end + settings.segment_bytes > store.written.offset:
+            return 0
+        is_old = self._clock.now_ms() - store.reader.oldest_ms() > settings.reserved_ms
+        return end if is_old or store.retention.seen.used > settings.disk_used_max else 0
+
+    def _save_positions(self) -> None:
+        known, store = self._positions, self._store
+        if known is not None and store.flushed.offset < known.log_end:
+            return
+        if known is not None:
+            self._offsets.commit(names.TRANSACTION_GROUP, names.HALF_TOPIC, 0, known.half)
+            self._offsets.commit(names.TRANSACTION_GROUP, names.OP_HALF_TOPIC, 0, known.op)
+        if self.book.half_end:
+            self._positions = _Positions(self.book.half_offset, self.book.op_offset, store.dispatched.offset)
+
+    def _repair(self) -> None:
+        if self._unlogged and self.settling.repair(self._unlogged):
+            self._unlogged = []
+
+    def state(self) -> Mapping[str, int]:
+        """Figures for /metrics and administration."""
+        oldest = self.book.oldest()
+        return {
+            "open": len(self.book.open),
+            "oldestMs": 0 if oldest is None else max(0, self._clock.now_ms() - oldest.born_ms),
+            "mapBytes": self.book.map.bytes,
+            "halfOffset": self.book.half_offset,
+            "opOffset": self.book.op_offset,
+        }

@@ -1,0 +1,72 @@
+"""The settle map: what became of each transaction, by its root.
+
+Two bits per half-queue offset from `base` on, in one byte array: 0.25 MB per million halves.  Roots below `base`
+(settled long ago, or put back before this start) are few and stand in a table of their own, as long as it has
+room; `get` answers None for those it does not know, and whoever asks looks them up in the key index, where every
+op message stands under its roots.
+
+A committed or rolled back transaction never becomes anything else.  One that was given up may still be settled
+(its producer came back with the answer) or be armed again.
+"""
+
+from __future__ import annotations
+
+from gantry.transaction.oplog import Outcome
+
+_EARLY_MAX = 100_000
+_KEEP_MAX = 64 << 20  # halves: 16 MB; older ones are in the index
+
+
+class SettleMap:
+    """Outcomes by root."""
+
+    def __init__(self, base: int = 0) -> None:
+        self.base = base
+        self.end = base
+        self._bits = bytearray()
+        self._early: dict[int, Outcome] = {}
+
+    @property
+    def bytes(self) -> int:
+        """Memory held by the bits."""
+        return len(self._bits)
+
+    def grow(self, end: int) -> None:
+        """Halves up to `end` exist."""
+        if end > self.end:
+            self.end = end
+            needed = (end - self.base + 3) >> 2
+            if needed > len(self._bits):
+                self._bits.extend(bytes(max(needed - len(self._bits), 64)))
+            if end - self.base > 2 * _KEEP_MAX:
+                self._forget(end - _KEEP_MAX)
+
+    def get(self, root: int) -> Outcome | None:
+        """What became of it; None for a root below the base that is not known here."""
+        if root < self.base:
+            return self._early.get(root)
+        if root >= self.end:
+            return None
+        at = root - self.base
+        return Outcome(self._bits[at >> 2] >> ((at & 3) << 1) & 3)
+
+    def put(self, root: int, outcome: Outcome) -> bool:
+        """Remember an outcome; False when the transaction has a final one already."""
+        known = self.get(root)
+        if known in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
+            return False
+        if root < self.base:
+            if len(self._early) >= _EARLY_MAX:
+                self._early.pop(next(iter(self._early)))
+            self._early[root] = outcome
+            return True
+        self.grow(root + 1)
+        at = root - self.base
+        shift = (at & 3) << 1
+        self._bits[at >> 2] = self._bits[at >> 2] & ~(3 << shift) | outcome << shift
+        return True
+
+    def _forget(self, base: int) -> None:
+        base -= (base - self.base) % 4
+        del self._bits[: (base - self.base) >> 2]
+        self.base = base

@@ -1,0 +1,195 @@
+"""Transactions over sockets: a real broker, raw peers, every frame looked at."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from gantry.broker.broker import Broker
+from gantry.leaves import properties, records
+from gantry.leaves.frames import Command
+from gantry.wire import bodies
+from gantry.wire.codes import RequestCode, ResponseCode
+from testkit.brokerplay import Peer, batch, oneway, peer, pull, running_broker, send
+from testkit.turning import until
+
+GROUP = "payers"
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
+
+
+def half(topic: str, body: bytes, key: str, queue_id: int = 1, **pairs: str) -> Command:
+    """What a stock client sends first."""
+    request = send(topic, body, queue_id, {"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP} | pairs, f="4")
+    request.ext["a"] = GROUP
+    return request
+
+
+def end(answer: Command, kind: int, group: str = GROUP, **ext: str) -> Command:
+    """What it sends last, naming the half by what the reply said."""
+    fields = {
+        "producerGroup": group,
+        "tranStateTableOffset": answer.ext["queueOffset"],
+        "commitLogOffset": str(int(answer.ext["msgId"][-16:], 16)),
+        "commitOrRollback": str(kind),
+        "fromTransactionCheck": "false",
+        "msgId": answer.ext["transactionId"],
+        "transactionId": answer.ext["transactionId"],
+    }
+    return Command(RequestCode.END_TRANSACTION, ext=fields | ext)
+
+
+async def heartbeat(client: Peer, group: str = GROUP) -> None:
+    """Join the producer group."""
+    beat = {"clientID": "me", "producerDataSet": [{"groupName": group}], "consumerDataSet": []}
+    answer = await client.call(Command(RequestCode.HEART_BEAT, body=bodies.dumps(beat)))
+    assert answer.code == 0
+
+
+async def pulled(client: Peer, topic: str, queue_id: int = 1) -> list[records.Record]:
+    """What consumers of a queue see."""
+    answer = await client.call(pull(topic, 0, queue_id))
+    found, at = [], 0
+    while at < len(answer.body):
+        found.append(records.view(answer.body, at, len(answer.body)))
+        at += found[-1].size
+    return found
+
+
+def open_count(broker: Broker) -> int:
+    assert broker.parts is not None
+    return len(broker.parts.transactions.book.open)
+
+
+def test_a_half_is_invisible_until_its_commit_and_delivered_once_however_often_that_comes(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_broker(tmp_path) as broker, peer(broker) as client:
+            await client.call(send("orders", b"first", 1))
+            answer = await client.call(half("orders", b"paid", "k1", TAGS="red", KEYS="bill-7"))
+            assert answer.code == 0
+            assert (answer.ext["queueId"], answer.ext["queueOffset"]) == ("1", "0")
+            assert [found.body for found in await pulled(client, "orders")] == [b"first"]
+            assert open_count(broker) == 1
+            for _ in range(3):
+                assert (await client.call(end(answer, COMMIT))).code == 0
+            conflict = await client.call(end(answer, ROLLBACK))
+            assert conflict.code == ResponseCode.TRANSACTION_SHOULD_COMMIT
+            first, paid = await pulled(client, "orders")
+            assert (first.body, paid.body) == (b"first", b"paid")
+            pairs = properties.parse(paid.properties)
+            assert {pairs[name] for name in ("UNIQ_KEY", "__transactionId__")} == {"k1"}
+            assert (pairs["TRAN_MSG"], pairs["TAGS"], pairs["KEYS"]) == ("true", "red", "bill-7")
+            assert paid.sys_flag & 0xC == 8
+            assert paid.prepared_offset == int(answer.ext["msgId"][-16:], 16)
+            assert open_count(broker) == 0
+
+    asyncio.run(play())
+
+
+def test_a_rollback_is_final(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_broker(tmp_path) as broker, peer(broker) as client:
+            answer = await client.call(half("orders", b"paid", "k1"))
+            assert (await client.call(end(answer, ROLLBACK))).code == 0
+            assert (await client.call(end(answer, COMMIT))).code == ResponseCode.TRANSACTION_SHOULD_ROLLBACK
+            assert (await client.call(end(answer, ROLLBACK))).code == 0
+            assert await pulled(client, "orders") == []
+
+    asyncio.run(play())
+
+
+def test_outcomes_are_known_after_a_restart(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_broker(tmp_path) as broker, peer(broker) as client:
+            answers = [await client.call(half("orders", b"%d" % number, f"k{number}")) for number in range(6)]
+            for number, answer in enumerate(answers[:4]):
+                assert (await client.call(end(answer, COMMIT if number % 2 else ROLLBACK))).code == 0
+        for _ in range(2):
+            async with running_broker(tmp_path) as broker, peer(broker) as client:
+                assert open_count(broker) == 2
+                for number, answer in enumerate(answers[:4]):
+                    same, other = (COMMIT, ROLLBACK) if number % 2 else (ROLLBACK, COMMIT)
+                    assert (await client.call(end(answer, same))).code == 0
+                    assert (await client.call(end(answer, other))).code in (200, 201)
+                assert [found.body for found in await pulled(client, "orders")] == [b"1", b"3"]
+
+    asyncio.run(play())
+
+
+def test_a_member_of_the_group_that_never_sent_it_is_asked_and_its_answer_counts(tmp_path: Path) -> None:
+    async def play() -> None:
+        settings = {"transactions__check_interval_s": 0.1, "transactions__immunity_s": 0.0}
+        async with running_broker(tmp_path, **settings) as broker:
+            async with peer(broker) as dead:
+                answer = await dead.call(half("orders", b"paid", "k1", queue_id=2))
+            async with peer(broker) as other:
+                await heartbeat(other)
+                (question,) = await other.receive()
+                assert question.code == RequestCode.CHECK_TRANSACTION_STATE and question.is_oneway
+                shown = records.view(question.body, 0, len(question.body))
+                assert (shown.topic, shown.queue_id, shown.body) == ("orders", 2, b"paid")
+                assert properties.parse(shown.properties)["TRANSACTION_CHECK_TIMES"] == "1"
+                assert question.ext["transactionId"] == question.ext["msgId"] == "k1"
+                assert question.ext["offsetMsgId"] == answer.ext["msgId"]
+                quoted = {name: question.ext[name] for name in ("tranStateTableOffset", "commitLogOffset")}
+                commit = end(answer, COMMIT, fromTransactionCheck="true", **quoted)
+                await other.send(oneway(commit))
+                await until(lambda: open_count(broker) == 0)
+                assert broker.parts is not None and broker.parts.transactions.counts.answered == 1
+                assert [found.body for found in await pulled(other, "orders", 2)] == [b"paid"]
+
+    asyncio.run(play())
+
+
+def test_forged_ends_are_refused_and_change_nothing(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_broker(tmp_path) as broker, peer(broker) as client:
+            normal = await client.call(send("orders", b"normal", 1))
+            answer = await client.call(half("orders", b"paid", "k1"))
+            stored = await client.call(Command(33, ext={"offset": str(int(answer.ext["msgId"][-16:], 16))}))
+            hiding = await client.call(send("orders", b"xx" + stored.body, 1))
+            log_offset = int(answer.ext["msgId"][-16:], 16)
+            inside = int(hiding.ext["msgId"][-16:], 16) + 88 + 2
+            for forged in (
+                {"producerGroup": "strangers"},
+                {"commitLogOffset": str(log_offset + 1)},
+                {"commitLogOffset": str(int(normal.ext["msgId"][-16:], 16))},
+                {"commitLogOffset": str(inside)},
+                {"commitLogOffset": str(1 << 40)},
+                {"commitLogOffset": "-1"},
+                {"tranStateTableOffset": "1"},
+                {"tranStateTableOffset": "-1"},
+                {"tranStateTableOffset": str((1 << 63) - 1)},
+            ):
+                refused = await client.call(end(answer, COMMIT, **forged))
+                assert refused.code == ResponseCode.SYSTEM_ERROR, forged
+            assert open_count(broker) == 1
+            assert len(await pulled(client, "orders")) == 2
+            assert (await client.call(end(answer, UNKNOWN))).code == 0
+            assert open_count(broker) == 1
+
+    asyncio.run(play())
+
+
+def test_a_half_that_waits_for_its_delivery_time_and_one_in_a_batch_are_refused(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_broker(tmp_path) as broker, peer(broker) as client:
+            assert (await client.call(half("orders", b"x", "k1", DELAY="3"))).code == ResponseCode.MESSAGE_ILLEGAL
+            answer = await client.call(batch("orders", [(b"a", {"TRAN_MSG": "true"})]))
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+            answer = await client.call(send("orders", b"x", 1, f="8"))
+            assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+            assert open_count(broker) == 0
+
+    asyncio.run(play())
+
+
+def test_a_half_of_3_2_6_that_says_so_in_its_sys_flag_alone_is_a_half(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_broker(tmp_path) as broker, peer(broker) as client:
+            answer = await client.call(send("orders", b"old", 1, {"UNIQ_KEY": "k"}, f="4"))
+            assert open_count(broker) == 1
+            assert (await client.call(end(answer, COMMIT, "producers"))).code == 0
+            (old,) = await pulled(client, "orders")
+            assert properties.parse(old.properties)["TRAN_MSG"] == "true"
+
+    asyncio.run(play())
