@@ -39,6 +39,8 @@ SETTINGS: Settings = {
     "flushConsumerOffsetInterval": 500,
     "fileReservedTime": 72,
     "deleteWhen": "04",
+    "transactionCheckInterval": 2000,
+    "transactionTimeOut": 1000,
 }
 START_S = 60.0
 CHOSEN = os.environ.get("GANTRY_INTEROP_SERVER", "gantry")  # or apache-4.9.7, apache-5.x

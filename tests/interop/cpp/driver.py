@@ -45,6 +45,40 @@ class Driver:
             self.producers[group] = made
         return self.producers[group]
 
+    def transactional(self, group):
+        """Only 2.1.11: the properties say what the local transaction and the checker answer, as with Java's driver."""
+        if group not in self.producers:
+            states = client.TransactionStatus
+
+            def checked(message):
+                emit({"event": "checked", "keys": text(message.keys), "topic": message.topic})
+                return states[text(message.get_property("answer")).upper()]
+
+            made = client.TransactionMQProducer(group, checked)
+            self.point(made)
+            made.start()
+            self.producers[group] = made
+        return self.producers[group]
+
+    def send_transaction(self, command):
+        producer = self.transactional(command["group"])
+        execute, results = command.get("execute", "commit"), []
+
+        def executed(message, arguments):
+            emit({"event": "executed", "keys": text(message.keys), "topic": message.topic})
+            if execute == "halt":
+                os._exit(1)
+            return client.TransactionStatus[execute.upper()]
+
+        for message in self.messages(command):
+            message.set_property("answer", command.get("answer", "commit"))
+            results.append(producer.send_message_in_transaction(message, executed))
+        return results
+
+    def open(self, command):
+        self.transactional(command["group"])
+        return {}
+
     def messages(self, command):
         for number in range(command["count"]):
             message = client.Message(command["topic"])
@@ -58,6 +92,8 @@ class Driver:
 
     def send(self, command):
         kind = command.get("kind", "sync")
+        if kind == "transaction":
+            return self.rows(self.send_transaction(command))
         producer = self.producer(command["group"], orderly=kind == "sharding")
         results = []
         if kind == "batch":
@@ -72,6 +108,9 @@ class Driver:
                     results.append(producer.send_orderly_with_sharding_key(message, "shard"))
                 else:
                     results.append(producer.send_sync(message))
+        return self.rows(results)
+
+    def rows(self, results):
         return {"results": [{"status": r.status.name, "msgId": r.msg_id, "queueOffset": r.offset} for r in results]}
 
     def subscribe(self, command):

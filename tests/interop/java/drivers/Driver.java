@@ -21,15 +21,11 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.exception.MQBrokerException;
 import org.apache.rocketmq.client.exception.MQClientException;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
-import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
-import org.apache.rocketmq.client.producer.TransactionListener;
-import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.TopicConfig;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
-import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 import org.apache.rocketmq.remoting.protocol.RemotingSerializable;
@@ -99,13 +95,14 @@ public final class Driver {
             case "send": send(c, answer); break;
             case "subscribe": subscribe(c); break;
             case "close": close(c.text("id")); break;
+            case "open": Transactions.everything = c.text("everything"); producer(c.text("group")); break;
             case "pull": pull(c, answer); break;
             case "hold": hold(c, answer); break;
             case "lite": lite(c, answer); break;
             case "commit": commit(c); break;
             case "committed": committed(c, answer); break;
             case "offsets": offsets(c, answer); break;
-            case "view": answer.put("found", describe(admin().viewMessage(c.text("topic"), c.text("id")))); break;
+            case "view": answer.put("found", Rows.describe(admin().viewMessage(c.text("topic"), c.text("id")))); break;
             case "query": query(c, answer); break;
             case "create": create(c); break;
             case "cluster": cluster(answer); break;
@@ -121,7 +118,7 @@ public final class Driver {
         if (known != null) {
             return known;
         }
-        DefaultMQProducer made = group.startsWith("tx") ? transactional(group) : new DefaultMQProducer(group);
+        DefaultMQProducer made = group.startsWith("tx") ? Transactions.producer(group) : new DefaultMQProducer(group);
         made.setNamesrvAddr(nameServer);
         made.setClientIP("127.0.0.1");
         made.setSendMsgTimeout(5000);
@@ -129,22 +126,6 @@ public final class Driver {
         made.setHeartbeatBrokerInterval(1000);
         made.start();
         producers.put(group, made);
-        return made;
-    }
-
-    private static DefaultMQProducer transactional(String group) {
-        TransactionMQProducer made = new TransactionMQProducer(group);
-        made.setTransactionListener(new TransactionListener() {
-            @Override
-            public LocalTransactionState executeLocalTransaction(Message message, Object arg) {
-                return LocalTransactionState.COMMIT_MESSAGE;
-            }
-
-            @Override
-            public LocalTransactionState checkLocalTransaction(MessageExt message) {
-                return LocalTransactionState.COMMIT_MESSAGE;
-            }
-        });
         return made;
     }
 
@@ -156,13 +137,13 @@ public final class Driver {
             messages.add(message(c, i));
         }
         switch (c.text("kind")) {
-            case "batch": results.add(describe(producer.send(messages))); break;
+            case "batch": results.add(Rows.describe(producer.send(messages))); break;
             case "async": sendAsync(producer, messages, results); break;
             default:
                 for (Message message : messages) {
                     SendResult result = sendOne(producer, c, message);
                     if (result != null) {
-                        results.add(describe(result));
+                        results.add(Rows.describe(result));
                     }
                 }
         }
@@ -187,7 +168,7 @@ public final class Driver {
             case "selector":
                 return producer.send(message, (queues, m, arg) -> queues.get((Integer) arg % queues.size()), (int) c.number("queue", 0));
             case "transaction":
-                return ((TransactionMQProducer) producer).sendMessageInTransaction(message, null);
+                return Transactions.send(producer, message, c);
             default:
                 return producer.send(message);
         }
@@ -202,7 +183,7 @@ public final class Driver {
                     if (error != null) {
                         failures.add(error);
                     } else {
-                        results.add(describe(result));
+                        results.add(Rows.describe(result));
                     }
                 }
                 left.countDown();
@@ -245,7 +226,7 @@ public final class Driver {
         consumer.subscribe(c.text("topic"), c.text("expression").isEmpty() ? "*" : c.text("expression"));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
-                Map<String, Object> event = describe(message);
+                Map<String, Object> event = Rows.describe(message);
                 event.put("event", "message");
                 event.put("consumer", c.text("id"));
                 emit(event);
@@ -291,7 +272,7 @@ public final class Driver {
                 statuses.add(result.getPullStatus().name());
                 offset = result.getNextBeginOffset();
                 if (result.getMsgFoundList() != null) {
-                    result.getMsgFoundList().forEach(m -> messages.add(describe(m)));
+                    result.getMsgFoundList().forEach(m -> messages.add(Rows.describe(m)));
                 }
             } while (offset < result.getMaxOffset());
         }
@@ -324,7 +305,7 @@ public final class Driver {
         List<Object> messages = new ArrayList<>();
         long deadline = System.currentTimeMillis() + c.number("wait_ms", 5000);
         while (messages.size() < c.number("count", 1) && System.currentTimeMillis() < deadline) {
-            consumer.poll(200).forEach(m -> messages.add(describe(m)));
+            consumer.poll(200).forEach(m -> messages.add(Rows.describe(m)));
         }
         consumer.shutdown();
         answer.put("messages", messages);
@@ -372,7 +353,7 @@ public final class Driver {
         long now = System.currentTimeMillis();
         List<Object> found = new ArrayList<>();
         for (MessageExt message : admin().queryMessage(c.text("topic"), c.text("key"), 32, now - 3_600_000L, now + 60_000L).getMessageList()) {
-            found.add(describe(message));
+            found.add(Rows.describe(message));
         }
         answer.put("messages", found);
     }
@@ -403,30 +384,5 @@ public final class Driver {
         answer.put("addresses", addresses);
         answer.put("topics", new ArrayList<>(admin().fetchAllTopicList().getTopicList()));
         answer.put("runtime", new HashMap<>(admin().fetchBrokerRuntimeStats(addresses.get(0)).getTable()));
-    }
-
-    static Map<String, Object> describe(SendResult result) {
-        Map<String, Object> row = new LinkedHashMap<>();
-        row.put("status", result.getSendStatus().name());
-        row.put("msgId", result.getMsgId());
-        row.put("offsetMsgId", result.getOffsetMsgId());
-        row.put("queueId", result.getMessageQueue().getQueueId());
-        row.put("queueOffset", result.getQueueOffset());
-        return row;
-    }
-
-    static Map<String, Object> describe(MessageExt message) {
-        Map<String, Object> row = new LinkedHashMap<>();
-        row.put("topic", message.getTopic());
-        row.put("msgId", message.getMsgId());
-        row.put("offsetMsgId", message instanceof MessageClientExt ? ((MessageClientExt) message).getOffsetMsgId() : message.getMsgId());
-        row.put("queueId", message.getQueueId());
-        row.put("queueOffset", message.getQueueOffset());
-        row.put("keys", message.getKeys());
-        row.put("tags", message.getTags());
-        row.put("colour", message.getUserProperty("colour"));
-        row.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
-        row.put("times", message.getReconsumeTimes());
-        return row;
     }
 }
