@@ -26,6 +26,7 @@ COMMANDS = {
     "consume": "receive messages",
     "topic": "list, create, delete and look into topics",
     "group": "list consumer groups, see their progress, set their offsets",
+    "tx": "list open transactions, settle them by hand",
     "cluster": "which brokers there are and how they do",
     "store": "check the files of a broker that is not running",
 }

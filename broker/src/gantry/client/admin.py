@@ -16,13 +16,14 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from gantry.client import adminquestions, questions
+from gantry.client import adminquestions, questions, transactionadmin
 from gantry.client.adminquestions import Cluster
 from gantry.client.offsets import Offsets
 from gantry.client.question import Question
 from gantry.client.results import QueueProgress
 from gantry.client.routes import Routes
 from gantry.client.session import Session
+from gantry.client.transactionadmin import TransactionInfo
 from gantry.errors import RefusedError, UnreachableError
 from gantry.leaves.records import parse_offset_message_id
 from gantry.model.message import StoredMessage
@@ -32,7 +33,7 @@ from gantry.model.subscription import GroupConfig
 from gantry.model.topic import PERM_READ_WRITE, TopicConfig
 from gantry.wire.codes import ResponseCode
 
-__all__ = ["Admin", "Cluster", "QueueProgress"]
+__all__ = ["Admin", "Cluster", "QueueProgress", "TransactionInfo"]
 
 T = TypeVar("T")
 
@@ -186,6 +187,44 @@ class Admin:
         """Messages of a topic with a key, stored within a span of time."""
         return await self._find(topic, adminquestions.by_key(topic, key, count_max, (begin_ms, end_ms), False))
 
+    # Transactions
+
+    async def transactions(
+        self, state: str = transactionadmin.OPEN, *, group: str = "", topic: str = "", count_max: int = 1000
+    ) -> list[TransactionInfo]:
+        """The oldest transactions of each broker group that are open, or "given-up"."""
+        found: list[TransactionInfo] = []
+        for broker, address in (await self._masters_by_name()).items():
+            of_broker: list[TransactionInfo] = []
+            following = 0
+            while following >= 0 and len(of_broker) < count_max:
+                question = transactionadmin.listed(broker, state, following, group, topic)
+                page = await self._ask(address, question)
+                of_broker += page.transactions
+                following = page.following
+            found += of_broker[:count_max]
+        return found
+
+    async def group_violations(self) -> list[str]:
+        """Transactional producer groups that are used for something else as well, as sentences."""
+        found: set[str] = set()
+        for broker, address in (await self._masters_by_name()).items():
+            found.update((await self._ask(address, transactionadmin.listed(broker, "open", 0, "", ""))).violations)
+        return sorted(found)
+
+    async def find_transactions(self, wanted: str) -> list[TransactionInfo]:
+        """The transaction with a message id, an offset message id or a root; a root may be found on several brokers."""
+        found = [
+            await self._ask(address, transactionadmin.shown(broker, wanted))
+            for broker, address in (await self._masters_by_name()).items()
+        ]
+        return [one for one in found if one is not None]
+
+    async def settle_transaction(self, found: TransactionInfo, action: str, operator: str) -> None:
+        """ "commit", "rollback", or "rearm" one that was given up; RefusedError where it was decided otherwise."""
+        address = (await self._masters_by_name())[found.broker]
+        await self._ask(address, transactionadmin.settled(str(found.root), action, operator))
+
     async def _find(self, topic: str, question: Question[list[StoredMessage]]) -> list[StoredMessage]:
         route = await self.route(topic)
         masters = [broker.master for broker in route.brokers if broker.master is not None]
@@ -202,11 +241,14 @@ class Admin:
         )
 
     async def _masters(self, cluster: str | None) -> list[str]:
+        return list((await self._masters_by_name(cluster)).values())
+
+    async def _masters_by_name(self, cluster: str | None = None) -> dict[str, str]:
         masters = (await self.cluster()).masters(cluster)
         if not masters:
             where = "anywhere" if cluster is None else f"in cluster {cluster}"
             raise UnreachableError(f"no master {where} is registered at {', '.join(self._session.nameservers)}")
-        return [masters[name] for name in sorted(masters)]
+        return {name: masters[name] for name in sorted(masters)}
 
     async def _ask(self, address: str, question: Question[T]) -> T:
         return await self._session.ask(address, question, self._timeout_s)
