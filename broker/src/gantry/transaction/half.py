@@ -16,10 +16,14 @@ immunity time (`CheckImmunityTimeInSeconds`) is understood beside the open-sourc
 
 from __future__ import annotations
 
-from gantry.leaves import fields, properties
-from gantry.leaves.frames import Send
-from gantry.leaves.records import Record
+from typing import TYPE_CHECKING
+
+from gantry.leaves import fields, frames, properties
 from gantry.model import names
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Record
 
 ROOT = b"TRAN_PREPARED_QUEUE_OFFSET"
 CHECKS = b"TRANSACTION_CHECK_TIMES"
@@ -135,7 +139,7 @@ def with_state(text: bytes, root: int, checks: int, since_ms: int) -> bytes:
 
 def _copy(record: Record, text: bytes, topic: str, queue_id: int, sys_flag: int, prepared_offset: int) -> Send:
     traits, unique_key, keys, tags_code = properties.scan(text)
-    return Send(
+    return frames.Send(
         topic=topic,
         queue_id=queue_id,
         sys_flag=sys_flag,

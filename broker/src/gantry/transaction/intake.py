@@ -8,13 +8,16 @@ the broker adds now and when it puts the half back.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from gantry.append.admit import PROPERTIES_BYTES_MAX
 from gantry.errors import Refusal
-from gantry.leaves.frames import Send
 from gantry.model import names
 from gantry.transaction import half
 from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
 
 _OFF = Refusal(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
 _ROOM_FOR_OURS_BYTES = 512  # region, cluster and a unique key, added when it is appended

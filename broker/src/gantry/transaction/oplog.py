@@ -18,12 +18,13 @@ from __future__ import annotations
 import enum
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.leaves import properties
-from gantry.leaves.frames import Send
-from gantry.leaves.hashes import java_hash
+from gantry.leaves import frames, hashes, properties
 from gantry.model import names
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
 
 SETTLED_MAX = 64
 """So many fit an op message whatever their offsets: RocketMQ keeps bodies below 4096 bytes."""
@@ -64,14 +65,14 @@ def op_message(settled: Sequence[Settled], born_ms: int, host: bytes) -> Send:
     keys = " ".join([str(one.root) for one in settled]).encode()
     body = "".join([f"{offset}," for one in settled for offset in (one.root, *one.copies)])
     text = b"TAGS\x01%b\x02KEYS\x01%b\x02%b\x01%b\x02" % (_TAG, keys, _STATE, " ".join(words).encode())
-    return Send(
+    return frames.Send(
         topic=names.OP_HALF_TOPIC,
         queue_id=0,
         born_ms=born_ms,
         properties=text,
         body=body.encode(),
         keys=keys,
-        tags_code=java_hash(_TAG),
+        tags_code=hashes.java_hash(_TAG),
         born_host=host,
     )
 

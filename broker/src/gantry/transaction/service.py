@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.clock import Clock
 from gantry.leaves import records
-from gantry.leaves.records import Entry, Record
 from gantry.metadata.offsets import Offsets
 from gantry.model import names
 from gantry.transaction import half as halves
@@ -38,6 +37,7 @@ from gantry.wire.codes import RequestCode
 from gantry.wire.command import oneway
 
 if TYPE_CHECKING:
+    from gantry.leaves.records import Entry, Record
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 

@@ -32,7 +32,7 @@ from gantry.append.batch import GATE_DISK_FULL
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.leaves import frames, records
-from gantry.leaves.frames import Command, Send
+from gantry.leaves.frames import Command
 from gantry.leaves.records import Record
 from gantry.metadata.topics import Topics
 from gantry.model import names
@@ -47,6 +47,7 @@ from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
 
 if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
