@@ -72,6 +72,19 @@ def test_while_one_save_is_under_way_only_the_newest_waits(tmp_path: Path) -> No
     assert state.load() == {"n": 4}
 
 
+def test_what_could_not_be_saved_is_told_and_tried_again_until_it_is() -> None:
+    disk = SimDisk(quota_bytes=0)
+    told: list[str] = []
+    state = JsonState("/s/config/a.json", disk, InlineBackground().housekeeper, lambda path, _: told.append(path))
+    state.save({"n": "x" * 200})
+    state.retry()
+    assert told == ["/s/config/a.json"] * 2 and isinstance(state.error, DiskFullError) and state.load() is None
+    disk.quota_bytes = 1 << 20
+    state.retry()
+    state.retry()
+    assert len(told) == 2 and state.error is None and state.load() == {"n": "x" * 200}
+
+
 def test_saving_now_comes_after_what_was_saved_before(tmp_path: Path) -> None:
     background = InlineBackground(at_once=False)
     state = _state(tmp_path, background)

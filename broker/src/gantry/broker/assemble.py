@@ -40,6 +40,7 @@ from gantry.clock import Clock
 from gantry.consume.handlers import PullHandlers, PullSettings
 from gantry.consume.lookups import LookupHandlers
 from gantry.consume.pull import PullChecks
+from gantry.errors import StoreError
 from gantry.metadata.client_handlers import ClientHandlers
 from gantry.metadata.clients import ClientLimits, Clients
 from gantry.metadata.group_handlers import GroupHandlers
@@ -87,7 +88,7 @@ def assemble(
     """Build a broker around an opened store; metadata is loaded here, nothing is started."""
     store, packed = opened.store, opened.addresses.packed
     live, gate, complaints = LiveConfig(config), WriteGate(), Complaints(log, clock)
-    topics, groups, offsets = _metadata(config, clock, opened)
+    topics, groups, offsets = _metadata(config, clock, opened, complaints)
     for name in topics.adopt(store.queues()):
         log.warning("topic %s has messages and was not saved before the last stop: made again", name)
     if store.report.start.is_crash:
@@ -222,12 +223,17 @@ def _connection_went(connection: Connection, clients: Clients, pulls: PullHandle
     pulls.held.connection_closed(connection)
 
 
-def _metadata(config: BrokerConfig, clock: Clock, opened: Opened) -> tuple[Topics, Groups, Offsets]:
+def _metadata(
+    config: BrokerConfig, clock: Clock, opened: Opened, complaints: Complaints
+) -> tuple[Topics, Groups, Offsets]:
     """The three tables from their files under <root>/config."""
     root = store_root(config)
 
+    def failed(path: str, error: StoreError) -> None:
+        complaints.say(path, f"{path} could not be saved and is tried again: {error}")
+
     def state(name: str) -> JsonState:
-        return JsonState(filenames.config(root, name), opened.disk, opened.background.housekeeper)
+        return JsonState(filenames.config(root, name), opened.disk, opened.background.housekeeper, failed)
 
     settings = TopicSettings(
         broker_name=config.name,

@@ -102,10 +102,12 @@ class Groups:
         }
 
     def save_if_changed(self) -> None:
-        """Hand the document to the disk when something changed since the last time."""
+        """Hand the document to the disk when something changed since the last time, or could not be saved then."""
         if self._is_changed:
             self._is_changed = False
             self._state.save(self.to_document())
+        else:
+            self._state.retry()
 
     def save_now(self) -> None:
         """Put the document on the disk before returning; for shutdown."""

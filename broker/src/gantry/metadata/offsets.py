@@ -117,8 +117,9 @@ class Offsets:
         }
 
     def save_if_changed(self) -> None:
-        """Hand the document to the disk when a commit came since the last time."""
+        """Hand the document to the disk when a commit came since the last time, or what came could not be saved."""
         if not self._is_changed:
+            self._state.retry()
             return
         self._close_version()
         self._state.save(self.to_body())

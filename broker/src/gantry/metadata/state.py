@@ -21,6 +21,10 @@ class State(Protocol):
         """Have the document replaced soon; a reader finds the old one or the new one, never a part of either."""
         ...
 
+    def retry(self) -> None:
+        """Try again what could not be saved."""
+        ...
+
     def save_now(self, table: Mapping[str, object]) -> None:
         """Replace the document before returning."""
         ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from gantry.errors import StoreError
@@ -24,12 +24,22 @@ _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
 
 
 class JsonState:
-    """One table's file.  save() may be called as often as one likes: while one is under way, the newest waits."""
+    """One table's file.  save() may be called as often as one likes: while one is under way, the newest waits.
 
-    def __init__(self, path: str, disk: Disk, housekeeper: Worker) -> None:
+    What could not be saved waits for the next save(), or for retry(); `on_failed` hears of each attempt that failed.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        disk: Disk,
+        housekeeper: Worker,
+        on_failed: Callable[[str, StoreError], None] = lambda path, error: None,
+    ) -> None:
         self._path = path
         self._disk = disk
         self._housekeeper = housekeeper
+        self._on_failed = on_failed
         self._waiting: bytes | None = None
         self._is_saving = False
         self.error: StoreError | None = None
@@ -41,6 +51,10 @@ class JsonState:
     def save(self, table: Mapping[str, object]) -> None:
         """Have the housekeeper replace the file; `error` keeps what went wrong with the last attempt."""
         self._waiting = to_bytes(table)
+        self._submit()
+
+    def retry(self) -> None:
+        """Try again what could not be saved; nothing to do nearly always."""
         self._submit()
 
     def save_now(self, table: Mapping[str, object]) -> None:
@@ -55,14 +69,20 @@ class JsonState:
             return
         contents, self._waiting = self._waiting, None
         self._is_saving = True
-        if not self._housekeeper.submit(partial(_save, self._disk, self._path, contents), self._saved):
+        job = partial(_save, self._disk, self._path, contents)
+        if not self._housekeeper.submit(job, partial(self._saved, contents)):
             # A housekeeper this far behind gets the next save() as well.
             self._is_saving, self._waiting = False, contents
 
-    def _saved(self, error: StoreError | None) -> None:
+    def _saved(self, contents: bytes, error: StoreError | None) -> None:
         self._is_saving = False
         self.error = error
-        self._submit()
+        if error is None or self._waiting is not None:
+            self._submit()
+        else:
+            self._waiting = contents
+        if error is not None:
+            self._on_failed(self._path, error)
 
 
 def read_object(disk: Disk, path: str) -> dict[str, object] | None:
