@@ -37,9 +37,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Server]
         require("java")
     home = tmp_path_factory.mktemp("server")
     made = servers.make(servers.CHOSEN, home, home / "data")
-    made.start()
-    yield made
-    made.close()
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
 
 
 @pytest.fixture(scope="session")

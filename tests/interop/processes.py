@@ -6,6 +6,7 @@ answer carries the same number, everything else is an event.  Lines that are not
 chatter and are dropped.
 """
 
+import atexit
 import contextlib
 import json
 import os
@@ -62,6 +63,7 @@ class Child:
         self._timer = threading.Timer(life_s, self.kill)
         self._timer.daemon = True
         self._timer.start()
+        atexit.register(self.kill)  # the timer dies with this process; its children must not stay behind
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -108,6 +110,7 @@ class Child:
             self.kill()
             status = self.process.wait(5.0)
         self._timer.cancel()
+        atexit.unregister(self.kill)
         self._reader.join(5.0)
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):

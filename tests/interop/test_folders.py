@@ -62,8 +62,8 @@ class Play:
         server = servers.make(kind, self.home / kind, self.home / "data", {"brokerName": "broker-a"})
         if self.broker:  # the ids of messages hold it, and the client knows only this name server
             server.name_server, server.broker = self.name_server, self.broker
+        self.open.append(server)  # first: a start that fails half-way leaves processes to close
         server.start()
-        self.open.append(server)
         self.name_server, self.broker = server.name_server, server.broker
         return server
 

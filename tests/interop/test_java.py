@@ -153,14 +153,6 @@ def test_a_topic_is_created_and_the_cluster_described(driver: Driver, server: se
     assert int(runtime["msgPutTotalTodayNow"]) >= 9
 
 
-@pytest.mark.skipif(servers.CHOSEN != "gantry", reason="Apache's broker knows transactions")
-def test_a_transaction_is_refused_and_never_delivered(driver: Driver, name: str) -> None:
-    driver.call("send", group=name, topic=name, count=1, prefix="first")
-    with pytest.raises(DriverError):
-        driver.call("send", group="tx" + name, kind="transaction", topic=name, count=1, prefix="half")
-    assert [m["body"] for m in rows(driver.call("pull", group=name, topic=name), "messages")] == ["first-0"]
-
-
 def test_a_lite_pull_consumer_receives(driver: Driver, server: servers.Server, name: str) -> None:
     if is_old_broker_with_new_client(driver):
         pytest.skip("Apache's own pair: 5.x waits in vain for what 4.9.7 does not say")
