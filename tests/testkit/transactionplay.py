@@ -1,39 +1,303 @@
-"""What a broker does in a transaction, made up: checks about halves, and the ends that come back."""
+"""Transactions without sockets: the real way from a send to the check-back, on a simulated disk, life after life.
+
+    play = TransactionPlay()
+    half = play.half(b"paid")
+    play.end(half, COMMIT)
+    play.crash(rng)          # the disk after a power cut, and a new life on it
+
+A turn of the loop is a call: what would run "soon" runs before a method returns.  The producers' answers come from
+the test.  Saved consumer offsets live beside the disk and survive a crash as they were last saved.
+"""
 
 from __future__ import annotations
 
+import copy
+import random
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from gantry.append.acks import AckLimits, Acks
+from gantry.append.admit import Admission, Limits, WriteGate
+from gantry.append.batch import Appender, Marks
 from gantry.leaves import frames, properties, records
-from gantry.leaves.frames import Command
+from gantry.metadata.groups import Groups, GroupSettings
+from gantry.metadata.offsets import Offsets
+from gantry.metadata.topics import Topics, TopicSettings
+from gantry.model import names
+from gantry.produce.send import Sending
+from gantry.store.background import InlineBackground
+from gantry.store.opening import open_store
+from gantry.store.settings import Flush, StoreSettings
+from gantry.transaction.checker import Book, Rules
+from gantry.transaction.handlers import TransactionHandlers
+from gantry.transaction.intake import HalfIntake
+from gantry.transaction.service import CheckService, Outside
+from gantry.transaction.settle import Settling
+from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
-from gantry.wire.command import request
-from testkit.scripted import ScriptedCluster
+from testkit.fake_connection import FakeConnection
+from testkit.simclock import SimClock
+from testkit.simdisk import SimDisk
 
-_HOST = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
-
-
-def check(
-    message_id: str, *, group: str = "p", body: bytes = b"x", half_offset: int = 5, log_offset: int = 900
-) -> Command:
-    """CHECK_TRANSACTION_STATE as brokers send it: the message under its real topic."""
-    pairs = {"UNIQ_KEY": message_id, "TRAN_MSG": "true", "PGROUP": group, "KEYS": "o-1"}
-    send = frames.Send(topic="Orders", body=body, born_host=_HOST, properties=properties.pack(pairs))
-    send.queue_offset = half_offset
-    record = bytearray(records.size_of(send))
-    records.encode_run(record, 0, log_offset, [send], 9, _HOST)
-    ext = {
-        "tranStateTableOffset": str(half_offset),
-        "commitLogOffset": str(log_offset),
-        "msgId": message_id,
-        "transactionId": message_id,
-    }
-    return request(RequestCode.CHECK_TRANSACTION_STATE, ext, bytes(record))
+HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
+GROUP = "payers"
+TOPIC = "orders"
+COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
 
-def ends(cluster: ScriptedCluster, name: str = "broker-a") -> list[Command]:
-    """The ENDs that a broker got."""
-    return cluster.asked(name, RequestCode.END_TRANSACTION)
+class SavedState:
+    """What `statefile` would have on its disk: survives a crash, changes by save only."""
+
+    def __init__(self) -> None:
+        self.document: object | None = None
+
+    def load(self) -> object | None:
+        """The last one saved."""
+        return copy.deepcopy(self.document)
+
+    def save(self, document: object) -> None:
+        """Durable at once."""
+        self.document = bodies.loads_object(bodies.dumps(document))  # type: ignore[arg-type]
+
+    save_now = save
 
 
-def outcomes(cluster: ScriptedCluster, name: str = "broker-a") -> list[str]:
-    """What they said: "8" commit, "12" rollback, "0" unknown."""
-    return [command.ext["commitOrRollback"] for command in ends(cluster, name)]
+class Half(NamedTuple):
+    """What the reply to a half says."""
+
+    code: int
+    queue_offset: int
+    log_offset: int
+    key: str
+
+
+class Question(NamedTuple):
+    """A check that a producer got."""
+
+    key: str
+    checks: int
+    half: Half
+    record: records.Record
+
+
+class TransactionPlay:
+    """One broker's transactions, one life after the other."""
+
+    def __init__(self, flush: Flush = Flush.ASYNC, rules: Rules | None = None, **settings: int) -> None:
+        self.clock = SimClock()
+        self.disk = SimDisk()
+        self.rules = rules or Rules()
+        sizes = {"segment_bytes": 1 << 20, "queue_file_entries": 1000, "index_slots": 500, "index_entries": 5000}
+        self.settings = StoreSettings(
+            "/store",
+            **sizes | settings,
+            flush=flush,
+            store_host=HOST,
+            delete_hours=frozenset(),
+            disk_used_max=2.0,
+            disk_used_clean=2.0,
+            disk_used_refuse=2.0,
+        )
+        self.states = [SavedState(), SavedState(), SavedState()]
+        self.said: list[str] = []
+        self.producers: list[FakeConnection] = []
+        self.subscribed: dict[str, list[str]] = {}
+        self._soon: list[Callable[[], None]] = []
+        self._opaques = iter(range(1, 1 << 30))
+        self.open()
+
+    def open(self) -> None:
+        """A new life on the disk."""
+        self.disk.now_ms = self.clock.now_ms
+        self.background = InlineBackground(at_once=self.settings.flush is Flush.ASYNC)
+        self.store = open_store(self.settings, self.disk, self.clock, self.background)
+        self.store.confirm_locally()
+        topics, groups, offsets = self.states
+        self.topics = Topics(topics, self.clock, TopicSettings("b", "c"))
+        self.groups = Groups(groups, self.clock, GroupSettings())
+        self.offsets = Offsets(offsets, self.clock)
+        self.topics.adopt(self.store.queues())
+        self.gate = WriteGate()
+        marks = Marks("c", "r", HOST)
+        admission = Admission(self.topics, self.groups, self.gate, Limits(100_000, marks.properties_bytes_max), "b")
+        self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 20))
+        appender = Appender(self.store, self.acks, self.gate, marks, lambda: "made")
+        self.settling = Settling(
+            self.store, Book(), self.acks, self.gate, self.topics, self.clock, self._soon.append
+        )
+        outside = Outside(
+            lambda group: self.producers if group == GROUP else [],
+            lambda group: self.subscribed.get(group, []),
+            lambda cause, text: self.said.append(text),
+            "b",
+        )
+        self.service = CheckService(self.store, self.offsets, self.clock, self.settling, self.rules, outside)
+        intake = HalfIntake(lambda: len(self.book.open), 100_000, self.service.group_rule.note_plain)
+        self.sending = Sending(admission, appender, 100, intake)
+        self.handlers = TransactionHandlers(self.service, self.store, self.clock)
+        self.connection = FakeConnection()
+        for _ in self.service.recover():
+            pass
+
+    @property
+    def book(self) -> Book:
+        """What is open."""
+        return self.settling.book
+
+    def close(self) -> None:
+        """Stop in order."""
+        self.flush()
+        self.save()
+        self.store.close()
+        self.background.close()
+
+    def reopen(self) -> None:
+        """An orderly restart."""
+        self.close()
+        self.open()
+
+    def crash(self, rng: random.Random | None = None) -> None:
+        """The power goes; any subset of what was not synced survives, or nothing of it without `rng`."""
+        self.disk = self.disk.crash(rng) if rng is not None else self.disk.crash()
+        self.producers = []
+        self._soon.clear()
+        self.open()
+
+    def save(self) -> None:
+        """Positions and topics to their files."""
+        for _ in range(3):
+            self.tick()
+            self.store._flush.finish()
+            self.flush()
+        self.topics.save_now()
+        self.offsets.save_now()
+
+    def flush(self) -> None:
+        """What waits for the disk gets it."""
+        self.turn()
+        while self.background.step():
+            pass
+
+    def turn(self) -> None:
+        """What was to happen soon."""
+        while self._soon:
+            self._soon.pop(0)()
+
+    def half(
+        self, body: bytes = b"paid", key: str = "", topic: str = TOPIC, queue_id: int = 0, **pairs: str
+    ) -> Half:
+        """Send one; under SYNC_FLUSH the code is -1 until it is flushed."""
+        opaque = next(self._opaques)
+        key = key or f"K{opaque}"
+        text = properties.pack({"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP} | pairs)
+        traits, unique_key, keys, tags_code = properties.scan(text)
+        send = frames.Send(
+            code=310,
+            version=479,
+            opaque=opaque,
+            rpc_flag=0,
+            group=GROUP,
+            topic=topic,
+            default_topic=names.TEMPLATE_TOPIC,
+            queue_id=queue_id,
+            sys_flag=4,
+            born_ms=self.clock.now_ms(),
+            properties=text,
+            body=body,
+            traits=traits,
+            unique_key=unique_key,
+            keys=keys,
+            tags_code=tags_code,
+        )
+        self.sending.send_run(self.connection, [send])  # type: ignore[arg-type]
+        code = next((reply.code for reply in self.connection.take() if reply.opaque == opaque), -1)
+        return Half(code, send.queue_offset, send.log_offset, key)
+
+    def end_later(self, half: Half, kind: int, group: str = GROUP, is_check: bool = False) -> int:
+        """Ask for an end without letting the loop turn; its opaque number."""
+        opaque = next(self._opaques)
+        command = frames.Command(RequestCode.END_TRANSACTION, opaque=opaque)
+        command.ext = {
+            "producerGroup": group,
+            "tranStateTableOffset": str(half.queue_offset),
+            "commitLogOffset": str(half.log_offset),
+            "commitOrRollback": str(kind),
+            "fromTransactionCheck": "true" if is_check else "false",
+        }
+        answer = self.handlers.end(self.connection, command)  # type: ignore[arg-type]
+        if answer is not None:
+            self.connection.write(frames.encode(answer))
+        return opaque
+
+    def end(self, half: Half, kind: int, group: str = GROUP, is_check: bool = False) -> int:
+        """Ask for an end; the code of the answer, -1 while there is none."""
+        opaque = self.end_later(half, kind, group, is_check)
+        self.turn()
+        return self.answers().get(opaque, -1)
+
+    def answers(self) -> dict[int, int]:
+        """Codes of the answers since the last look, by opaque number."""
+        return {reply.opaque: reply.code for reply in self.connection.take()}
+
+    def ask(self, code: int, **ext: str | int) -> frames.Command | None:
+        """An administration request that answers at once or after a flush."""
+        fields = {name: str(value) for name, value in ext.items()}
+        command = frames.Command(code, opaque=next(self._opaques), ext=fields)
+        handler = {
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.handlers.resume,
+            RequestCode.SHOW_TRANSACTION: self.handlers.show,
+            RequestCode.SETTLE_TRANSACTION: self.handlers.settle,
+        }[RequestCode(code)]
+        answer = handler(self.connection, command)  # type: ignore[arg-type]
+        if answer is not None:
+            return answer
+        self.turn()
+        return next((reply for reply in self.connection.take() if reply.opaque == command.opaque), None)
+
+    def join(self, peer: str = "10.0.0.2:1") -> FakeConnection:
+        """A producer of the group that can be asked."""
+        self.producers.append(FakeConnection(peer))
+        return self.producers[-1]
+
+    def run_pass(self, after_ms: int = 0) -> list[Question]:
+        """Let time pass and look at all halves; what the producers are asked."""
+        self.clock.advance(after_ms)
+        for _ in self.service.run_pass():
+            pass
+        return [question for producer in self.producers for question in questions(producer)]
+
+    def tick(self) -> None:
+        """What is due every second."""
+        for _ in self.service.tick():
+            pass
+
+    def visible(self, topic: str = TOPIC) -> list[tuple[bytes, str]]:
+        """(body, unique key) of everything that consumers of a topic can get, queue by queue."""
+        return [
+            (record.body, properties.parse(record.properties).get("UNIQ_KEY", ""))
+            for queue in sorted(self.store.queues())
+            if queue[0] == topic
+            for record in self.records(*queue)
+        ]
+
+    def records(self, topic: str, queue_id: int = 0) -> Iterator[records.Record]:
+        """The dispatched records of a queue."""
+        low, high = self.store.queue_range(topic, queue_id) or (0, 0)
+        for offset in range(low, high):
+            entry = self.store.reader.entry(topic, queue_id, offset)
+            record = None if entry is None else self.store.reader.record_at(entry[0])
+            assert record is not None
+            yield record
+
+
+def questions(producer: FakeConnection) -> list[Question]:
+    """The checks that it got since the last look."""
+    found = []
+    for command in producer.take():
+        assert command.code == RequestCode.CHECK_TRANSACTION_STATE and command.is_oneway
+        record = records.view(command.body, 0, len(command.body))
+        offsets = int(command.ext["tranStateTableOffset"]), int(command.ext["commitLogOffset"])
+        checks = int(properties.parse(record.properties)["TRANSACTION_CHECK_TIMES"])
+        key = command.ext["transactionId"]
+        found.append(Question(key, checks, Half(0, *offsets, key), record))
+    return found
