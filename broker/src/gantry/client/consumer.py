@@ -187,9 +187,11 @@ class Consumer:
                 await message.ack()
 
     def _deliver(self, intake: Intake, stored: StoredMessage) -> None:
+        life = intake.life
+
         def finish(message: ReceivedMessage) -> None:
             if message not in self._retries:
-                intake.finish(message.queue_offset)
+                intake.finish(message.queue_offset, life)
 
         def again(message: ReceivedMessage, after_s: float | None) -> None:
             if message not in self._retries and not intake.is_dropped:

@@ -3,7 +3,8 @@
 The loop has one pull on its way at most and none while the window or the consumer's memory is full.  It
 lives until the queue goes to another member.  Errors are waited out with a growing pause; a wrong route
 is asked for again.  An offset outside the queue (the messages expired, or the queue was made anew) moves
-the window to where the broker says.
+the window to where the broker says: another life of the queue begins, in which the same offsets may be other
+messages, so what is still in work from the former one no longer counts.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Intake:
     ) -> None:
         self.queue = queue
         self.is_dropped = False
+        self.life = 0  # how often the window was moved
         self.committed: int | None = None  # what the broker has been told, or said itself
         self._pulling = pulling
         self._memory = memory
@@ -106,9 +108,9 @@ class Intake:
                 await asyncio.sleep(self._pause_s)
                 await self._renew_route(routes)
 
-    def finish(self, offset: int) -> None:
-        """A message has ended."""
-        if self._window is not None and not self.is_dropped:
+    def finish(self, offset: int, life: int) -> None:
+        """A message that was delivered in this life has ended."""
+        if self._window is not None and not self.is_dropped and life == self.life:
             self._memory.give_back(self._window.finish(offset))
 
     def drop(self) -> None:
@@ -142,6 +144,7 @@ class Intake:
             log.warning("%s: offset %d is not there, moved to %d", self.queue, window.next_offset, result.next_offset)
             self._memory.give_back(window.bytes)
             window.move(result.next_offset)
+            self.life += 1
             return
         wanted = self._pulling.subscription.tags
         for message in result.messages:

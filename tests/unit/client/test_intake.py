@@ -1,0 +1,70 @@
+"""What counts as finished when a queue begins anew under messages that are in work."""
+
+from __future__ import annotations
+
+import asyncio
+
+from gantry.client.intake import Intake, Memory
+from gantry.client.questions import PullSettings
+from gantry.client.results import PullResult, PullStatus
+from gantry.client.settings import ConsumerSettings
+from gantry.model.message import StoredMessage
+from gantry.model.route import MessageQueue
+from gantry.model.subscription import Subscription
+
+QUEUE = MessageQueue("orders", "broker-a", 0)
+
+
+def _message(offset: int, body: bytes) -> StoredMessage:
+    return StoredMessage("orders", body, {}, 0, offset, 0, 100, 0, 0, 0, "", 0, "", 0, 0, "")
+
+
+class Broker:
+    """Session, routes and offsets in one: begins at 5, answers pulls from a list, then is silent."""
+
+    def __init__(self, *replies: PullResult) -> None:
+        self.replies = list(replies)
+        self.is_silent = asyncio.Event()
+
+    async def ask(self, address: str, question: object, timeout_s: float) -> PullResult:
+        if not self.replies:
+            self.is_silent.set()
+            await asyncio.Event().wait()
+        return self.replies.pop(0)
+
+    def master(self, queue: MessageQueue) -> str:
+        return "broker:1"
+
+    async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
+        return 5
+
+
+def test_a_message_of_the_queues_former_life_does_not_finish_one_of_the_new() -> None:
+    """The topic was made anew, or a power cut took the end of its queue: the same offset is another message now."""
+
+    async def play() -> None:
+        found = PullStatus.FOUND
+        broker = Broker(
+            PullResult(found, 6, 0, 6, (_message(5, b"old"),)),
+            PullResult(PullStatus.OFFSET_ILLEGAL, 5, 0, 6),
+            PullResult(found, 6, 0, 6, (_message(5, b"new"),)),
+        )
+        came: list[tuple[bytes, int]] = []
+
+        def deliver(intake: Intake, message: StoredMessage) -> None:
+            came.append((message.body, intake.life))
+
+        memory = Memory(1 << 20)
+        intake = Intake(QUEUE, PullSettings("readers", Subscription("orders", "*")), memory, deliver)
+        running = intake.run(broker, broker, broker, ConsumerSettings(), 0)  # type: ignore[arg-type]
+        task = asyncio.ensure_future(running)
+        await broker.is_silent.wait()
+        (_, before), (body, after) = came
+        assert body == b"new" and memory.bytes == 100
+        intake.finish(5, before)
+        assert intake.to_commit == 5 and memory.bytes == 100
+        intake.finish(5, after)
+        assert intake.to_commit == 6 and memory.bytes == 0
+        task.cancel()
+
+    asyncio.run(play())
