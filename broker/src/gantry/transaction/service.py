@@ -25,6 +25,7 @@ from gantry.clock import Clock
 from gantry.leaves import records
 from gantry.metadata.offsets import Offsets
 from gantry.model import names
+from gantry.store.recovery import Start
 from gantry.transaction import half as halves
 from gantry.transaction.checker import Decision, OpenHalf, Rules, decide
 from gantry.transaction.grouprule import GroupRule
@@ -96,6 +97,8 @@ class CheckService:
         reader = self._store.reader
         for _ in read_back(reader, self._offsets, self.book):
             yield
+        if self._store.report.start is not Start.CLEAN:
+            self._adopt_topics()
         for found in unlogged(reader, self.book):
             self._unlogged += found
             yield
@@ -155,6 +158,11 @@ class CheckService:
                 self.book.add_op(entry.queue_offset, settled)
                 roots += [one.root for one in settled]
             self.settling.shown(topic, end, roots)
+
+    def _adopt_topics(self) -> None:
+        """A topic that nothing but halves was sent to may have been made just before a crash."""
+        for name in self.settling.adopt_topics(self.book.topics):
+            self._outside.say(f"adopted {name}", f"topic {name} has open halves and was not saved: made again")
 
     def _owed_from(self) -> int | None:
         """Retention leaves everything from here on."""

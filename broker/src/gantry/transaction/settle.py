@@ -23,7 +23,7 @@ or _ROLLBACK says what it was) and counted.  An end after giving up is accepted:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.acks import Acks
@@ -173,6 +173,10 @@ class Settling:
                 return False
             self.counts.repaired += len(part)
         return True
+
+    def adopt_topics(self, wanted: Iterable[str]) -> list[str]:
+        """Make the topics that open halves want and that are not there; their names."""
+        return self._topics.adopt([(name, 0) for name in wanted if name])
 
     def shown(self, topic: str, end: int, roots: list[int]) -> None:
         """The half or op queue was dispatched up to `end`: what is pending there is in the book now."""
