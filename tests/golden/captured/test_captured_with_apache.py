@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from gantry.leaves import frames
-from gantry.leaves.frames import Command, Pull, Send
+from gantry.leaves.frames import Command
 from gantry.wire import headers
 from gantry.wire.codes import UNSUPPORTED
 from testkit.feeding import LONG_NAMES
 
 HERE = Path(__file__).parent
 INDEX: list[dict[str, str | int]] = json.loads((HERE / "index.json").read_text())
-HOT = {10: Send, 310: Send, 320: Send, 11: Pull, 361: Pull}
+HOT = {10: frames.Send, 310: frames.Send, 320: frames.Send, 11: frames.Pull, 361: frames.Pull}
 PULL_FIELDS = {
     "consumerGroup": "group",
     "topic": "topic",
@@ -59,7 +59,7 @@ def body_of(data: bytes) -> bytes:
     return data[8 + int.from_bytes(data[5:8], "big") :]
 
 
-def decoded(data: bytes) -> Command | Send | Pull:
+def decoded(data: bytes) -> Command | frames.Send | frames.Pull:
     used, (request,) = frames.decode(data, 0, len(data))
     assert used == len(data)
     return request
@@ -97,12 +97,12 @@ def test_a_frame_is_what_its_header_says(entry: dict[str, str | int]) -> None:
         assert entry["kind"] == "reply" or entry["code"] not in HOT
     else:
         assert type(frame) is HOT[int(entry["code"])]
-        names = SEND_FIELDS if isinstance(frame, Send) else PULL_FIELDS
+        names = SEND_FIELDS if isinstance(frame, frames.Send) else PULL_FIELDS
         full = {LONG_NAMES.get(name, name): value for name, value in ext.items()}
         for wire, ours in names.items():
             if wire in full:
                 assert str(getattr(frame, ours)) == full[wire], wire
-        if isinstance(frame, Send):
+        if isinstance(frame, frames.Send):
             assert frame.properties == full["properties"].encode()
             assert frame.body == body_of(data)
 

@@ -28,7 +28,7 @@ def _write(index: IndexFile, tmp_path: Path) -> None:
 
 
 def _put(index: IndexFile, key: str, log_offset: int, store_ms: int = 1_000_000) -> None:
-    index.put(hashes.index_hash(f"t#{key}"), log_offset, store_ms)
+    index.put([(hashes.index_hash(f"t#{key}"), log_offset, store_ms)])
 
 
 def _find(index: IndexFile, key: str, begin_ms: int = 0, end_ms: int = 1 << 50) -> list[int]:

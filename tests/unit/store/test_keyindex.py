@@ -2,9 +2,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from gantry.leaves import keys as index_keys
 from gantry.leaves import records
 from gantry.store.disk import RealDisk
-from gantry.store.keyindex import HITS_MAX, KeyIndex, _hash, entry_keys, write_indexes
+from gantry.store.keyindex import HITS_MAX, KeyIndex, write_indexes
 from gantry.store.recoverypoint import IndexState
 from testkit.simclock import SimClock
 
@@ -30,10 +31,10 @@ def _find(index: KeyIndex, key: str) -> list[int]:
 
 
 def test_a_record_is_found_by_its_unique_key_and_each_of_its_keys() -> None:
-    assert entry_keys(_entry(1, b"a  b ", b"ID")) == [b"ID", b"a", b"b"]
-    assert entry_keys(_entry(1)) == []
-    assert entry_keys(_entry(1, b"a", b"ID", sys_flag=4)) == [b"ID", b"a"], "PREPARED is indexed"
-    assert entry_keys(_entry(1, b"a", b"ID", sys_flag=12)) == [], "ROLLBACK is not"
+    assert index_keys.keys_of(_entry(1, b"a  b ", b"ID")) == [b"ID", b"a", b"b"]
+    assert index_keys.keys_of(_entry(1)) == []
+    assert index_keys.keys_of(_entry(1, b"a", b"ID", sys_flag=4)) == [b"ID", b"a"], "PREPARED is indexed"
+    assert index_keys.keys_of(_entry(1, b"a", b"ID", sys_flag=12)) == [], "ROLLBACK is not"
 
 
 def test_what_is_dispatched_is_found_at_once_and_stored_when_flushed(tmp_path: Path) -> None:
@@ -119,7 +120,7 @@ def test_a_record_of_which_rocketmq_indexed_one_key_gets_the_other(tmp_path: Pat
         hit.log_offset
         for file in again._files
         for key in ("ID", "k")
-        for hit in file.find(_hash("t", key.encode()), 0, 1 << 50)
+        for hit in file.find(index_keys.hash_of("t", key.encode()), 0, 1 << 50)
     ]
     assert hits == [300, 200, 300, 200]
 

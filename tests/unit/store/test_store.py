@@ -51,6 +51,7 @@ def test_a_record_that_cannot_be_read_when_it_is_confirmed_ends_the_store(tmp_pa
     told: list[StoreError] = []
     store.on_failed(told.append)
     store.append([message()])
+    store.append([message()])  # what was appended last is dispatched from memory
     with (tmp_path / "commitlog" / f"{0:020d}").open("r+b") as segment:
         segment.write(bytes(8))
     background.step()

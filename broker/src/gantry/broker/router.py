@@ -62,14 +62,21 @@ class Router:
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
         """Everything that one wake-up of a connection brought, in its order."""
+        if len(requests) == 1:
+            self._run(connection, type(requests[0]), requests)
+            return
         for kind, run in groupby(requests, type):
-            if kind is frames.Send:
-                self._run_sends(connection, list(run))  # type: ignore[arg-type]  # grouped by type
-            elif kind is frames.Pull:
-                self._run_pulls(connection, list(run))  # type: ignore[arg-type]
-            else:
-                for command in run:
-                    self._run_command(connection, command)  # type: ignore[arg-type]
+            self._run(connection, kind, list(run))
+
+    def _run(self, connection: Connection, kind: type[Request], run: list[Request]) -> None:
+        """Neighbours of one kind."""
+        if kind is frames.Send:
+            self._run_sends(connection, run)  # type: ignore[arg-type]  # all of one kind
+        elif kind is frames.Pull:
+            self._run_pulls(connection, run)  # type: ignore[arg-type]
+        else:
+            for command in run:
+                self._run_command(connection, command)  # type: ignore[arg-type]
 
     def stop(self) -> None:
         """Give up what is still under way; its clients' connections close anyway."""

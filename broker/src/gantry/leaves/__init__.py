@@ -1,4 +1,4 @@
-"""Functions of bytes and ints, batch-wise: frames, records, queue entries, properties, hashes.
+"""Functions of bytes and ints, batch-wise: frames, records, queue entries, properties, keys of the index, hashes.
 
 Everything that touches each byte of each message lives here, and nothing else does.  Callers write
 `from gantry.leaves import frames, records` and never learn which twin they got: the compiled modules of `_fast`, or the
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from gantry.leaves._choice import COMPILED, why_pure
 
 if TYPE_CHECKING or not COMPILED:
-    from gantry.leaves import frames, hashes, properties, queues, records
+    from gantry.leaves import frames, hashes, keys, properties, queues, records
 else:
-    from gantry.leaves._fast import frames, hashes, properties, queues, records
+    from gantry.leaves._fast import frames, hashes, keys, properties, queues, records
 
-__all__ = ["COMPILED", "frames", "hashes", "properties", "queues", "records", "why_pure"]
+__all__ = ["COMPILED", "frames", "hashes", "keys", "properties", "queues", "records", "why_pure"]

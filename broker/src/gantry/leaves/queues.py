@@ -10,8 +10,11 @@ RocketMQ's `ConsumeQueue`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from struct import Struct
+
+from gantry.leaves.requests import Send
+from gantry.leaves.stored import Entry
 
 ENTRY_BYTES = 20
 PRE_BLANK_SIZE = 0x7FFFFFFF
@@ -23,6 +26,53 @@ def pack_entries(entries: Iterable[tuple[int, int, int]]) -> bytes:
     """The bytes of these (log offset, size, tags code)."""
     pack = _ENTRY.pack
     return b"".join([pack(log_offset, size, tags_code) for log_offset, size, tags_code in entries])
+
+
+Arrivals = tuple[str, int, list[Entry], bytes]
+"""(topic, queue id, records, their packed entries): what a stretch of log holds for one queue."""
+
+# sysFlag of RocketMQ 3.2.6's PREPARED (4) and ROLLBACK (12): no queue gets these records, and they take no queue
+# offset; COMMIT is 8.
+_NO_QUEUE_BIT = 0x4
+
+
+def by_queue(entries: Iterable[Entry]) -> list[Arrivals]:
+    """Records of the log by the queue they belong to, queues in the order of their first record.
+
+    The packed entries are there where the queue offsets follow each other without a gap, which they do unless
+    something was lost; else they are empty, and the caller looks at each record.
+    """
+    groups: dict[tuple[str, int], list[Entry]] = {}
+    for entry in entries:
+        if not entry.sys_flag & _NO_QUEUE_BIT:
+            groups.setdefault((entry.topic, entry.queue_id), []).append(entry)
+    return [(topic, queue_id, group, _packed(group)) for (topic, queue_id), group in groups.items()]
+
+
+def _packed(group: list[Entry]) -> bytes:
+    first = group[0].queue_offset
+    if any(entry.queue_offset != first + number for number, entry in enumerate(group)):
+        return b""
+    return pack_entries([(entry.log_offset, entry.size, entry.tags_code) for entry in group])
+
+
+def number(sends: Iterable[Send], heads: Mapping[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    """Give each message the next offset of its queue; `heads` has the next one of each (topic, queue id), or nothing.
+
+    Gives back the heads that follow: `heads` changes only when the messages are really written.
+    """
+    given: dict[tuple[str, int], int] = {}
+    for send in sends:
+        if send.sys_flag & _NO_QUEUE_BIT:
+            send.queue_offset = 0
+            continue
+        key = (send.topic, send.queue_id)
+        offset = given.get(key)
+        if offset is None:
+            offset = heads.get(key, 0)
+        send.queue_offset = offset
+        given[key] = offset + 1
+    return given
 
 
 def unpack(buffer: bytes | bytearray | memoryview, at: int) -> tuple[int, int, int]:

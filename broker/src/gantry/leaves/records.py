@@ -51,6 +51,7 @@ __all__ = [
     "encode_run",
     "offset_message_id",
     "parse_offset_message_id",
+    "run_bytes",
     "size_of",
     "split_batch",
     "view",
@@ -94,6 +95,11 @@ def size_of(send: Send, store_host_bytes: int = _HOST_BYTES_V4) -> int:
     if len(send.born_host) == _HOST_BYTES_V6:
         size += _HOST_BYTES_V6 - _HOST_BYTES_V4
     return size + store_host_bytes - _HOST_BYTES_V4
+
+
+def run_bytes(sends: Iterable[Send], store_host_bytes: int = _HOST_BYTES_V4) -> int:
+    """How many bytes their records will take together."""
+    return sum([size_of(send, store_host_bytes) for send in sends])
 
 
 def encode_run(

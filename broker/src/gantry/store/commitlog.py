@@ -40,6 +40,8 @@ class CommitLog:
         self.end = 0
         self._segment_bytes = segment_bytes
         self._buffer = bytearray(min(_BUFFER_BYTES, segment_bytes))
+        self._view = memoryview(self._buffer)
+        self._encoded = (0, 0)  # the stretch of log that the buffer still holds from its beginning on
         self._active: Segment | None = None
 
     @property
@@ -54,14 +56,17 @@ class CommitLog:
         StoreError: the log must not be appended to any more.
         """
         host_bytes = len(store_host)
-        sizes = [records.size_of(send, host_bytes) for send in sends]
-        total = sum(sizes)
+        total = records.run_bytes(sends, host_bytes)
         active = self._active
         if active is not None and total + BLANK_BYTES <= active.end - self.end:
-            end = self.end + self._encode(sends, 0, total, self.end, store_ms, store_host)
-            self._write([(active, self.end - active.start, total)])
+            start, end = self.end, self.end + total
+            self._encoded = (0, 0)
+            self._encode(sends, 0, total, start, store_ms, store_host)
+            self._write([(active, start - active.start, total)])
+            self._encoded = (start, end)
             self.end = end
             return end
+        sizes = [records.size_of(send, host_bytes) for send in sends]
         return self._append_over(self._parts(sends, sizes, together), store_ms, store_host)
 
     def _parts(self, sends: Sends, sizes: list[int], together: bool) -> list[tuple[int, int, Sends]]:
@@ -90,6 +95,7 @@ class CommitLog:
         return self._segment_bytes - at % self._segment_bytes
 
     def _append_over(self, parts: list[tuple[int, int, Sends]], store_ms: int, store_host: bytes) -> int:
+        self._encoded = (0, 0)
         # Every segment that the run needs exists before its first byte is written.
         self.segments.ensure(parts[-1][0])
         written: list[tuple[Segment, int, int]] = []
@@ -110,25 +116,24 @@ class CommitLog:
         self.segments.prepare(self._active.end)
         return self.end
 
-    def _encode(self, sends: Sends, at: int, total: int, log_offset: int, store_ms: int, store_host: bytes) -> int:
+    def _encode(self, sends: Sends, at: int, total: int, log_offset: int, store_ms: int, store_host: bytes) -> None:
         self._grow(at + total)
         end = records.encode_run(self._buffer, at, log_offset, sends, store_ms, store_host)
         assert end == at + total, f"records of {end - at} bytes were announced as {total}"
-        return total
 
     def _grow(self, needed: int) -> None:
         if needed > len(self._buffer):
-            self._buffer.extend(bytes(needed - len(self._buffer)))
+            # A new one: somebody may still have a view of the old one, which cannot be resized then.
+            self._buffer = self._buffer + bytes(needed - len(self._buffer))
+            self._view = memoryview(self._buffer)
 
     def _write(self, pieces: list[tuple[Segment, int, int]]) -> None:
         """Write consecutive pieces of the buffer, each (segment, position in it, bytes), or take them all back."""
         done = 0
         try:
-            with memoryview(self._buffer) as buffer:
-                for segment, position, count in pieces:
-                    with buffer[done : done + count] as piece:
-                        segment.file.pwrite(piece, position)
-                    done += count
+            for segment, position, count in pieces:
+                segment.file.pwrite(self._view[done : done + count], position)
+                done += count
         except DiskFullError:
             self._take_back(pieces)
             raise
@@ -173,6 +178,20 @@ class CommitLog:
         segment = self.segments.at(log_offset)
         at = log_offset - segment.start
         return segment.view[at : at + size]
+
+    def segment_end(self, offset: int) -> int:
+        """Where the segment ends that holds this offset."""
+        return offset - offset % self._segment_bytes + self._segment_bytes
+
+    def stretch(self, start: int, end: int) -> tuple[memoryview, int]:
+        """Where [start, end) of one segment can be read: (memory, position of start in it).
+
+        What was just written is still in the encode buffer, which costs no page faults.
+        """
+        if self._encoded[0] <= start and end <= self._encoded[1]:
+            return self._view, start - self._encoded[0]
+        segment = self.segments.at(start)
+        return segment.view, start - segment.start
 
     def holds(self, log_offset: int, size: int, end: int) -> bool:
         """Whether [log_offset, +size) lies below end and within one segment that is still there."""

@@ -26,8 +26,6 @@ Entries = list[records.Entry]
 Listener = Callable[[str, int, int, Entries], None]
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-# PREPARED is 4 and ROLLBACK 12, COMMIT is 8: this bit says that no queue gets the record.
-_NO_QUEUE_BIT = 0x4
 _WALK_RECORDS_MAX = 4096
 
 
@@ -43,42 +41,29 @@ class Derivation:
 
     def place(self, entries: Entries) -> list[tuple[ConsumeQueue, Entries]]:
         """Put records into their queues and among the index's pending; what is there already is left out."""
-        groups: dict[QueueKey, Entries] = {}
-        for entry in entries:
-            if entry.sys_flag & _NO_QUEUE_BIT:
-                continue
-            key = (entry.topic, entry.queue_id)
-            group = groups.get(key)
-            if group is None:
-                groups[key] = [entry]
-            else:
-                group.append(entry)
         self._index.add(entries)
-        return [placed for key, group in groups.items() if (placed := self._put(key, group)) is not None]
+        return [placed for found in queues.by_queue(entries) if (placed := self._put(*found)) is not None]
 
-    def _put(self, key: QueueKey, group: Entries) -> tuple[ConsumeQueue, Entries] | None:
+    def _put(self, topic: str, queue_id: int, group: Entries, packed: bytes) -> tuple[ConsumeQueue, Entries] | None:
         table = self._table
-        gravestone = table.gravestones.get(key[0], 0) if table.gravestones else 0
-        if gravestone:
-            group = [entry for entry in group if entry.log_offset >= gravestone]
+        if table.gravestones and group[0].log_offset < (gravestone := table.gravestones.get(topic, 0)):
+            group, packed = [entry for entry in group if entry.log_offset >= gravestone], b""
             if not group:
                 return None
-        queue = table.get(*key)
+        queue = table.get(topic, queue_id)
         if queue is None:
             if self.gaps is not None and group[0].queue_offset > 0:
-                self.gaps[key] = None
+                self.gaps[(topic, queue_id)] = None
                 return None
-            queue = table.create(*key, group[0].queue_offset)
-        if group[0].queue_offset != queue.next or group[-1].queue_offset != queue.next + len(group) - 1:
-            group = self._missing(queue, group)
+            queue = table.create(topic, queue_id, group[0].queue_offset)
+        if not packed or group[0].queue_offset != queue.next:
+            group, packed = self._missing(queue, group), b""
             if not group:
                 return None
+        if topic == SCHEDULE_TOPIC:
+            packed = queues.pack_entries([(entry.log_offset, entry.size, self._delivery_ms(entry)) for entry in group])
         last = group[-1]
-        if key[0] == SCHEDULE_TOPIC:
-            packed = [(entry.log_offset, entry.size, self._delivery_ms(entry)) for entry in group]
-        else:
-            packed = [(entry.log_offset, entry.size, entry.tags_code) for entry in group]
-        table.add(queue, queues.pack_entries(packed), last.log_offset + last.size)
+        table.add(queue, packed or _packed(group), last.log_offset + last.size)
         return queue, group
 
     def _missing(self, queue: ConsumeQueue, group: Entries) -> Entries:
@@ -101,15 +86,18 @@ class Derivation:
 
     def _extend(self, queue: ConsumeQueue, fresh: Sequence[records.Entry], fillers: int) -> None:
         """Keep the offsets that producers were told: entries lost for good become fillers, which are never read."""
-        packed = [(entry.log_offset, entry.size, entry.tags_code) for entry in fresh]
         end = fresh[-1].log_offset + fresh[-1].size if fresh else queue.log_end
-        self._table.add(queue, queues.pack_entries(packed) + FILLER * fillers, end)
+        self._table.add(queue, _packed(fresh) + FILLER * fillers, end)
 
     def _delivery_ms(self, entry: records.Entry) -> int:
         level = properties.get(entry.properties, b"DELAY") or b""
         if not level.isdigit() or int(level) == 0:
             return entry.tags_code
         return entry.store_ms + self._delay_levels_ms[min(int(level), len(self._delay_levels_ms)) - 1]
+
+
+def _packed(group: Sequence[records.Entry]) -> bytes:
+    return queues.pack_entries([(entry.log_offset, entry.size, entry.tags_code) for entry in group])
 
 
 class Dispatcher:
@@ -150,18 +138,17 @@ class Dispatcher:
 
     def _dispatch(self, start: int, end: int) -> None:
         """One walk.  What is confirmed has to read: CorruptRecordError when it does not."""
-        segment = self._log.segments.at(start)
-        limit = min(segment.end, end)
-        entries, stop, reason = records.walk(
-            segment.view, start - segment.start, limit - segment.start, start, False, _WALK_RECORDS_MAX
-        )
-        at = segment.start + stop
+        limit = min(self._log.segment_end(start), end)
+        memory, at = self._log.stretch(start, limit)
+        entries, stop, reason = records.walk(memory, at, at + limit - start, start, False, _WALK_RECORDS_MAX)
+        reached = start + stop - at
         if reason == "blank":
-            at = segment.end
-        elif reason != "more" and at != limit:
-            raise CorruptRecordError(f"segment {segment.file.path}: {reason} among confirmed records below {end}")
+            reached = self._log.segment_end(start)
+        elif reason != "more" and reached != limit:
+            path = self._log.segments.at(start).file.path
+            raise CorruptRecordError(f"segment {path}: {reason} among confirmed records below {end}")
         placed = self._derivation.place(entries)
-        self._dispatched.advance(at)
+        self._dispatched.advance(reached)
         for queue, fresh in placed:
             for listener in self._listeners:
                 listener(queue.topic, queue.queue_id, queue.next, fresh)

@@ -16,22 +16,20 @@ numbers again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
 from gantry.errors import StoreError
+from gantry.leaves import keys
 from gantry.store import filenames
 from gantry.store.disk import Disk, File
 
 HEADER_BYTES = 40
-ENTRY_BYTES = 20
+ENTRY_BYTES = keys.ENTRY_BYTES
 HEADER = Struct(">qqqqii")
-ENTRY = Struct(">iqii")
-_SLOT = Struct(">i")
-_SLOTS_PER_PAGE = 1024
-_PAGE_BYTES = 4 * _SLOTS_PER_PAGE
-_SECONDS_MAX = 0x7FFFFFFF
+ENTRY = keys.ENTRY
+_PAGE_BYTES = 4 * keys.SLOTS_PER_PAGE
 
 
 class IndexWrites(NamedTuple):
@@ -52,6 +50,18 @@ class Hit(NamedTuple):
     store_ms: int
 
 
+class _Pages(dict[int, bytearray]):
+    """Changed slot pages by number; one that is asked for becomes one of them."""
+
+    def __init__(self, unchanged: Callable[[int], bytearray]) -> None:
+        super().__init__()
+        self._unchanged = unchanged
+
+    def __missing__(self, number: int) -> bytearray:
+        page = self[number] = self._unchanged(number)
+        return page
+
+
 class IndexFile:
     """Loop thread only; what it hands out as IndexWrites is the housekeeper's."""
 
@@ -66,7 +76,7 @@ class IndexFile:
         self._map = memoryview(b"")
         self._stored = 1
         self._tail = bytearray()
-        self._pages: dict[int, bytearray] = {}
+        self._pages = _Pages(self._page)
         self._frozen: dict[int, bytearray] = {}
 
     @property
@@ -111,21 +121,21 @@ class IndexFile:
         self.count = self._stored = count
         return True
 
-    def put(self, key_hash: int, log_offset: int, store_ms: int) -> None:
-        """Add one key of the record at log_offset."""
+    @property
+    def room(self) -> int:
+        """How many more entries belong into this file."""
+        return max(self._entries - self.count, 0)
+
+    def put(self, found: Sequence[keys.Hashed]) -> None:
+        """Add keys of records, not more than there is room for."""
+        assert 0 < len(found) <= self.room
         if self.is_empty:
-            self.begin_ms, self.begin_log = store_ms, log_offset
-        slot = key_hash % self._slots
-        previous = self._newest(slot)
-        seconds = min(max((store_ms - self.begin_ms) // 1000, 0), _SECONDS_MAX) if self.begin_ms > 0 else 0
-        self._tail += ENTRY.pack(key_hash, log_offset, seconds, previous)
-        page = self._pages.get(slot // _SLOTS_PER_PAGE)
-        if page is None:
-            page = self._pages[slot // _SLOTS_PER_PAGE] = self._page(slot // _SLOTS_PER_PAGE)
-        _SLOT.pack_into(page, slot % _SLOTS_PER_PAGE * 4, self.count)
-        self.used_slots += previous == 0
-        self.count += 1
-        self.end_ms, self.end_log = store_ms, log_offset
+            _, self.begin_log, self.begin_ms = found[0]
+        entries, fresh = keys.link(found, self.begin_ms, self.count, self._slots, self._pages, self._older)
+        self._tail += entries
+        self.used_slots += fresh
+        self.count += len(found)
+        _, self.end_log, self.end_ms = found[-1]
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit]:
         """Entries with this hash stored within [begin_ms, end_ms], newest first."""
@@ -145,20 +155,23 @@ class IndexFile:
 
     def _newest(self, slot: int) -> int:
         """The newest entry of a slot; numbers that a crash left behind are followed to one that counts."""
-        number = self._slot(slot)
-        while number >= self.count:
+        return self._older(self._slot(slot), self.count)
+
+    def _older(self, number: int, count: int) -> int:
+        """The newest entry below `count` of the chain that this one is in."""
+        while number >= count:
             previous = self._entry(number)[3]
             number = previous if previous < number else 0
         return max(number, 0)
 
     def _slot(self, slot: int) -> int:
-        number, at = slot // _SLOTS_PER_PAGE, slot % _SLOTS_PER_PAGE * 4
+        number, at = slot // keys.SLOTS_PER_PAGE, slot % keys.SLOTS_PER_PAGE * 4
         page = self._pages.get(number) or self._frozen.get(number)
         if page is not None:
-            return int(_SLOT.unpack_from(page, at)[0])
+            return int(keys.SLOT.unpack_from(page, at)[0])
         if self._file is None:
             return 0
-        return int(_SLOT.unpack_from(self._map, HEADER_BYTES + number * _PAGE_BYTES + at)[0])
+        return int(keys.SLOT.unpack_from(self._map, HEADER_BYTES + number * _PAGE_BYTES + at)[0])
 
     def _page(self, number: int) -> bytearray:
         frozen = self._frozen.get(number)
@@ -188,7 +201,7 @@ class IndexFile:
         if not self._tail:
             return None
         self._frozen.update(self._pages)
-        self._pages = {}
+        self._pages = _Pages(self._page)
         # RocketMQ's broker adds records again that begin at or behind the end offset; this file has all keys of its
         # newest record, so its end is behind that record's beginning.
         header = (self.begin_ms, self.end_ms, self.begin_log, self.end_log + 1, self.used_slots, self.count)

@@ -10,12 +10,11 @@ are not added again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import islice
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
-from gantry.leaves import hashes, records
+from gantry.leaves import keys, records
 from gantry.store import filenames
 from gantry.store.disk import Disk
 from gantry.store.indexfile import Hit, IndexFile, IndexWrites, write_index
@@ -23,21 +22,9 @@ from gantry.store.recoverypoint import IndexState
 
 # RocketMQ's maxMsgsNumBatch: no query answers more.
 HITS_MAX = 64
-# sysFlag of a rolled-back transaction, the only records without index entries.
-_ROLLBACK = 0xC
 # How many records one slice of absorb() takes, about 4 us each in pure Python; more when many wait.
 _SLICE_RECORDS = 256
 _SLICES_MAX = 32
-
-
-def entry_keys(entry: records.Entry) -> list[bytes]:
-    """The keys under which a record is found, in RocketMQ's order (the order decides entry numbers)."""
-    if entry.sys_flag & _ROLLBACK == _ROLLBACK:
-        return []
-    keys = [entry.unique_key] if entry.unique_key else []
-    if entry.keys:
-        keys += [key for key in entry.keys.split(b" ") if key]
-    return keys
 
 
 class KeyIndex:
@@ -119,31 +106,36 @@ class KeyIndex:
         """Log offset of the first record that waits to be absorbed."""
         return self._pending[0].log_offset if self._pending else None
 
-    def add(self, entries: Iterable[records.Entry]) -> None:
-        """Take dispatched records; those below position are in already."""
-        position = self.position
-        self._pending += [
-            entry for entry in entries if entry.log_offset >= position and (entry.unique_key or entry.keys)
-        ]
+    def add(self, entries: list[records.Entry]) -> None:
+        """Take dispatched records, in the order of the log; those below position are in already."""
+        if entries and entries[0].log_offset < self.position:
+            entries = [entry for entry in entries if entry.log_offset >= self.position]
+        self._pending += entries
 
     def absorb(self, flushed: int) -> None:
         """Move one slice of pending records that are flushed into the newest file."""
-        done = 0
-        for entry in islice(self._pending, _SLICE_RECORDS + len(self._pending) // _SLICES_MAX):
-            if entry.log_offset + entry.size > flushed:
-                break
-            done += 1
-            for key in entry_keys(entry):
-                key_hash = _hash(entry.topic, key)
-                if entry.log_offset != self._in_doubt or not self._has(key_hash, entry):
-                    self._writable(entry.store_ms).put(key_hash, entry.log_offset, entry.store_ms)
-        if done:
-            self.position = self._pending[done - 1].log_offset + 1
-            del self._pending[:done]
+        if not self._pending or self._pending[0].log_offset >= flushed:
+            return
+        entries = self._pending[: _SLICE_RECORDS + len(self._pending) // _SLICES_MAX]
+        while entries and entries[-1].log_offset + entries[-1].size > flushed:
+            entries.pop()
+        if not entries:
+            return
+        found = keys.hashed(entries)
+        if entries[0].log_offset <= self._in_doubt:
+            found = [hashed for hashed in found if hashed[1] != self._in_doubt or not self._has(hashed)]
+        while found:
+            file = self._writable(found[0][2])
+            room = file.room
+            file.put(found[:room])
+            del found[:room]
+        self.position = entries[-1].log_offset + 1
+        del self._pending[: len(entries)]
 
-    def _has(self, key_hash: int, entry: records.Entry) -> bool:
-        hits = (hit for file in self._files[-1:] for hit in file.find(key_hash, entry.store_ms - 1000, entry.store_ms))
-        return any(hit.log_offset == entry.log_offset for hit in hits)
+    def _has(self, hashed: keys.Hashed) -> bool:
+        key_hash, log_offset, store_ms = hashed
+        hits = (hit for file in self._files[-1:] for hit in file.find(key_hash, store_ms - 1000, store_ms))
+        return any(hit.log_offset == log_offset for hit in hits)
 
     def absorb_all(self, flushed: int) -> None:
         """All slices; only while a store opens or closes."""
@@ -181,9 +173,9 @@ class KeyIndex:
         hits = [
             Hit(entry.log_offset, entry.store_ms)
             for entry in reversed(self._pending)
-            if entry.topic == topic and begin_ms <= entry.store_ms <= end_ms and wanted in entry_keys(entry)
+            if entry.topic == topic and begin_ms <= entry.store_ms <= end_ms and wanted in keys.keys_of(entry)
         ]
-        key_hash = _hash(topic, wanted)
+        key_hash = keys.hash_of(topic, wanted)
         for file in reversed(self._files):
             if len(hits) >= HITS_MAX:
                 break
@@ -222,7 +214,3 @@ def write_indexes(disk: Disk, root: str, batch: list[IndexWrites]) -> None:
         disk.make_folders(filenames.index(root))
     for writes in batch:
         write_index(disk, root, writes)
-
-
-def _hash(topic: str, key: bytes) -> int:
-    return hashes.index_hash(topic.encode() + b"#" + key)

@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gantry.errors import CorruptRecordError
-from gantry.leaves import queues, records
+from gantry.leaves import keys, queues, records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
-from gantry.store.keyindex import KeyIndex, entry_keys
+from gantry.store.keyindex import KeyIndex
 from gantry.store.logscan import first_record_ms
 from gantry.store.queuetable import QueueTable
 from gantry.store.watermarks import Watermark
@@ -239,7 +239,7 @@ class Reader:
         if found is None or found.topic != topic:
             return None
         entries, _, _ = records.walk(self._log.slice(log_offset, found.size), 0, found.size, log_offset, False, 1)
-        return found if entries and key in entry_keys(entries[0]) else None
+        return found if entries and key in keys.keys_of(entries[0]) else None
 
 
 def _outside(offset: int, low: int, high: int) -> Fetched:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from gantry.errors import DiskFullError, StoreError
-from gantry.leaves import frames
+from gantry.leaves import frames, queues
 from gantry.store import filenames
 from gantry.store.commitlog import RunTooLongError
 from gantry.store.deleting import Deleting
@@ -30,8 +30,6 @@ from gantry.store.watermarks import Watermark
 
 Places = Sequence[tuple[int, int]]
 
-# sysFlag bit of RocketMQ 3.2.6's PREPARED and ROLLBACK: such records take no queue offset.
-_NO_QUEUE_BIT = 0x4
 # Entries that the queue files lack because the disk is full; beyond this, appends are refused.
 _TAIL_BYTES_MAX = 64 << 20
 
@@ -82,17 +80,7 @@ class Store:
         """
         self._refuse_if_unfit()
         heads = self._table.heads
-        given: dict[tuple[str, int], int] = {}
-        for send in sends:
-            if send.sys_flag & _NO_QUEUE_BIT:
-                send.queue_offset = 0
-                continue
-            key = (send.topic, send.queue_id)
-            offset = given.get(key)
-            if offset is None:
-                offset = heads.get(key, 0)
-            send.queue_offset = offset
-            given[key] = offset + 1
+        given = queues.number(sends, heads)
         # Times never fall within the log, whatever the wall clock does: search by time relies on it.
         store_ms = max(self._parts.clock.now_ms(), self._store_ms)
         try:

@@ -238,6 +238,8 @@ class Connection(asyncio.BufferedProtocol):
         """Decode what lies in the loop's buffer up to `end`; what is not whole becomes ours."""
         memory = self._buffer.memory
         used, requests = frames.decode(memory, 0, end)
+        if used == end and not self._rest:
+            return requests
         rest_bytes = end - used
         if not self._buffer.reserve(rest_bytes - len(self._rest)):
             raise RemoteProtocolError(f"{rest_bytes} bytes of an unfinished frame over the budget of all connections")
