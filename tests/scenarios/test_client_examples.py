@@ -49,5 +49,13 @@ def test_an_example_does_what_it_shows(number: int, nameserver: str, tmp_path: P
 
 def test_every_kind_of_client_has_an_example() -> None:
     text = "".join(EXAMPLES)
-    for name in ("Producer", "Consumer", "Puller", "Admin", "BlockingProducer", "BlockingPuller"):
+    for name in (
+        "Producer",
+        "TransactionProducer",
+        "Consumer",
+        "Puller",
+        "Admin",
+        "BlockingProducer",
+        "BlockingPuller",
+    ):
         assert f"{name}(" in text

@@ -4,25 +4,48 @@ from __future__ import annotations
 
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from testkit.process import GantryProcess
 from testkit.sources import ROOT
 
+_README = (ROOT / "README.md").read_text(encoding="utf-8")
+PROGRAMS = re.findall(r"^```python\n(.*?)^```$", _README, re.MULTILINE | re.DOTALL)
+
+
+def program(number: int, process: GantryProcess) -> str:
+    """One of the README's programs, pointed at this broker."""
+    host, port = process.addresses["nameserver"]
+    return PROGRAMS[number].replace("127.0.0.1:9876", f"{host}:{port}")
+
 
 def test_the_eight_lines_of_python_send_and_receive(tmp_path: Path) -> None:
-    match = re.search(
-        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
-    )
-    assert match is not None
+    with (
+        GantryProcess(tmp_path / "data") as process,
+        subprocess.Popen(
+            [sys.executable, "-u", "-c", program(0, process)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as popen,
+    ):
+        assert popen.stdout is not None
+        assert popen.stdout.readline() == "b'tea, 250 g'\n"
+        popen.send_signal(signal.SIGINT)
+
+
+def test_the_ten_lines_with_sqlite_leave_a_row_and_a_message(tmp_path: Path) -> None:
     with GantryProcess(tmp_path / "data") as process:
+        subprocess.run([sys.executable, "-W", "error", "-c", program(1, process)], cwd=tmp_path, timeout=60, check=True)
+        with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+            (row,) = shop.execute("SELECT goods, message_id FROM orders")
         host, port = process.addresses["nameserver"]
-        program = match[1].replace("127.0.0.1:9876", f"{host}:{port}")
-        with subprocess.Popen(
-            [sys.executable, "-u", "-c", program], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        ) as popen:
-            assert popen.stdout is not None
-            assert popen.stdout.readline() == "b'tea, 250 g'\n"
-            popen.send_signal(signal.SIGINT)
+        command = [sys.executable, "-m", "gantry.cli.main", "topic", "find", "orders", "--id", row[1]]
+        found = subprocess.run(
+            [*command, "--namesrv", f"{host}:{port}"], capture_output=True, text=True, timeout=60, check=True
+        )
+        assert row[0] in found.stdout
