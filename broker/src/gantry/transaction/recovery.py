@@ -80,8 +80,6 @@ def unlogged(reader: Reader, book: Book) -> Iterator[list[Settled]]:
     for entries in reader.entries(start):
         found = []
         for entry in entries:
-            if entry.prepared_offset <= 0:
-                continue
             is_commit = entry.sys_flag & SYS_TRANSACTION_BITS == SYS_COMMIT
             if not is_commit and entry.topic != names.CHECK_MAX_TIME_TOPIC:
                 continue
