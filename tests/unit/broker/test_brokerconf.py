@@ -64,6 +64,26 @@ def test_a_value_that_cannot_be_translated_names_key_and_file(tmp_path: Path) ->
         config.load(str(path))
 
 
+def test_a_commit_log_that_lies_elsewhere_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("storePathRootDir=/data/store\nstorePathCommitLog=/fast/commitlog\n")
+    with pytest.raises(ConfigError, match=r"storePathCommitLog=/fast/commitlog: .* in /data/store/commitlog, .* move"):
+        config.load(str(path))
+    path.write_text("storePathRootDir=/data/store\nstorePathCommitLog=/data/store/commitlog/\n")
+    assert "storePathCommitLog has no meaning here" in config.load(str(path))[1][0]
+    with pytest.raises(ConfigError, match="/elsewhere/commitlog"):  # the root that counts is the one of the flag
+        config.load(str(path), flags={"store.root": "/elsewhere"})
+
+
+def test_access_control_that_nobody_would_keep_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "broker.conf"
+    path.write_text("aclEnable=true\n")
+    with pytest.raises(ConfigError, match=r"aclEnable=true: .* every client may do everything; set it to false and"):
+        config.load(str(path))
+    path.write_text("aclEnable=false\n")
+    assert "aclEnable has no meaning here" in config.load(str(path))[1][0]
+
+
 def test_every_translated_key_exists_and_comes_back_the_same() -> None:
     known = leaves(BrokerConfig)
     values = flat(BrokerConfig())

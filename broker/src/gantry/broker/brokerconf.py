@@ -3,19 +3,22 @@
 `KEYS` is the one table: RocketMQ's name, our dotted key, and how the value changes on the way.  Some names
 exist twice because RocketMQ corrected its spelling in version 4.9.  `WITHOUT_MEANING` names keys that people do
 set and that do nothing here, with the reason.  Every key that is not translated is told to the operator once;
-none is ignored in silence, and none is an error, because a working broker.conf of RocketMQ has to start a
-broker here.
+none is ignored in silence, and none but two is an error, because a working broker.conf of RocketMQ has to start a
+broker here.  The two: without `aclEnable` everybody may do everything, and with a commit log somewhere else the
+broker would start empty beside the messages that it was meant to find.
 
 The same table names our keys in RocketMQ's words when a tool asks for the configuration (GET_BROKER_CONFIG).
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from gantry.broker.sources import Source, read_text
 from gantry.errors import ConfigError
+from gantry.store import filenames
 
 
 def _same(value: str) -> str:
@@ -106,7 +109,8 @@ _REPLICATION = "replication comes with a later version"
 _DELAY = "delayed messages come with a later version"
 _THREADS = "one event loop serves all requests; there are no thread pools"
 _FOLDERS = "the folders stand under store.root"
-_ACL = "access control comes with a later version; restrict the network meanwhile"
+_ACL = "access control comes with a later version"
+_COMMIT_LOG = "storePathCommitLog"
 _POOL = "records are written by pwrite; there is no buffer pool"
 
 WITHOUT_MEANING: dict[str, str] = {
@@ -118,7 +122,7 @@ WITHOUT_MEANING: dict[str, str] = {
     "inSyncReplicas": _REPLICATION,
     "messageDelayLevel": _DELAY,
     "timerWheelEnable": _DELAY,
-    "storePathCommitLog": _FOLDERS,
+    _COMMIT_LOG: _FOLDERS,
     "storePathConsumeQueue": _FOLDERS,
     "storePathIndex": _FOLDERS,
     "storeCheckpoint": _FOLDERS,
@@ -142,19 +146,40 @@ WITHOUT_MEANING: dict[str, str] = {
 }
 
 
-def read(path: str) -> tuple[Source, list[str]]:
-    """The translated values of a broker.conf and a line for every key that has no meaning here."""
+def read(path: str) -> tuple[Source, list[str], str | None]:
+    """The translated values of a broker.conf, a line for every key that has no meaning here, and storePathCommitLog."""
     values: dict[str, object] = {}
     places: dict[str, str] = {}
     notices = []
-    for name, value in parse(read_text(path)).items():
+    pairs = parse(read_text(path))
+    if pairs.get("aclEnable", "").lower() == "true":
+        raise ConfigError(
+            f"{path}: aclEnable=true: {_ACL}, and until then every client may do everything; "
+            "set it to false and restrict the network"
+        )
+    for name, value in pairs.items():
         translation = KEYS.get(name)
         if translation is None:
             reason = WITHOUT_MEANING.get(name, "it is not known")
             notices.append(f"{path}: {name} has no meaning here; {reason}")
             continue
         values[translation.key], places[translation.key] = translated(name, value, path), f"{path}: {name}"
-    return Source(values, places), notices
+    return Source(values, places), notices, pairs.get(_COMMIT_LOG)
+
+
+def check_commit_log(path: str, folder: str, root: str) -> None:
+    """Refuse a storePathCommitLog that is not where the store with this root keeps its log."""
+    ours = filenames.commit_log(absolute(root))
+    if absolute(folder) != ours:
+        raise ConfigError(
+            f"{path}: {_COMMIT_LOG}={folder}: the commit log stands in {ours}, always under storePathRootDir; "
+            f"move or mount it there and take the key out"
+        )
+
+
+def absolute(folder: str) -> str:
+    """The folder without `~`, `..` and a slash at the end."""
+    return os.path.abspath(os.path.expanduser(folder))
 
 
 def translated(name: str, value: str, place: str) -> str:

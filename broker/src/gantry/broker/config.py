@@ -200,9 +200,10 @@ def load(
     """
     sources: list[Source] = [from_flags(base or {}, "built-in default")]
     notices: list[str] = []
+    commit_log: str | None = None
     if path is not None:
         if path.endswith((".conf", ".properties")):
-            source, notices = brokerconf.read(path)
+            source, notices, commit_log = brokerconf.read(path)
             sources.append(source)
         else:
             sources.append(from_yaml(path))
@@ -210,6 +211,8 @@ def load(
     sources.append(from_flags(flags or {}, "flag"))
     config = build(BrokerConfig, sources)
     check(config)
+    if path is not None and commit_log is not None:
+        brokerconf.check_commit_log(path, commit_log, config.store.root)
     return config, notices
 
 
