@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
 import urllib.error
@@ -122,6 +123,28 @@ def test_a_start_that_is_called_off_leaves_a_folder_that_opens(tmp_path: Path) -
             await broker.stop()
         async with running_broker(tmp_path) as broker, peer(broker) as client:
             assert (await client.call(send("orders"))).code == 0
+
+    asyncio.run(play())
+
+
+def test_a_start_that_is_called_off_while_its_side_door_fails_complains_of_nothing(tmp_path: Path) -> None:
+    async def play() -> None:
+        complaints: list[dict[str, object]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            for patience in range(12):
+                broker = Broker(configuration(tmp_path, network__http_port=taken.getsockname()[1]))
+                starting = asyncio.ensure_future(broker.start())
+                for _ in range(patience):
+                    await asyncio.sleep(0)
+                starting.cancel()
+                await asyncio.wait({starting})
+                if not starting.cancelled():
+                    assert isinstance(starting.exception(), ConfigError)
+                await broker.stop()
+                del broker, starting
+                gc.collect()
+        assert complaints == []
 
     asyncio.run(play())
 

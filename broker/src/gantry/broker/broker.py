@@ -122,6 +122,8 @@ class Broker:
             self._background.close()
         if self._http is not None and self._side_door is not None:
             await asyncio.wait({self._side_door})
+            if not self._side_door.cancelled():
+                self._side_door.exception()  # heard; of a start that was called off nobody asks why it failed
             await self._http.close()
         for reservation in self._reservations:
             reservation.release()
