@@ -25,7 +25,7 @@ from gantry.wire import heartbeat
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from testkit.scripted import Answer, ScriptedCluster, refuse, silence, stored
-from testkit.transactionplay import check, ends, outcomes
+from testkit.scriptedtransaction import check, ends, outcomes
 from testkit.turning import until
 
 SEND, END = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION

@@ -15,7 +15,7 @@ from gantry.model.message import StoredMessage
 from gantry.transport.connection import Connection
 from gantry.wire.command import reply
 from testkit.fake_connection import FakeConnection
-from testkit.transactionplay import check
+from testkit.scriptedtransaction import check
 from testkit.turning import until
 
 WITHIN_S = 30.0
