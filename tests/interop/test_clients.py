@@ -9,9 +9,6 @@ from interop.clients import CLIENTS, Client, Running
 from interop.processes import Driver, DriverError, Json
 
 RESUME_S = 60.0
-ON_GANTRY = pytest.mark.skipif(
-    servers.CHOSEN != "gantry", reason="Apache's broker does not refuse what this version refuses"
-)
 
 
 def bodies(events: list[Json]) -> list[str]:
@@ -177,7 +174,7 @@ def test_a_batch_of_the_old_c_core_is_acknowledged(server: servers.Server, runni
     assert answer["results"] == [{"status": "OK", "msgId": "", "queueOffset": 0}]
 
 
-@ON_GANTRY
+@pytest.mark.only_on_gantry
 @pytest.mark.parametrize("name_of_client", ["cpp-2.1.8", "cpp-2.1.11", "java-4.9.7", "java-5.x"])
 def test_a_delayed_send_is_refused_and_never_delivered(running: Running, name_of_client: str, topic: str) -> None:
     driver = running.driver(CLIENTS[name_of_client])
