@@ -1,27 +1,28 @@
-"""The account of what happened to every order, made from what the programs wrote down while it happened.
+"""The account of what happened to every order, made from what the programs left behind.
 
-Each program appends one line to a ledger of its own before it goes on:
-
-    sent.csv           order,crc                                   the order service, before the first attempt
-    acknowledged.csv   order,message_id,latency_ms,at_ms           the order service, when the broker said SEND_OK
+    orders.db          orders(number, message_id, crc)             the order services: the truth about orders
+    acknowledged.csv   order,message_id,latency_ms,at_ms           the order services, when the broker had confirmed
+    asked-N.csv        message_id,answer                           order service N, when the broker asked about a half
     received-N.csv     order,message_id,place,crc,at_ms            packer N, before it confirms the order
     outage.csv         killed_ms,ready_ms                          the director: when the broker was away
 
 `place` is queue:offset, where the message stands in the broker.  Nothing here talks to the broker: the
 ledgers are evidence on their own.
 
-    lost        acknowledged, and never received: there must be none
+    lost        a row whose message was never received: there must be none
+    unwanted    a message received that no row knows: rolled back, and delivered all the same; there must be none
     altered     received with other bytes than were sent: there must be none
+    twice       one message at two places of the topic, so committed twice: there must be none
     redelivered received again from the same place.  Allowed: a packer's progress is saved every few seconds,
                 so after a kill the broker repeats what it is not sure of, rather than leaving something out
-    stored twice received from two places under one message id.  Allowed: the broker was killed after it had
-                stored the order and before it could say so, and the order service sent it again
 """
 
 from __future__ import annotations
 
 import csv
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,14 +33,17 @@ _AFTERMATH_MS = 1000  # the orders that piled up meanwhile are still ahead of th
 class Account:
     """Counts over all orders, and how fast they went."""
 
-    sent: int
-    acknowledged: int
-    received: int
+    rows: int
+    delivered: int
     lost: list[str]
+    unwanted: list[str]
     altered: list[str]
+    twice: list[str]
     redelivered: int
-    stored_twice: int
-    sent_per_s: float
+    answered_commit: int  # halves that a checker decided
+    answered_rollback: int
+    acknowledged: int
+    orders_per_s: float
     p50_ms: float
     p99_ms: float
     p99_calm_ms: float  # of the orders that did not meet the outage
@@ -48,40 +52,53 @@ class Account:
     @property
     def is_good(self) -> bool:
         """Whether every promise was kept."""
-        return not self.lost and not self.altered
+        return not (self.lost or self.unwanted or self.altered or self.twice)
 
 
 def settle(folder: Path) -> Account:
     """Read the ledgers of a folder and strike the balance."""
-    sent = {row[0]: row[1] for row in _rows(folder / "sent.csv")}
-    acknowledged = list(_rows(folder / "acknowledged.csv"))
+    rows = {message_id: (number, crc) for number, message_id, crc in database(folder)}
     places: dict[str, set[str]] = {}
     altered: list[str] = []
     deliveries = 0
     for ledger in sorted(folder.glob("received-*.csv")):
-        for order, _, place, crc, _ in _rows(ledger):
+        for order, message_id, place, crc, _ in _rows(ledger):
             deliveries += 1
-            places.setdefault(order, set()).add(place)
-            if sent.get(order) != crc:
+            places.setdefault(message_id, set()).add(place)
+            if rows.get(message_id, (order, crc))[1] != crc:
                 altered.append(order)
-    stored_twice = sum(len(each) - 1 for each in places.values())
+    answers = {(row[0], row[1]) for ledger in sorted(folder.glob("asked-*.csv")) for row in _rows(ledger)}
+    acknowledged = list(_rows(folder / "acknowledged.csv"))
     latencies = sorted(float(row[2]) for row in acknowledged)
     outages = [(int(killed), int(ready)) for killed, ready in _rows(folder / "outage.csv")]
     calm = sorted(float(row[2]) for row in acknowledged if not _met(outages, float(row[2]), int(row[3])))
     return Account(
-        sent=len(sent),
-        acknowledged=len(acknowledged),
-        received=len(places),
-        lost=[row[0] for row in acknowledged if row[0] not in places],
+        rows=len(rows),
+        delivered=len(places),
+        lost=[number for message_id, (number, _) in rows.items() if message_id not in places],
+        unwanted=[message_id for message_id in places if message_id not in rows],
         altered=altered,
-        redelivered=deliveries - len(places) - stored_twice,
-        stored_twice=stored_twice,
-        sent_per_s=_rate([int(row[3]) for row in acknowledged]),
+        twice=[message_id for message_id, where in places.items() if len(where) > 1],
+        redelivered=deliveries - sum(map(len, places.values())),
+        answered_commit=sum(answer == "commit" for _, answer in answers),
+        answered_rollback=sum(answer == "rollback" for _, answer in answers),
+        acknowledged=len(acknowledged),
+        orders_per_s=_rate([int(row[3]) for row in acknowledged]),
         p50_ms=_share(latencies, 0.50),
         p99_ms=_share(latencies, 0.99),
         p99_calm_ms=_share(calm, 0.99),
         away_ms=sum(ready - killed for killed, ready in outages),
     )
+
+
+def database(folder: Path) -> list[tuple[str, str, str]]:
+    """The rows of the order service's database: number, message id, crc; none while there is no table."""
+    with closing(sqlite3.connect(folder / "orders.db")) as connection:
+        try:
+            found = connection.execute("SELECT number, message_id, crc FROM orders ORDER BY rowid").fetchall()
+        except sqlite3.OperationalError:
+            return []
+    return [(number, message_id, str(crc)) for number, message_id, crc in found]
 
 
 def _rows(path: Path) -> Iterator[list[str]]:

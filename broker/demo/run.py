@@ -1,13 +1,17 @@
-"""The demonstration: real orders, a broker killed in the middle, and the account of every order.
+"""The demonstration: real orders, two order services and the broker killed in the middle, and the account of it all.
 
-    1. a broker with its name server in one process, on an empty folder, SYNC_FLUSH
+    1. a broker with its name server in one process, on an empty folder, SYNC_FLUSH; it asks about open halves after
+       one second, every two seconds
     2. two packers share the orders: one consumer group
-    3. the order service sends; when four in ten orders are acknowledged, the broker gets kill -9
-    4. a second later it is started again on the same folder, and everybody goes on by themselves
-    5. everybody stops, and the ledgers are compared: what was acknowledged and never received is lost
+    3. order service 1 places orders: a row in SQLite and a message, in one transaction; it is killed between its
+       local commit and END_TRANSACTION: the row is there, and the broker does not know
+    4. order service 2 goes on from the same database, and is killed after a half message, before its local commit
+    5. order service 3 places the rest, and answers what the broker asks about the orders of the two; in the middle
+       the broker itself gets kill -9 and is started again on the same folder a second later
+    6. everybody stops, and the ledgers are compared: database rows = delivered messages
 
-Every program runs as a process of its own, as it would in life.  The exit code is 1 when anything acknowledged is
-missing or came out altered.  With --keep the broker stays, with commands to try.
+Every program runs as a process of its own, as it would in life.  The exit code is 1 when the account does not come out
+even.  With --keep the broker stays, with commands to try.
 """
 
 from __future__ import annotations
@@ -22,13 +26,16 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from account import Account, settle
+from account import Account, database, settle
 from screen import Screen, closing_table, things_to_try
 
 HERE = Path(__file__).resolve().parent
 GANTRY = [sys.executable, "-m", "gantry.cli.main"]
 PACKERS = 2
-KILL_AT = 0.4  # share of the orders that are acknowledged by then
+# Which service dies where, and how many of its own orders it places before that, as a share of all.
+DEATHS = (("after-row", 0.2, "its row is committed"), ("after-half", 0.2, "its half message is stored, its row is not"))
+KILL_AT = 0.7  # share of the orders that are rows when the broker is killed
+ASK = ["--set", "transactions.immunity_s=1", "--set", "transactions.check_interval_s=2"]
 AWAY_S = 1.0
 READY_WITHIN_S = 20.0
 FINISH_WITHIN_S = 90.0
@@ -84,16 +91,22 @@ class Demonstration:
         await self._gantry("topic", "create", "Orders", "--queues", "8", "--namesrv", self.namesrv)
         packers = [await self._start_script("packer", f"packer-{number}", number) for number in range(1, PACKERS + 1)]
         self.screen.say(f"{PACKERS} packers wait for orders: consumer group `packing`")
-        service = await self._start_script("order_service", "order-service", None, "--orders", str(self.orders))
-        self.screen.say(f"the order service sends {self.orders} orders")
-        await self._watch(service, packers, until=lambda: self._acknowledged(service) >= KILL_AT * self.orders)
+        for nth, (where, share, what) in enumerate(DEATHS, 1):
+            service = await self._start_service(nth, "--die", where, "--at", str(int(share * self.orders)))
+            await self._watch(service, packers, until=self._is_dead(service))
+            self.screen.say(
+                f"kill -9 {service.process.pid}: order service {nth} is gone in the middle of an order, {what}"
+            )
+        service = await self._start_service(len(DEATHS) + 1)
+        await self._watch(service, packers, until=lambda: self._rows(service) >= KILL_AT * self.orders)
         await self.kill_and_restart()
-        await self._watch(service, packers, until=lambda: service.process.returncode is not None)
-        if service.process.returncode != 0:
-            raise SystemExit(f"the order service gave up; see {self.folder}/order-service.log")
+        await self._watch(service, packers, until=lambda: self._rows(service) >= self.orders)
         await self._drain(service, packers)
+        await service.end(signal.SIGTERM)
         for packer in packers:
             await packer.end(signal.SIGTERM)
+        lines = "".join(f"{','.join(row)}\n" for row in database(self.folder))
+        (self.folder / "database.csv").write_text(lines, encoding="utf-8")
         return settle(self.folder)
 
     async def start_broker(self) -> None:
@@ -101,7 +114,7 @@ class Demonstration:
         flags = [f"--{name}-port={port}" for name, port in self.ports.items()]
         begun = time.monotonic()
         command = ["standalone", "--data", str(self.folder / "store"), "--bind", "127.0.0.1", "--flush", "SYNC_FLUSH"]
-        self.broker = await self._start("broker", [*GANTRY, *command, "--vip-port=-2", *flags])
+        self.broker = await self._start("broker", [*GANTRY, *command, "--vip-port=-2", *flags, *ASK])
         line = await self.broker.first_line(READY_WITHIN_S)
         if not line.startswith("ready "):
             raise SystemExit(f"the broker did not start; see {self.folder}/broker.log")
@@ -115,7 +128,7 @@ class Demonstration:
         assert self.broker is not None
         killed_ms = time.time_ns() // 1_000_000
         await self.broker.end(signal.SIGKILL)
-        self.screen.say(f"kill -9 {self.broker.process.pid}: the broker is gone, orders pile up in the order service")
+        self.screen.say(f"kill -9 {self.broker.process.pid}: the broker is gone, orders pile up in order service 3")
         await asyncio.sleep(AWAY_S)
         await self.start_broker()
         ready_ms = time.time_ns() // 1_000_000
@@ -133,35 +146,46 @@ class Demonstration:
         while not until():
             if time.monotonic() > deadline:
                 raise SystemExit(f"not finished after {FINISH_WITHIN_S:.0f} s; the logs are in {self.folder}")
-            if service.process.returncode not in (None, 0):
-                raise SystemExit(f"the order service gave up; see {self.folder}/order-service.log")
+            if service.process.returncode is not None:
+                raise SystemExit(f"{service.name} gave up; see {self.folder}/{service.name}.log")
             self._show(service, packers)
             await asyncio.sleep(0.1)
         self._show(service, packers)
 
     async def _drain(self, service: Program, packers: list[Program]) -> None:
-        """Until every acknowledged order was received, or nothing more comes."""
+        """Until no half is open and every row's message was received, or nothing more comes."""
         deadline = time.monotonic() + DRAIN_WITHIN_S
-        while settle(self.folder).lost and time.monotonic() < deadline:
+        while (await self._open() or settle(self.folder).lost) and time.monotonic() < deadline:
             self._show(service, packers)
             await asyncio.sleep(0.5)
         self._show(service, packers)
 
     def _show(self, service: Program, packers: list[Program]) -> None:
         received = sum(packer.progress.get("received", 0) for packer in packers)
-        self.screen.progress(self.orders, service.progress.get("sent", 0), self._acknowledged(service), received)
+        self.screen.progress(self.orders, self._rows(service), received)
 
     @staticmethod
-    def _acknowledged(service: Program) -> int:
-        return service.progress.get("acknowledged", 0)
+    def _rows(service: Program) -> int:
+        return service.progress.get("rows", 0)
 
-    async def _start_script(self, script: str, name: str, number: int | None, *arguments: str) -> Program:
+    @staticmethod
+    def _is_dead(service: Program) -> Callable[[], bool]:
+        return lambda: service.process.returncode == -signal.SIGKILL
+
+    async def _open(self) -> int:
+        """How many halves have no outcome yet."""
+        return len(json.loads(await self._gantry("tx", "ls", "--output", "json", "--namesrv", self.namesrv)))
+
+    async def _start_service(self, number: int, *arguments: str) -> Program:
+        name = f"order-service-{number}"
+        service = await self._start_script("order_service", name, number, "--orders", str(self.orders), *arguments)
+        self.screen.say(f"order service {number} places orders: a row in SQLite and a message, both or neither")
+        return service
+
+    async def _start_script(self, script: str, name: str, number: int, *arguments: str) -> Program:
         command = [sys.executable, str(HERE / f"{script}.py"), "--namesrv", self.namesrv, "--ledger", str(self.folder)]
-        if number is not None:
-            command += ["--number", str(number)]
-        program = await self._start(name, [*command, *arguments])
-        if number is not None:
-            await program.first_line(READY_WITHIN_S)
+        program = await self._start(name, [*command, "--number", str(number), *arguments])
+        await program.first_line(READY_WITHIN_S)
         program.reading = asyncio.create_task(program.follow())
         return program
 
@@ -174,10 +198,13 @@ class Demonstration:
         self.programs.append(program)
         return program
 
-    async def _gantry(self, *arguments: str) -> None:
+    async def _gantry(self, *arguments: str) -> str:
+        """What a command prints."""
         program = await self._start("commands", [*GANTRY, *arguments])
-        if await program.process.wait() != 0:
+        printed, _ = await program.process.communicate()
+        if program.process.returncode != 0:
             raise SystemExit(f"gantry {' '.join(arguments)} failed; see {self.folder}/commands.log")
+        return printed.decode()
 
 
 async def play(arguments: argparse.Namespace) -> int:
@@ -208,7 +235,7 @@ def _emptied(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Orders through a broker that is killed in the middle.")
+    parser = argparse.ArgumentParser(description="Orders through services and a broker that are killed in the middle.")
     parser.add_argument("--orders", type=int, default=12_000)
     parser.add_argument("--folder", type=Path, default=Path("build/demo"))
     parser.add_argument("--keep", action="store_true", help="leave the broker running and say what to try")
