@@ -162,6 +162,8 @@ class Apache:
             "storePathCommitLog": str(self._data / "commitlog"),
             "timerWheelEnable": "false",  # its files would be 100 MB of zeros
             "registerNameServerPeriod": 10_000,
+            "waitTimeMillsInSendQueue": 20_000,  # not "broker busy" after 200 ms on a machine that others use too
+            "osPageCacheBusyTimeOutMills": 20_000,
         }
         self._broker_process = self._java("broker", "org.apache.rocketmq.broker.BrokerStartup", config)
         wait_until_routed(self.name_server)

@@ -110,7 +110,7 @@ class Play:
             answer = self.driver().call(
                 "check", 600.0, group="reader", topic=topic, ledger=self.ledger, every=self.every[base]
             )
-            assert answer["differences"] == []
+            assert answer["differences"] == [], f"after turn {base}, {topic}"
             assert answer["ledger"] == answer["pulled"] == self.filled
         for group in GROUPS:
             offsets = self.driver().call("committed", group=group, topic=TOPICS[0])["offsets"]
