@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from gantry.broker.broker import Broker
+from gantry.broker.metrics import Metrics
 from gantry.leaves import properties, records
 from gantry.leaves.frames import Command
 from gantry.wire import bodies
@@ -191,5 +192,27 @@ def test_a_half_of_3_2_6_that_says_so_in_its_sys_flag_alone_is_a_half(tmp_path: 
             assert (await client.call(end(answer, COMMIT, "producers"))).code == 0
             (old,) = await pulled(client, "orders")
             assert properties.parse(old.properties)["TRAN_MSG"] == "true"
+
+    asyncio.run(play())
+
+
+def test_metrics_tell_what_happened_to_transactions(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_broker(tmp_path) as broker, peer(broker) as client:
+            answers = [await client.call(half("orders", b"paid", f"k{number}")) for number in range(3)]
+            await client.call(end(answers[0], COMMIT))
+            await client.call(end(answers[1], ROLLBACK))
+            await client.call(end(answers[1], COMMIT))
+            metrics = Metrics()
+            metrics.parts = broker.parts
+            text = (await metrics.text()).decode()
+            for line in (
+                'gantry_transactions_open{topic="orders"} 1.0',
+                'gantry_transactions_committed_total{topic="orders"} 1.0',
+                'gantry_transactions_rolled_back_total{topic="orders"} 1.0',
+                'gantry_transaction_ends_refused_total{reason="contradicts an earlier end"} 1.0',
+                "gantry_transaction_finish_seconds_count 1.0",
+            ):
+                assert line in text, line
 
     asyncio.run(play())

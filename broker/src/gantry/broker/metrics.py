@@ -15,38 +15,21 @@ with one per queue are off unless configured.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import accumulate, islice
-from typing import NamedTuple
 
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
+from gantry.broker import transactionmetrics
+from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Family, Sample, one
 from gantry.broker.parts import Parts
+from gantry.transaction.counts import LATENCY_BOUNDS_S as FINISH_BOUNDS_S
 
 _CHUNK_SERIES = 200
 _CACHE_S = 1.0
-
-Sample = tuple[tuple[str, ...], float]
-Switch = Callable[[Parts], bool]
-
-
-class Family(NamedTuple):
-    """One metric; counters are named without their `_total`."""
-
-    kind: str
-    name: str
-    help: str
-    labels: tuple[str, ...]
-    read: Callable[[Parts], Iterable[Sample]]
-    is_on: Switch = lambda parts: True
-
-
-def _one(read: Callable[[Parts], float]) -> Callable[[Parts], Iterable[Sample]]:
-    return lambda parts: [((), read(parts))]
-
 
 def _info(parts: Parts) -> Iterator[Sample]:
     config = parts.live.current
@@ -150,29 +133,28 @@ def _per_queue(parts: Parts) -> bool:
     return parts.live.current.metrics.per_queue
 
 
-GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"
 _ACK_WAIT = "gantry_ack_wait_seconds"
 
 FAMILIES: tuple[Family, ...] = (
     Family(
         GAUGE, "gantry_broker_info", "What this broker is; always 1.", ("cluster", "broker", "role", "flush"), _info
     ),
-    Family(GAUGE, "gantry_start_time_seconds", "When it began to serve.", (), _one(lambda p: p.started_ms / 1000)),
-    Family(COUNTER, "gantry_messages_appended", "Messages into the log.", (), _one(lambda p: p.appender.messages)),
-    Family(COUNTER, "gantry_log_bytes", "Bytes of records into the log.", (), _one(lambda p: p.appender.bytes)),
+    Family(GAUGE, "gantry_start_time_seconds", "When it began to serve.", (), one(lambda p: p.started_ms / 1000)),
+    Family(COUNTER, "gantry_messages_appended", "Messages into the log.", (), one(lambda p: p.appender.messages)),
+    Family(COUNTER, "gantry_log_bytes", "Bytes of records into the log.", (), one(lambda p: p.appender.bytes)),
     Family(
         COUNTER,
         "gantry_messages_acked",
         "Messages whose producer was told SEND_OK.",
         (),
-        _one(lambda p: p.acks.acked),
+        one(lambda p: p.acks.acked),
     ),
     Family(
         COUNTER,
         "gantry_messages_ack_late",
         "Messages whose producer was told that the outcome is unknown (codes 10, 11, 12).",
         (),
-        _one(lambda p: p.acks.late),
+        one(lambda p: p.acks.late),
     ),
     Family(COUNTER, "gantry_messages_refused", "Sends refused, by response code.", ("code",), _refused),
     Family(
@@ -180,9 +162,9 @@ FAMILIES: tuple[Family, ...] = (
         "gantry_acks_parked",
         "Messages whose reply waits for the confirmed mark.",
         (),
-        _one(lambda p: len(p.acks)),
+        one(lambda p: len(p.acks)),
     ),
-    Family(GAUGE, "gantry_acks_parked_bytes", "Bytes of those replies.", (), _one(lambda p: p.acks.parked_bytes)),
+    Family(GAUGE, "gantry_acks_parked_bytes", "Bytes of those replies.", (), one(lambda p: p.acks.parked_bytes)),
     Family(HISTOGRAM, _ACK_WAIT, "How long a message's reply was parked.", (), lambda p: ()),
     Family(GAUGE, "gantry_log_offset", "The four marks on the log.", ("mark",), _marks),
     Family(
@@ -197,7 +179,7 @@ FAMILIES: tuple[Family, ...] = (
         "gantry_disk_used_ratio",
         "Share of the store's disk in use.",
         (),
-        _one(lambda p: p.store.stats().disk_used),
+        one(lambda p: p.store.stats().disk_used),
     ),
     Family(
         COUNTER,
@@ -206,22 +188,23 @@ FAMILIES: tuple[Family, ...] = (
         ("result",),
         _pulls,
     ),
-    Family(GAUGE, "gantry_pulls_held", "Pulls that wait for messages.", (), _one(lambda p: len(p.pulls.held))),
+    Family(GAUGE, "gantry_pulls_held", "Pulls that wait for messages.", (), one(lambda p: len(p.pulls.held))),
     Family(
-        COUNTER, "gantry_messages_delivered", "Messages in pull replies.", (), _one(lambda p: p.pulls.counts.messages)
+        COUNTER, "gantry_messages_delivered", "Messages in pull replies.", (), one(lambda p: p.pulls.counts.messages)
     ),
-    Family(COUNTER, "gantry_delivered_bytes", "Bytes of those messages.", (), _one(lambda p: p.pulls.counts.bytes)),
-    Family(GAUGE, "gantry_connections", "Open remoting connections.", (), _one(lambda p: len(p.server.connections))),
+    Family(COUNTER, "gantry_delivered_bytes", "Bytes of those messages.", (), one(lambda p: p.pulls.counts.bytes)),
+    *transactionmetrics.FAMILIES,
+    Family(GAUGE, "gantry_connections", "Open remoting connections.", (), one(lambda p: len(p.server.connections))),
     Family(
         COUNTER,
         "gantry_connections_refused",
         "Connections closed at once because there were too many.",
         (),
-        _one(lambda p: p.server.refused),
+        one(lambda p: p.server.refused),
     ),
     Family(GAUGE, "gantry_clients", "Registrations from heartbeats.", ("kind",), _clients),
-    Family(GAUGE, "gantry_topics", "Topics, system topics too.", (), _one(lambda p: len(p.topics.names()))),
-    Family(GAUGE, "gantry_consumer_groups", "Consumer groups.", (), _one(lambda p: sum(1 for _ in p.groups.all()))),
+    Family(GAUGE, "gantry_topics", "Topics, system topics too.", (), one(lambda p: len(p.topics.names()))),
+    Family(GAUGE, "gantry_consumer_groups", "Consumer groups.", (), one(lambda p: sum(1 for _ in p.groups.all()))),
     Family(COUNTER, "gantry_requests", "Requests by code.", ("code",), _requests),
     Family(
         COUNTER, "gantry_request_errors", "Requests whose handler failed; each is a bug.", ("code",), _request_errors
@@ -237,7 +220,7 @@ FAMILIES: tuple[Family, ...] = (
         "gantry_offset_commits_back",
         "Consumer offsets that were set back.",
         (),
-        _one(lambda p: p.offsets.went_back),
+        one(lambda p: p.offsets.went_back),
     ),
     Family(
         COUNTER,
@@ -331,8 +314,8 @@ def _chunks(parts: Parts | None) -> Iterator[bytes]:
     for family in FAMILIES:
         if not family.is_on(parts):
             continue
-        if family.name == _ACK_WAIT:
-            yield generate_latest(_Given(_ack_wait(family, parts)))
+        if family.kind == HISTOGRAM:
+            yield generate_latest(_Given(_histogram(family, parts)))
             continue
         samples = islice(family.read(parts), parts.live.current.metrics.series_max)
         is_first = True
@@ -350,12 +333,17 @@ def _metric(family: Family, samples: list[Sample]) -> Metric:
     return metric
 
 
-def _ack_wait(family: Family, parts: Parts) -> Metric:
-    totals = list(accumulate(parts.acks.latencies))
-    bounds = [*map(str, LATENCY_BOUNDS_S), "+Inf"]
-    buckets = list(zip(bounds, map(float, totals), strict=True))
+def _histogram(family: Family, parts: Parts) -> Metric:
+    counted: tuple[tuple[float, ...], list[int], float]
+    if family.name == _ACK_WAIT:
+        counted = LATENCY_BOUNDS_S, parts.acks.latencies, parts.acks.latency_sum_s
+    else:
+        counts = parts.transactions.counts
+        counted = FINISH_BOUNDS_S, counts.latencies, counts.latency_sum_s
+    bounds = [*map(str, counted[0]), "+Inf"]
+    buckets = list(zip(bounds, map(float, accumulate(counted[1])), strict=True))
     metric = HistogramMetricFamily(family.name, family.help)
-    metric.add_metric([], buckets, sum_value=parts.acks.latency_sum_s)
+    metric.add_metric([], buckets, sum_value=counted[2])
     return metric
 
 

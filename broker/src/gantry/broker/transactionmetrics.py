@@ -1,0 +1,133 @@
+"""What /metrics says about transactions: rows for the table of `metrics`.
+
+RocketMQ 5's metrics of the same things, for who moves a dashboard over: rocketmq_half_messages is
+gantry_transactions_open, rocketmq_commit_messages_total and rocketmq_rollback_messages_total are
+gantry_transactions_committed_total and gantry_transactions_rolled_back_total, rocketmq_finish_message_latency is
+gantry_transaction_finish_seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Family, Sample, one
+
+if TYPE_CHECKING:
+    from gantry.broker.parts import Parts
+
+FINISH = "gantry_transaction_finish_seconds"
+
+
+def open_by_topic(parts: Parts) -> Iterator[Sample]:
+    """Half messages without an end."""
+    for topic, count in list(parts.transactions.book.topics.items()):
+        yield (topic,), count
+
+
+def committed(parts: Parts) -> Iterator[Sample]:
+    """Commits by topic."""
+    for topic, count in list(parts.transactions.counts.committed.items()):
+        yield (topic,), count
+
+
+def rolled_back(parts: Parts) -> Iterator[Sample]:
+    """Rollbacks by topic."""
+    for topic, count in list(parts.transactions.counts.rolled_back.items()):
+        yield (topic,), count
+
+
+def refused(parts: Parts) -> Iterator[Sample]:
+    """Ends that were refused; a contradiction is one of them."""
+    counts = parts.transactions.counts
+    yield ("contradicts an earlier end",), counts.conflicts
+    for reason, count in list(counts.refused.items()):
+        yield (reason,), count
+
+
+def checks(parts: Parts) -> Iterator[Sample]:
+    """What became of the wish to ask."""
+    counts = parts.transactions.counts
+    for result in ("asked", "answered", "alone", "full"):
+        yield (result,), getattr(counts, result)
+
+
+def moved(parts: Parts) -> Iterator[Sample]:
+    """Appends for the sake of open transactions."""
+    counts = parts.transactions.counts
+    for kind in ("given_up", "put_back", "rearmed", "repaired"):
+        yield (kind,), getattr(counts, kind)
+
+
+def violations(parts: Parts) -> Iterator[Sample]:
+    """Groups that are not the transactions' alone."""
+    yield from list(parts.transactions.group_rule.violations.items())
+
+
+def oldest_s(parts: Parts) -> float:
+    """Age of the open half that was stored first."""
+    return parts.transactions.state()["oldestMs"] / 1000
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(
+        GAUGE,
+        "gantry_transactions_open",
+        "Half messages that were neither committed, rolled back nor given up.",
+        ("topic",),
+        open_by_topic,
+    ),
+    Family(
+        GAUGE,
+        "gantry_transaction_oldest_age_seconds",
+        "Age of the oldest of them.",
+        (),
+        one(oldest_s),
+    ),
+    Family(COUNTER, "gantry_transactions_committed", "Commits.", ("topic",), committed),
+    Family(COUNTER, "gantry_transactions_rolled_back", "Rollbacks.", ("topic",), rolled_back),
+    Family(
+        COUNTER,
+        "gantry_transaction_ends_repeated",
+        "Ends of transactions that had ended that way before; answered like the first.",
+        (),
+        one(lambda p: p.transactions.counts.repeated),
+    ),
+    Family(
+        COUNTER,
+        "gantry_transaction_ends_refused",
+        "Ends that were refused, by reason; most clients do not wait for the answer.",
+        ("reason",),
+        refused,
+    ),
+    Family(
+        COUNTER,
+        "gantry_transaction_checks",
+        "Producers asked (written to a connection), their answers; halves whose group had no connection (alone) or "
+        "only full ones.",
+        ("result",),
+        checks,
+    ),
+    Family(
+        COUNTER,
+        "gantry_transactions_moved",
+        "Transactions given up, put back, armed again; ops written again after a crash.",
+        ("kind",),
+        moved,
+    ),
+    Family(
+        COUNTER,
+        "gantry_transaction_group_violations",
+        "A transactional producer group is also used for something else.",
+        ("producer_group", "kind"),
+        violations,
+    ),
+    Family(
+        GAUGE,
+        "gantry_transaction_map_bytes",
+        "Memory of the settle map: 0.25 MB per million halves.",
+        (),
+        one(lambda p: p.transactions.book.map.bytes),
+    ),
+    Family(HISTOGRAM, FINISH, "From a half's birth to its commit.", (), lambda p: ()),
+)
