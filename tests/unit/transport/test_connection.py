@@ -179,7 +179,7 @@ def test_a_frame_cut_off_by_the_end_of_the_connection_is_dropped_and_its_bytes_g
     asyncio.run(play())
 
 
-def test_unfinished_frames_over_the_common_budget_close_the_one_that_asks_for_more() -> None:
+def test_unfinished_frames_over_the_common_budget_close_the_one_that_keeps_most() -> None:
     async def play() -> None:
         buffer = ReadBuffer(4096, partial_bytes_max=1 << 20)
         async with served(buffer=buffer) as (server, reader, writer):
@@ -187,6 +187,41 @@ def test_unfinished_frames_over_the_common_budget_close_the_one_that_asks_for_mo
             assert await is_closed_by_the_server(reader)
             assert "budget" in server.connection.result().close_reason
             assert buffer.partial_bytes == 0
+
+    asyncio.run(play())
+
+
+def test_whole_frames_before_one_over_the_budget_are_handed_over() -> None:
+    async def play() -> None:
+        buffer = ReadBuffer(64 << 10, partial_bytes_max=1 << 10)
+        async with served(buffer=buffer) as (server, reader, writer):
+            writer.write(question(1) + question(2) + question(3, bytes(8 << 10))[:4096])  # one read
+            assert [(await read_frame(reader)).opaque for _ in range(2)] == [1, 2]
+            assert await is_closed_by_the_server(reader)
+            assert [len(batch) for batch in server.batches] == [2]
+            assert "budget" in server.connection.result().close_reason and buffer.partial_bytes == 0
+
+    asyncio.run(play())
+
+
+def test_over_the_common_budget_the_one_that_keeps_most_goes_and_not_the_one_that_asks() -> None:
+    async def play() -> None:
+        buffer = ReadBuffer(4096, partial_bytes_max=1 << 20)
+        async with (
+            served(buffer=buffer) as (hog, hog_reader, hog_writer),
+            served(buffer=buffer) as (honest, reader, writer),
+        ):
+            unfinished = question(1, bytes((1 << 20) - 200))
+            hog_writer.write(unfinished[:-1])
+            for _ in range(100_000):
+                if buffer.partial_bytes == len(unfinished):
+                    break
+                await asyncio.sleep(0)
+            writer.write(question(2, bytes(600 << 10)))
+            assert (await read_frame(reader)).opaque == 2
+            assert await is_closed_by_the_server(hog_reader)
+            assert "the most of all" in hog.connection.result().close_reason
+            assert not honest.connection.result().closed and buffer.partial_bytes == 0
 
     asyncio.run(play())
 

@@ -75,6 +75,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large: bytearray | None = None  # long beginning of a frame; reads go straight into it
         self._large_filled = 0
         self._large_need = 0  # bytes of the whole frame
+        self._no_room = ""  # why the beginning of a frame could not be kept: the end of this connection
         self._corked: list[Chunk] | None = None  # output of the running batch; None outside one
         self._pauses: set[str] = set()  # who wants nothing to be read; empty means reading
         self._pending: dict[int, tuple[asyncio.Future[frames.Command], asyncio.TimerHandle]] = {}
@@ -121,6 +122,13 @@ class Connection(asyncio.BufferedProtocol):
             return
         if requests:
             self._hand_over(requests)
+        if self._no_room:
+            self.close(self._no_room)
+
+    def give_way(self, reason: str) -> None:
+        """Another connection needs the room more."""
+        self.close(reason)
+        self._forget_partial()
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Tell everybody who waits or listens; nothing else happens on this connection."""
@@ -241,8 +249,8 @@ class Connection(asyncio.BufferedProtocol):
         if used == end and not self._rest:
             return requests
         rest_bytes = end - used
-        if not self._buffer.reserve(rest_bytes - len(self._rest)):
-            raise RemoteProtocolError(f"{rest_bytes} bytes of an unfinished frame over the budget of all connections")
+        if not self._keep(rest_bytes):
+            return requests  # whole frames that came before it count
         self._rest = bytes(self._buffer.view[used:end])
         if rest_bytes >= 4:
             need = frames.frame_length(memory, used, end)
@@ -251,18 +259,16 @@ class Connection(asyncio.BufferedProtocol):
         return requests
 
     def _rest_becomes_large(self, need: int) -> None:
-        rest = self._rest
+        rest, self._rest = self._rest, b""
         self._large_filled = len(rest)
         self._large_need = need
-        self._rest = b""
-        self._buffer.reserve(-len(rest))
         self._grow_large(rest)
 
     def _grow_large(self, content: bytes | bytearray) -> None:
         """Give the unfinished frame room for twice of what came: what a peer claims costs nothing before it comes."""
         capacity = min(self._large_need, max(4 * _KEEP_BYTES_MAX, 2 * len(content)))
-        if not self._buffer.reserve(capacity - len(self._large or b"")):
-            raise RemoteProtocolError(f"frame of {self._large_need} bytes over the budget of all connections")
+        if not self._keep(capacity):
+            return
         # Not resized in place: the transport still holds a view of the old one.
         self._large = bytearray(capacity)
         self._large[: len(content)] = content
@@ -277,8 +283,16 @@ class Connection(asyncio.BufferedProtocol):
         _, requests = frames.decode(large, 0, len(large))
         return requests
 
+    def _keep(self, count: int) -> bool:
+        """Count the bytes of our unfinished frame, now `count`; false when there is no room for them."""
+        if self._buffer.keep(self, count):
+            return True
+        self._no_room = f"{count} bytes of an unfinished frame over the budget of all connections"
+        self._forget_partial()
+        return False
+
     def _forget_partial(self) -> None:
-        self._buffer.reserve(-len(self._rest) - len(self._large or b""))
+        self._buffer.keep(self, 0)
         self._rest = b""
         self._large = None
 

@@ -3,14 +3,25 @@
 A loop handles one readable socket at a time, from `recv` to the end of the handler, so all connections
 read into the same memory and what a burst of 10 000 clients costs is one buffer, not 10 000.  Only the
 beginning of a frame that has not arrived whole outlives the wake-up: its bytes are the connection's own
-and are counted here.  When all connections together would keep more than the budget, the one that asks
-for more is the one that is closed; a frame is at most 16 MiB, so honest clients are far from it.
+and are counted here.  When all connections together would keep more than the budget, the one that keeps
+most is closed, of equals the one that has been at it longest: sixteen peers that never finish their
+largest frames go, one after the other, and whoever sends frames of everyday size stays.
 """
 
 from __future__ import annotations
 
+from typing import Protocol
+
 READ_BUFFER_BYTES = 1 << 20  # one wake-up reads at most this much; 64 KiB costs 20 % more calls at full speed
 PARTIAL_BYTES_MAX = 256 << 20  # sixteen frames of the largest size, all of them unfinished
+
+
+class Holder(Protocol):
+    """Who keeps the beginning of a frame."""
+
+    def give_way(self, reason: str) -> None:
+        """Close, and keep nothing any more when this returns."""
+        ...
 
 
 class ReadBuffer:
@@ -21,12 +32,24 @@ class ReadBuffer:
         self.view = memoryview(self.memory)
         self.partial_bytes = 0
         self._partial_bytes_max = partial_bytes_max
+        self._kept: dict[Holder, int] = {}  # in the order in which they began
 
-    def reserve(self, count: int) -> bool:
-        """Count `count` more bytes (fewer, when negative) as kept; False, and nothing counted, over the budget."""
-        total = self.partial_bytes + count
-        if count > 0 and total > self._partial_bytes_max:
-            return False
-        assert total >= 0, "more bytes given back than were ever kept"
-        self.partial_bytes = total
+    def keep(self, holder: Holder, count: int) -> bool:
+        """The holder keeps `count` bytes from now on, whatever it kept before.
+
+        Over the budget another gives way, one that keeps no less, so that one is enough; False, and nothing changed,
+        when it is the holder who would keep most.
+        """
+        before = self._kept.get(holder, 0)
+        if count > before and self.partial_bytes - before + count > self._partial_bytes_max:
+            largest = max((one for one in self._kept if one is not holder), key=self._kept.__getitem__, default=None)
+            if largest is None or self._kept[largest] < count:
+                return False
+            largest.give_way(f"{self._kept[largest]} bytes of an unfinished frame, the most of all over their budget")
+            assert self.partial_bytes - before + count <= self._partial_bytes_max, "gave way and keeps something"
+        self.partial_bytes += count - before
+        if count:
+            self._kept[holder] = count
+        else:
+            self._kept.pop(holder, None)
         return True
