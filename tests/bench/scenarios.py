@@ -18,6 +18,7 @@ from os import kill
 from pathlib import Path
 
 from servers import Server, fixed_reply, gantry, redis
+from transactions import transactions
 
 Row = dict[str, object]
 
@@ -154,4 +155,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "sync": sync_flush,
     "start": start_times,
     "footprint": footprint,
+    "transactions": transactions,
 }

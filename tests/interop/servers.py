@@ -129,6 +129,11 @@ class Apache:
         self._name_server_process: Child | None = None
         self._broker_process: Child | None = None
 
+    @property
+    def broker_pid(self) -> int | None:
+        """The broker's own process, for those who measure it."""
+        return None if self._broker_process is None else self._broker_process.process.pid
+
     def _java(self, name: str, main: str, config: Settings) -> Child:
         (self._home / "conf").mkdir(parents=True, exist_ok=True)
         for kind in ("namesrv", "broker"):  # 4.9 insists on these files

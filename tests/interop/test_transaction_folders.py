@@ -1,0 +1,187 @@
+"""Open transactions in a folder that Apache's broker and GantryMQ exchange: whoever opens it goes on.
+
+    Apache stores 100 halves that it settles, 100 that it puts back at its checks, 100 that are just open, and stops
+    GantryMQ opens the folder, asks a new producer about the 200 and settles them
+    GantryMQ stores 100 it settles, 100 it gives up and arms again (copies, as put back), 100 that are just open
+    Apache opens the folder, asks about the 200 and settles them
+
+Half of each hundred ends by commit.  The checker would say the opposite of what the settled ones were: whoever asks
+about one of them shows it by a message too many or too few.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from interop import servers
+from interop.clients import CLIENTS
+from interop.processes import Driver
+
+HALVES, OPS, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
+TOPIC, GROUP = "Orders", "txOrders"
+COUNT = 50
+WITHIN_S = 60.0
+CHECKS_S = 5.0  # two rounds of checks
+OPS_S = 4.0  # 5.x notes ends in batches, three seconds apart
+LIST_TRANSACTIONS, RESUME_CHECK = 24001, 323
+SETTINGS = {"brokerName": "broker-a", "transactionCheckMax": 1000}
+
+
+def wait_until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
+    deadline = time.monotonic() + within_s
+    while not holds():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+class Play:
+    """One folder, one broker at a time on one port, one producer at a time in one group."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.server: servers.Server | None = None
+        self.producer: Driver | None = None
+        self.expected: list[str] = []
+        self._addresses: tuple[str, str] | None = None
+        self._started = 0
+
+    def serve(self, kind: str, **settings: int) -> servers.Server:
+        assert self.server is None
+        self._started += 1
+        home = self.home / f"{self._started}-{kind}"
+        self.server = servers.make(kind, home, self.home / "data", {**SETTINGS, **settings})
+        if self._addresses is not None:  # ids hold the broker's address
+            self.server.name_server, self.server.broker = self._addresses
+        self.server.start()
+        self._addresses = self.server.name_server, self.server.broker
+        return self.server
+
+    def end(self, how: str) -> None:
+        if self.producer is not None:
+            self.producer.kill()  # it leaves what is open to its successor
+            self.producer.wait(5.0)
+            self.producer = None
+        if self.server is not None:
+            getattr(self.server, how)()
+            self.server.close()
+            self.server = None
+
+    def produce(self, everything: str) -> Driver:
+        """A producer whose checker says what each message says, or one thing about all."""
+        if self.producer is None:
+            assert self._addresses is not None
+            self._started += 1
+            home = self.home / f"{self._started}-client"
+            self.producer = CLIENTS["java-4.9.7"].start(home, self._addresses[0])
+        self.producer.call("open", group=GROUP, everything=everything)
+        return self.producer
+
+    def send(self, prefix: str, execute: str, answer: str) -> None:
+        assert self.producer is not None
+        fields = {"kind": "transaction", "topic": TOPIC, "count": COUNT, "execute": execute, "answer": answer}
+        answered = self.producer.call("send", WITHIN_S, group=GROUP, prefix=prefix, **fields)["results"]
+        assert isinstance(answered, list)
+        assert {result["status"] for result in answered} == {"SEND_OK"}
+        is_delivered = execute == "commit" or (execute == "unknown" and answer == "commit")
+        if is_delivered:
+            self.expected += [f"{prefix}-{number}" for number in range(COUNT)]
+
+    def send_settled(self, prefix: str) -> None:
+        self.send(f"{prefix}-settled-c", "commit", "rollback")
+        self.send(f"{prefix}-settled-r", "rollback", "commit")
+
+    def send_open(self, prefix: str) -> None:
+        self.send(f"{prefix}-c", "unknown", "commit")
+        self.send(f"{prefix}-r", "unknown", "rollback")
+
+    def max_offset(self, topic: str) -> int:
+        assert self.server is not None
+        header, _ = servers.rpc(self.server.broker, 30, {"topic": topic, "queueId": "0"})
+        fields = header.get("extFields")
+        return int(fields["offset"]) if isinstance(fields, dict) else 0
+
+    def wait_until_noted(self) -> None:
+        """Until the ends that were sent have their op messages."""
+        since, seen = time.monotonic(), -1
+
+        def is_quiet() -> bool:
+            nonlocal since, seen
+            found = self.max_offset(OPS)
+            if found != seen:
+                since, seen = time.monotonic(), found
+            return seen > 0 and time.monotonic() - since > OPS_S
+
+        wait_until(is_quiet, "op messages do not come to rest")
+
+    def given_up(self) -> list[str]:
+        assert self.server is not None
+        ext = {"state": "given-up", "begin": "0", "limit": "500"}
+        _, body = servers.rpc(self.server.broker, LIST_TRANSACTIONS, ext)
+        return [one["messageId"] for one in json.loads(body)["transactions"]]
+
+    def arm_again(self, message_ids: list[str]) -> None:
+        assert self.server is not None
+        for message_id in message_ids:
+            header, _ = servers.rpc(self.server.broker, RESUME_CHECK, {"topic": GIVEN_UP, "msgId": message_id})
+            assert header["code"] == 0, header
+
+    def delivered(self) -> list[str]:
+        assert self.producer is not None
+        messages = self.producer.call("pull", WITHIN_S, group="reader", topic=TOPIC)["messages"]
+        assert isinstance(messages, list)
+        return sorted(str(message["body"]) for message in messages)
+
+    def wait_until_settled(self) -> None:
+        """Until all that has to come has come; then nothing more comes, and nothing comes twice."""
+        assert self._addresses is not None
+        servers.wait_until_routed(self._addresses[0], TOPIC)
+        wait_until(lambda: set(self.delivered()) >= set(self.expected), "not all that was committed is delivered")
+        time.sleep(CHECKS_S)
+        assert self.delivered() == sorted(self.expected)
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Iterator[Play]:
+    made = Play(tmp_path)
+    yield made
+    made.end("kill")
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("every_tool")
+@pytest.mark.parametrize(("version", "how"), [("4.9.7", "stop"), ("5.x", "kill")])
+def test_open_settled_and_put_back_halves_go_round_between_apache_and_gantry(
+    play: Play, version: str, how: str
+) -> None:
+    server = play.serve(f"apache-{version}")
+    servers.create_topic(server, TOPIC)
+    play.produce(everything="unknown")
+    play.send_settled("apache")
+    play.send_open("apache-back")
+    before = play.max_offset(HALVES)
+    assert before >= 4 * COUNT
+    wait_until(lambda: play.max_offset(HALVES) >= before + 2 * COUNT, "Apache has put nothing back")
+    play.wait_until_noted()
+    play.send_open("apache-open")
+    play.end(how)
+
+    play.serve("gantry", transactionCheckMax=3)
+    play.produce(everything="")
+    play.wait_until_settled()
+
+    play.produce(everything="unknown")
+    play.send_settled("gantry")
+    play.send_open("gantry-back")
+    wait_until(lambda: len(play.given_up()) == 2 * COUNT, "given up are not all that should be")
+    before = play.max_offset(HALVES)
+    play.arm_again(play.given_up())
+    wait_until(lambda: play.max_offset(HALVES) == before + 2 * COUNT, "not all are armed again")
+    play.send_open("gantry-open")
+    play.end(how)
+
+    play.serve(f"apache-{version}")
+    play.produce(everything="")
+    play.wait_until_settled()
