@@ -128,6 +128,19 @@ def test_a_run_whose_handler_raises_is_answered_one_by_one() -> None:
     asyncio.run(play())
 
 
+def test_only_sends_that_did_not_begin_are_told_that_their_run_raised() -> None:
+    async def play() -> None:
+        play = Play()
+        play.fails = True
+        play.router = Router(play.sends, play.pulls, {}, Complaints(logging.getLogger("test"), SimClock()), half_way)  # type: ignore[arg-type]
+        assert [answer.opaque for answer in play.ask(sent(1), sent(2), sent(3))] == [2, 3]
+
+    def half_way(sends: list[frames.Send]) -> list[frames.Send]:
+        return sends[1:]
+
+    asyncio.run(play())
+
+
 def test_one_way_requests_are_never_answered() -> None:
     async def play() -> None:
         play = Play()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gantry.append.admit import Limits
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties
@@ -37,6 +39,24 @@ def test_refused_messages_leave_the_others_alone() -> None:
     assert sorted(play.codes()) == [0, 0, 13, 29]
     assert play.stored("orders") == [b"1", b"2"]
     assert play.sending.refused == {29: 1, 13: 1}
+
+
+def test_when_something_raises_half_way_only_what_did_not_begin_wants_an_answer() -> None:
+    play = SendPlay()
+    sends = [message(body=b"1"), message("no good!"), batch_of(b"2"), message(body=b"3"), batch_of(b"4"), message()]
+
+    def fail(*_: object) -> Refusal | None:
+        raise ZeroDivisionError("division by zero")
+
+    real, play.admission.admit_batch = play.admission.admit_batch, fail  # type: ignore[method-assign]
+    with pytest.raises(ZeroDivisionError):
+        play.send(*sends)
+    assert sorted(play.codes()) == [0, 29] and play.sending.not_begun(sends) == sends[2:]
+    play.admission.admit_batch = real  # type: ignore[method-assign]
+    play.store.append = fail  # type: ignore[method-assign,assignment]
+    with pytest.raises(ZeroDivisionError):
+        play.send(*sends)
+    assert play.codes() == [29] and play.sending.not_begun(sends) == [sends[0], *sends[2:]], "not appended"
 
 
 def test_a_batch_keeps_its_place_among_single_messages() -> None:

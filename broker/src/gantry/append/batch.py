@@ -76,6 +76,11 @@ class Appender:
         self._suffix = marks.suffix
         self._next_unique_key = next_unique_key
 
+    @property
+    def log_end(self) -> int:
+        """Where the next record goes."""
+        return self._store.written.offset
+
     def append_run(
         self, connection: Connection, sends: list[Send], answered_queues: Sequence[int] | None = None
     ) -> Refusal | None:

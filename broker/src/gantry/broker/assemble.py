@@ -136,7 +136,7 @@ def assemble(
         transactions=TransactionHandlers(transactions, store, clock),
         caught_up=registration.caught_up,
     )
-    router = Router(sending.send_run, pulls.pull_run, table(handlers), complaints)
+    router = Router(sending.send_run, pulls.pull_run, table(handlers), complaints, sending.not_begun)
     parts = Parts(
         clock=clock,
         live=live,

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 Answer = Command | None
 Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
 SendRun = Callable[["Connection", list[frames.Send]], None]
+NotBegun = Callable[[list[frames.Send]], list[frames.Send]]
 PullRun = Callable[["Connection", list[frames.Pull]], None]
 
 _TASKS_MAX = 10_000
@@ -51,10 +52,18 @@ _TASKS_MAX = 10_000
 class Router:
     """Takes what connections bring and sees that everything is answered."""
 
-    def __init__(self, sends: SendRun, pulls: PullRun, table: Mapping[int, Cold], complaints: Complaints) -> None:
+    def __init__(
+        self,
+        sends: SendRun,
+        pulls: PullRun,
+        table: Mapping[int, Cold],
+        complaints: Complaints,
+        not_begun: NotBegun = list,  # which of a run's sends still want an answer when `sends` raised
+    ) -> None:
         self.requests: dict[int, int] = {}  # by code
         self.errors: dict[int, int] = {}  # by code: a handler raised
         self._sends = sends
+        self._not_begun = not_begun
         self._pulls = pulls
         self._table = table
         self._complaints = complaints
@@ -88,7 +97,7 @@ class Router:
         try:
             self._sends(connection, sends)
         except Exception as error:  # noqa: BLE001  the router's guard
-            self._failed(connection, sends, error)
+            self._failed(connection, sends, error, self._not_begun(sends))
 
     def _run_pulls(self, connection: Connection, pulls: list[frames.Pull]) -> None:
         self._count(pulls[0].code, len(pulls))
@@ -136,7 +145,13 @@ class Router:
         if answer is not None and not command.is_oneway:
             connection.write(frames.encode(answer))
 
-    def _failed(self, connection: Connection, requests: Sequence[Request], error: Exception) -> None:
+    def _failed(
+        self,
+        connection: Connection,
+        requests: Sequence[Request],
+        error: Exception,
+        unanswered: Sequence[Request] | None = None,
+    ) -> None:
         code, remark = ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
         if isinstance(error, RefusedError):
             code, remark = ResponseCode(error.code), error.remark
@@ -147,7 +162,7 @@ class Router:
             self.errors[first.code] = self.errors.get(first.code, 0) + 1
             cause = f"{first.code} {type(error).__name__} {error}"[:200]
             self._complaints.say(cause, f"request {first.code} of {connection.peer} failed: {error!r}", error)
-        for request in requests:
+        for request in requests if unanswered is None else unanswered:
             if not request.is_oneway:
                 connection.write(frames.encode(reply(request, code, remark)))
 

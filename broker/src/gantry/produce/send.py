@@ -14,6 +14,7 @@ Refused messages are answered at once, before the run is; replies may come in an
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import NOT_PLAIN, SYS_TRANSACTION_BITS, Admission
@@ -32,17 +33,18 @@ if TYPE_CHECKING:
 class Sending:
     """Takes what producers send."""
 
-    def __init__(
-        self, admission: Admission, appender: Appender, batch_messages_max: int, halves: HalfIntake
-    ) -> None:
+    def __init__(self, admission: Admission, appender: Appender, batch_messages_max: int, halves: HalfIntake) -> None:
         self.refused: dict[int, int] = {}  # by response code
         self._admission = admission
         self._appender = appender
         self._batch_messages_max = batch_messages_max
         self._halves = halves
+        # Of the run under way: refused messages with -1, others with the end of the log before their append.
+        self._begun: list[tuple[int, Sequence[Send]]] = []
 
     def send_run(self, connection: Connection, sends: list[Send]) -> None:
         """Append the messages that may go in; answer them when they are confirmed and the others now."""
+        self._begun.clear()
         admission = self._admission
         if admission.gate.refusal is not None:
             self._refuse(connection, sends, admission.gate.refusal)
@@ -77,6 +79,16 @@ class Sending:
         self._append(connection, run)
         if halves:
             self._append_halves(connection, halves)
+        self._begun.clear()
+
+    def not_begun(self, sends: list[Send]) -> list[Send]:
+        """Of a run in which something raised: the messages that are neither in the log nor refused.
+
+        Those in the log may have their answer already, or one parked; a second one would take it back.
+        """
+        log_end = self._appender.log_end
+        begun = {id(send) for before, part in self._begun if before < log_end for send in part}
+        return [send for send in sends if id(send) not in begun]
 
     def _append_halves(self, connection: Connection, sends: list[Send]) -> None:
         halves: list[Send] = []
@@ -91,6 +103,7 @@ class Sending:
                 self._refuse(connection, (send,), refusal)
         if not halves:
             return
+        self._begun.append((self._appender.log_end, halves))
         refusal = self._appender.append_run(connection, halves, queues)
         if refusal is not None:
             self._refuse(connection, halves, refusal)
@@ -99,6 +112,7 @@ class Sending:
         if not run:
             return
         self._halves.saw_plain(run[0].group)
+        self._begun.append((self._appender.log_end, run))
         refusal = self._appender.append_run(connection, run)
         if refusal is not None:
             self._refuse(connection, run, refusal)
@@ -110,11 +124,13 @@ class Sending:
             if isinstance(messages, Refusal):
                 refusal = messages
             else:
+                self._begun.append((self._appender.log_end, (request,)))
                 refusal = self._appender.append_together(connection, request, messages)
         if refusal is not None:
             self._refuse(connection, (request,), refusal)
 
     def _refuse(self, connection: Connection, sends: list[Send] | tuple[Send, ...], refusal: Refusal) -> None:
+        self._begun.append((-1, sends))
         self.refused[refusal.code] = self.refused.get(refusal.code, 0) + len(sends)
         for send in sends:
             if not send.is_oneway:
