@@ -167,6 +167,7 @@ class Apache:
             "storePathCommitLog": str(self._data / "commitlog"),
             "timerWheelEnable": "false",  # its files would be 100 MB of zeros
             "registerNameServerPeriod": 10_000,
+            "transactionOpBatchInterval": 100,  # 5.x asks about what has ended until its batch is written
             "waitTimeMillsInSendQueue": 20_000,  # not "broker busy" after 200 ms on a machine that others use too
             "osPageCacheBusyTimeOutMills": 20_000,
         }

