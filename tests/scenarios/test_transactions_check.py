@@ -318,3 +318,37 @@ def test_a_committed_message_is_the_half_without_its_disguise() -> None:
     (real,) = play.records("bills", 3)
     assert properties.scan(real.properties)[1:3] == (b"k", b"a b")
     assert real.prepared_offset == half.log_offset and real.sys_flag & 0xC == 8
+
+
+def test_halves_that_left_memory_are_brought_in_before_they_are_touched() -> None:
+    play = TransactionPlay(Flush.SYNC, Rules(checks_max=2, settled_behind_max=1, settled_behind_factor=0), warm_bytes=0)
+    play.join()
+    half = play.half(key="k")
+    play.flush()
+    play.end_later(play.half(key="new"), ROLLBACK)
+    play.flush()
+    assert play.run_pass(_INTERVAL) == [], "not yet"
+    play.flush()
+    assert [question.checks for question in play.run_pass(0)] == [1]
+    play.flush()
+    assert play.end_later(half, COMMIT) and not play.answers()
+    play.flush()
+    play.flush()
+    assert play.visible() == [(b"paid", "k")]
+
+
+def test_open_halves_are_carried_on_before_their_segment_goes_and_hold_it_until_then() -> None:
+    play = TransactionPlay(segment_bytes=1 << 14, reserved_ms=3_600_000)
+    old = play.half(key="old")
+    assert play.store.retention.owed_from() == old.log_offset
+    for _ in range(60):
+        play.end(play.half(b"." * 900), COMMIT)
+    play.save()
+    assert play.service.counts.put_back == 0
+    play.clock.advance(3_600_001)
+    play.save()
+    assert play.service.counts.put_back >= 1
+    owed = play.store.retention.owed_from()
+    assert owed is not None and owed >= 1 << 14
+    play.reopen()
+    assert play.end(old, COMMIT) == 0 and ("old" in [key for _, key in play.visible()])

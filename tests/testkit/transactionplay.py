@@ -175,8 +175,8 @@ class TransactionPlay:
     def flush(self) -> None:
         """What waits for the disk gets it."""
         self.turn()
-        while self.background.step():
-            pass
+        while self.background.step() or self._soon:
+            self.turn()
 
     def turn(self) -> None:
         """What was to happen soon."""

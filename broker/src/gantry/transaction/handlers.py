@@ -15,12 +15,12 @@ import asyncio
 import base64
 import logging
 from collections.abc import Iterator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
-from gantry.errors import Refusal
-from gantry.leaves import properties, records
+from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Command
 from gantry.leaves.records import Record
 from gantry.model import names
@@ -75,12 +75,34 @@ class TransactionHandlers:
             # RocketMQ does not answer at all here; who waits for an answer should have one.
             self._counts.unknown += 1
             return reply(command)
-        found = self._half_at(
-            header.integer("tranStateTableOffset"), header.integer("commitLogOffset"), header.text("producerGroup")
-        )
-        if isinstance(found, Refusal):
-            return refusal(command, found)
-        record, facts = found
+        queue_offset, log_offset = header.integer("tranStateTableOffset"), header.integer("commitLogOffset")
+        entry = self._store.reader.entry(names.HALF_TOPIC, 0, queue_offset)
+        if entry is None:
+            return self._refused(command, "no such half", f"the half queue has no message {queue_offset}")
+        if entry[0] != log_offset:
+            remark = f"half message {queue_offset} does not stand at log offset {log_offset}"
+            return self._refused(command, "wrong offset", remark)
+        read = partial(self._end_at, connection, command, log_offset, header.text("producerGroup"), outcome)
+        if self._store.dispatched.offset - log_offset <= self._store.settings.warm_bytes:
+            return read()
+
+        def came() -> None:
+            answer = read()
+            if answer is not None and not command.is_oneway:
+                connection.write(frames.encode(answer))
+
+        self._store.bring_in([(log_offset, entry[1])], came)
+        return None
+
+    def _end_at(
+        self, connection: Connection, command: Command, log_offset: int, group: str, outcome: Outcome
+    ) -> Command | None:
+        record = self._store.reader.record_at(log_offset)
+        if record is None:
+            return self._refused(command, "unreadable half", f"the half at log offset {log_offset} cannot be read")
+        facts = _facts(record)
+        if facts.group != group:
+            return self._refused(command, "wrong group", "the producer group wrong")
         self._settling.submit(End(connection, command, record, facts, outcome))
         return None
 
@@ -179,26 +201,9 @@ class TransactionHandlers:
         refused = self._settling.rearm(connection, command, root, record)
         return None if refused is None else refusal(command, refused)
 
-    def _half_at(self, queue_offset: int, log_offset: int, group: str) -> tuple[Record, HalfFacts] | Refusal:
-        reader = self._store.reader
-        entry = reader.entry(names.HALF_TOPIC, 0, queue_offset)
-        if entry is None:
-            return self._refused("no such half", f"the half queue has no message {queue_offset}")
-        if entry[0] != log_offset:
-            return self._refused(
-                "wrong offset", f"half message {queue_offset} does not stand at log offset {log_offset}"
-            )
-        record = reader.record_at(log_offset)
-        if record is None:
-            return self._refused("unreadable half", f"half message {queue_offset} cannot be read")
-        facts = HalfFacts(record.properties, queue_offset)
-        if facts.group != group:
-            return self._refused("wrong group", "the producer group wrong")
-        return record, facts
-
-    def _refused(self, reason: str, remark: str) -> Refusal:
+    def _refused(self, command: Command, reason: str, remark: str) -> Command:
         self._counts.refuse(reason)
-        return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return reply(command, ResponseCode.SYSTEM_ERROR, remark)
 
     def _shown(self, record: Record) -> dict[str, object]:
         facts = _facts(record)

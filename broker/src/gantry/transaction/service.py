@@ -43,7 +43,6 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 _PASS_S_MAX = 60.0
-_COLD_BATCH = 32
 _MOVES_BATCH = 64
 _MOVE_ROUNDS_MAX = 64
 
@@ -87,6 +86,8 @@ class CheckService:
         self._outside = outside
         self._turns: dict[str, int] = {}  # by group: whose turn it is
         self._go_on_at = 0  # the half-queue offset at which the last pass could not get on
+        self._coming: set[int] = set()  # where halves stand that the cold reader was asked for
+        self._has_room = True
         self._positions: _Positions | None = None
         self._unlogged: list[Settled] = []
         store.on_dispatched(self._on_dispatched)
@@ -111,21 +112,19 @@ class CheckService:
         offsets = list(self.book.open)
         first = bisect_left(offsets, self._go_on_at)
         self._go_on_at = 0
-        cold: list[OpenHalf] = []
         for offset in (*offsets[first:], *offsets[:first]):
             half = self.book.open.get(offset)
             if half is None or self.settling.is_moving(half.root):
                 continue
             decision = decide(half, begun_ms, self.rules)
             if decision is Decision.ASK:
-                self._ask_or_bring_in(half, cold)
+                self._do(half, self._ask)
             elif decision is Decision.GIVE_UP:
-                self._give_up(half)
+                self._do(half, self._give_up)
             yield
             if self._clock.monotonic() - begun_s > _PASS_S_MAX:
                 self._go_on_at = offset
                 break
-        self._bring_in(cold)
         self.group_rule.look_at_consumers(self._outside.subscribed)
 
     def tick(self) -> Iterator[None]:
@@ -169,24 +168,18 @@ class CheckService:
         oldest = self.book.oldest()
         return None if oldest is None else oldest.log_offset
 
-    def _ask_or_bring_in(self, half: OpenHalf, cold: list[OpenHalf]) -> None:
+    def _do(self, half: OpenHalf, act: Callable[[OpenHalf], None]) -> None:
+        """Act on a half whose record is in memory, now or when the cold reader has brought it."""
         if self._store.dispatched.offset - half.log_offset <= self._store.settings.warm_bytes:
-            self._ask(half)
-            return
-        cold.append(half)
-        if len(cold) >= _COLD_BATCH:
-            self._bring_in(cold)
-            cold.clear()
+            act(half)
+        elif half.current not in self._coming:
+            self._coming.add(half.current)
+            self._store.bring_in([(half.log_offset, half.size)], partial(self._came, half, act))
 
-    def _bring_in(self, cold: list[OpenHalf]) -> None:
-        if cold:
-            places = [(half.log_offset, half.size) for half in cold]
-            self._store.bring_in(places, partial(self._ask_all, tuple(cold)))
-
-    def _ask_all(self, cold: Iterable[OpenHalf]) -> None:
-        for half in cold:
-            if self.book.open.get(half.current) is half and not self.settling.is_moving(half.root):
-                self._ask(half)
+    def _came(self, half: OpenHalf, act: Callable[[OpenHalf], None]) -> None:
+        self._coming.discard(half.current)
+        if self.book.open.get(half.current) is half and not self.settling.is_moving(half.root):
+            act(half)
 
     def _ask(self, half: OpenHalf) -> None:
         connections = [one for one in self._outside.producers(half.group) if not one.closed]
@@ -251,21 +244,25 @@ class CheckService:
 
     def _put_back_some(self) -> bool:
         """Put back halves that have to move; whether there may be more."""
-        moved = False
+        before = self.counts.put_back
+        self._has_room = True
         for half in list(self.book.must_move(self.rules, self._log_limit(), _MOVES_BATCH)):
-            if self.settling.is_moving(half.root):
-                continue
-            record = self._record(half)
-            if record is None:
-                continue
-            if not self.settling.put_back(half.root, record, half.checks, half.since_ms):
-                self._outside.say(
-                    "put back", f"open transaction {half.root} of {half.group} cannot be carried on; its segment stays"
-                )
+            if not self.settling.is_moving(half.root):
+                self._do(half, self._put_back)
+            if not self._has_room:
                 return False
-            self.counts.put_back += 1
-            moved = True
-        return moved
+        return self.counts.put_back > before
+
+    def _put_back(self, half: OpenHalf) -> None:
+        record = self._record(half)
+        if record is None:
+            return
+        self._has_room = self.settling.put_back(half.root, record, half.checks, half.since_ms)
+        self.counts.put_back += self._has_room
+        if not self._has_room:
+            self._outside.say(
+                "put back", f"open transaction {half.root} of {half.group} cannot be carried on; its segment stays"
+            )
 
     def _log_limit(self) -> int:
         """Below this log offset nothing open may stay: the oldest segment is going to be deleted."""
