@@ -87,3 +87,22 @@ def test_gravestones_go_when_the_log_has_passed_them(tmp_path: Path) -> None:
     assert store._table.gravestones == {"orders": store.written.offset}
     store._table.drop_before(store.written.offset + 1)
     assert store._table.gravestones == {}
+
+
+def test_a_topic_that_is_deleted_again_while_its_gravestone_is_written_gets_another() -> None:
+    clock, disk, background = SimClock(), SimDisk(), InlineBackground(at_once=False)
+    store = opened(small("/s"), clock, background, disk)  # type: ignore[arg-type]
+    told: list[int] = []
+    store.deleting.on_kept(lambda: told.append(store.deleting.kept))
+    store.append([message(body=b"first")])
+    store.delete_queues("orders")
+    store.append([message(body=b"second")])
+    store.delete_queues("orders")
+    assert (store.deleting.asked, store.deleting.kept) == (2, 0)
+    background.close()
+    assert told == [1] and store.deleting.is_pending, "the gravestone on the disk lets the second message through"
+    store.tick(clock.now_ms())
+    background.close()
+    assert told == [1, 2] and not store.deleting.is_pending
+    crash(store)
+    assert list(opened(small("/s"), clock, disk=disk).queues()) == []  # type: ignore[arg-type]

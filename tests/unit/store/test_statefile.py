@@ -106,3 +106,23 @@ def test_a_full_disk_keeps_the_old_table_and_is_told() -> None:
     disk.quota_bytes = 1 << 20
     state.save({"n": 3})
     assert state.error is None and state.load() == {"n": 3}
+
+
+def test_it_counts_what_it_was_given_and_what_is_on_the_disk() -> None:
+    background, told = InlineBackground(at_once=False), []
+    disk = SimDisk(quota_bytes=1 << 20)
+    state = JsonState(
+        "/s/topics.json", disk, background.housekeeper, on_saved=lambda: told.append((state.kept, state.asked))
+    )
+    state.save({"a": 1})
+    state.save({"a": 2})
+    assert (state.asked, state.kept) == (2, 0)
+    background.step()
+    assert state.kept == 1, "the second waited for the first"
+    disk.quota_bytes = 0
+    background.step()
+    assert state.kept == 1 and isinstance(state.error, DiskFullError)
+    disk.quota_bytes = 1 << 20
+    state.retry()
+    background.step()
+    assert told == [(1, 2), (2, 2)]

@@ -6,6 +6,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
     the store failed      -> the broker ends
     a topic changed       -> what admission remembered, the name servers; deleted -> queues, held pulls
     a group changed       -> notices to its consumers (they listen by themselves)
+    tables are durable    -> administrators who wait for their answer
     a connection went     -> registrations of clients, held pulls
     halves, ops dispatched -> the book of transactions (it listens by itself)
     a hot key changed     -> admission, pull checks, what name servers are told
@@ -28,6 +29,7 @@ from gantry.append.batch import Appender, Marks
 from gantry.broker.admin import AdminHandlers
 from gantry.broker.complaints import Complaints
 from gantry.broker.config import BrokerConfig, TransactionProfile
+from gantry.broker.durably import Durably
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
 from gantry.broker.parts import Parts
@@ -88,7 +90,10 @@ def assemble(
     """Build a broker around an opened store; metadata is loaded here, nothing is started."""
     store, packed = opened.store, opened.addresses.packed
     live, gate, complaints = LiveConfig(config), WriteGate(), Complaints(log, clock)
-    topics, groups, offsets = _metadata(config, clock, opened, complaints)
+    durably = Durably(config.messages.ack_wait_s)
+    topics, groups, offsets = _metadata(config, clock, opened, complaints, durably)
+    durably.watch(store.deleting)
+    store.deleting.on_kept(durably.look)
     for name in topics.adopt(store.queues()):
         log.warning("topic %s has messages and was not saved before the last stop: made again", name)
     if store.report.start.is_crash:
@@ -134,6 +139,7 @@ def assemble(
         lookups=LookupHandlers(store, clock),
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
+        durable=durably.caught_up,
         caught_up=registration.caught_up,
     )
     router = Router(sending.send_run, pulls.pull_run, table(handlers), complaints, sending.not_begun)
@@ -224,7 +230,7 @@ def _connection_went(connection: Connection, clients: Clients, pulls: PullHandle
 
 
 def _metadata(
-    config: BrokerConfig, clock: Clock, opened: Opened, complaints: Complaints
+    config: BrokerConfig, clock: Clock, opened: Opened, complaints: Complaints, durably: Durably
 ) -> tuple[Topics, Groups, Offsets]:
     """The three tables from their files under <root>/config."""
     root = store_root(config)
@@ -233,7 +239,10 @@ def _metadata(
         complaints.say(path, f"{path} could not be saved and is tried again: {error}")
 
     def state(name: str) -> JsonState:
-        return JsonState(filenames.config(root, name), opened.disk, opened.background.housekeeper, failed)
+        path, housekeeper = filenames.config(root, name), opened.background.housekeeper
+        made = JsonState(path, opened.disk, housekeeper, failed, durably.look)
+        durably.watch(made)
+        return made
 
     settings = TopicSettings(
         broker_name=config.name,

@@ -47,6 +47,7 @@ NotBegun = Callable[[list[frames.Send]], list[frames.Send]]
 PullRun = Callable[["Connection", list[frames.Pull]], None]
 
 _TASKS_MAX = 10_000
+_NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
 
 
 class Router:
@@ -181,6 +182,7 @@ class Handlers:
     lookups: LookupHandlers
     admin: AdminHandlers
     transactions: TransactionHandlers
+    durable: Callable[[], Awaitable[bool]]  # all changes so far are on the disk; false: not in time
     caught_up: Callable[[], Awaitable[None]]  # the name servers know of all topic changes so far
 
 
@@ -192,7 +194,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.QUERY_MESSAGE: on.lookups.query,
         RequestCode.QUERY_CONSUMER_OFFSET: on.offsets.query,
         RequestCode.UPDATE_CONSUMER_OFFSET: on.offsets.update,
-        RequestCode.UPDATE_AND_CREATE_TOPIC: announced(on.topics.update, on.caught_up),
+        RequestCode.UPDATE_AND_CREATE_TOPIC: announced(on.topics.update, on.durable, on.caught_up),
         RequestCode.GET_ALL_TOPIC_CONFIG: on.topics.all,
         RequestCode.UPDATE_BROKER_CONFIG: on.admin.update_config,
         RequestCode.GET_BROKER_CONFIG: on.admin.get_config,
@@ -211,7 +213,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: on.groups.update,
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: on.groups.all,
         RequestCode.DELETE_SUBSCRIPTIONGROUP: on.groups.delete,
-        RequestCode.DELETE_TOPIC_IN_BROKER: announced(on.topics.delete, on.caught_up),
+        RequestCode.DELETE_TOPIC_IN_BROKER: announced(on.topics.delete, on.durable, on.caught_up),
         RequestCode.SEND_MESSAGE_V2: ill_formed(RequestCode.SEND_MESSAGE_V2),
         RequestCode.SEND_BATCH_MESSAGE: ill_formed(RequestCode.SEND_BATCH_MESSAGE),
         RequestCode.GET_TOPIC_CONFIG: on.topics.get,
@@ -224,13 +226,19 @@ def table(on: Handlers) -> dict[int, Cold]:
     }
 
 
-def announced(handler: Callable[[Connection, Command], Answer], caught_up: Callable[[], Awaitable[None]]) -> Cold:
-    """Answer when the name servers know too: the next thing that its client does is to ask them for the route."""
+def announced(
+    handler: Callable[[Connection, Command], Answer],
+    durable: Callable[[], Awaitable[bool]],
+    caught_up: Callable[[], Awaitable[None]],
+) -> Cold:
+    """Answer when no crash undoes it, and the name servers know: its client asks them for the route next."""
 
     async def handle(connection: Connection, command: Command) -> Answer:
         answer = handler(connection, command)
         if answer is not None and not answer.code:
-            await caught_up()
+            is_durable, _ = await asyncio.gather(durable(), caught_up())
+            if not is_durable:
+                return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_DURABLE)
         return answer
 
     return handle

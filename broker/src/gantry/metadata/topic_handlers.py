@@ -29,7 +29,7 @@ _PERM_MAX = 15
 
 
 class TopicHandlers:
-    """What administrators do to topics; a change is on its way to the disk when the reply leaves."""
+    """What administrators do to topics; a change is on its way to the disk; the router lets the reply wait for it."""
 
     def __init__(self, topics: Topics, offsets: Offsets) -> None:
         self._topics = topics

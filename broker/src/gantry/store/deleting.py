@@ -2,7 +2,7 @@
 
 In memory they are gone at once.  On disk first the gravestone is made durable, then the folder is removed, in
 one job; until it succeeded no checkpoint begins, because a new queue of the same name would write its entries
-among the old ones.
+among the old ones.  `asked` and `kept` count deletions: what is kept no crash takes back.
 """
 
 from __future__ import annotations
@@ -29,28 +29,38 @@ class Deleting:
         self._table = table
         self._housekeeper = housekeeper
         self._on_failed = on_failed
-        self._topics: dict[str, None] = {}
+        self._topics: dict[str, int] = {}  # with the number of the deletion
         self._is_running = False
+        self._kept_listeners: list[Callable[[], None]] = []
+        self.asked = 0
+        self.kept = 0
 
     @property
     def is_pending(self) -> bool:
         """Whether folders of deleted topics may still be there."""
         return bool(self._topics)
 
+    def on_kept(self, listener: Callable[[], None]) -> None:
+        """Hear when deletions became durable."""
+        self._kept_listeners.append(listener)
+
     def delete(self, topic: str, log_end: int, durable_end: int) -> None:
         """Forget the topic's queues; its records below log_end never come back."""
         self._table.delete(topic, log_end)
-        self._topics[topic] = None
+        self.asked += 1
+        self._topics[topic] = self.asked
         self.go_on(durable_end)
 
     def go_on(self, durable_end: int) -> None:
         """Try (again)."""
         if self._is_running or not self._topics:
             return
-        topics = tuple(self._topics)
+        topics = dict(self._topics)
         base = self._table.base(durable_end)
         self._is_running = True
-        if not self._housekeeper.submit(partial(self._job, topics, base), partial(self._done, topics)):
+        if not self._housekeeper.submit(
+            partial(self._job, tuple(topics), base), partial(self._done, topics, self.asked)
+        ):
             self._is_running = False
 
     def _job(self, topics: tuple[str, ...], base: QueueBase) -> None:
@@ -58,10 +68,14 @@ class Deleting:
         for topic in topics:
             self._disk.remove_tree(filenames.topic_queues(self._root, topic))
 
-    def _done(self, topics: tuple[str, ...], error: StoreError | None) -> None:
+    def _done(self, topics: dict[str, int], asked: int, error: StoreError | None) -> None:
         self._is_running = False
         if error is None:
-            for topic in topics:
-                del self._topics[topic]
+            for topic, number in topics.items():
+                if self._topics[topic] == number:  # else it was made and deleted again meanwhile
+                    del self._topics[topic]
+            self.kept = asked
+            for listener in self._kept_listeners:
+                listener()
         elif not isinstance(error, DiskFullError):
             self._on_failed(error)

@@ -26,7 +26,8 @@ _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
 class JsonState:
     """One table's file.  save() may be called as often as one likes: while one is under way, the newest waits.
 
-    What could not be saved waits for the next save(), or for retry(); `on_failed` hears of each attempt that failed.
+    What could not be saved waits for the next save(), or for retry(); `on_failed` hears of each attempt that failed,
+    `on_saved` of each that succeeded.
     """
 
     def __init__(
@@ -35,11 +36,15 @@ class JsonState:
         disk: Disk,
         housekeeper: Worker,
         on_failed: Callable[[str, StoreError], None] = lambda path, error: None,
+        on_saved: Callable[[], None] = lambda: None,
     ) -> None:
         self._path = path
         self._disk = disk
         self._housekeeper = housekeeper
         self._on_failed = on_failed
+        self._on_saved = on_saved
+        self.asked = 0  # tables that save() was given
+        self.kept = 0  # of these, up to which the file holds them or newer ones
         self._waiting: bytes | None = None
         self._is_saving = False
         self.error: StoreError | None = None
@@ -51,6 +56,7 @@ class JsonState:
     def save(self, table: Mapping[str, object]) -> None:
         """Have the housekeeper replace the file; `error` keeps what went wrong with the last attempt."""
         self._waiting = to_bytes(table)
+        self.asked += 1
         self._submit()
 
     def retry(self) -> None:
@@ -63,6 +69,7 @@ class JsonState:
         self._housekeeper.drain()
         self._disk.make_folders(_folder(self._path))
         replace(self._disk, self._path, to_bytes(table))
+        self.kept = self.asked
 
     def _submit(self) -> None:
         if self._is_saving or self._waiting is None:
@@ -70,11 +77,11 @@ class JsonState:
         contents, self._waiting = self._waiting, None
         self._is_saving = True
         job = partial(_save, self._disk, self._path, contents)
-        if not self._housekeeper.submit(job, partial(self._saved, contents)):
+        if not self._housekeeper.submit(job, partial(self._saved, contents, self.asked)):
             # A housekeeper this far behind gets the next save() as well.
             self._is_saving, self._waiting = False, contents
 
-    def _saved(self, contents: bytes, error: StoreError | None) -> None:
+    def _saved(self, contents: bytes, number: int, error: StoreError | None) -> None:
         self._is_saving = False
         self.error = error
         if error is None or self._waiting is not None:
@@ -83,6 +90,9 @@ class JsonState:
             self._waiting = contents
         if error is not None:
             self._on_failed(self._path, error)
+        else:
+            self.kept = max(self.kept, number)
+            self._on_saved()
 
 
 def read_object(disk: Disk, path: str) -> dict[str, object] | None:

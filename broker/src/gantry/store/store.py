@@ -58,7 +58,7 @@ class Store:
         self._flush = LogFlush(
             parts.log, self.written, self.flushed, parts.background.flusher, parts.settings, parts.clock, self._fail
         )
-        self._deleting = Deleting(parts.disk, parts.settings.root, self._table, housekeeper, self._fail)
+        self.deleting = Deleting(parts.disk, parts.settings.root, self._table, housekeeper, self._fail)
         self.retention = Retention(
             parts.settings, parts.disk, parts.clock, housekeeper, parts.log, parts.derived, parts.checkpoint
         )
@@ -112,8 +112,8 @@ class Store:
             return
         self._flush.tick()
         self._index.absorb(self.flushed.offset)
-        self._deleting.go_on(self._durable_end)
-        if not self._deleting.is_pending and self._checkpoint.is_due(self.flushed.offset):
+        self.deleting.go_on(self._durable_end)
+        if not self.deleting.is_pending and self._checkpoint.is_due(self.flushed.offset):
             self._checkpoint.begin(self.flushed.offset, self.dispatched.offset, self._checkpointed)
         self.retention.tick(self._durable_end, now_ms)
         self._log.prepare()
@@ -157,7 +157,7 @@ class Store:
 
     def delete_queues(self, topic: str) -> None:
         """Forget a topic's queues; its records stay in the log until they expire, but are never found again."""
-        self._deleting.delete(topic, self.written.offset, self._durable_end)
+        self.deleting.delete(topic, self.written.offset, self._durable_end)
 
     def bring_in(self, places: Places, done: Callable[[], None]) -> None:
         """Have the cold reader read these (log offset, size), then call done on the loop."""
@@ -193,7 +193,7 @@ class Store:
                 self._flush.finish()
             self._parts.background.flusher.drain()
             self._parts.background.housekeeper.drain()
-            if self.failed is None and self.dispatched.offset == self.written.offset and not self._deleting.is_pending:
+            if self.failed is None and self.dispatched.offset == self.written.offset and not self.deleting.is_pending:
                 self._close_in_order()
         except DiskFullError:
             # `abort` stays: the next start reads from the last checkpoint.

@@ -1,0 +1,99 @@
+"""What an administrator was told is done survives kill -9: the reply waits for the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gantry.leaves.frames import Command
+from gantry.store.disk import RealDisk, RealFile
+from gantry.wire.codes import RequestCode
+from testkit.brokerplay import PATIENCE_S, peer, running_broker, send
+from testkit.requests import request
+
+FIELDS = {
+    "topic": "bills",
+    "defaultTopic": "TBW102",
+    "readQueueNums": 4,
+    "writeQueueNums": 4,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0,
+    "order": "false",
+}
+
+
+class SlowFile(RealFile):
+    """Its sync waits while the disk holds files of its name."""
+
+    disk: SlowDisk
+
+    def sync_data(self) -> None:
+        if self.disk.held and self.disk.held in self.path:
+            self.disk.is_asked.set()
+            assert self.disk.may_sync.wait(PATIENCE_S)
+        super().sync_data()
+
+
+class SlowDisk(RealDisk):
+    """Holds the sync of one file until `may_sync`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.held = ""
+        self.is_asked = threading.Event()
+        self.may_sync = threading.Event()
+
+    def open(self, path: str, create: bool) -> RealFile:
+        file = super().open(path, create)
+        file.__class__ = SlowFile
+        file.disk = self
+        return file
+
+
+def creating() -> Command:
+    return request(RequestCode.UPDATE_AND_CREATE_TOPIC, **FIELDS)
+
+
+def deleting() -> Command:
+    return request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
+
+
+@pytest.mark.parametrize(
+    ("command", "held"), [(creating, "topics.json"), (deleting, "topics.json"), (deleting, "queues.json")]
+)
+def test_a_topic_is_made_or_deleted_when_no_crash_undoes_it(
+    tmp_path: Path, command: Callable[[], Command], held: str
+) -> None:
+    async def play() -> None:
+        disk = SlowDisk()
+        async with running_broker(tmp_path, disk) as broker, peer(broker) as admin, peer(broker) as other:
+            assert (await other.call(send("orders"))).code == 0
+            disk.held = held
+            await admin.send(command())
+            assert await asyncio.to_thread(disk.is_asked.wait, PATIENCE_S)
+            await other.ping()
+            early = asyncio.ensure_future(admin.receive())
+            await other.ping()
+            assert not early.done(), "a kill -9 now would undo what was acknowledged"
+            disk.may_sync.set()
+            (answer,) = await early
+            assert answer.code == 0
+
+    asyncio.run(play())
+
+
+def test_a_disk_that_does_not_take_it_is_told_to_the_administrator(tmp_path: Path) -> None:
+    async def play() -> None:
+        disk = SlowDisk()
+        async with running_broker(tmp_path, disk, messages__ack_wait_s=0.05) as broker, peer(broker) as admin:
+            disk.held = "topics.json"
+            answer = await admin.call(creating())
+            assert answer.code == 1 and answer.remark is not None and "a crash may undo it" in answer.remark
+            disk.may_sync.set()
+
+    asyncio.run(play())
