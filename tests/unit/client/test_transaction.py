@@ -219,7 +219,15 @@ def test_a_refused_outcome_is_raised_because_others_have_decided() -> None:
     play(story())
 
 
-@pytest.mark.parametrize("answer", [silence, refuse(ResponseCode.ILLEGAL_OPERATION), refuse(ResponseCode.SYSTEM_BUSY)])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        silence,
+        refuse(ResponseCode.ILLEGAL_OPERATION),
+        refuse(ResponseCode.SYSTEM_BUSY),
+        refuse(ResponseCode.TOPIC_NOT_EXIST),
+    ],
+)
 def test_an_end_that_does_not_arrive_is_left_to_the_checker(answer: Answer) -> None:
     async def story() -> None:
         async with ScriptedCluster() as cluster, made(cluster) as producer:

@@ -71,14 +71,13 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _GOODBYE_S = 1.0
-# An end that is refused with one of these is not decided: the broker is no master or too busy, or leaves it to a check
-# (RocketMQ: 604 for a commit that comes after the message's own immunity time).
-_UNDECIDED = frozenset(
+# An end that is refused with one of these is decided, or cannot be.  Any other refusal (no master, too busy, no room, no
+# such topic now, RocketMQ's 604 for a commit behind the message's own immunity time) leaves the half open, to a check.
+_FINAL = frozenset(
     {
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.ILLEGAL_OPERATION,
+        ResponseCode.SYSTEM_ERROR,  # no such half, or not of this group
+        ResponseCode.TRANSACTION_SHOULD_COMMIT,
+        ResponseCode.TRANSACTION_SHOULD_ROLLBACK,
     }
 )
 
@@ -283,7 +282,7 @@ class TransactionProducer:
             question = end(self.group, half, outcome, from_check=False)
             await self._session.ask(address, question, self._settings.end_timeout_s)
         except RefusedError as error:
-            if error.code not in _UNDECIDED:
+            if error.code in _FINAL:
                 raise
             log.warning("%s: %s %s is left to a check: %s", self.group, outcome.name, half.message_id, error)
             return False
