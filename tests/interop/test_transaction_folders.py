@@ -178,7 +178,8 @@ def test_open_settled_and_put_back_halves_go_round_between_apache_and_gantry(
     wait_until(lambda: play.max_offset(HALVES) >= before + 2 * COUNT, "Apache has put nothing back")
     play.wait_until_noted()
     play.send_open("apache-open")
-    play.end(how)
+    # A killed one may not have saved yet how far it has put back, and then nobody can tell the copies from originals.
+    play.end("stop")
 
     play.serve("gantry", transactionCheckMax=12, transactionCheckInterval=500)
     play.produce(everything="")
