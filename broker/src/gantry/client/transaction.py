@@ -71,8 +71,8 @@ __all__ = [
 log = logging.getLogger(__name__)
 
 _GOODBYE_S = 1.0
-# An end that is refused with one of these is decided, or cannot be.  Any other refusal (no master, too busy, no room, no
-# such topic now, RocketMQ's 604 for a commit behind the message's own immunity time) leaves the half open, to a check.
+# An end that is refused with one of these is decided, or cannot be.  Any other refusal (no master, too busy, no room,
+# no such topic now, RocketMQ's 604 for a commit behind the message's own immunity time) leaves the half to a check.
 _FINAL = frozenset(
     {
         ResponseCode.SYSTEM_ERROR,  # no such half, or not of this group
