@@ -124,9 +124,12 @@ def _read_op(reader: Reader, book: Book, offset: int) -> None:
         book.add_op(offset, ())
         return
     settled = settled_in(record.properties)
-    if settled is None:
-        settled = [_foreign(reader, book, at) for at in offsets_in(record.body) if at >= book.half_offset]
-    book.add_op(offset, settled)
+    book.add_op(offset, foreign(reader, book, record) if settled is None else settled)
+
+
+def foreign(reader: Reader, book: Book, record: Record) -> list[Settled]:
+    """What an op of RocketMQ's settles."""
+    return [_foreign(reader, book, offset) for offset in offsets_in(record.body) if offset >= book.half_offset]
 
 
 def _foreign(reader: Reader, book: Book, offset: int) -> Settled:

@@ -31,7 +31,7 @@ from gantry.transaction.checker import Decision, OpenHalf, Rules, decide
 from gantry.transaction.grouprule import GroupRule
 from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Settled, settled_in
-from gantry.transaction.recovery import enter, read_back, unlogged
+from gantry.transaction.recovery import enter, foreign, read_back, unlogged
 from gantry.transaction.settle import Settling
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode
@@ -153,7 +153,10 @@ class CheckService:
         elif topic == names.OP_HALF_TOPIC and queue_id == 0:
             roots = []
             for entry in entries:
-                settled = settled_in(entry.properties) or []
+                settled = settled_in(entry.properties)
+                if settled is None:
+                    record = self._store.reader.record_at(entry.log_offset)
+                    settled = foreign(self._store.reader, self.book, record) if record is not None else []
                 self.book.add_op(entry.queue_offset, settled)
                 roots += [one.root for one in settled]
             self.settling.shown(topic, end, roots)

@@ -228,6 +228,8 @@ class Settling:
         root = end.facts.root
         same = fresh.get(root)
         known = self.outcome(root) if same is None else same.outcome
+        if known is None and self._was_delivered(end):
+            known = Outcome.COMMITTED
         if known is None:
             self.counts.refuse("unknown transaction")
             remark = f"transaction {root} ended before this broker kept its outcome; it is not settled again"
@@ -313,6 +315,13 @@ class Settling:
                 if one.root == root and (newest is None or newest[0] < found.log_offset):
                     newest = found.log_offset, one.outcome
         return None if newest is None else newest[1]
+
+    def _was_delivered(self, end: End) -> bool:
+        """Whether the real message stands in its topic: a commit by RocketMQ's broker, before our time."""
+        key = end.facts.unique_key
+        hits = self._store.reader.query(end.facts.topic, key, _INDEX_HITS_MAX, 0, _FOREVER_MS) if key else []
+        found = [records.view(hit, 0, len(hit)) for hit in hits]
+        return any(one.prepared_offset == end.record.log_offset for one in found)
 
     def _shut(self, error: DiskFullError) -> Refusal:
         refused = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")

@@ -1,0 +1,96 @@
+"""Reading back queues that RocketMQ's broker wrote: ops without outcomes, 4.x and 5.x bodies, copies without a root."""
+
+from __future__ import annotations
+
+from gantry.leaves import frames, properties
+from gantry.model import names
+from gantry.transaction import half as halves
+from gantry.transaction.half import HalfFacts
+from gantry.transaction.oplog import Outcome
+from testkit.transactionplay import COMMIT, HOST, ROLLBACK, Half, TransactionPlay
+
+
+def foreign_op(play: TransactionPlay, body: bytes) -> None:
+    """An op as RocketMQ writes it; the running book does not see outcomes in it."""
+    text = properties.pack({"TAGS": "d"})
+    send = frames.Send(topic=names.OP_HALF_TOPIC, properties=text, body=body, born_host=HOST, tags_code=ord("d"))
+    play.store.append([send])
+
+
+def foreign_message(play: TransactionPlay, half: Half) -> None:
+    """The real message that RocketMQ puts for a commit, without an op."""
+    record = play.settling.record(half.queue_offset)
+    assert record is not None
+    play.store.append([halves.real_message(record, HalfFacts(record.properties, half.queue_offset), 0)])
+
+
+def test_ops_of_rocketmq_settle_and_the_real_message_tells_how() -> None:
+    play = TransactionPlay()
+    made = [play.half(key=f"k{number}") for number in range(6)]
+    foreign_message(play, made[0])
+    foreign_message(play, made[2])
+    foreign_op(play, b"0,1,")
+    foreign_op(play, b"2")
+    foreign_op(play, b"3,")
+    assert sorted(half.root for half in play.book.open.values()) == [4, 5]
+    play.states[2].document = None
+    play.store.close()
+    play.open()
+    assert sorted(half.root for half in play.book.open.values()) == [4, 5]
+    for number, outcome in enumerate((COMMIT, ROLLBACK, COMMIT, ROLLBACK)):
+        other = ROLLBACK if outcome == COMMIT else COMMIT
+        assert play.end(made[number], outcome) == 0
+        assert play.end(made[number], other) in (200, 201)
+    assert play.end(made[4], COMMIT) == 0
+    assert [key for _, key in play.visible()] == ["k0", "k2", "k4"]
+    play.reopen()
+    assert [play.end(made[number], COMMIT) for number in (0, 2, 4)] == [0, 0, 0]
+    assert [play.end(made[number], COMMIT) for number in (1, 3)] == [1, 1], "ended, and nobody knows how"
+    assert [key for _, key in play.visible()] == ["k0", "k2", "k4"]
+
+
+def test_a_message_whose_op_rocketmq_had_not_written_yet_has_ended() -> None:
+    play = TransactionPlay()
+    half = play.half(key="k")
+    foreign_message(play, half)
+    play.reopen()
+    assert not play.book.open and play.service.counts.repaired == 1
+    assert play.end(half, COMMIT) == 0 and len(play.visible()) == 1
+
+
+def test_a_copy_of_rocketmq_s_is_a_transaction_of_its_own_and_its_original_is_not_settled_again() -> None:
+    play = TransactionPlay()
+    half = play.half(key="k")
+    record = play.settling.record(half.queue_offset)
+    assert record is not None
+    text = properties.add(record.properties, b"TRANSACTION_CHECK_TIMES", b"3")
+    copy = halves.put_back(record, 0, 0, 0)
+    copy.properties = text
+    play.store.append([copy])
+    play.states[2].save(
+        {
+            "offsetTable": {
+                f"{names.HALF_TOPIC}@{names.TRANSACTION_GROUP}": {"0": 1},
+                f"{names.OP_HALF_TOPIC}@{names.TRANSACTION_GROUP}": {"0": 0},
+            }
+        }
+    )
+    play.topics.save_now()
+    play.store.close()
+    play.open()
+    (open_one,) = play.book.open.values()
+    assert (open_one.root, open_one.checks) == (1, 3)
+    assert play.end(half, COMMIT) == 1, "the broker that put it back did not say where it stands"
+    assert play.end(Half(0, copy.queue_offset, copy.log_offset, "k"), COMMIT) == 0
+    assert len(play.visible()) == 1
+
+
+def test_saved_positions_behind_the_queues_ends_are_cut_to_them() -> None:
+    play = TransactionPlay()
+    play.half(key="k")
+    play.states[2].save({"offsetTable": {f"{names.HALF_TOPIC}@{names.TRANSACTION_GROUP}": {"0": 99}}})
+    play.store.close()
+    play.open()
+    assert play.book.half_offset == 1
+    fresh = play.half(key="next")
+    assert play.book.outcome(fresh.queue_offset) is Outcome.OPEN
