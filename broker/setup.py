@@ -38,13 +38,16 @@ def extensions() -> list[Extension]:
             f"gantry.leaves._fast.{source.stem}",
             [str(FOLDER / source.name)],
             extra_compile_args=C_FLAGS,
-            optional=not REQUIRED,
+            depends=[str(FOLDER / part.name) for part in (HERE / FOLDER).iterdir() if part.suffix in (".pxd", ".h")],
         )
         for source in sources
     ]
-    return list(
-        cythonize(modules, build_dir="build/cython", language_level=3, include_path=[str(HERE / "src")], quiet=True)
+    made: list[Extension] = cythonize(
+        modules, build_dir="build/cython", language_level=3, include_path=[str(HERE / "src")], quiet=True
     )
+    for module in made:
+        module.optional = not REQUIRED  # cythonize makes new ones and forgets this
+    return made
 
 
 def complain(reason: str) -> None:

@@ -12,9 +12,10 @@ from testkit.sources import python_files, tree_of
 TWINS = {
     "frames": {"Send", "Pull", "decode", "encode_send_replies"},
     "requests": {"Send", "Pull"},
-    "records": {"Entry", "encode_run", "size_of", "walk"},
+    "records": {"Entry", "encode_run", "run_bytes", "size_of", "walk"},
     "stored": {"Entry"},
-    "queues": {"pack_entries", "select", "valid_count"},
+    "queues": {"by_queue", "number", "pack_entries", "select", "valid_count"},
+    "keys": {"hashed", "link"},
     "properties": {"scan"},
     "hashes": {"crc31", "index_hash", "java_hash"},
 }

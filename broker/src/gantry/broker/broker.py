@@ -182,7 +182,7 @@ class Broker:
 
     async def _open_store(self, addresses: Addresses) -> Opened:
         loop = asyncio.get_running_loop()
-        self._background = ThreadBackground(loop.call_soon_threadsafe)
+        self._background = ThreadBackground(loop.call_soon_threadsafe, loop)
         settings = store_settings(self._config, addresses)
         opening = Opening(settings, self._disk, self._clock, self._background)
         for progress in opening.steps():

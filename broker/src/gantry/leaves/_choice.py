@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 from importlib.util import find_spec
 
+# All or none: an installation that was broken off in the middle is not half fast but pure.
+_PARTS = ("frames", "hashes", "keys", "properties", "queues", "records", "requests", "scan", "sysio")
+
 
 def _why_not() -> str:
     if os.environ.get("GANTRY_PURE") == "1":
         return "GANTRY_PURE=1 asks for the pure leaves"
-    if find_spec("gantry.leaves._fast") is None or find_spec("gantry.leaves._fast.frames") is None:
+    fast = "gantry.leaves._fast"
+    if find_spec(fast) is None or any(find_spec(f"{fast}.{name}") is None for name in _PARTS):
         return "it was not compiled at installation; install a C compiler and python3-dev, then install again"
     return ""
 

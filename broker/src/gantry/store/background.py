@@ -4,7 +4,8 @@
     housekeeper   every other file call that blocks: allocate, unlink, fsync of queues, index, JSON files
     cold reader   brings ranges of the log into the page cache before they are sent
 
-One thread each, started with the store and joined by close().  They own no state: a job is a closure over
+One thread each, started with the store and joined by close(); with compiled leaves the flusher is `syncthread`,
+which needs no interpreter.  They own no state: a job is a closure over
 what it needs, its outcome comes back to the loop through `post` (loop.call_soon_threadsafe), and only there
 anything changes.  Jobs do input and output; computing belongs on the loop in slices, because a Python thread
 that computes takes 5 ms of the interpreter at a time.
@@ -22,10 +23,14 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from gantry.errors import StoreError
+from gantry.leaves import COMPILED
 from gantry.store.disk import File
+
+if TYPE_CHECKING:
+    from gantry.store.syncthread import Poller, SyncThread
 
 Job = Callable[[], None]
 Done = Callable[[StoreError | None], None]
@@ -220,16 +225,32 @@ class _ThreadFlusher:
 class ThreadBackground:
     """The three threads of a broker process."""
 
-    def __init__(self, post: Post) -> None:
-        self._threads = [_Thread(name, post) for name in ("flusher", "housekeeper", "cold-reader")]
-        self.flusher: Flusher = _ThreadFlusher(self._threads[0])
-        self.housekeeper: Worker = self._threads[1]
-        self.cold_reader: Worker = self._threads[2]
+    def __init__(self, post: Post, poller: Poller | None = None) -> None:
+        self._sync_thread = _sync_thread(poller)
+        self._threads = [_Thread(name, post) for name in ("housekeeper", "cold-reader")]
+        self.housekeeper: Worker = self._threads[0]
+        self.cold_reader: Worker = self._threads[1]
+        if self._sync_thread is not None:
+            self.flusher: Flusher = self._sync_thread
+        else:
+            self._threads.append(_Thread("flusher", post))
+            self.flusher = _ThreadFlusher(self._threads[-1])
 
     def close(self) -> None:
         """Run what was submitted, then join the threads."""
+        if self._sync_thread is not None:
+            self._sync_thread.close()
         for thread in self._threads:
             thread.close()
+
+
+def _sync_thread(poller: Poller | None) -> SyncThread | None:
+    """The compiled flusher, where there is a loop that can poll for it and the leaves are compiled."""
+    if poller is None or not COMPILED:
+        return None
+    from gantry.store.syncthread import SyncThread
+
+    return SyncThread(poller)
 
 
 class _InlineWorker:

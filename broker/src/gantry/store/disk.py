@@ -191,6 +191,10 @@ class RealFile:
                 raise StoreError(f"map {self.path}: {error}") from error
         return self._view
 
+    def fileno(self) -> int:
+        """The descriptor, for system calls that this class does not make."""
+        return self._descriptor
+
     def unmap(self) -> None:
         """Forget the map; the memory goes with the last view."""
         self._view = None

@@ -1,0 +1,132 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+"""The compiled twin of `leaves.keys`; what is not ASCII goes to the pure code."""
+
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Check, PyByteArray_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memchr
+
+from gantry.leaves import keys as pure
+from gantry.leaves._fast.properties cimport is_ascii
+from gantry.leaves._fast.records cimport Entry
+from gantry.leaves.keys import ENTRY, ENTRY_BYTES, SLOT, SLOTS_PER_PAGE, Hashed, hash_of, keys_of
+
+cdef extern from "Python.h":
+    const unsigned char* PyUnicode_1BYTE_DATA(object text)
+
+cdef enum:
+    STEP = 20
+    PER_PAGE = 1024
+    ROLLBACK = 0xC
+
+assert (ENTRY_BYTES, SLOTS_PER_PAGE) == (STEP, PER_PAGE)
+
+
+cdef inline unsigned int _go_on(unsigned int value, const unsigned char* at, Py_ssize_t length) noexcept nogil:
+    """Java's hash of a text that begins with what `value` is the hash of."""
+    cdef Py_ssize_t i
+    for i in range(length):
+        value = 31 * value + at[i]
+    return value
+
+
+cdef inline long long _positive(unsigned int value) noexcept nogil:
+    cdef long long signed_value = <int>value
+    if signed_value == -0x80000000LL:
+        return 0
+    return -signed_value if signed_value < 0 else signed_value
+
+
+cdef int _hash_words(list found, Entry entry, unsigned int before) except -1:
+    """The words of KEYS, blanks between them."""
+    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(entry.keys)
+    cdef const unsigned char* end = at + PyBytes_GET_SIZE(entry.keys)
+    cdef const unsigned char* stop
+    while at < end:
+        stop = <const unsigned char*>memchr(at, c" ", <size_t>(end - at))
+        if stop == NULL:
+            stop = end
+        if stop > at:
+            found.append((_positive(_go_on(before, at, stop - at)), entry.log_offset, entry.store_ms))
+        at = stop + 1
+    return 0
+
+
+cdef inline bint _plain(bytes text) noexcept:
+    return is_ascii(<const unsigned char*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+
+def hashed(entries):
+    """Every key of these records, in their order, as (key hash, log offset, store time)."""
+    cdef list found = []
+    cdef Entry entry
+    cdef str topic = None
+    cdef bint is_plain_topic = False
+    cdef Py_ssize_t n
+    cdef unsigned int before = 0
+    for entry in entries:
+        if entry.topic is not topic:
+            topic = entry.topic
+            is_plain_topic = topic.isascii()
+            if is_plain_topic:
+                before = 31 * _go_on(0, PyUnicode_1BYTE_DATA(topic), len(topic)) + c"#"
+        if not is_plain_topic or not _plain(entry.unique_key) or not _plain(entry.keys):
+            found.extend(pure.hashed((entry,)))
+        elif entry.sys_flag & ROLLBACK != ROLLBACK:
+            n = PyBytes_GET_SIZE(entry.unique_key)
+            if n:
+                unique = _positive(_go_on(before, <const unsigned char*>PyBytes_AS_STRING(entry.unique_key), n))
+                found.append((unique, entry.log_offset, entry.store_ms))
+            if PyBytes_GET_SIZE(entry.keys):
+                _hash_words(found, entry, before)
+    return found
+
+
+cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
+    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
+
+
+cdef inline unsigned char* _put32(unsigned char* at, unsigned int value) noexcept nogil:
+    at[0] = <unsigned char>(value >> 24)
+    at[1] = <unsigned char>(value >> 16)
+    at[2] = <unsigned char>(value >> 8)
+    at[3] = <unsigned char>value
+    return at + 4
+
+
+cdef unsigned char* _slot(object pages, int slot) except NULL:
+    """Where this slot is; it stays there while the page keeps its size."""
+    page = pages[slot // PER_PAGE]
+    if not PyByteArray_Check(page) or PyByteArray_GET_SIZE(page) < slot % PER_PAGE * 4 + 4:
+        raise ValueError(f"keys: page {slot // PER_PAGE} does not hold slot {slot}")
+    return <unsigned char*>PyByteArray_AS_STRING(page) + slot % PER_PAGE * 4
+
+
+def link(found, long long begin_ms, int count, int slots, pages, older):
+    """Give these keys the entry numbers from `count` on; see the pure twin."""
+    cdef list items = list(found)
+    cdef bytes entries = PyBytes_FromStringAndSize(NULL, STEP * len(items))
+    cdef unsigned char* out = <unsigned char*>PyBytes_AS_STRING(entries)
+    cdef unsigned char* at
+    cdef long long log_offset, store_ms, seconds
+    cdef int key_hash, slot, previous, fresh = 0
+    for key_hash, log_offset, store_ms in items:
+        if key_hash < 0 or slots <= 0:
+            raise ValueError(f"keys: a hash of {key_hash} for {slots} slots")
+        slot = key_hash % slots
+        at = _slot(pages, slot)
+        previous = <int>_u32(at)
+        if previous >= count:
+            previous = older(previous, count)
+            at = _slot(pages, slot)
+        if previous < 0:
+            previous = 0
+        fresh += previous == 0
+        seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 and store_ms > begin_ms else 0
+        out = _put32(out, <unsigned int>key_hash)
+        out = _put32(out, <unsigned int>(<unsigned long long>log_offset >> 32))
+        out = _put32(out, <unsigned int>log_offset)
+        out = _put32(out, <unsigned int>min(seconds, 0x7FFFFFFF))
+        out = _put32(out, <unsigned int>previous)
+        _put32(at, <unsigned int>count)
+        count += 1
+    return entries, fresh

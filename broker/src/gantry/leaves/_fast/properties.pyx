@@ -1,0 +1,139 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The compiled twin of `leaves.properties.scan`; the other functions of that module are not hot and stay what they are."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memchr, memcmp
+
+from gantry.leaves import properties as pure
+from gantry.leaves._fast.requests cimport Send
+from gantry.leaves.hashes import java_hash
+from gantry.leaves.properties import *  # noqa: F403  the same names, see gantry.leaves
+from gantry.leaves.properties import NAME_END, PAIR_END, add, get, pack, parse
+
+cdef enum:
+    DELAY = 1
+    TRANSACTION = 2
+    UNIQUE_KEY = 4
+    WAIT_FALSE = 8
+    REPLY = 16
+    POP_CK = 32
+    LMQ = 64
+    CHECK_IMMUNITY = 128
+    INNER_BATCH = 256
+    TIMER_CANCEL = 512
+    ENDS_OPEN = 1024
+
+assert (pure.TRAIT_DELAY, pure.TRAIT_TRANSACTION, pure.TRAIT_UNIQUE_KEY, pure.TRAIT_WAIT_FALSE) == (1, 2, 4, 8)
+assert (pure.TRAIT_REPLY, pure.TRAIT_POP_CK, pure.TRAIT_LMQ, pure.TRAIT_CHECK_IMMUNITY) == (16, 32, 64, 128)
+assert (pure.TRAIT_INNER_BATCH, pure.TRAIT_TIMER_CANCEL, pure.TRAIT_ENDS_OPEN) == (256, 512, 1024)
+
+
+cdef bint is_ascii(const unsigned char* at, Py_ssize_t length) noexcept nogil:
+    cdef Py_ssize_t i
+    cdef unsigned char seen = 0
+    for i in range(length):
+        seen |= at[i]
+    return seen < 0x80
+
+
+cdef long long java_hash_ascii(const unsigned char* at, Py_ssize_t length) noexcept nogil:
+    """Java's hash of a text whose UTF-16 units are its bytes."""
+    cdef Py_ssize_t i
+    cdef unsigned int value = 0
+    for i in range(length):
+        value = 31 * value + at[i]
+    return <long long><int>value
+
+
+cdef inline bint _is(const unsigned char* at, Py_ssize_t length, const char* word, Py_ssize_t word_length) noexcept nogil:
+    return length == word_length and memcmp(at, word, <size_t>length) == 0
+
+
+cdef bint _is_true(const unsigned char* at, Py_ssize_t length) noexcept nogil:
+    return (length == 4 and (at[0] | 32) == c"t" and (at[1] | 32) == c"r" and (at[2] | 32) == c"u" and (at[3] | 32) == c"e")
+
+
+cdef bint _asks_for_delay(const unsigned char* at, Py_ssize_t length) noexcept nogil:
+    cdef Py_ssize_t i
+    if at[0] == c"-":
+        return False
+    for i in range(length):
+        if at[i] != c"0":
+            return True
+    return False
+
+
+cdef inline int _with(int bits, int bit, bint on) noexcept nogil:
+    return bits | bit if on else bits & ~bit
+
+
+cdef object scan_into(Send send, bytes properties):
+    """Set the four scanned fields of a send, and its properties."""
+    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(properties)
+    cdef const unsigned char* end = at + PyBytes_GET_SIZE(properties)
+    cdef const unsigned char* stop
+    cdef const unsigned char* mark
+    cdef const unsigned char* value
+    cdef Py_ssize_t n, m
+    cdef int traits = 0, delays = 0
+    send.properties = properties
+    send.unique_key = send.keys = b""
+    send.tags_code = 0
+    if at < end and (end - 1)[0] != 2:
+        traits = ENDS_OPEN
+    while at < end:
+        stop = <const unsigned char*>memchr(at, 2, <size_t>(end - at))
+        if stop == NULL:
+            stop = end
+        mark = <const unsigned char*>memchr(at, 1, <size_t>(stop - at))
+        if mark == NULL or mark + 1 == stop:
+            at = stop + 1
+            continue
+        n = mark - at
+        value = mark + 1
+        m = stop - value
+        if _is(at, n, "UNIQ_KEY", 8):
+            send.unique_key = PyBytes_FromStringAndSize(<const char*>value, m)
+        elif _is(at, n, "TAGS", 4):
+            send.tags_code = java_hash_ascii(value, m) if is_ascii(value, m) else java_hash(value[:m])
+        elif _is(at, n, "KEYS", 4):
+            send.keys = PyBytes_FromStringAndSize(<const char*>value, m)
+        elif _is(at, n, "WAIT", 4):
+            traits = _with(traits, WAIT_FALSE, not _is_true(value, m))
+        elif _is(at, n, "TRAN_MSG", 8):
+            traits = _with(traits, TRANSACTION, _is_true(value, m))
+        elif _is(at, n, "MSG_TYPE", 8):
+            traits = _with(traits, REPLY, _is(value, m, "reply", 5))
+        elif _is(at, n, "DELAY", 5):
+            delays = _with(delays, 1, _asks_for_delay(value, m))
+        elif _is(at, n, "TIMER_DELAY_SEC", 15):
+            delays = _with(delays, 2, _asks_for_delay(value, m))
+        elif _is(at, n, "TIMER_DELAY_MS", 14):
+            delays = _with(delays, 4, _asks_for_delay(value, m))
+        elif _is(at, n, "TIMER_DELIVER_MS", 16):
+            delays = _with(delays, 8, _asks_for_delay(value, m))
+        elif _is(at, n, "__STARTDELIVERTIME", 18):
+            delays = _with(delays, 16, _asks_for_delay(value, m))
+        elif _is(at, n, "TIMER_DEL_UNIQKEY", 17):
+            traits |= TIMER_CANCEL
+        elif _is(at, n, "POP_CK", 6):
+            traits |= POP_CK
+        elif _is(at, n, "INNER_MULTI_DISPATCH", 20):
+            traits |= LMQ
+        elif _is(at, n, "CHECK_IMMUNITY_TIME_IN_SECONDS", 30):
+            traits |= CHECK_IMMUNITY
+        elif _is(at, n, "INNER_NUM", 9):
+            traits |= INNER_BATCH
+        at = stop + 1
+    if PyBytes_GET_SIZE(send.unique_key):
+        traits |= UNIQUE_KEY
+    if delays:
+        traits |= DELAY
+    send.traits = traits
+
+
+def scan(bytes properties):
+    """What the broker needs to know: (traits, unique key, raw KEYS, tags code); see the pure twin."""
+    cdef Send send = Send.__new__(Send)
+    scan_into(send, properties)
+    return send.traits, send.unique_key, send.keys, send.tags_code

@@ -1,0 +1,153 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The compiled twin of `leaves.queues`."""
+
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+
+from gantry.leaves._fast.records cimport Entry
+from gantry.leaves._fast.requests cimport Send
+from gantry.leaves.queues import ENTRY_BYTES, PRE_BLANK_SIZE, unpack
+
+cdef enum:
+    STEP = 20
+    PRE_BLANK = 0x7FFFFFFF
+    NO_QUEUE_BIT = 4
+
+
+cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
+    return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
+
+
+cdef inline long long _i64(const unsigned char* at) noexcept nogil:
+    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
+
+
+cdef inline void _put32(unsigned char* at, unsigned int value) noexcept nogil:
+    at[0] = <unsigned char>(value >> 24)
+    at[1] = <unsigned char>(value >> 16)
+    at[2] = <unsigned char>(value >> 8)
+    at[3] = <unsigned char>value
+
+
+cdef inline void _put64(unsigned char* at, unsigned long long value) noexcept nogil:
+    _put32(at, <unsigned int>(value >> 32))
+    _put32(at + 4, <unsigned int>value)
+
+
+def pack_entries(entries):
+    """The bytes of these (log offset, size, tags code)."""
+    cdef list items = list(entries)
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, STEP * len(items))
+    cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(out)
+    cdef long long log_offset, tags_code
+    cdef int size
+    for log_offset, size, tags_code in items:
+        _put64(at, <unsigned long long>log_offset)
+        _put32(at + 8, <unsigned int>size)
+        _put64(at + 12, <unsigned long long>tags_code)
+        at += STEP
+    return out
+
+
+def by_queue(entries):
+    """Records of the log by the queue they belong to: (topic, queue id, records, packed entries); see the pure twin."""
+    cdef dict groups = {}
+    cdef list group, found = []
+    cdef str topic = None
+    cdef int queue_id = -1
+    cdef Entry entry
+    for entry in entries:
+        if entry.sys_flag & NO_QUEUE_BIT:
+            continue
+        if entry.queue_id != queue_id or entry.topic is not topic:
+            topic, queue_id = entry.topic, entry.queue_id
+            key = (topic, queue_id)
+            group = groups.get(key)
+            if group is None:
+                group = groups[key] = []
+                found.append((topic, queue_id, group))
+        group.append(entry)
+    return [(topic, queue_id, group, _packed(group)) for topic, queue_id, group in found]
+
+
+cdef bytes _packed(list group):
+    """The entries of records without a gap between them, else nothing."""
+    cdef bytes out = PyBytes_FromStringAndSize(NULL, STEP * len(group))
+    cdef unsigned char* at = <unsigned char*>PyBytes_AS_STRING(out)
+    cdef Entry entry
+    cdef long long expected = (<Entry>group[0]).queue_offset
+    for entry in group:
+        if entry.queue_offset != expected:
+            return b""
+        expected += 1
+        _put64(at, <unsigned long long>entry.log_offset)
+        _put32(at + 8, <unsigned int>entry.size)
+        _put64(at + 12, <unsigned long long>entry.tags_code)
+        at += STEP
+    return out
+
+
+def number(sends, heads):
+    """Give each message the next offset of its queue; gives back the heads that follow.  See the pure twin."""
+    cdef dict given = {}
+    cdef Send send
+    for send in sends:
+        if send.sys_flag & NO_QUEUE_BIT:
+            send.queue_offset = 0
+            continue
+        key = (send.topic, send.queue_id)
+        offset = given.get(key)
+        if offset is None:
+            offset = heads.get(key, 0)
+        send.queue_offset = offset
+        given[key] = offset + 1
+    return given
+
+
+def valid_count(buffer, Py_ssize_t start, Py_ssize_t end):
+    """How many whole entries from `start` on are valid, up to the first that is not or the end of the range."""
+    cdef Py_buffer memory
+    cdef const unsigned char* at
+    cdef Py_ssize_t number = 0, count = max(end - start, 0) // STEP
+    PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
+    try:
+        if count and not (0 <= start and start + count * STEP <= memory.len):
+            raise ValueError(f"queues: [{start}, {end}) of a buffer of {memory.len} bytes")
+        at = <const unsigned char*>memory.buf + start
+        while number < count and not at[0] & 0x80 and 0 < <int>_u32(at + 8):
+            number += 1
+            at += STEP
+    finally:
+        PyBuffer_Release(&memory)
+    return number
+
+
+def select(buffer, Py_ssize_t start, Py_ssize_t count, frozenset codes, Py_ssize_t count_max, long long bytes_max):
+    """Of the `count` entries from `start` on, those to deliver, and how many were examined; see the pure twin."""
+    cdef Py_buffer memory
+    cdef const unsigned char* at
+    cdef list chosen = []
+    cdef Py_ssize_t examined = 0, taken = 0
+    cdef long long total = 0
+    cdef int size
+    PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
+    try:
+        if start < 0:
+            raise ValueError(f"queues: a start of {start}")
+        count = min(count, (memory.len - start) // STEP)
+        at = <const unsigned char*>memory.buf + start
+        while examined < count and taken < count_max:
+            size = <int>_u32(at + 8)
+            if at[0] & 0x80 or size <= 0:
+                break
+            if size != PRE_BLANK and (codes is None or <int>_u32(at + 16) in codes):
+                total += size
+                if taken and total > bytes_max:
+                    break
+                chosen.append((_i64(at), size))
+                taken += 1
+            examined += 1
+            at += STEP
+    finally:
+        PyBuffer_Release(&memory)
+    return chosen, examined

@@ -1,0 +1,20 @@
+# One frame header cut into pieces, without making an object: what the fast path of frames.pyx reads.
+
+cdef enum:
+    FIELDS_MAX = 24
+
+cdef struct Text:
+    const unsigned char* at
+    int length
+    bint escaped          # JSON: holds backslashes; only a value that may hold any is ever unescaped
+
+cdef struct Head:
+    int code, language, version, opaque, flag
+    int fields
+    Text name[FIELDS_MAX]
+    Text value[FIELDS_MAX]
+
+cdef bint scan_json(const unsigned char* at, const unsigned char* end, Head* head) noexcept nogil
+cdef bint scan_binary(const unsigned char* at, const unsigned char* end, Head* head) noexcept nogil
+cdef bint read_integer(Text text, long long low, long long high, long long* value) noexcept nogil
+cdef int unescape(Text text, unsigned char* out) noexcept nogil

@@ -1,0 +1,102 @@
+# cython: language_level=3
+"""System calls that take long, without Python's lock: the flush thread, and reading cold ranges of the log.
+
+A Python thread that comes back from fdatasync has to win the interpreter from the loop before it can say so;
+this one writes to an eventfd that the loop polls anyway.  Only `store.background` uses it.
+"""
+
+from libc.errno cimport EINTR, errno
+from libc.stdlib cimport free, malloc
+from posix.unistd cimport pread
+
+cdef extern from "flush_thread.h" nogil:
+    enum:
+        FLUSH_FILES_MAX
+    struct flush_thread:
+        int event_fd
+    flush_thread* flush_start()
+    void flush_request(flush_thread* thread, const int* files, int count, long long target)
+    int flush_outcome(flush_thread* thread, long long* target)
+    void flush_drain(flush_thread* thread)
+    void flush_close(flush_thread* thread)
+
+cdef enum:
+    CHUNK_BYTES = 262144
+
+
+cdef class FlushThread:
+    """The flush thread; owned by one `store.background`, used by one other thread."""
+
+    cdef flush_thread* thread
+
+    def __cinit__(self):
+        self.thread = flush_start()
+        if self.thread == NULL:
+            raise OSError("the flush thread did not start")
+
+    def __dealloc__(self):
+        self.close()
+
+    @property
+    def event_fd(self):
+        """Readable when there is an outcome to fetch."""
+        self._check()
+        return self.thread.event_fd
+
+    cdef _check(self):
+        if self.thread == NULL:
+            raise ValueError("the flush thread was closed")
+
+    def request(self, descriptors, long long target):
+        """Sync these descriptors (at most 64), then report `target`; replaces a request that has not begun."""
+        cdef int files[FLUSH_FILES_MAX]
+        cdef int count = 0
+        self._check()
+        if len(descriptors) > FLUSH_FILES_MAX:
+            raise ValueError(f"{len(descriptors)} files to sync at once, at most {FLUSH_FILES_MAX}")
+        for descriptor in descriptors:
+            files[count] = descriptor
+            count += 1
+        flush_request(self.thread, files, count, target)
+
+    def outcome(self):
+        """(highest target that became durable since the last call or -1, errno of the first failure ever or 0)."""
+        cdef long long target = -1
+        cdef int error
+        self._check()
+        error = flush_outcome(self.thread, &target)
+        return target, error
+
+    def drain(self):
+        """Block until nothing waits or runs; the outcome still has to be fetched."""
+        self._check()
+        with nogil:
+            flush_drain(self.thread)
+
+    def close(self):
+        """Carry out what waits, end the thread; again is fine."""
+        cdef flush_thread* thread = self.thread
+        self.thread = NULL
+        if thread != NULL:
+            with nogil:
+                flush_close(thread)
+
+
+def read_through(int descriptor, long long start, long long end):
+    """Read [start, end) of a file into nowhere, so that it is in the page cache; the errno, or 0."""
+    cdef char* scratch
+    cdef long long at = start
+    cdef ssize_t got = 1
+    cdef int error = 0
+    with nogil:
+        scratch = <char*>malloc(CHUNK_BYTES)
+        while scratch != NULL and at < end and got > 0:
+            got = pread(descriptor, scratch, <size_t>(min(end - at, <long long>CHUNK_BYTES)), at)
+            if got > 0:
+                at += got
+            elif got < 0 and errno == EINTR:
+                got = 1
+            elif got < 0:
+                error = errno
+        free(scratch)
+    return error

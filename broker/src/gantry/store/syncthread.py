@@ -1,0 +1,84 @@
+"""The flusher on a thread of the compiled leaves: fdatasync without the interpreter's lock.
+
+A Python thread that comes back from fdatasync has to win the interpreter from the loop before it can say so, and then
+to wake the loop.  This one writes to an eventfd that the loop polls anyway.  It keeps the promises of
+`background.Flusher`: a newer request replaces one that has not begun, so what is written during one sync shares the
+next; outcomes are told on the loop, and a failure is final.
+
+Only for files of the operating system, since it needs their descriptors.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gantry.errors import StoreError, SyncFailedError
+from gantry.leaves._fast import sysio
+from gantry.store.disk import File, RealFile
+
+Done = Callable[[int, StoreError | None], None]
+
+
+class Poller(Protocol):
+    """What is asked of an event loop."""
+
+    def add_reader(self, fd: int, callback: Callable[[], None], /) -> object:
+        """Call back whenever fd is readable."""
+        ...
+
+    def remove_reader(self, fd: int, /) -> object:
+        """Do not any more."""
+        ...
+
+
+class SyncThread:
+    """One flusher; loop thread only."""
+
+    def __init__(self, poller: Poller) -> None:
+        self._poller = poller
+        self._thread = sysio.FlushThread()
+        self._event = self._thread.event_fd
+        self._is_open = True
+        self._files: Sequence[File] = ()
+        self._target = 0
+        self._done: Done | None = None
+        poller.add_reader(self._event, self._deliver)
+
+    def request(self, files: Sequence[File], target: int, done: Done) -> None:
+        """Sync these files, then call done(target, error) on the loop; replaces a request not begun yet."""
+        if not self._is_open:
+            raise StoreError("the flusher thread has ended")
+        descriptors = []
+        for file in files:
+            assert isinstance(file, RealFile), f"{file.path} has no descriptor"
+            descriptors.append(file.fileno())
+        self._files, self._target, self._done = files, target, done
+        self._thread.request(descriptors, target)
+
+    def drain(self) -> None:
+        """Block until nothing is under way and tell the outcome now."""
+        if self._is_open:
+            self._thread.drain()
+            self._deliver()
+
+    def close(self) -> None:
+        """Carry out what waits, tell it, end."""
+        if self._is_open:
+            self.drain()
+            self._is_open = False
+            self._poller.remove_reader(self._event)
+            self._thread.close()
+
+    def _deliver(self) -> None:
+        reached, failed = self._thread.outcome()
+        done = self._done
+        if done is None:
+            return
+        if reached >= 0:
+            done(reached, None)
+        if failed:
+            self._done = None
+            names = ", ".join(file.path for file in self._files)
+            done(self._target, SyncFailedError(f"fdatasync {names}: {os.strerror(failed)}"))

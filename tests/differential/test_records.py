@@ -1,0 +1,122 @@
+"""The compiled records, queue entries and properties do what the pure ones do, on good bytes and on damaged ones."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.leaves import stored
+from testkit.compiled import fast, hostile, same_outcome
+from testkit.compiled import pure as pure_leaf
+
+compiled, pure = fast("records"), pure_leaf("records")
+compiled_properties, pure_properties = fast("properties"), pure_leaf("properties")
+compiled_queues, pure_queues = fast("queues"), pure_leaf("queues")
+compiled_requests, pure_requests = fast("requests"), pure_leaf("requests")
+
+V4, V6 = b"\x7f\0\0\1\0\0\x2a\x9f", bytes(range(20))
+NAMES = [
+    "UNIQ_KEY", "TAGS", "KEYS", "WAIT", "TRAN_MSG", "MSG_TYPE", "DELAY", "TIMER_DELAY_SEC", "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS", "__STARTDELIVERTIME", "TIMER_DEL_UNIQKEY", "POP_CK", "INNER_MULTI_DISPATCH",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS", "INNER_NUM", "x", "",
+]  # fmt: skip
+VALUES = ["true", "TRUE", "tRue", "false", "0", "000", "-1", "3", "a b", "reply", "支付", "\x01", ""]
+
+pairs = st.lists(st.tuples(st.sampled_from(NAMES), st.one_of(st.sampled_from(VALUES), st.text(max_size=6))), max_size=6)
+properties = st.one_of(
+    st.tuples(pairs, st.booleans()).map(
+        lambda drawn: "\x02".join(f"{name}\x01{value}" for name, value in drawn[0]).encode("utf-8", "replace")
+        + (b"\x02" if drawn[1] else b"")
+    ),
+    st.binary(max_size=60),
+)
+messages = st.lists(
+    st.tuples(
+        st.sampled_from(["T", "Orders", "x" * 127, "x" * 128, "主题", "y" * 300]),
+        st.integers(0, 2**31 - 1),
+        st.integers(-(2**31), 2**31 - 1),
+        st.integers(0, 2**62),
+        st.integers(-(2**63), 2**63 - 1),
+        st.sampled_from([V4, V6]),
+        st.binary(max_size=300),
+        properties,
+    ),
+    max_size=5,
+)
+
+
+def run(records: ModuleType, requests: ModuleType, values: list[tuple[object, ...]], store_host: bytes) -> bytearray:
+    sends = []
+    for topic, queue_id, numbers, queue_offset, born_ms, born_host, body, props in values:
+        send = requests.Send(
+            topic=topic, queue_id=queue_id, flag=numbers, sys_flag=numbers, born_ms=born_ms, born_host=born_host,
+            body=body, properties=props, reconsume_times=numbers, prepared_offset=born_ms,
+        )  # fmt: skip
+        send.queue_offset = queue_offset
+        sends.append(send)
+    out = bytearray(sum(records.size_of(send, len(store_host)) for send in sends))
+    end = records.encode_run(out, 0, 1 << 40, sends, 1_700_000_000_000, store_host)
+    assert end == len(out)
+    assert [send.log_offset + send.size for send in sends][-1:] in ([], [(1 << 40) + end])
+    return out
+
+
+def walked(records: ModuleType, data: bytes, *arguments: object) -> object:
+    entries, at, reason = records.walk(data, *arguments)
+    return [[getattr(entry, name) for name in stored.Entry.__slots__] for entry in entries], at, reason
+
+
+@hostile
+@given(messages, st.sampled_from([V4, V6]), st.data())
+def test_runs_and_walks_over_them(values: list[tuple[object, ...]], store_host: bytes, data: st.DataObject) -> None:
+    log = run(pure, pure_requests, values, store_host)
+    assert log == run(compiled, compiled_requests, values, store_host)
+    log += data.draw(st.sampled_from([b"", bytes(8), bytes(100), b"\0\0\0\x64\xcb\xd4\x31\x94" + bytes(92)]))
+    for _ in range(data.draw(st.integers(0, 2))):
+        if log:
+            log[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(0, len(log)))
+    for crc in (True, False):
+        for stop, count in ((len(log), 2**31), (end, 2**31), (len(log), 2)):
+            arguments = (0, stop, 1 << 40, crc, count)
+            same_outcome(lambda a=arguments: walked(pure, log, *a), lambda a=arguments: walked(compiled, log, *a))
+
+
+@hostile
+@given(st.binary(max_size=300))
+def test_walks_over_random_bytes(data: bytes) -> None:
+    arguments = (data, 0, len(data), 0, True)
+    same_outcome(lambda: walked(pure, *arguments), lambda: walked(compiled, *arguments))
+
+
+@hostile
+@given(properties)
+def test_scans(props: bytes) -> None:
+    assert compiled_properties.scan(props) == pure_properties.scan(props)
+
+
+@hostile
+@given(
+    st.lists(
+        st.tuples(st.integers(-5, 2**40), st.integers(-2, 2**31 - 1), st.integers(-(2**63), 2**63 - 1)), max_size=30
+    ),
+    st.integers(0, 30), st.integers(0, 40), st.integers(0, 35), st.integers(0, 2**33),
+    st.one_of(st.none(), st.frozensets(st.integers(-(2**31), 2**31 - 1), max_size=4)), st.data(),
+)  # fmt: skip
+def test_queue_entries(
+    entries: list[tuple[int, int, int]], first: int, count: int, count_max: int, bytes_max: int,
+    codes: frozenset[int] | None, data: st.DataObject,
+) -> None:  # fmt: skip
+    packed = pure_queues.pack_entries(entries)
+    assert packed == compiled_queues.pack_entries(entries)
+    if codes is not None and entries:
+        code = data.draw(st.sampled_from(entries))[2]
+        codes |= {(code + 2**31) % 2**32 - 2**31}
+    start = min(first, len(entries)) * 20
+    assert pure_queues.select(packed, start, count, codes, count_max, bytes_max) == compiled_queues.select(
+        packed, start, count, codes, count_max, bytes_max
+    )
+    counts = [leaf.valid_count(packed, start, len(packed)) for leaf in (pure_queues, compiled_queues)]
+    assert counts[0] == counts[1]

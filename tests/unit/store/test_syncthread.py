@@ -1,0 +1,73 @@
+"""The compiled flusher keeps the promises of the flusher."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gantry.errors import StoreError, SyncFailedError
+from gantry.leaves import COMPILED
+from gantry.store.background import ThreadBackground
+from gantry.store.disk import RealDisk
+
+if not COMPILED:
+    pytest.skip("GANTRY_PURE=1, or missing compiled leaves", allow_module_level=True)
+
+from gantry.store.syncthread import SyncThread
+
+Outcome = tuple[int, StoreError | None]
+
+
+def test_an_outcome_comes_to_the_loop_by_itself(tmp_path: Path) -> None:
+    async def play() -> Outcome:
+        flusher, told = SyncThread(asyncio.get_running_loop()), asyncio.get_running_loop().create_future()
+        file = RealDisk().open(f"{tmp_path}/a", create=True)
+        file.pwrite(b"x", 0)
+        flusher.request([file], 1, lambda target, error: told.set_result((target, error)))
+        outcome: Outcome = await asyncio.wait_for(told, 10)
+        flusher.close()
+        file.close()
+        return outcome
+
+    assert asyncio.run(play()) == (1, None)
+
+
+def test_a_drain_tells_the_newest_of_many_requests_now(tmp_path: Path) -> None:
+    async def play() -> list[Outcome]:
+        flusher, told = SyncThread(asyncio.get_running_loop()), list[Outcome]()
+        file = RealDisk().open(f"{tmp_path}/a", create=True)
+        for target in range(1, 200):
+            flusher.request([file], target, lambda target, error: told.append((target, error)))
+        flusher.drain()
+        flusher.close()
+        file.close()
+        return told
+
+    assert asyncio.run(play()) == [(199, None)]
+
+
+def test_a_failure_names_the_file_and_stays(tmp_path: Path) -> None:
+    async def play() -> list[Outcome]:
+        flusher, told = SyncThread(asyncio.get_running_loop()), list[Outcome]()
+        file = RealDisk().open(f"{tmp_path}/a", create=True)
+        file.close()  # its descriptor is none any more: EBADF
+        flusher.request([file], 5, lambda target, error: told.append((target, error)))
+        flusher.drain()
+        flusher.close()
+        return told
+
+    ((target, error),) = set(asyncio.run(play()))
+    assert target == 5 and isinstance(error, SyncFailedError) and f"{tmp_path}/a: Bad file" in str(error)
+
+
+def test_a_closed_one_refuses(tmp_path: Path) -> None:
+    async def play() -> None:
+        background = ThreadBackground(lambda callback: callback(), asyncio.get_running_loop())
+        assert isinstance(background.flusher, SyncThread)
+        background.close()
+        with pytest.raises(StoreError, match="flusher thread has ended"):
+            background.flusher.request([], 1, lambda target, error: None)
+
+    asyncio.run(play())
