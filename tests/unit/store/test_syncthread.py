@@ -11,11 +11,10 @@ from gantry.errors import StoreError, SyncFailedError
 from gantry.leaves import COMPILED
 from gantry.store.background import ThreadBackground
 from gantry.store.disk import RealDisk
+from testkit.compiled import fast
 
-if not COMPILED:
-    pytest.skip("GANTRY_PURE=1, or missing compiled leaves", allow_module_level=True)
-
-from gantry.store.syncthread import SyncThread
+fast("sysio")
+from gantry.store.syncthread import SyncThread  # noqa: E402  after the skip
 
 Outcome = tuple[int, StoreError | None]
 
@@ -65,7 +64,7 @@ def test_a_failure_names_the_file_and_stays(tmp_path: Path) -> None:
 def test_a_closed_one_refuses(tmp_path: Path) -> None:
     async def play() -> None:
         background = ThreadBackground(lambda callback: callback(), asyncio.get_running_loop())
-        assert isinstance(background.flusher, SyncThread)
+        assert isinstance(background.flusher, SyncThread) is COMPILED
         background.close()
         with pytest.raises(StoreError, match="flusher thread has ended"):
             background.flusher.request([], 1, lambda target, error: None)

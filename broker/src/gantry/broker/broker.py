@@ -182,7 +182,9 @@ class Broker:
 
     async def _open_store(self, addresses: Addresses) -> Opened:
         loop = asyncio.get_running_loop()
-        self._background = ThreadBackground(loop.call_soon_threadsafe, loop)
+        # The compiled flusher wants descriptors, which only files of the operating system have.
+        poller = loop if type(self._disk) is RealDisk else None
+        self._background = ThreadBackground(loop.call_soon_threadsafe, poller)
         settings = store_settings(self._config, addresses)
         opening = Opening(settings, self._disk, self._clock, self._background)
         for progress in opening.steps():
