@@ -85,7 +85,7 @@ def pulls(bench: Bench) -> list[Row]:
 def sync_flush(bench: Bench) -> list[Row]:
     """SYNC_FLUSH at 64 x 8 beside a C loop with the run's own sync sizes, and beside Redis."""
     sizes = bench.folder / "sync.sizes"
-    env = {"LD_PRELOAD": str(bench.tools / "sync_sizes.so"), "GANTRY_SYNC_SIZES": str(sizes)}
+    env = {"LD_PRELOAD": str(bench.tools / "sync_sizes.so"), "BENCH_SYNC_SIZES": str(sizes)}
     with gantry(bench.folder / "sync", flush="SYNC_FLUSH", env=env) as server:
         bench.load(server, mode="send", connections=64, window=8, seconds=1)
         sizes.write_bytes(b"")

@@ -1,7 +1,7 @@
 /* LD_PRELOAD library: writes down how many bytes each fdatasync of a run covered.
  *
  * For every fdatasync or fsync that covers pwritten bytes one little 32-bit number (bytes pwritten to that
- * descriptor since its last sync) is appended to the file named by GANTRY_SYNC_SIZES.  sync_replay.c plays the
+ * descriptor since its last sync) is appended to the file named by BENCH_SYNC_SIZES.  sync_replay.c plays the
  * list back: what a loop in C needs for the same work is the yardstick for SYNC_FLUSH.
  */
 #define _GNU_SOURCE
@@ -18,7 +18,7 @@ static _Atomic uint32_t pending[DESCRIPTORS];
 static void covered(int fd) {
     static int log_fd = -2;
     if (log_fd == -2) {
-        const char *path = getenv("GANTRY_SYNC_SIZES");
+        const char *path = getenv("BENCH_SYNC_SIZES");
         log_fd = path ? open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644) : -1;
     }
     uint32_t bytes = fd >= 0 && fd < DESCRIPTORS ? atomic_exchange(&pending[fd], 0) : 0;
