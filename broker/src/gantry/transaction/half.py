@@ -41,7 +41,8 @@ OVERHEAD_BYTES = 1024
 """What the broker may add to a half's properties, now and when it is put back: a client's must be shorter by it."""
 
 _OURS = frozenset({ROOT, CHECKS, SINCE, REARMED, REAL_TOPIC, REAL_QUEUE, b"__transactionId__"})
-_IMMUNITY = ("CHECK_IMMUNITY_TIME_IN_SECONDS", "CheckImmunityTimeInSeconds")
+_IMMUNITY = (b"CHECK_IMMUNITY_TIME_IN_SECONDS", b"CheckImmunityTimeInSeconds")
+_READ = frozenset({ROOT, REAL_TOPIC, REAL_QUEUE, b"PGROUP", b"UNIQ_KEY", CHECKS, SINCE, REARMED, *_IMMUNITY})
 _SECONDS_MAX = 1 << 31
 
 
@@ -51,16 +52,18 @@ class HalfFacts:
     __slots__ = ("checks", "group", "immunity_ms", "is_rearmed", "queue_id", "root", "since_ms", "topic", "unique_key")
 
     def __init__(self, text: bytes, queue_offset: int) -> None:
-        pairs = properties.parse(text)
+        # Once per half and once per end: only what is wanted is decoded.
+        split = [pair.partition(properties.NAME_END) for pair in text.split(properties.PAIR_END)]
+        pairs = {name: value for name, _, value in split if value and name in _READ}
         root = _number(pairs, ROOT, queue_offset)
         self.root = root if 0 <= root < queue_offset else queue_offset
-        self.topic = pairs.get("REAL_TOPIC", "")
+        self.topic = _text(pairs, REAL_TOPIC)
         self.queue_id = _number(pairs, REAL_QUEUE, 0)
-        self.group = pairs.get("PGROUP", "")
-        self.unique_key = pairs.get("UNIQ_KEY", "")
+        self.group = _text(pairs, b"PGROUP")
+        self.unique_key = _text(pairs, b"UNIQ_KEY")
         self.checks = max(0, _number(pairs, CHECKS, 0))
         self.since_ms = _number(pairs, SINCE, 0)
-        self.is_rearmed = REARMED.decode() in pairs
+        self.is_rearmed = REARMED in pairs
         self.immunity_ms = _immunity_ms(pairs)
 
 
@@ -168,15 +171,21 @@ def _without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
     return b"".join([pair + properties.PAIR_END for pair in kept])
 
 
-def _number(pairs: dict[str, str], name: bytes, default: int) -> int:
-    number = fields.integer(pairs.get(name.decode(), ""))
+def _text(pairs: dict[bytes, bytes], name: bytes) -> str:
+    return pairs.get(name, b"").decode("utf-8", "replace")
+
+
+def _number(pairs: dict[bytes, bytes], name: bytes, default: int) -> int:
+    if name not in pairs:
+        return default
+    number = fields.integer(_text(pairs, name))
     return default if number is None else number
 
 
-def _immunity_ms(pairs: dict[str, str]) -> int | None:
+def _immunity_ms(pairs: dict[bytes, bytes]) -> int | None:
     """RocketMQ: a value that is no number, or negative, is as good as none."""
     for name in _IMMUNITY:
-        seconds = fields.integer(pairs.get(name, ""))
-        if seconds is not None and 0 <= seconds <= _SECONDS_MAX:
+        seconds = _number(pairs, name, -1)
+        if 0 <= seconds <= _SECONDS_MAX:
             return seconds * 1000
     return None
