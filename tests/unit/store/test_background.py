@@ -6,13 +6,11 @@ import queue
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from gantry.errors import StoreError, SyncFailedError
 from gantry.store.background import InlineBackground, ThreadBackground, reading
-from gantry.store.disk import RealDisk
 
 
 class Loop:
@@ -171,10 +169,8 @@ def test_the_inline_one_does_things_at_once_or_when_stepped() -> None:
     assert done[2:] == ["flushed 2", "later"] and not stepped.step()
 
 
-def test_cold_reads_touch_the_range(tmp_path: Path) -> None:
-    file = RealDisk().open(f"{tmp_path}/a", create=True)
-    file.pwrite(bytes(1 << 20), 0)
-    read: list[tuple[int, int]] = []
-    file.pread = lambda count, offset: read.append((count, offset)) or b""  # type: ignore[method-assign, func-returns-value]
+def test_cold_reads_touch_the_range() -> None:
+    file, read = FakeFile(), list[tuple[int, int]]()
+    file.pread = lambda count, offset: read.append((count, offset)) or b""  # type: ignore[assignment, func-returns-value]
     reading(file, 100, 600_000)()
     assert sum(count for count, _ in read) == 599_900 and read[0][1] == 100

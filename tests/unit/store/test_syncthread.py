@@ -1,4 +1,4 @@
-"""The compiled flusher keeps the promises of the flusher."""
+"""The compiled flusher keeps the promises of the flusher, and the compiled cold read those of the cold reader."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from gantry.errors import StoreError, SyncFailedError
 from gantry.leaves import COMPILED
-from gantry.store.background import ThreadBackground
+from gantry.store.background import ThreadBackground, reading
 from gantry.store.disk import RealDisk
 from testkit.compiled import fast
 
@@ -70,3 +70,13 @@ def test_a_closed_one_refuses(tmp_path: Path) -> None:
             background.flusher.request([], 1, lambda target, error: None)
 
     asyncio.run(play())
+
+
+def test_a_cold_read_ends_at_the_end_of_the_file_and_says_what_failed(tmp_path: Path) -> None:
+    file = RealDisk().open(f"{tmp_path}/a", create=True)
+    file.pwrite(b"x" * 10_000, 0)
+    reading(file, 0, 10_000)()
+    reading(file, 5_000, 1 << 30)()
+    file.close()
+    with pytest.raises(StoreError, match=r"read .*/a: Bad file descriptor"):
+        reading(file, 0, 10)()

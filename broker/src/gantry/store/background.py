@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gantry.errors import StoreError
 from gantry.leaves import COMPILED
-from gantry.store.disk import File
+from gantry.store.disk import File, RealFile
 
 if TYPE_CHECKING:
     from gantry.store.syncthread import Poller, SyncThread
@@ -80,6 +80,11 @@ class Background(Protocol):
 
 def reading(file: File, start: int, end: int) -> Job:
     """A job for the cold reader: touch [start, end) of a file so that a later send does not fault."""
+    if COMPILED and isinstance(file, RealFile):
+        # Here, because the module is there only where the leaves are compiled.
+        from gantry.store.syncthread import read_through
+
+        return partial(read_through, file, start, end)
 
     def job() -> None:
         for at in range(start, end, _COLD_CHUNK_BYTES):

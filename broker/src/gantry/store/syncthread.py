@@ -1,4 +1,4 @@
-"""The flusher on a thread of the compiled leaves: fdatasync without the interpreter's lock.
+"""What takes long on the disk without the interpreter's lock: fdatasync on a thread of its own, and cold reads.
 
 A Python thread that comes back from fdatasync has to win the interpreter from the loop before it can say so, and then
 to wake the loop.  This one writes to an eventfd that the loop polls anyway.  It keeps the promises of
@@ -82,3 +82,10 @@ class SyncThread:
             self._done = None
             names = ", ".join(file.path for file in self._files)
             done(self._target, SyncFailedError(f"fdatasync {names}: {os.strerror(failed)}"))
+
+
+def read_through(file: RealFile, start: int, end: int) -> None:
+    """Have [start, end) in the page cache; the bytes go nowhere.  The cold reader's job, on its thread."""
+    failed = sysio.read_through(file.fileno(), start, end)
+    if failed:
+        raise StoreError(f"read {file.path}: {os.strerror(failed)}")
