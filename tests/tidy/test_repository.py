@@ -115,7 +115,8 @@ def test_what_the_distribution_asks_for_is_pinned() -> None:
 
 def test_a_make_target_calls_something_that_exists() -> None:
     lines = (ROOT / "Makefile").read_text(encoding="utf-8").splitlines()
-    recipes = "\n".join(line for line in lines if line.startswith("\t"))
+    # What `make clean` removes need not be there.
+    recipes = "\n".join(line for line in lines if line.startswith("\t") and not line.startswith("\trm "))
     for path in re.findall(r"(?:\s|@)((?:tests|broker|requirements)/[\w./-]+)", recipes):
         if not path.endswith(("/", ".")) and "%" not in path:
             assert (ROOT / path).exists(), f"Makefile calls {path}"
