@@ -12,7 +12,7 @@ import pytest
 from gantry.leaves.frames import Command
 from gantry.store.disk import RealDisk, RealFile
 from gantry.wire.codes import RequestCode
-from testkit.brokerplay import PATIENCE_S, peer, running_broker, send
+from testkit.brokerplay import PATIENCE_S, Peer, peer, running_broker, send
 from testkit.requests import request
 
 FIELDS = {
@@ -55,6 +55,14 @@ class SlowDisk(RealDisk):
         return file
 
 
+async def grown(client: Peer) -> None:
+    """A group with an offset, both on the disk, so that deleting it has something to change."""
+    group = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"packing"}')
+    assert (await client.call(group)).code == 0
+    progress = {"consumerGroup": "packing", "topic": "orders", "queueId": 0, "commitOffset": 1}
+    assert (await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, **progress))).code == 0
+
+
 def creating() -> Command:
     return request(RequestCode.UPDATE_AND_CREATE_TOPIC, **FIELDS)
 
@@ -63,16 +71,34 @@ def deleting() -> Command:
     return request(RequestCode.DELETE_TOPIC_IN_BROKER, topic="orders")
 
 
+def making_a_group() -> Command:
+    body = b'{"groupName":"billing","consumeEnable":false}'
+    return Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
+
+
+def deleting_a_group() -> Command:
+    return request(RequestCode.DELETE_SUBSCRIPTIONGROUP, groupName="packing", cleanOffset="true")
+
+
 @pytest.mark.parametrize(
-    ("command", "held"), [(creating, "topics.json"), (deleting, "topics.json"), (deleting, "queues.json")]
+    ("command", "held"),
+    [
+        (creating, "topics.json"),
+        (deleting, "topics.json"),
+        (deleting, "queues.json"),
+        (making_a_group, "subscriptionGroup.json"),
+        (deleting_a_group, "subscriptionGroup.json"),
+        (deleting_a_group, "consumerOffset.json"),
+    ],
 )
-def test_a_topic_is_made_or_deleted_when_no_crash_undoes_it(
+def test_a_topic_or_a_group_is_made_or_deleted_when_no_crash_undoes_it(
     tmp_path: Path, command: Callable[[], Command], held: str
 ) -> None:
     async def play() -> None:
         disk = SlowDisk()
         async with running_broker(tmp_path, disk) as broker, peer(broker) as admin, peer(broker) as other:
             assert (await other.call(send("orders"))).code == 0
+            await grown(other)
             disk.held = held
             await admin.send(command())
             assert await asyncio.to_thread(disk.is_asked.wait, PATIENCE_S)

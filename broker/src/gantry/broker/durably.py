@@ -1,9 +1,10 @@
 """Waiting until what an administrator changed is on the disk.
 
-A topic that was made or deleted is in memory at once, and the reply may not leave before a kill -9 could no longer
-undo it: a deleted topic would come back with its messages, because the start makes every topic again whose queues
-it finds.  Each writer counts what it was asked to make durable and how far it has come; who waits notes what was
-asked until now and hears when all writers are that far.  What others ask meanwhile does not hold it up.
+A topic or a group that was made or deleted is in memory at once, and the reply may not leave before a kill -9 could
+no longer undo it: a deleted topic would come back with its messages, because the start makes every topic again whose
+queues it finds, and a group that was told not to consume would consume.  Each writer counts what it was asked to make
+durable and how far it has come; who waits notes what was asked until now and hears when all writers are that far.
+What others ask meanwhile does not hold it up.
 
 A disk that takes nothing is no reason to wait for ever: after `wait_s` the reply says that the outcome is open.
 """

@@ -194,7 +194,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.QUERY_MESSAGE: on.lookups.query,
         RequestCode.QUERY_CONSUMER_OFFSET: on.offsets.query,
         RequestCode.UPDATE_CONSUMER_OFFSET: on.offsets.update,
-        RequestCode.UPDATE_AND_CREATE_TOPIC: announced(on.topics.update, on.durable, on.caught_up),
+        RequestCode.UPDATE_AND_CREATE_TOPIC: kept(on.topics.update, on.durable, on.caught_up),
         RequestCode.GET_ALL_TOPIC_CONFIG: on.topics.all,
         RequestCode.UPDATE_BROKER_CONFIG: on.admin.update_config,
         RequestCode.GET_BROKER_CONFIG: on.admin.get_config,
@@ -210,10 +210,10 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: on.clients.consumer_list,
         RequestCode.GET_ALL_CONSUMER_OFFSET: on.offsets.all,
         RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
-        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: on.groups.update,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: kept(on.groups.update, on.durable),
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: on.groups.all,
-        RequestCode.DELETE_SUBSCRIPTIONGROUP: on.groups.delete,
-        RequestCode.DELETE_TOPIC_IN_BROKER: announced(on.topics.delete, on.durable, on.caught_up),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: kept(on.groups.delete, on.durable),
+        RequestCode.DELETE_TOPIC_IN_BROKER: kept(on.topics.delete, on.durable, on.caught_up),
         RequestCode.SEND_MESSAGE_V2: ill_formed(RequestCode.SEND_MESSAGE_V2),
         RequestCode.SEND_BATCH_MESSAGE: ill_formed(RequestCode.SEND_BATCH_MESSAGE),
         RequestCode.GET_TOPIC_CONFIG: on.topics.get,
@@ -226,17 +226,21 @@ def table(on: Handlers) -> dict[int, Cold]:
     }
 
 
-def announced(
+async def nothing_to_announce() -> None:
+    """Name servers know topics, and do not know groups."""
+
+
+def kept(
     handler: Callable[[Connection, Command], Answer],
     durable: Callable[[], Awaitable[bool]],
-    caught_up: Callable[[], Awaitable[None]],
+    announced: Callable[[], Awaitable[None]] = nothing_to_announce,
 ) -> Cold:
-    """Answer when no crash undoes it, and the name servers know: its client asks them for the route next."""
+    """Answer when no crash undoes it and, of a topic, name servers know: its client asks them for the route next."""
 
     async def handle(connection: Connection, command: Command) -> Answer:
         answer = handler(connection, command)
         if answer is not None and not answer.code:
-            is_durable, _ = await asyncio.gather(durable(), caught_up())
+            is_durable, _ = await asyncio.gather(durable(), announced())
             if not is_durable:
                 return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_DURABLE)
         return answer

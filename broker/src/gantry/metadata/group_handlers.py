@@ -27,7 +27,7 @@ _RETRY_QUEUES_MAX = 1024
 
 
 class GroupHandlers:
-    """What administrators do to groups; a change is on its way to the disk when the reply leaves."""
+    """What administrators do to groups; a change is on its way to the disk; the router lets the reply wait for it."""
 
     def __init__(self, groups: Groups, offsets: Offsets) -> None:
         self._groups = groups
