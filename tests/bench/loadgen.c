@@ -1,11 +1,14 @@
 /* Load generator: pipelined requests over N connections with a window each, from one thread.
  *
- *   loadgen --port P --mode send|pull|redis|fixed [--host A] [--connections N] [--window W] [--size BYTES]
+ *   loadgen --port P --mode send|pull|redis|fixed|transact [--host A] [--connections N] [--window W] [--size BYTES]
  *           [--seconds S] [--warmup S] [--topic T] [--queues Q] [--batch N] [--pid PID] [--count N]
  *
  * send   RocketMQ SEND_MESSAGE_V2 (310), JSON headers; every reply must carry code 0 and the opaque it answers.
  * pull   RocketMQ PULL_MESSAGE (11) of --batch messages; bodies are walked record by record.
  * redis  XADD of one field of --size bytes to the stream --topic; every reply must be a bulk string.
+ * transact  transactional producers, one transaction each at a time (so --window 1): a half (310 with TRAN_MSG), and when its
+ *        reply is there END_TRANSACTION (37, commit) with the offsets that it gave; the commit's reply ends the pair,
+ *        and all figures are per pair.  Both requests want an answer.
  * fixed  the frames of send, any reply of a whole frame counts (for a server that answers with constant bytes).
  *
  * A run ends by --seconds or by --count, whichever comes first, and never outlives seconds + warmup + 10.
@@ -28,7 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum mode { SEND, PULL, REDIS, FIXED };
+enum mode { SEND, PULL, REDIS, FIXED, TRANSACT };
 
 #define CONNECTIONS_MAX 1024
 #define WINDOW_MAX 4096
@@ -46,6 +49,7 @@ struct connection {
     uint64_t *sent_ns;     /* ring of WINDOW_MAX send times */
     int queue;
     long long offset;      /* pull: next queue offset */
+    int ending;            /* transact: the half is answered and its end under way */
 };
 
 static struct options {
@@ -129,10 +133,11 @@ static void finish_frame(int header_len, int body_len) {
 
 static void build_send(void) {
     int n = sprintf(frame + 8,
-        "{\"code\":310,\"extFields\":{\"a\":\"bench\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"%d\",\"e\":\"0000\",\"f\":\"0\",\"g\":\"%lld\",\"h\":\"0\","
-        "\"i\":\"UNIQ_KEY\\u00017F00000100002A9F1B0B0000%08d\\u0002WAIT\\u0001true\\u0002\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},"
+        "{\"code\":310,\"extFields\":{\"a\":\"bench\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"%d\",\"e\":\"0000\",\"f\":\"%d\",\"g\":\"%lld\",\"h\":\"0\","
+        "\"i\":\"UNIQ_KEY\\u00017F00000100002A9F1B0B0000%08d\\u0002WAIT\\u0001true\\u0002%s\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},"
         "\"flag\":0,\"language\":\"JAVA\",\"opaque\":1000000000,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":401}",
-        opt.topic, opt.queues, (long long)time(NULL) * 1000, 0);
+        opt.topic, opt.queues, opt.mode == TRANSACT ? 4 : 0, (long long)time(NULL) * 1000, 0,
+        opt.mode == TRANSACT ? "TRAN_MSG\\u0001true\\u0002PGROUP\\u0001bench\\u0002" : "");
     opaque_at = (size_t)(strstr(frame + 8, "\"opaque\":") - frame) + 9;
     key_at = (size_t)(strstr(frame + 8, "0B0000") - frame) + 6;
     queue_at = (size_t)(strstr(frame + 8, "\"e\":\"") - frame) + 5;
@@ -156,6 +161,18 @@ static void build_pull(struct connection *c) {
     finish_frame(n, 0);
 }
 
+/* The end of a transaction, into `at`; the fields are those of RocketMQ 5's Java client. */
+static size_t build_end(char *at, unsigned opaque, long long queue_offset, long long log_offset, const char *id, int id_len) {
+    int n = sprintf(at + 8,
+        "{\"code\":37,\"extFields\":{\"bname\":\"broker-a\",\"commitLogOffset\":\"%lld\",\"commitOrRollback\":\"8\",\"fromTransactionCheck\":\"false\","
+        "\"msgId\":\"%.*s\",\"producerGroup\":\"bench\",\"topic\":\"%s\",\"tranStateTableOffset\":\"%lld\",\"transactionId\":\"%.*s\"},"
+        "\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":401}",
+        log_offset, id_len, id, opt.topic, queue_offset, id_len, id, opaque);
+    put32(at, (uint32_t)(4 + n));
+    put32(at + 4, (uint32_t)n);
+    return (size_t)(8 + n);
+}
+
 static void patch_digits(size_t at, unsigned value, int digits) {
     for (int i = digits - 1; i >= 0; i--, value /= 10) frame[at + (size_t)i] = (char)('0' + value % 10);
 }
@@ -164,7 +181,7 @@ static void enqueue(struct connection *c, int index) {
     static unsigned serial;
     if (opt.mode == PULL) build_pull(c);
     if (opt.mode != REDIS) patch_digits(opaque_at, OPAQUE_BASE + c->sent % 1000000000u, 10);
-    if (opt.mode == SEND || opt.mode == FIXED) {
+    if (opt.mode == SEND || opt.mode == FIXED || opt.mode == TRANSACT) {
         patch_digits(key_at, ++serial % 100000000u, 8);
         patch_digits(queue_at, (unsigned)(index + (int)c->sent) % (unsigned)opt.queues, 4);
     }
@@ -216,6 +233,28 @@ static void answered(struct connection *c, unsigned n) {
     messages += n;
 }
 
+/* What a JSON header says in quotes behind a key; the length is 0 when the key is missing. */
+static int text_of(const char *header, size_t n, const char *key, const char **at) {
+    const char *found = memmem(header, n, key, strlen(key));
+    if (!found) return 0;
+    *at = found + strlen(key);
+    const char *end = memchr(*at, '"', n - (size_t)(*at - header));
+    return end ? (int)(end - *at) : 0;
+}
+
+/* A half is in the log: end it. */
+static void end_half(struct connection *c, const char *header, size_t n) {
+    const char *id = "", *message_id = "";
+    int id_len = text_of(header, n, "\"transactionId\":\"", &id);
+    int message_len = text_of(header, n, "\"msgId\":\"", &message_id);
+    if (message_len < 32 || message_len > 56) { wrong("a half's reply without msgId", header, n); answered(c, 1); return; }
+    char hex[17] = {0};
+    memcpy(hex, message_id + message_len - 16, 16);
+    c->out_len += build_end(c->out + c->out_len, OPAQUE_BASE + c->done % 1000000000u,
+                            number_of(header, n, "\"queueOffset\":"), strtoll(hex, NULL, 16), id, id_len);
+    c->ending = 1;
+}
+
 static void take_frame(struct connection *c, const char *at, size_t n) {
     size_t header_len = get32(at + 4) & 0xffffff;
     const char *header = at + 8;
@@ -224,6 +263,13 @@ static void take_frame(struct connection *c, const char *at, size_t n) {
     long long code = number_of(header, header_len, "\"code\":"), opaque = number_of(header, header_len, "\"opaque\":");
     /* Replies of one connection come in order here: one batch core answers a window in the order of its requests. */
     if (opaque != (long long)(OPAQUE_BASE + c->done % 1000000000u)) wrong("unexpected opaque", header, header_len);
+    if (opt.mode == TRANSACT) {
+        if (code != 0) wrong(c->ending ? "commit refused" : "half refused", header, header_len);
+        else if (!c->ending) { end_half(c, header, header_len); return; }
+        c->ending = 0;
+        answered(c, 1);
+        return;
+    }
     if (opt.mode == SEND) {
         if (code != 0) wrong("send refused", header, header_len);
         answered(c, 1);
@@ -306,11 +352,12 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(k, "--count")) opt.count = atoll(v);
         else if (!strcmp(k, "--seconds")) opt.seconds = atof(v);
         else if (!strcmp(k, "--warmup")) opt.warmup = atof(v);
-        else if (!strcmp(k, "--mode")) opt.mode = !strcmp(v, "pull") ? PULL : !strcmp(v, "redis") ? REDIS : !strcmp(v, "fixed") ? FIXED : SEND;
+        else if (!strcmp(k, "--mode")) opt.mode = !strcmp(v, "pull") ? PULL : !strcmp(v, "redis") ? REDIS : !strcmp(v, "fixed") ? FIXED :
+                                               !strcmp(v, "transact") ? TRANSACT : SEND;
         else { fprintf(stderr, "loadgen: unknown option %s\n", k); exit(2); }
     }
     if (opt.port <= 0 || opt.connections < 1 || opt.connections > CONNECTIONS_MAX || opt.window < 1 || opt.window > WINDOW_MAX ||
-        opt.size < 0 || opt.size > (1 << 19) || opt.queues < 1 || opt.queues > 9999 || strlen(opt.topic) > 127) {
+        opt.size < 0 || opt.size > (1 << 19) || opt.queues < 1 || opt.queues > 9999 || strlen(opt.topic) > 127 || (opt.mode == TRANSACT && opt.window != 1)) {
         fprintf(stderr, "loadgen: an option is missing or out of range\n");
         exit(2);
     }

@@ -32,6 +32,7 @@ from gantry.broker.config import BrokerConfig, TransactionProfile
 from gantry.broker.durably import Durably
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
+from gantry.broker.looplag import LoopLag
 from gantry.broker.parts import Parts
 from gantry.broker.periodic import table as job_table
 from gantry.broker.ports import Addresses
@@ -166,6 +167,7 @@ def assemble(
         client=client,
         registration=registration,
         rates=rates,
+        loop_lag=LoopLag(clock),
         jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
     )
     _wire(parts, admission, fail)

@@ -6,13 +6,15 @@ here.  Histograms have no `read`: `metrics` makes their buckets of what the part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
 
 Sample = tuple[tuple[str, ...], float]
+Counted = tuple[Sequence[float], Sequence[int], float]
+"""Of a histogram: bounds, counts between them, sum of the values."""
 Switch = Callable[["Parts"], bool]
 
 GAUGE, COUNTER, HISTOGRAM = "gauge", "counter", "histogram"

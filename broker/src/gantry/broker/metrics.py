@@ -15,7 +15,7 @@ with one per queue are off unless configured.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, islice
 
 from prometheus_client import ProcessCollector, generate_latest
@@ -24,12 +24,13 @@ from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
 from gantry.broker import transactionmetrics
-from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Family, Sample, one
+from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
+from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
-from gantry.transaction.counts import LATENCY_BOUNDS_S as FINISH_BOUNDS_S
 
 _CHUNK_SERIES = 200
 _CACHE_S = 1.0
+
 
 def _info(parts: Parts) -> Iterator[Sample]:
     config = parts.live.current
@@ -133,7 +134,20 @@ def _per_queue(parts: Parts) -> bool:
     return parts.live.current.metrics.per_queue
 
 
-_ACK_WAIT = "gantry_ack_wait_seconds"
+def _ack_wait(parts: Parts) -> Counted:
+    return LATENCY_BOUNDS_S, parts.acks.latencies, parts.acks.latency_sum_s
+
+
+def _loop_lag(parts: Parts) -> Counted:
+    return LAG_BOUNDS_S, parts.loop_lag.moments, parts.loop_lag.sum_s
+
+
+# By family: bounds, counts between them, and the sum.
+_HISTOGRAMS: dict[str, Callable[[Parts], Counted]] = {
+    "gantry_ack_wait_seconds": _ack_wait,
+    "gantry_loop_lag_seconds": _loop_lag,
+    transactionmetrics.FINISH: transactionmetrics.finish,
+}
 
 FAMILIES: tuple[Family, ...] = (
     Family(
@@ -165,7 +179,7 @@ FAMILIES: tuple[Family, ...] = (
         one(lambda p: len(p.acks)),
     ),
     Family(GAUGE, "gantry_acks_parked_bytes", "Bytes of those replies.", (), one(lambda p: p.acks.parked_bytes)),
-    Family(HISTOGRAM, _ACK_WAIT, "How long a message's reply was parked.", (), lambda p: ()),
+    Family(HISTOGRAM, "gantry_ack_wait_seconds", "How long a message's reply was parked.", (), lambda p: ()),
     Family(GAUGE, "gantry_log_offset", "The four marks on the log.", ("mark",), _marks),
     Family(
         GAUGE,
@@ -212,6 +226,13 @@ FAMILIES: tuple[Family, ...] = (
     Family(COUNTER, "gantry_job_runs", "Runs of periodic jobs.", ("job",), _job_runs),
     Family(COUNTER, "gantry_job_slices_over", "Slices of jobs that took more than 1 ms.", ("job",), _job_slices_over),
     Family(GAUGE, "gantry_job_longest_slice_seconds", "The longest slice so far.", ("job",), _job_longest),
+    Family(
+        HISTOGRAM,
+        "gantry_loop_lag_seconds",
+        "How long whoever comes waits for the event loop, over moments; up to 1 ms of it is rounding.",
+        (),
+        lambda p: (),
+    ),
     Family(
         GAUGE, "gantry_registered", "Whether a name server took the last registration.", ("name_server",), _registered
     ),
@@ -334,16 +355,10 @@ def _metric(family: Family, samples: list[Sample]) -> Metric:
 
 
 def _histogram(family: Family, parts: Parts) -> Metric:
-    counted: tuple[tuple[float, ...], list[int], float]
-    if family.name == _ACK_WAIT:
-        counted = LATENCY_BOUNDS_S, parts.acks.latencies, parts.acks.latency_sum_s
-    else:
-        counts = parts.transactions.counts
-        counted = FINISH_BOUNDS_S, counts.latencies, counts.latency_sum_s
-    bounds = [*map(str, counted[0]), "+Inf"]
-    buckets = list(zip(bounds, map(float, accumulate(counted[1])), strict=True))
+    bounds, counts, sum_value = _HISTOGRAMS[family.name](parts)
+    buckets = list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
     metric = HistogramMetricFamily(family.name, family.help)
-    metric.add_metric([], buckets, sum_value=counted[2])
+    metric.add_metric([], buckets, sum_value=sum_value)
     return metric
 
 

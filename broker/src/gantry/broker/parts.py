@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gantry.append.batch import Appender
     from gantry.broker.jobs import Jobs
     from gantry.broker.live import LiveConfig
+    from gantry.broker.looplag import LoopLag
     from gantry.broker.rates import Rates
     from gantry.broker.registration import Registration
     from gantry.broker.router import Router
@@ -53,5 +54,6 @@ class Parts:
     client: RemotingClient
     registration: Registration
     rates: Rates
+    loop_lag: LoopLag
     jobs: Jobs
     started_ms: int = 0

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gantry.append.batch import GATE_DISK_FULL
 from gantry.broker.jobs import Job
+from gantry.broker.looplag import PERIOD_S
 from gantry.broker.rates import SAMPLE_S
 
 if TYPE_CHECKING:
@@ -47,4 +48,5 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
         Job("rates", SAMPLE_S, parts.rates.sample),
+        Job("loop lag", PERIOD_S, parts.loop_lag.sample),
     ]

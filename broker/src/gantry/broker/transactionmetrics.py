@@ -11,12 +11,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Family, Sample, one
+from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
+from gantry.transaction.counts import LATENCY_BOUNDS_S
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
 
 FINISH = "gantry_transaction_finish_seconds"
+
+
+def finish(parts: Parts) -> Counted:
+    """From birth to commit."""
+    counts = parts.transactions.counts
+    return LATENCY_BOUNDS_S, counts.latencies, counts.latency_sum_s
 
 
 def open_by_topic(parts: Parts) -> Iterator[Sample]:
