@@ -1,0 +1,169 @@
+"""How a message is kept out of sight until its time: another topic, and in properties where it wants to go.
+
+    by level    topic SCHEDULE_TOPIC_XXXX, queue level - 1; due when the level's duration has passed since it was stored
+    by time     topic rmq_sys_wheel_timer, queue 0; due at the time in TIMER_OUT_MS (ms since the epoch)
+
+REAL_TOPIC and REAL_QID say where it wants to go.  Everything else stays as it came; a message that was delayed before
+loses what that left behind.  `delivery` makes the real message again; its stored properties keep what disguised them,
+as RocketMQ's do (a consumer sees DELAY or TIMER_OUT_MS), and its field for a prepared message's log offset names the
+record that it was delivered of: that is how a start knows what was delivered before a crash.
+
+A *cancel* is a message in the timer topic too: TIMER_DEL_UNIQKEY names topic and unique key of what is not to be
+delivered, TIMER_OUT_MS when that would have been.
+
+Source: RocketMQ's `HookUtils` and `TimerMessageStore`; facts 6 of the protocol.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.leaves import fields, frames, properties
+from gantry.model import names
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Record
+
+REAL_TOPIC = b"REAL_TOPIC"
+REAL_QUEUE = b"REAL_QID"
+OUT_MS = b"TIMER_OUT_MS"
+ROLLED = b"TIMER_ROLL_TIMES"
+CANCELS = b"TIMER_DEL_UNIQKEY"
+RECALL_TAG = b"_RECALL_TAG_"
+
+OVERHEAD_BYTES = 512
+"""What a disguise may add to the properties: a client's have to be shorter by it."""
+
+_DELAY = b"DELAY"
+_TIMES = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
+_OURS = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS, ROLLED, b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"})
+_BY_LEVEL = _OURS | frozenset({_DELAY, *_TIMES})
+_HINTS = (REAL_TOPIC, b"TIMER_", _DELAY, b"__STARTDELIVERTIME")
+
+
+class Wish(NamedTuple):
+    """What a message asks for: a level (then `at_ms` says nothing), or a time."""
+
+    level: int
+    at_ms: int
+
+
+def wish(text: bytes, now_ms: int) -> Wish | str:
+    """What properties ask for, or what is wrong with them.
+
+    RocketMQ: a level overrules times; of the times the first of TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS
+    counts, and the cloud product's __STARTDELIVERTIME after them.
+    """
+    level = _number(text, _DELAY)
+    if level is None:
+        return "DELAY is no number; expected a level from 1 on"
+    if level > 0:
+        return Wish(level, 0)
+    for name, base_ms, unit in zip(_TIMES, (now_ms, now_ms, 0, 0), (1000, 1, 1, 1), strict=True):
+        if properties.get(text, name) is not None:
+            number = _number(text, name)
+            if number is None:
+                return f"{name.decode()} is no number; expected milliseconds, or seconds where the name says so"
+            return Wish(0, base_ms + number * unit)
+    return Wish(0, 0)
+
+
+def by_level(send: Send, level: int, level_max: int) -> None:
+    """Have it delivered after a level's duration (1 to level_max; what is above counts as level_max)."""
+    assert level > 0, "a level counts from 1"
+    level = min(level, level_max)
+    text = _without(send.properties, _BY_LEVEL)
+    _hide(send, text + b"DELAY\x01%d\x02" % level, names.SCHEDULE_TOPIC, level - 1)
+
+
+def by_time(send: Send, deliver_at_ms: int) -> None:
+    """Have it delivered at this time of the wall clock, never before; one that has passed means at once."""
+    text = _without(send.properties, _OURS)
+    _hide(send, text + b"%b\x01%d\x02" % (OUT_MS, deliver_at_ms), names.TIMER_TOPIC, 0)
+
+
+def cancel(real_topic: str, unique_key: bytes, out_ms: int, born: tuple[int, bytes]) -> Send:
+    """The message that takes another one back; `born` is when and where."""
+    text = properties.pack({"TAGS": RECALL_TAG.decode()}) + b"%b\x01%b\x02%b\x01%d\x02" % (
+        CANCELS,
+        cancel_key(real_topic, unique_key),
+        OUT_MS,
+        out_ms,
+    )
+    text += properties.pack({"REAL_TOPIC": real_topic, "REAL_QID": "0"})
+    return frames.Send(
+        topic=names.TIMER_TOPIC, queue_id=0, born_ms=born[0], born_host=born[1], properties=text, body=b"0"
+    )
+
+
+def cancel_key(real_topic: str, unique_key: bytes) -> bytes:
+    """How a cancel names its message (RocketMQ 5.3)."""
+    return real_topic.encode() + unique_key
+
+
+class Address(NamedTuple):
+    """Where a disguised message wants to go, and what it is called there."""
+
+    topic: str
+    queue_id: int
+    unique_key: bytes
+
+
+def address(text: bytes) -> Address | None:
+    """The address in a disguised message's properties; None when they have none."""
+    topic = properties.get(text, REAL_TOPIC)
+    queue_id = _number(text, REAL_QUEUE)
+    if topic is None or queue_id is None or queue_id < 0:
+        return None
+    return Address(topic.decode("utf-8", "replace"), queue_id, properties.get(text, b"UNIQ_KEY") or b"")
+
+
+def delivery(record: Record, topic: str, queue_id: int) -> Send:
+    """The real message of a disguised record."""
+    return frames.Send(
+        topic=topic,
+        queue_id=queue_id,
+        sys_flag=record.sys_flag,
+        born_ms=record.born_ms,
+        flag=record.flag,
+        properties=record.properties,
+        reconsume_times=record.reconsume_times,
+        body=record.body,
+        born_host=record.born_host,
+        prepared_offset=record.log_offset,
+    )
+
+
+def carried(record: Record, due_ms: int) -> Send:
+    """A copy for the timer topic: due at the same time, at the log's end (RocketMQ: a rolled timer message)."""
+    rolled = (_number(record.properties, ROLLED) or 0) + 1
+    text = _without(record.properties, frozenset({OUT_MS, ROLLED}))
+    text += b"%b\x01%d\x02%b\x01%d\x02" % (OUT_MS, due_ms, ROLLED, rolled)
+    send = delivery(record, names.TIMER_TOPIC, 0)
+    send.properties = text
+    return send
+
+
+def _hide(send: Send, text: bytes, topic: str, queue_id: int) -> None:
+    real_topic = send.topic.encode()
+    send.properties = text + b"%b\x01%b\x02%b\x01%d\x02" % (REAL_TOPIC, real_topic, REAL_QUEUE, send.queue_id)
+    send.traits &= ~properties.TRAIT_ENDS_OPEN
+    send.topic, send.queue_id = topic, queue_id
+
+
+def _without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
+    """Closed, and without these pairs; most messages have none of them."""
+    if text and text[-1:] != properties.PAIR_END:
+        text += properties.PAIR_END
+    if not any(hint in text for hint in _HINTS):
+        return text
+    pairs = [pair for pair in text.split(properties.PAIR_END) if pair]
+    kept = [pair for pair in pairs if pair.partition(properties.NAME_END)[0] not in unwanted]
+    return b"".join([pair + properties.PAIR_END for pair in kept])
+
+
+def _number(text: bytes, name: bytes) -> int | None:
+    """The number under a name: 0 when there is nothing, None when it is none."""
+    value = properties.get(text, name)
+    return 0 if value is None else fields.integer(value.decode("utf-8", "replace"))

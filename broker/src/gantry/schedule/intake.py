@@ -1,0 +1,92 @@
+"""Delayed messages on their way in: disguised here, left as they are because they are due, or refused.
+
+Admission has looked at topic, queue and size by then.  What is refused here, with RocketMQ's codes: a delay that is no
+number, one that is too long, a cancel for a time that has passed or that names none (13); one more when as many wait
+for a time of their own as may (1: each costs memory until it is delivered); properties that leave no room (13).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gantry.append.admit import PROPERTIES_BYTES_MAX
+from gantry.clock import Clock
+from gantry.errors import Refusal
+from gantry.leaves import properties
+from gantry.model import names
+from gantry.schedule import disguise
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+
+_ROOM_FOR_OURS_BYTES = 512  # region, cluster and a unique key, added when it is appended
+_DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
+_CANCEL_WITHOUT_TIME = Refusal(
+    ResponseCode.MESSAGE_ILLEGAL,
+    "a cancel (TIMER_DEL_UNIQKEY) says in TIMER_DELIVER_MS when the message would be delivered, "
+    "which has to be in the future",
+)
+
+
+class DelayIntake:
+    """Takes delayed messages in; `pending` says how many wait for a time of their own."""
+
+    def __init__(
+        self, clock: Clock, levels_ms: Sequence[int], delay_max_ms: int, pending: Callable[[], int], pending_max: int
+    ) -> None:
+        self._clock = clock
+        self._level_max = len(levels_ms)
+        self._delay_max_ms = delay_max_ms
+        self._pending = pending
+        self._pending_max = pending_max
+
+    def wants(self, send: Send) -> bool:
+        """Whether an admitted message asks for a delay; a dead letter is not delayed, whatever it asks for."""
+        return send.traits & _DELAYS != 0 and not names.is_dlq_topic(send.topic)
+
+    def fault(self, send: Send) -> Refusal | None:
+        """What speaks against delaying it, now or, for a half, when it is committed."""
+        wish = disguise.wish(send.properties, self._clock.now_ms())
+        if isinstance(wish, str):
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, wish)
+        ahead_ms = wish.at_ms - self._clock.now_ms()
+        if not wish.level and ahead_ms > self._delay_max_ms:
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"delivery in {ahead_ms / 1000:.0f} s, {self._delay_max_ms // 1000} s ahead are allowed",
+            )
+        if send.traits & properties.TRAIT_TIMER_CANCEL and (wish.level or ahead_ms <= 0):
+            return _CANCEL_WITHOUT_TIME
+        if not wish.level and ahead_ms > 0 and self._pending() >= self._pending_max:
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"{self._pending_max} messages wait for a time of their own, which is the limit; "
+                "use a delay level, or raise delays.pending_max",
+            )
+        room = PROPERTIES_BYTES_MAX - disguise.OVERHEAD_BYTES - _ROOM_FOR_OURS_BYTES
+        if len(send.properties) > room:
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message properties have {len(send.properties)} bytes, {room} are allowed in a delayed message",
+            )
+        return None
+
+    def take(self, send: Send) -> Refusal | None:
+        """Disguise it unless it is due, or say why not."""
+        refusal = self.fault(send)
+        if refusal is None:
+            self.redirect(send)
+        return refusal
+
+    def redirect(self, send: Send) -> None:
+        """Disguise a message that may not be refused any more (a committed half) unless it is due."""
+        now_ms = self._clock.now_ms()
+        wish = disguise.wish(send.properties, now_ms)
+        if isinstance(wish, str):
+            return
+        if wish.level:
+            disguise.by_level(send, wish.level, self._level_max)
+        elif wish.at_ms > now_ms:
+            disguise.by_time(send, wish.at_ms)

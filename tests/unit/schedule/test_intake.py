@@ -1,0 +1,86 @@
+"""What may be delayed."""
+
+from __future__ import annotations
+
+import pytest
+
+from gantry.leaves import frames, properties
+from gantry.model import names
+from gantry.schedule import levels
+from gantry.schedule.intake import DelayIntake
+from testkit.simclock import SimClock
+
+DAY_MS = 86_400_000
+
+
+def intake(pending: int = 0) -> tuple[DelayIntake, SimClock]:
+    clock = SimClock()
+    return DelayIntake(clock, levels.parse(levels.STANDARD), 3 * DAY_MS, lambda: pending, 10), clock
+
+
+def message(topic: str = "orders", **pairs: str) -> frames.Send:
+    packed = properties.pack({"UNIQ_KEY": "u"} | pairs)
+    send = frames.Send(topic=topic, queue_id=1, properties=packed)
+    send.traits = properties.scan(packed)[0]
+    return send
+
+
+def test_delays_and_cancels_are_wanted_and_dead_letters_never() -> None:
+    delays, _ = intake()
+    assert delays.wants(message(DELAY="1")) and delays.wants(message(TIMER_DEL_UNIQKEY="x"))
+    assert not delays.wants(message()) and not delays.wants(message("%DLQ%g", DELAY="1"))
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELAY_MS", "TIMER_DELIVER_MS", "__STARTDELIVERTIME"])
+def test_three_days_are_allowed_and_no_millisecond_more(name: str) -> None:
+    delays, clock = intake()
+    base = 0 if name == "TIMER_DELAY_MS" else clock.now_ms()
+    assert delays.take(message(**{name: str(base + 3 * DAY_MS)})) is None
+    refusal = delays.take(message(**{name: str(base + 3 * DAY_MS + 1)}))
+    assert refusal is not None and refusal.code == 13
+
+
+def test_a_time_that_has_passed_leaves_the_message_as_it_is() -> None:
+    delays, clock = intake()
+    for due_ms in (1, clock.now_ms()):
+        send = message(TIMER_DELIVER_MS=str(due_ms))
+        before = send.properties
+        assert delays.take(send) is None
+        assert (send.topic, send.queue_id, send.properties) == ("orders", 1, before)
+
+
+def test_levels_do_not_count_against_the_limit_of_times() -> None:
+    delays, _ = intake(pending=10)
+    assert delays.take(message(DELAY="1")) is None
+    refusal = delays.take(message(TIMER_DELAY_MS="5"))
+    assert refusal is not None and refusal.code == 1 and "delays.pending_max" in refusal.remark
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        {"DELAY": "soon"},
+        {"TIMER_DELIVER_MS": "tomorrow"},
+        {"TIMER_DEL_UNIQKEY": "x"},
+        {"TIMER_DEL_UNIQKEY": "x", "TIMER_DELIVER_MS": "1"},
+        {"TIMER_DEL_UNIQKEY": "x", "DELAY": "1"},
+        {"DELAY": "1", "p": "x" * 32_000},
+    ],
+)
+def test_what_cannot_be_delayed_is_refused_as_illegal(pairs: dict[str, str]) -> None:
+    refusal = intake()[0].take(message(**pairs))
+    assert refusal is not None and refusal.code == 13
+
+
+def test_a_cancel_goes_into_the_timer_topic() -> None:
+    delays, clock = intake()
+    send = message(TIMER_DEL_UNIQKEY="ordersu", TIMER_DELIVER_MS=str(clock.now_ms() + 5))
+    assert delays.take(send) is None and send.topic == names.TIMER_TOPIC
+
+
+def test_a_committed_message_is_never_refused() -> None:
+    delays, _ = intake(pending=10)
+    send, odd = message(TIMER_DELAY_MS="5"), message(DELAY="soon")
+    delays.redirect(send)
+    delays.redirect(odd)
+    assert send.topic == names.TIMER_TOPIC and odd.topic == "orders"
