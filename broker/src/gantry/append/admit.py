@@ -24,6 +24,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from gantry.append.redelivery import ORIGIN_ID, RETRY_TOPIC, DeadLetter, RedeliveryCounts, Retry, as_dead_letter
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.model import names
@@ -40,7 +41,7 @@ SYS_MULTI_TAGS = 0x2
 SYS_TRANSACTION_BITS = 0xC
 SYS_COMMIT_BIT = 0x8  # committed is 8, rolled back 12, prepared 4
 # Since this version a client's maxReconsumeTimes counts (facts 1.5, V3_4_9).
-_VERSION_OF_MAX_RECONSUME = 121
+VERSION_OF_MAX_RECONSUME = 121
 # A message with one of these is not what it seems; all others are plain.
 NOT_PLAIN = properties.TRAIT_DELAY | properties.TRAIT_TRANSACTION | properties.TRAIT_TIMER_CANCEL
 
@@ -115,6 +116,7 @@ class Admission:
     """The checks, and what is known about topics."""
 
     def __init__(self, topics: Topics, groups: Groups, gate: WriteGate, limits: Limits, broker_name: str) -> None:
+        self.redeliveries = RedeliveryCounts()
         self.queues: dict[str, int] = {}  # topics without specialities: how many queue ids they have
         self.gate = gate
         self.limits = limits
@@ -147,12 +149,12 @@ class Admission:
         if refusal is not None:
             return refusal
         if names.is_retry_topic(send.topic):
-            refusal = self._retry_refusal(send)
-        elif topic.filter_type == MULTI_TAG:
+            return self._admit_redelivery(send)
+        if topic.filter_type == MULTI_TAG:
             send.sys_flag |= SYS_MULTI_TAGS
         elif self.is_writable or not topic.order:
             self.queues[topic.name] = max(topic.write_queues, topic.read_queues)
-        return refusal or content_refusal(send) or self.size_refusal(send)
+        return content_refusal(send) or self.size_refusal(send)
 
     def admit_batch(self, send: Send) -> Refusal | None:
         """The same for the request that carries a batch; its messages are looked at one by one afterwards."""
@@ -212,22 +214,40 @@ class Admission:
             send.queue_id = self._next_queue % topic.write_queues
         return None
 
-    def _retry_refusal(self, send: Send) -> Refusal | None:
-        """A redelivery: as often as its group allows, then it is a dead letter."""
+    def _admit_redelivery(self, send: Send) -> Refusal | None:
+        """As often as its group allows, then it is a dead letter."""
         group = names.group_of(send.topic) or ""
         times_max = self._groups.retry_times_max(group)
         if times_max is None:
             return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
-        if send.version >= _VERSION_OF_MAX_RECONSUME and send.max_reconsume_times >= 0:
+        if send.version >= VERSION_OF_MAX_RECONSUME and send.max_reconsume_times >= 0:
             times_max = send.max_reconsume_times
+        origin = self._origin_topic(send)
+        fate: Retry | DeadLetter = Retry(0)
+        refusal = None
         if send.reconsume_times > times_max:
-            dead_letters = self._topics.ensure(TopicConfig(names.dlq_topic(group), read_queues=1, write_queues=1))
-            send.topic = dead_letters.name
-            send.queue_id = 0
-            # RocketMQ: a dead letter says DELAY=-1, which overrules the level that the client asked for.
-            send.properties = properties.add(send.properties, b"DELAY", b"-1")
-            send.traits &= ~(properties.TRAIT_DELAY | properties.TRAIT_ENDS_OPEN)
-        return None
+            fate = DeadLetter()
+            refusal = self._make_dead_letter(send, group, origin)
+        refusal = refusal or content_refusal(send) or self.size_refusal(send)
+        if refusal is None:
+            self.redeliveries.count(fate, group, origin)
+        return refusal
+
+    def _make_dead_letter(self, send: Send, group: str, origin: str) -> Refusal | None:
+        topic = self._topics.ensure(TopicConfig(names.dlq_topic(group), read_queues=1, write_queues=1))
+        origin_id = properties.get(send.properties, ORIGIN_ID) or b""
+        text = as_dead_letter(send.properties, origin, origin_id.decode("utf-8", "replace"))
+        send.topic = topic.name
+        send.queue_id = 0
+        # RocketMQ: a dead letter says DELAY=-1, which overrules the level that the client asked for.
+        send.properties = properties.add(text, b"DELAY", b"-1")
+        send.traits &= ~(properties.TRAIT_DELAY | properties.TRAIT_ENDS_OPEN)
+        return self._topic_refusal(topic)
+
+    def _origin_topic(self, send: Send) -> str:
+        """Where the redelivery says it came from, if there is such a topic."""
+        said = (properties.get(send.properties, RETRY_TOPIC) or b"").decode("utf-8", "replace")
+        return "" if self._topics.get(said) is None else said
 
 
 def content_refusal(send: Send) -> Refusal | None:

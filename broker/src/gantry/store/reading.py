@@ -149,14 +149,20 @@ class Reader:
 
     def record_at(self, log_offset: int) -> records.Record | None:
         """The dispatched record that begins at this log offset; None for anything else that stands there."""
-        if not self._log.holds(log_offset, records.RECORD_BYTES_MIN, self._dispatched.offset):
-            return None
-        size = int.from_bytes(self._log.slice(log_offset, 4), "big")
+        size = self.size_at(log_offset)
         found = self._log.record(log_offset, size, self._dispatched.offset)
         if found is None:
             return None
         entry = self.entry(found.topic, found.queue_id, found.queue_offset)
         return found if entry is not None and entry[0] == log_offset and entry[1] == size else None
+
+    def size_at(self, log_offset: int) -> int:
+        """How long a dispatched record would be that began at this log offset; 0 where there is room for none."""
+        end = self._dispatched.offset
+        if not self._log.holds(log_offset, records.RECORD_BYTES_MIN, end):
+            return 0
+        size = int.from_bytes(self._log.slice(log_offset, 4), "big", signed=True)
+        return size if self._log.holds(log_offset, size, end) else 0
 
     @property
     def log_start(self) -> int:

@@ -1,0 +1,37 @@
+"""Appending what the broker itself makes of messages that it has already: copies for another topic or time.
+
+Nothing of a copy is touched here, because it is final: its producer's birth and properties came with the original.  The
+errors of the store become refusals as they do for messages that producers send, and a full disk shuts the same gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gantry.append.admit import WriteGate
+from gantry.append.batch import GATE_DISK_FULL
+from gantry.errors import DiskFullError, Refusal, StoreError
+from gantry.store.commitlog import RunTooLongError
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.store.store import Store
+
+
+def append_copies(store: Store, gate: WriteGate, copies: Sequence[Send]) -> int | Refusal:
+    """The end of the log behind them; on a refusal none of them is in it."""
+    if gate.refusal is not None:
+        return gate.refusal
+    try:
+        return store.append(copies)
+    except DiskFullError as error:
+        refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
+        gate.shut(GATE_DISK_FULL, refusal)
+        return refusal
+    except RunTooLongError as error:
+        return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"too long for a segment: {error}")
+    except StoreError as error:
+        # The store has told whoever ends the process; until then nobody gets a better answer.
+        return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")

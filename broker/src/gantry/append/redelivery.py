@@ -1,0 +1,159 @@
+"""What becomes of a message that a consumer could not handle.
+
+    its attempts are used up, or its consumer says so    dead letter: %DLQ%group, and nobody tries it again
+    otherwise                                            retry: %RETRY%group, after the delay of a level
+
+A group gets a message once and then `times_max` times again.  The delay is the consumer's choice (a level above 0),
+else it grows with the attempts: level 3 for the first, one more each time, which is 10 s, 30 s, 1 min, ... 2 h on
+RocketMQ's ladder; what lies above the ladder is its last step.
+
+Two ways lead here, and they obey the same rules: the request CONSUMER_SEND_MSG_BACK, where the broker copies the record
+itself, and a send to the retry topic, to which Java clients resort when that request fails.
+
+A copy is the same message: body, flag, unique key, birth and the producer's properties stay.  It says where it came
+from in RETRY_TOPIC and ORIGIN_MESSAGE_ID, a dead letter also in DLQ_ORIGIN_TOPIC and DLQ_ORIGIN_MESSAGE_ID; what an
+earlier round wrote (delays, disguises, counts of a client) is taken out, so the properties do not grow from round to
+round.  Its transaction bits are cleared: it is no commit of the half that its original came from.
+
+Sources: RocketMQ's `AbstractSendMessageProcessor.consumerSendMsgBack` and `handleRetryAndDLQ`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.leaves import frames, properties, records
+from gantry.model import names
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Record
+
+LEVEL_DEAD = -1  # what a consumer says to give a message up at once
+LEVEL_FIRST = 3  # 10 s, the first delay that the broker chooses
+OVERHEAD_BYTES = 1024
+"""What a redelivery may add to the properties, the disguise of its delay and the longest names included."""
+
+RETRY_TOPIC = b"RETRY_TOPIC"
+ORIGIN_ID = b"ORIGIN_MESSAGE_ID"
+DLQ_TOPIC = b"DLQ_ORIGIN_TOPIC"
+DLQ_ID = b"DLQ_ORIGIN_MESSAGE_ID"
+
+_SYS_TRANSACTION_BITS = 0xC
+_TIMES_MAX = (1 << 31) - 1  # an i32 in the record, into which a producer may write what it likes
+# Written by an earlier round, or by the client for this one.  Timers too: beside a level they count for nothing.
+_SPENT = frozenset(
+    b"DELAY REAL_TOPIC REAL_QID WAIT RECONSUME_TIME MAX_RECONSUME_TIMES CONSUME_START_TIME POP_CK POP_CK_OFFSET "
+    b"TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS TIMER_OUT_MS TIMER_ENQUEUE_MS TIMER_DEQUEUE_MS TIMER_ROLL_TIMES "
+    b"TIMER_DEL_UNIQKEY TIMER_DELAY_LEVEL __STARTDELIVERTIME".split()
+)
+_ORIGINS = frozenset({RETRY_TOPIC, ORIGIN_ID})
+_DEAD_ORIGINS = frozenset({DLQ_TOPIC, DLQ_ID})
+
+
+class Retry(NamedTuple):
+    """Once more, after the delay of this level."""
+
+    level: int
+
+
+class DeadLetter(NamedTuple):
+    """Never again by itself."""
+
+
+class Origin(NamedTuple):
+    """Where a message was consumed first."""
+
+    topic: str
+    message_id: str  # the offset id of its first record
+
+
+class RedeliveryCounts:
+    """What happened so far, by (group, topic of origin); both exist, so the tables are bounded by the metadata's."""
+
+    __slots__ = ("dead", "dropped", "refused", "retried")
+
+    def __init__(self) -> None:
+        self.retried: dict[tuple[str, str], int] = {}
+        self.dead: dict[tuple[str, str], int] = {}
+        self.dropped: dict[str, int] = {}  # by group: groups that want no retries get none
+        self.refused: dict[str, int] = {}  # by reason
+
+    def count(self, fate: Retry | DeadLetter, group: str, topic: str) -> None:
+        """One message went its way."""
+        table = self.dead if isinstance(fate, DeadLetter) else self.retried
+        table[group, topic] = table.get((group, topic), 0) + 1
+
+    def refuse(self, reason: str) -> None:
+        """A request to take a message back was refused."""
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+
+
+def fate_of(times: int, times_max: int, level: int) -> Retry | DeadLetter:
+    """What becomes of a message that was redelivered `times` times before this failure.
+
+    level: the consumer's choice; 0 leaves it to the broker.
+    """
+    if level < 0 or times >= times_max:
+        return DeadLetter()
+    return Retry(level or LEVEL_FIRST + max(0, times))
+
+
+def origin_of(record: Record, group: str) -> Origin:
+    """Where a message was consumed first.
+
+    Its own word counts only where this group's redeliveries stand: anywhere else a producer wrote it.
+    """
+    first = Origin(record.topic, records.offset_message_id(record.store_host, record.log_offset))
+    if record.topic != names.retry_topic(group):
+        return first
+    topic = properties.get(record.properties, RETRY_TOPIC)
+    message_id = properties.get(record.properties, ORIGIN_ID)
+    return Origin(
+        first.topic if topic is None else topic.decode("utf-8", "replace"),
+        first.message_id if message_id is None else message_id.decode("utf-8", "replace"),
+    )
+
+
+def copy_of(record: Record, origin: Origin, fate: Retry | DeadLetter, topic: str, queue_id: int) -> Send:
+    """The record's next life, for the retry or the dead-letter topic."""
+    text = without(record.properties, _SPENT | _ORIGINS)
+    text += b"%b\x01%b\x02%b\x01%b\x02" % (RETRY_TOPIC, origin.topic.encode(), ORIGIN_ID, origin.message_id.encode())
+    if isinstance(fate, DeadLetter):
+        text = as_dead_letter(text, origin.topic, origin.message_id)
+    else:
+        text += b"DELAY\x01%d\x02" % fate.level
+    traits, unique_key, keys, tags_code = properties.scan(text)
+    return frames.Send(
+        topic=topic,
+        queue_id=queue_id,
+        sys_flag=record.sys_flag & ~_SYS_TRANSACTION_BITS,
+        born_ms=record.born_ms,
+        flag=record.flag,
+        properties=text,
+        reconsume_times=min(record.reconsume_times + 1, _TIMES_MAX),
+        body=record.body,
+        traits=traits,
+        unique_key=unique_key,
+        keys=keys,
+        tags_code=tags_code,
+        born_host=record.born_host,
+    )
+
+
+def as_dead_letter(text: bytes, origin_topic: str, origin_id: str) -> bytes:
+    """Properties that say whose dead letter it is; the id is the producer's where there is one."""
+    text = without(text, _DEAD_ORIGINS)
+    unique_key = properties.get(text, b"UNIQ_KEY")
+    if origin_topic:
+        text = properties.add(text, DLQ_TOPIC, origin_topic.encode())
+    if unique_key or origin_id:
+        text = properties.add(text, DLQ_ID, unique_key or origin_id.encode())
+    return text
+
+
+def without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
+    """The properties except those of these names, every pair closed."""
+    pairs = [pair for pair in text.split(properties.PAIR_END) if pair]
+    kept = [pair for pair in pairs if pair.partition(properties.NAME_END)[0] not in unwanted]
+    return b"".join([pair + properties.PAIR_END for pair in kept])

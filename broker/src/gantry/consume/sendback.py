@@ -1,0 +1,180 @@
+"""CONSUMER_SEND_MSG_BACK (36): a consumer could not handle a message and wants it again later, or never.
+
+The consumer names the message by its log offset.  It is not believed: the record found there has to be the one that a
+queue entry points to (`Reader.record_at`), so neither the middle of a record nor one faked inside a body can be named,
+and it has to be of the topic that the consumer says, where it says one.  What the broker keeps for itself (halves, what
+is delayed) is no message yet and cannot be sent back.
+
+A copy goes to the group's retry topic by way of its delay, or to its dead-letter topic (`append.redelivery` decides);
+both topics come into being here.  The answer is given when the copy is confirmed: then the consumer lets go of the
+original, and from that moment the copy is all there is.  An answer that comes late says FLUSH_DISK_TIMEOUT (10), which
+stock clients take for a failure and keep the message: a duplicate, never a loss.
+
+RocketMQ: a group whose retryQueueNums is 0 gets SUCCESS and the message is gone; so here, and it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gantry.append.acks import Acks
+from gantry.append.admit import PROPERTIES_BYTES_MAX, VERSION_OF_MAX_RECONSUME, Admission
+from gantry.append.copies import append_copies
+from gantry.append.redelivery import OVERHEAD_BYTES, DeadLetter, Origin, Retry, copy_of, fate_of, origin_of
+from gantry.errors import Refusal
+from gantry.leaves import frames, properties
+from gantry.leaves.frames import Command
+from gantry.metadata.groups import Groups
+from gantry.metadata.topics import Topics
+from gantry.model import names
+from gantry.model.subscription import GroupConfig
+from gantry.model.topic import TOPIC_SYS_UNIT_SUB, TopicConfig
+from gantry.wire import headers
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import reply
+from gantry.wire.headers import Header
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Record
+    from gantry.store.store import Store
+    from gantry.transport.connection import Connection
+
+Postpone = Callable[["Send"], Refusal | None]
+
+_HEAD_BYTES = 4096  # read first of a record whose size is not known yet
+_HIDDEN = frozenset({names.HALF_TOPIC, names.OP_HALF_TOPIC, names.SCHEDULE_TOPIC, names.TIMER_TOPIC})
+
+
+class SendBack:
+    """Takes messages back.  `postpone` disguises a message that says DELAY until its time has come."""
+
+    def __init__(
+        self,
+        store: Store,
+        acks: Acks,
+        admission: Admission,
+        topics: Topics,
+        groups: Groups,
+        postpone: Postpone,
+    ) -> None:
+        self.counts = admission.redeliveries
+        self._store = store
+        self._acks = acks
+        self._admission = admission
+        self._topics = topics
+        self._groups = groups
+        self._postpone = postpone
+        self._turn = 0
+
+    def send_back(self, connection: Connection, command: Command) -> Command | None:
+        """CONSUMER_SEND_MSG_BACK; None: the answer follows."""
+        log_offset = headers.parse(command.code, command.ext).integer("offset")
+        store = self._store
+        behind = store.dispatched.offset - log_offset
+        if behind <= store.settings.warm_bytes or log_offset < store.reader.log_start:
+            return self._take(connection, command)
+        # Far behind the end of the log: no page fault on the loop.  The record's head first, which tells its size.
+        head = min(_HEAD_BYTES, store.settings.segment_bytes - log_offset % store.settings.segment_bytes)
+        store.bring_in([(log_offset, head)], partial(self._head_came, connection, command, log_offset))
+        return None
+
+    def _head_came(self, connection: Connection, command: Command, log_offset: int) -> None:
+        answer = partial(self._answer, connection, command)
+        size = self._store.reader.size_at(log_offset)
+        if size > _HEAD_BYTES:
+            self._store.bring_in([(log_offset, size)], answer)
+        else:
+            answer()
+
+    def _answer(self, connection: Connection, command: Command) -> None:
+        answer = self._take(connection, command)
+        if answer is not None and not command.is_oneway:
+            connection.write(frames.encode(answer))
+
+    def _take(self, connection: Connection, command: Command) -> Command | None:
+        header = headers.parse(command.code, command.ext)
+        group = self._groups.get(header.text("group"))
+        if group is None:
+            remark = f"subscription group not exist, {header.text('group')[:60]}"
+            return self._refused(command, "no such group", ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not self._admission.is_writable:
+            return self._refused(command, "not writable", ResponseCode.NO_PERMISSION, "the broker is not writable")
+        if group.retry_queues <= 0:
+            self.counts.dropped[group.name] = self.counts.dropped.get(group.name, 0) + 1
+            return reply(command)
+        record = self._store.reader.record_at(header.integer("offset"))
+        if record is None:
+            remark = f"look message by offset failed, {header.integer('offset')}; no message begins there"
+            return self._refused(command, "no such message", ResponseCode.SYSTEM_ERROR, remark)
+        origin = origin_of(record, group.name)
+        remark = _doubt(record, origin, group.name, header.text("originTopic"))
+        if remark:
+            return self._refused(command, "wrong message", ResponseCode.SYSTEM_ERROR, remark)
+        if self._groups.forbids_reading(group.name, record.topic):
+            remark = f"the consumer group[{group.name}] is forbidden for topic[{record.topic}]"
+            return self._refused(command, "not readable", ResponseCode.NO_PERMISSION, remark)
+        fate = fate_of(record.reconsume_times, _times_max(command, header, group), header.integer("delayLevel"))
+        refused = self._append(record, origin, fate, group, header.boolean("unitMode"))
+        if refused is not None:
+            return self._refused(command, "not written", refused.code, refused.remark)
+        if not command.is_oneway:
+            self._acks.park(self._store.written.offset, connection, frames.encode(reply(command)), 1)
+        return None
+
+    def _append(
+        self, record: Record, origin: Origin, fate: Retry | DeadLetter, group: GroupConfig, unit_mode: bool
+    ) -> Refusal | None:
+        gate = self._admission.gate
+        if gate.refusal is not None:
+            return gate.refusal
+        topic = self._target(fate, group, unit_mode)
+        if not topic.is_writable or topic.write_queues <= 0:
+            return Refusal(ResponseCode.NO_PERMISSION, f"the topic[{topic.name}] sending message is forbidden")
+        self._turn += 1
+        queues = 1 if isinstance(fate, DeadLetter) else min(group.retry_queues, topic.write_queues)
+        copy = copy_of(record, origin, fate, topic.name, self._turn % queues)
+        if len(copy.properties) > PROPERTIES_BYTES_MAX - OVERHEAD_BYTES // 2:
+            remark = f"the message's properties have {len(copy.properties)} bytes and leave no room for a redelivery"
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        refused = self._postpone(copy) if copy.traits & properties.TRAIT_DELAY else None
+        if refused is None:
+            end = append_copies(self._store, gate, [copy])
+            refused = end if isinstance(end, Refusal) else None
+        if refused is None:
+            self.counts.count(fate, group.name, origin.topic)
+        return refused
+
+    def _target(self, fate: Retry | DeadLetter, group: GroupConfig, unit_mode: bool) -> TopicConfig:
+        if isinstance(fate, DeadLetter):
+            return self._topics.ensure(TopicConfig(names.dlq_topic(group.name), read_queues=1, write_queues=1))
+        config = TopicConfig(
+            names.retry_topic(group.name),
+            read_queues=group.retry_queues,
+            write_queues=group.retry_queues,
+            sys_flag=TOPIC_SYS_UNIT_SUB if unit_mode else 0,
+        )
+        return self._topics.ensure(config)
+
+    def _refused(self, command: Command, reason: str, code: int, remark: str) -> Command:
+        self.counts.refuse(reason)
+        return reply(command, code, remark)
+
+
+def _doubt(record: Record, origin: Origin, group: str, claimed: str) -> str:
+    """Why this cannot be a message that the group was given; empty when it can."""
+    if record.topic in _HIDDEN:
+        return f"the record at {record.log_offset} is not delivered yet and cannot be sent back"
+    if names.is_retry_topic(record.topic) and record.topic != names.retry_topic(group):
+        return f"the message at {record.log_offset} is a redelivery of another group than {group}"
+    if claimed and claimed not in (record.topic, origin.topic):
+        return f"the message at {record.log_offset} is of topic {record.topic}, not of {claimed[:60]!r}"
+    return ""
+
+
+def _times_max(command: Command, header: Header, group: GroupConfig) -> int:
+    """How often the group gets a message again: the consumer's word counts before the group's."""
+    wanted = header.integer("maxReconsumeTimes", -1)
+    return wanted if wanted >= 0 and command.version >= VERSION_OF_MAX_RECONSUME else group.retry_times_max
