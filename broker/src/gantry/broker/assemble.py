@@ -5,7 +5,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
     a mark moved          confirmed -> acks (they listen by themselves), dispatched -> held pulls
     the store failed      -> the broker ends
     a topic changed       -> what admission remembered, the name servers; deleted -> queues, held pulls
-    a group changed       -> notices to its consumers (they listen by themselves)
+    a group changed       -> notices to its consumers (they listen by themselves); a queue's lock that was wanted ended
     tables are durable    -> administrators who wait for their answer
     a connection went     -> registrations of clients, held pulls
     halves, ops dispatched -> the book of transactions (it listens by itself)
@@ -41,6 +41,8 @@ from gantry.broker.registration import Identity, PermittedTopics, Registration
 from gantry.broker.router import Handlers, Router, table
 from gantry.clock import Clock
 from gantry.consume.handlers import PullHandlers, PullSettings
+from gantry.consume.lock_handlers import LockHandlers
+from gantry.consume.locks import QueueLocks
 from gantry.consume.lookups import LookupHandlers
 from gantry.consume.pull import PullChecks
 from gantry.errors import StoreError
@@ -55,6 +57,7 @@ from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE
+from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import Sending
 from gantry.store import filenames
 from gantry.store.background import Background
@@ -92,7 +95,8 @@ def assemble(
     store, packed = opened.store, opened.addresses.packed
     live, gate, complaints = LiveConfig(config), WriteGate(), Complaints(log, clock)
     durably = Durably(config.messages.ack_wait_s)
-    topics, groups, offsets = _metadata(config, clock, opened, complaints, durably)
+    state = _states(config, opened, complaints, durably)
+    topics, groups, offsets = _metadata(config, clock, state)
     durably.watch(store.deleting)
     store.deleting.on_kept(durably.look)
     for name in topics.adopt(store.queues()):
@@ -102,6 +106,10 @@ def assemble(
             log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
     clients = Clients(_client_limits(config))
     notices = ChangeNotices(clients, groups, clock)
+    locks = QueueLocks(
+        state("queueLocks.json"), clock.monotonic(), config.clients.queue_lock_s, config.clients.queue_locks_max
+    )
+    replies = ReplyHandlers(clients, clock, packed)
 
     marks = Marks(config.cluster, config.messages.region, packed)
     admission = Admission(topics, groups, gate, _limits(config, marks), config.name)
@@ -138,6 +146,8 @@ def assemble(
         groups=GroupHandlers(groups, offsets),
         offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
         lookups=LookupHandlers(store, clock),
+        locks=LockHandlers(locks, topics, groups, config.name, clock),
+        replies=replies,
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
         durable=durably.caught_up,
@@ -157,6 +167,8 @@ def assemble(
         appender=appender,
         sending=sending,
         pulls=pulls,
+        locks=locks,
+        replies=replies,
         transactions=transactions,
         router=router,
         server=RemotingServer(
@@ -170,14 +182,15 @@ def assemble(
         loop_lag=LoopLag(clock),
         jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
     )
-    _wire(parts, admission, fail)
+    _wire(parts, admission, notices, fail)
     _obey(parts, admission, checks, permitted)
     return parts, job_table(parts, notices)
 
 
-def _wire(parts: Parts, admission: Admission, fail: Callable[[str], None]) -> None:
+def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Callable[[str], None]) -> None:
     """The news; see the module."""
     store, topics, held = parts.store, parts.topics, parts.pulls.held
+    parts.locks.on_free(notices.look_again)
     store.on_dispatched(held.on_dispatched)
     store.on_failed(lambda error: fail(f"the store failed: {error}"))
     topics.on_change(admission.topic_changed)
@@ -231,10 +244,10 @@ def _connection_went(connection: Connection, clients: Clients, pulls: PullHandle
     pulls.held.connection_closed(connection)
 
 
-def _metadata(
-    config: BrokerConfig, clock: Clock, opened: Opened, complaints: Complaints, durably: Durably
-) -> tuple[Topics, Groups, Offsets]:
-    """The three tables from their files under <root>/config."""
+def _states(
+    config: BrokerConfig, opened: Opened, complaints: Complaints, durably: Durably
+) -> Callable[[str], JsonState]:
+    """What makes the file of a table, by its name under <root>/config."""
     root = store_root(config)
 
     def failed(path: str, error: StoreError) -> None:
@@ -246,6 +259,13 @@ def _metadata(
         durably.watch(made)
         return made
 
+    return state
+
+
+def _metadata(
+    config: BrokerConfig, clock: Clock, state: Callable[[str], JsonState]
+) -> tuple[Topics, Groups, Offsets]:
+    """The three tables that RocketMQ has as well."""
     settings = TopicSettings(
         broker_name=config.name,
         cluster_name=config.cluster,

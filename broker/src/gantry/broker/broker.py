@@ -161,6 +161,7 @@ class Broker:
             parts.topics.save_if_changed()
             parts.groups.save_if_changed()
             parts.offsets.save_if_changed()
+            parts.locks.save_if_changed()
         passed(7)
 
     async def _drain(self, parts: Parts) -> None:

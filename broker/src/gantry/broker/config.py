@@ -115,6 +115,8 @@ class ClientsConfig:
     groups_per_connection_max: int = 1_000
     topics_per_group_max: int = 10_000
     offsets_save_s: float = 5.0
+    queue_lock_s: float = 60.0  # an orderly consumer's lease; its own clock stops it 30 s after its last renewal
+    queue_locks_max: int = 200_000
 
 
 class TransactionProfile(enum.StrEnum):
@@ -267,6 +269,10 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
         (
             config.transactions.check_interval_s < 0.1 or config.transactions.open_max < 1,
             "transactions.check_interval_s: expected at least 0.1; transactions.open_max: at least 1",
+        ),
+        (
+            config.clients.queue_lock_s < 1 or config.clients.queue_locks_max < 1,
+            "clients.queue_lock_s and clients.queue_locks_max: expected at least 1",
         ),
         (config.topics.template_queues < 1, "topics.template_queues: expected at least 1"),
         (

@@ -23,7 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
-from gantry.broker import transactionmetrics
+from gantry.broker import ordermetrics, transactionmetrics
 from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
@@ -219,6 +219,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(GAUGE, "gantry_clients", "Registrations from heartbeats.", ("kind",), _clients),
     Family(GAUGE, "gantry_topics", "Topics, system topics too.", (), one(lambda p: len(p.topics.names()))),
     Family(GAUGE, "gantry_consumer_groups", "Consumer groups.", (), one(lambda p: sum(1 for _ in p.groups.all()))),
+    *ordermetrics.FAMILIES,
     Family(COUNTER, "gantry_requests", "Requests by code.", ("code",), _requests),
     Family(
         COUNTER, "gantry_request_errors", "Requests whose handler failed; each is a bug.", ("code",), _request_errors

@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from gantry.broker.router import Router
     from gantry.clock import Clock
     from gantry.consume.handlers import PullHandlers
+    from gantry.consume.locks import QueueLocks
     from gantry.metadata.clients import Clients
     from gantry.metadata.groups import Groups
     from gantry.metadata.offsets import Offsets
     from gantry.metadata.topics import Topics
+    from gantry.produce.replies import ReplyHandlers
     from gantry.produce.send import Sending
     from gantry.store.store import Store
     from gantry.transaction.service import CheckService
@@ -48,6 +50,8 @@ class Parts:
     appender: Appender
     sending: Sending
     pulls: PullHandlers
+    locks: QueueLocks
+    replies: ReplyHandlers
     transactions: CheckService
     router: Router
     server: RemotingServer

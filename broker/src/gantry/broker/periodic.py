@@ -22,7 +22,8 @@ _STORE_TICK_S = 0.05  # flush policy, queue tails, checkpoint: it looks at the c
 _ACKS_S = 0.1
 _HELD_S = 0.25
 _NOTICES_S = 0.1
-_SAVE_S = 1.0  # topics and groups change rarely and matter
+_SAVE_S = 1.0  # topics, groups and owners of queues change rarely and matter
+_LOCKS_S = 1.0
 _EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
 _TRANSACTIONS_S = 1.0
 _DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
@@ -35,6 +36,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
     def save() -> None:
         parts.topics.save_if_changed()
         parts.groups.save_if_changed()
+        parts.locks.save_if_changed()
 
     return [
         Job("store", _STORE_TICK_S, lambda: parts.store.tick(clock.now_ms())),
@@ -46,6 +48,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("check back", parts.live.current.transactions.check_interval_s, parts.transactions.run_pass),
         Job("transactions", _TRANSACTIONS_S, parts.transactions.tick),
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
+        Job("queue locks", _LOCKS_S, lambda: parts.locks.expire(clock.monotonic())),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
         Job("rates", SAMPLE_S, parts.rates.sample),
         Job("loop lag", PERIOD_S, parts.loop_lag.sample),

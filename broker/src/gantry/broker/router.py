@@ -32,11 +32,13 @@ from gantry.wire.headers import HeaderError
 
 if TYPE_CHECKING:
     from gantry.broker.admin import AdminHandlers
+    from gantry.consume.lock_handlers import LockHandlers
     from gantry.consume.lookups import LookupHandlers
     from gantry.metadata.client_handlers import ClientHandlers
     from gantry.metadata.group_handlers import GroupHandlers
     from gantry.metadata.offset_handlers import OffsetHandlers
     from gantry.metadata.topic_handlers import TopicHandlers
+    from gantry.produce.replies import ReplyHandlers
     from gantry.transaction.handlers import TransactionHandlers
     from gantry.transport.connection import Connection
 
@@ -180,6 +182,8 @@ class Handlers:
     groups: GroupHandlers
     offsets: OffsetHandlers
     lookups: LookupHandlers
+    locks: LockHandlers
+    replies: ReplyHandlers
     admin: AdminHandlers
     transactions: TransactionHandlers
     durable: Callable[[], Awaitable[bool]]  # all changes so far are on the disk; false: not in time
@@ -208,6 +212,8 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.UNREGISTER_CLIENT: on.clients.unregister,
         RequestCode.END_TRANSACTION: on.transactions.end,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: on.clients.consumer_list,
+        RequestCode.LOCK_BATCH_MQ: on.locks.lock,
+        RequestCode.UNLOCK_BATCH_MQ: on.locks.unlock,
         RequestCode.GET_ALL_CONSUMER_OFFSET: on.offsets.all,
         RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: kept(on.groups.update, on.durable),
@@ -216,6 +222,8 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.DELETE_TOPIC_IN_BROKER: kept(on.topics.delete, on.durable, on.caught_up),
         RequestCode.SEND_MESSAGE_V2: ill_formed(RequestCode.SEND_MESSAGE_V2),
         RequestCode.SEND_BATCH_MESSAGE: ill_formed(RequestCode.SEND_BATCH_MESSAGE),
+        RequestCode.SEND_REPLY_MESSAGE: on.replies.send_reply,
+        RequestCode.SEND_REPLY_MESSAGE_V2: on.replies.send_reply,
         RequestCode.GET_TOPIC_CONFIG: on.topics.get,
         RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: on.groups.get,
         RequestCode.RESUME_CHECK_HALF_MESSAGE: on.transactions.resume,

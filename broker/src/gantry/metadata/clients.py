@@ -100,6 +100,7 @@ class Clients:
         # Group names by connection, so that a closed connection costs what it held and not a scan.
         self._consuming: dict[Connection, set[str]] = {}
         self._producing: dict[Connection, set[str]] = {}
+        self._producer_ids: dict[str, Connection] = {}  # where a client id was last heard of
         self._registrations = 0
         self._listeners: list[Callable[[ConsumerGroup], None]] = []
 
@@ -118,6 +119,7 @@ class Clients:
             self._producing.setdefault(connection, set()).add(group)
             self._registrations += 1
         members[connection] = member
+        self._producer_ids[member.client_id] = connection
         return None
 
     def register_consumer(
@@ -152,10 +154,13 @@ class Clients:
     def unregister_producer(self, connection: Connection, group: str) -> None:
         """The producer says goodbye."""
         members = self._producers.get(group)
-        if members is None or members.pop(connection, None) is None:
+        member = None if members is None else members.pop(connection, None)
+        if members is None or member is None:
             return
         self._registrations -= 1
         _discard(self._producing, connection, group)
+        if connection not in self._producing and self._producer_ids.get(member.client_id) is connection:
+            del self._producer_ids[member.client_id]
         if not members:
             del self._producers[group]
 
@@ -216,6 +221,10 @@ class Clients:
     def producers(self, group: str) -> Mapping[Connection, Member]:
         """The producers of a group, by connection."""
         return self._producers.get(group, {})
+
+    def producer(self, client_id: str) -> Connection | None:
+        """The connection of the producer with this client id, in whatever group it is."""
+        return self._producer_ids.get(client_id)
 
     def counts(self) -> tuple[int, int]:
         """How many producer and how many consumer registrations there are."""

@@ -42,6 +42,12 @@ class ChangeNotices:
         self._told_at[group.name] = now
         _notify(group)
 
+    def look_again(self, name: str) -> None:
+        """Something that members of this group wait for is free: a queue's lock."""
+        group = self._clients.consumer_group(name)
+        if group is not None:
+            self.group_changed(group)
+
     def flush(self, now: float) -> None:
         """Tell the groups whose quiet time is over (`now` in monotonic seconds); to be called every 100 ms or so."""
         for name in [name for name, told_at in self._told_at.items() if now - told_at >= QUIET_S]:

@@ -1,0 +1,124 @@
+"""Who owns a queue, for how long, and who hears that it is free."""
+
+from __future__ import annotations
+
+import pytest
+
+from gantry.consume.locks import QueueLocks
+from gantry.errors import StoreError
+from testkit.memory_state import MemoryState
+
+KEY = ("T", 0)
+
+
+def table(state: MemoryState | None = None, **more: float) -> QueueLocks:
+    return QueueLocks(state or MemoryState(), 0.0, **more)  # type: ignore[arg-type]
+
+
+def swept(locks: QueueLocks, now: float) -> None:
+    for _ in locks.expire(now):
+        pass
+
+
+def test_a_queue_has_one_owner_until_the_lease_ends() -> None:
+    locks = table()
+    assert locks.lock("g", "a", KEY, 0.0)
+    assert not locks.lock("g", "b", KEY, 60.0)
+    assert locks.owner("g", KEY, 60.0) == "a"
+    assert locks.lock("g", "b", KEY, 60.1)
+    assert not locks.lock("g", "a", KEY, 60.2)
+
+
+def test_a_renewed_lease_counts_from_the_last_request() -> None:
+    locks = table()
+    assert locks.lock("g", "a", KEY, 0.0)
+    assert locks.lock("g", "a", KEY, 50.0)
+    assert not locks.lock("g", "b", KEY, 110.0)
+    assert locks.lock("g", "b", KEY, 110.1)
+
+
+def test_other_groups_and_other_queues_have_locks_of_their_own() -> None:
+    locks = table()
+    assert locks.lock("g", "a", KEY, 0.0)
+    assert locks.lock("h", "b", KEY, 0.0)
+    assert locks.lock("g", "b", ("T", 1), 0.0)
+    assert len(locks) == 3
+
+
+def test_only_the_owner_gives_a_lock_back() -> None:
+    locks = table()
+    locks.lock("g", "a", KEY, 0.0)
+    assert not locks.unlock("g", "b", KEY)
+    assert not locks.lock("g", "b", KEY, 1.0)
+    assert locks.unlock("g", "a", KEY)
+    assert locks.lock("g", "b", KEY, 1.0)
+    assert not locks.unlock("g", "a", KEY)
+
+
+def test_who_was_refused_hears_of_the_end_of_a_lock_and_nobody_else_does() -> None:
+    locks, told = table(), []
+    locks.on_free(told.append)
+    locks.lock("g", "a", KEY, 0.0)
+    locks.lock("h", "a", KEY, 0.0)
+    locks.lock("g", "b", KEY, 1.0)
+    locks.unlock("h", "a", KEY)
+    assert told == []
+    locks.unlock("g", "a", KEY)
+    assert told == ["g"]
+    locks.lock("g", "a", KEY, 2.0)
+    locks.lock("g", "b", KEY, 2.0)
+    swept(locks, 62.0)
+    assert told == ["g"]
+    swept(locks, 62.1)
+    assert told == ["g", "g"]
+    assert len(locks) == 0
+
+
+def test_a_full_table_gives_no_new_locks_and_keeps_the_old_ones() -> None:
+    locks = table(locks_max=1)
+    assert locks.lock("g", "a", KEY, 0.0)
+    assert not locks.lock("g", "a", ("T", 1), 0.0)
+    assert locks.lock("g", "a", KEY, 1.0)
+    assert locks.lock("g", "b", KEY, 100.0), "one that has ended makes room for its own queue"
+
+
+def test_a_sweep_goes_on_where_it_was_though_locks_change_meanwhile() -> None:
+    locks = table()
+    for queue_id in range(1000):
+        locks.lock("g", "a", ("T", queue_id), 0.0)
+    sweep = locks.expire(100.0)
+    next(sweep)
+    for queue_id in range(900, 1000):
+        assert locks.lock("g", "b", ("T", queue_id), 100.0)
+    for _ in sweep:
+        pass
+    assert len(locks) == 100
+    assert locks.owner("g", ("T", 999), 100.0) == "b"
+
+
+def test_owners_outlive_the_broker_with_a_whole_lease() -> None:
+    state = MemoryState()
+    before = table(state)
+    before.lock("g", "a", KEY, 0.0)
+    before.save_if_changed()
+    saves = state.saves
+    before.lock("g", "a", KEY, 50.0)
+    before.save_if_changed()
+    assert state.saves == saves, "a renewal is not worth a write"
+    after = table(state)
+    assert len(after) == 1
+    assert not after.lock("g", "b", KEY, 60.0)
+    assert after.lock("g", "b", KEY, 60.1)
+
+
+def test_a_table_that_is_none_stops_the_broker() -> None:
+    with pytest.raises(StoreError, match="queueLocks"):
+        table(MemoryState({"lockTable": {"g": "nonsense"}}))
+
+
+def test_a_group_consumes_in_order_while_somebody_in_it_has_a_lock() -> None:
+    locks = table()
+    locks.lock("g", "a", KEY, 0.0)
+    assert locks.holds_any("g", 60.0)
+    assert not locks.holds_any("g", 60.1)
+    assert not locks.holds_any("h", 0.0)
