@@ -107,4 +107,4 @@ class Group(RuleBasedStateMachine):
 
 
 TestNeverTwoOwners = Group.TestCase
-TestNeverTwoOwners.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestNeverTwoOwners.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
