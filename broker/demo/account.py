@@ -13,8 +13,8 @@ ledgers are evidence on their own.
     unwanted    a message received that no row knows: rolled back, and delivered all the same; there must be none
     altered     received with other bytes than were sent: there must be none
     twice       one message at two places of the topic, so committed twice: there must be none
-    redelivered received again from the same place.  Allowed: a packer's progress is saved every few seconds,
-                so after a kill the broker repeats what it is not sure of, rather than leaving something out
+    redelivered received again from the same place.  Allowed: when queues change hands, what was in work or not
+                yet confirmed is repeated rather than left out
 """
 
 from __future__ import annotations

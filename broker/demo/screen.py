@@ -107,7 +107,7 @@ def _allowed(account: Account) -> list[str]:
     """Why some orders came more than once."""
     if not account.redelivered:
         return []
-    return [f"{account.redelivered} delivered again: queues changed hands while progress was not yet saved"]
+    return [f"{account.redelivered} delivered again: queues changed hands while these were in work"]
 
 
 def things_to_try(namesrv: str, http_port: str) -> str:

@@ -130,6 +130,8 @@ def _as_command(request: Request) -> Command:
     command = Command(request.code, opaque=request.opaque, flag=request.rpc_flag)
     if isinstance(request, frames.Pull):
         command.ext = {"queueId": str(request.queue_id), "queueOffset": str(request.queue_offset)}
+        if request.sys_flag & 1:
+            command.ext["commitOffset"] = str(request.commit_offset)
     else:
         command.ext = {"e": str(request.queue_id), "f": str(request.sys_flag), "i": request.properties.decode()}
         command.body = request.body

@@ -1,82 +1,20 @@
-"""What a consumer does with its window, its memory, notices and refusals."""
+"""What a consumer does with its window, its memory, listeners and refusals."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 
 import pytest
 
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
 from gantry.errors import ConfigError
-from gantry.leaves import frames, records
 from gantry.leaves.frames import Command
 from gantry.wire import heartbeat
-from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.scripted import ScriptedCluster, offset, refuse
+from testkit.onequeue import FIRST, PULL, OneQueue, member, play
+from testkit.scripted import offset
 from testkit.turning import until
-
-PULL, MEMBERS, COMMIT = (
-    RequestCode.PULL_MESSAGE,
-    RequestCode.GET_CONSUMER_LIST_BY_GROUP,
-    RequestCode.UPDATE_CONSUMER_OFFSET,
-)
-WITHIN_S = 20.0
-FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0)
-
-
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
-
-
-class OneQueue(ScriptedCluster):
-    """One queue that has `count` messages for a group of one, unless `others` are in it as well."""
-
-    def __init__(self, count: int, others: tuple[str, ...] = ()) -> None:
-        super().__init__(queues=1)
-        self.count = count
-        self.others = others
-        broker = self.names[0]
-        self.answers[broker, MEMBERS] = self._members
-        self.answers[broker, PULL] = self._pull
-        self.answers[broker, RequestCode.QUERY_CONSUMER_OFFSET] = refuse(ResponseCode.QUERY_NOT_FOUND)
-        self.answers[broker, RequestCode.GET_MIN_OFFSET] = offset(0)
-        self.answers[broker, RequestCode.GET_MAX_OFFSET] = offset(count)
-
-    def pulls(self) -> list[int]:
-        return [int(command.ext["queueOffset"]) for command in self.asked("broker-a", PULL)]
-
-    def committed(self) -> list[int]:
-        return [int(command.ext["commitOffset"]) for command in self.asked("broker-a", COMMIT)]
-
-    def _members(self, command: Command) -> Command:
-        beats = self.asked("broker-a", RequestCode.HEART_BEAT)
-        ids = {heartbeat.read(beat.body).client_id for beat in beats}
-        return reply(command, body=dumps({"consumerIdList": sorted(ids | set(self.others))}))
-
-    def _pull(self, command: Command) -> Command:
-        start = int(command.ext["queueOffset"])
-        end = min(self.count, start + 10)
-        ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": str(end), "minOffset": "0", "maxOffset": str(self.count)}
-        if start >= end:
-            return reply(command, ResponseCode.PULL_NOT_FOUND, ext=ext)
-        return reply(command, ext=ext, body=b"".join(record(number) for number in range(start, end)))
-
-
-def record(queue_offset: int) -> bytes:
-    """The bytes of one stored message."""
-    send = frames.Send(topic="T", body=b"%d" % queue_offset, born_host=bytes(8), group="p")
-    send.queue_offset = queue_offset
-    size = records.size_of(send)
-    out = bytearray(size)
-    records.encode_run(out, 0, 1000 * queue_offset, [send], 1, bytes(8))
-    return bytes(out)
-
-
-def member(cluster: ScriptedCluster, settings: ConsumerSettings = FIRST, **more: object) -> Consumer:
-    return Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=settings, **more)  # type: ignore[arg-type]
 
 
 def test_pulling_stops_at_the_count_of_unfinished_messages_and_goes_on_when_some_end() -> None:
@@ -123,66 +61,9 @@ def test_stopping_commits_the_smallest_unfinished_offset_and_says_goodbye() -> N
                 for message in messages:
                     if message.queue_offset != 3:
                         await message.ack()
-            assert cluster.committed()[-1] == 3
+            assert cluster.told()[-1] == 3
             goodbye = cluster.asked("broker-a", RequestCode.UNREGISTER_CLIENT)
             assert [command.ext["consumerGroup"] for command in goodbye] == ["g"]
-
-    play(story())
-
-
-def test_progress_is_committed_while_the_consumer_runs_and_only_when_it_moved() -> None:
-    async def story() -> None:
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, commit_every_s=0.02, pull_wait_s=0.0)
-        async with OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
-            for _ in range(10):
-                await (await anext(consumer)).ack()
-            await until(lambda: 10 in cluster.committed())
-            await asyncio.sleep(0.1)
-            assert cluster.committed().count(10) == 1
-
-    play(story())
-
-
-def test_a_notice_makes_the_group_share_anew_at_once() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster, member(cluster) as consumer:
-            await until(lambda: len(consumer.queues) == 1)
-            cluster.others = ("0-comes-first",)
-            for connection in cluster.connections("broker-a"):
-                notice = Command(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": "g"})
-                connection.send_oneway(notice)
-            await until(lambda: consumer.queues == [])
-
-    play(story())
-
-
-def test_messages_of_a_queue_that_went_to_another_member_are_no_longer_handed_out_or_committed() -> None:
-    async def story() -> None:
-        async with OneQueue(count=10) as cluster, member(cluster) as consumer:
-            first = await anext(consumer)
-            cluster.others = ("0-comes-first",)
-            consumer._rebalance.hurry()
-            await until(lambda: consumer.queues == [])
-            committed = list(cluster.committed())
-            await first.ack()
-            await consumer.commit()
-            assert cluster.committed() == committed
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(consumer), 0.05)
-            assert consumer._memory.bytes == 0
-
-    play(story())
-
-
-def test_queues_are_kept_while_the_broker_does_not_say_who_is_in_the_group() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster, member(cluster) as consumer:
-            await until(lambda: len(consumer.queues) == 1)
-            cluster.answers["broker-a", MEMBERS] = refuse(ResponseCode.SYSTEM_ERROR)
-            asked = len(cluster.asked("broker-a", MEMBERS))
-            consumer._rebalance.hurry()
-            await until(lambda: len(cluster.asked("broker-a", MEMBERS)) > asked)
-            assert len(consumer.queues) == 1
 
     play(story())
 

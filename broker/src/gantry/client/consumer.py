@@ -10,8 +10,9 @@ or with a listener, called by up to `concurrency` tasks at a time; its return ac
     async with Consumer("billing", nameserver=..., subscription=..., listener=handle) as consumer:
         await consumer.wait()
 
-Every message comes at least once: progress is committed every 5 s and at stop, and never passes a message
-that is not finished.  Duplicates (after a crash, or when queues change hands) carry the same message id.
+Every message comes at least once: progress is committed with every pull, every 5 s, when a queue goes to another
+member, and at stop; it never passes a message that is not finished.  Duplicates (of what was in work at a crash, or
+took too long when queues changed hands) carry the same message id.
 
 A message that failed is handed out again by this consumer, after RocketMQ's ladder of delays, until it
 succeeds: brokers do not take messages back yet, so nothing goes to a dead-letter topic, and one message
@@ -30,7 +31,7 @@ from gantry.client.identity import Identity
 from gantry.client.intake import Intake, Memory
 from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
-from gantry.client.rebalance import Rebalance
+from gantry.client.rebalance import Rebalance, Share
 from gantry.client.received import ReceivedMessage
 from gantry.client.routes import Routes
 from gantry.client.session import Session
@@ -73,13 +74,16 @@ class Consumer:
         self._clock = clock or SystemClock()
         self._subscriptions = _subscriptions(group, subscription, self._clock.now_ms())
         self._listener = listener
-        self._session = Session(nameserver, self._heartbeat, self._on_request)
+        self._session = Session(nameserver, self._heartbeat, self._on_request, self._broker_returned)
         self._routes = Routes(self._session)
         self._identity = Identity(self._session.nameservers[0], self._clock)
         self._offsets = Offsets(self._session, self._routes, group)
-        self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id)
+        self._rebalance = Rebalance(
+            self._session, self._routes, group, self._identity.client_id, self.settings.handover_s
+        )
         self._memory = Memory(self.settings.bytes_max)
         self._intakes: dict[MessageQueue, tuple[Intake, asyncio.Task[None]]] = {}
+        self._leaving: list[Intake] = []  # queues that go to others, until that is committed
         self._ready: asyncio.Queue[tuple[Intake, ReceivedMessage] | None] = asyncio.Queue()  # bounded by the windows
         self._retries: dict[ReceivedMessage, asyncio.TimerHandle] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -119,7 +123,7 @@ class Consumer:
         if self._workers:
             await asyncio.wait(self._workers, timeout=self.settings.stop_timeout_s)
         await _cancelled([*self._workers, *self._running])
-        await self._commit([intake for intake, _ in self._intakes.values()])
+        await self._commit([*self._leaving, *(intake for intake, _ in self._intakes.values())])
         goodbye = questions.unregister(self.client_id, None, self.group)
         asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
         await asyncio.gather(*asked, return_exceptions=True)
@@ -167,7 +171,8 @@ class Consumer:
                 self._ready.put_nowait(None)  # for the others who wait
                 return None
             intake, message = found
-            if not intake.is_dropped:
+            if not intake.is_leaving:
+                intake.hand_out(message.queue_offset)
                 return message
 
     async def _work(self, listener: Listener) -> None:
@@ -194,8 +199,10 @@ class Consumer:
                 intake.finish(message.queue_offset, life)
 
         def again(message: ReceivedMessage, after_s: float | None) -> None:
-            if message not in self._retries and not intake.is_dropped:
-                self._retry(intake, message, after_s)
+            if message not in self._retries:
+                intake.put_down(message.queue_offset, life)
+                if not intake.is_leaving:
+                    self._retry(intake, message, after_s)
 
         self._ready.put_nowait((intake, ReceivedMessage(stored, intake.queue, finish, again)))
 
@@ -215,34 +222,49 @@ class Consumer:
         while True:
             is_complete = True
             for subscription in self._subscriptions:
-                queues = await self._rebalance.share(subscription.topic, self.settings.broadcast)
-                if queues is None:
+                share = await self._rebalance.share(subscription.topic, self.settings.broadcast)
+                if share is None:
                     is_complete = False
                 else:
-                    await self._take_queues(subscription, queues)
+                    await self._give_up(subscription.topic, share.queues)
+                    self._take(subscription, share)
             await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)
 
-    async def _take_queues(self, subscription: Subscription, queues: list[MessageQueue]) -> None:
-        lost = [queue for queue in self._intakes if queue.topic == subscription.topic and queue not in queues]
-        if lost:
-            log.info("%s: %d queues of %s go to others", self.group, len(lost), subscription.topic)
-            gone = [self._intakes.pop(queue) for queue in lost]
-            # Before the first await: from here on nothing of these queues is handed out or counts as finished.
-            for intake, _ in gone:
-                intake.drop()
-            for message in [one for one in self._retries if one.queue in lost]:
-                self._retries.pop(message).cancel()
-            await _cancelled([task for _, task in gone])
-            await self._commit([intake for intake, _ in gone])
+    async def _give_up(self, topic: str, kept: list[MessageQueue]) -> None:
+        """Let the queues go that are no longer ours; they are committed when this returns."""
+        lost = [queue for queue in self._intakes if queue.topic == topic and queue not in kept]
+        if not lost:
+            return
+        log.info("%s: %d queues of %s go to others", self.group, len(lost), topic)
+        tasks = []
+        # Before the first await: from here on nothing of these queues is handed out.
+        for queue in lost:
+            intake, task = self._intakes.pop(queue)
+            intake.is_leaving = True
+            self._leaving.append(intake)
+            tasks.append(task)
+        for message in [one for one in self._retries if one.queue in lost]:
+            self._retries.pop(message).cancel()
+        await _cancelled(tasks)
+        await asyncio.gather(*(intake.leave(self.settings.handover_s / 2) for intake in self._leaving))
+        await self._commit(self._leaving)
+        self._leaving.clear()
+
+    def _take(self, subscription: Subscription, share: Share) -> None:
+        """Begin with the queues that we did not have."""
         settings = self.settings
-        for queue in queues:
+        for queue in share.queues:
             if queue not in self._intakes:
                 pulling = PullSettings(
                     self.group, subscription, settings.pull_messages_max, wait_s=settings.pull_wait_s
                 )
                 intake = Intake(queue, pulling, self._memory, self._deliver)
-                running = intake.run(self._session, self._routes, self._offsets, settings, self._clock.now_ms())
+                running = self._run(intake, share.wait_s)
                 self._intakes[queue] = intake, self._spawn(running, f"gantry-pull-{queue.topic}-{queue.queue_id}")
+
+    async def _run(self, intake: Intake, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        await intake.run(self._session, self._routes, self._offsets, self.settings, self._clock.now_ms())
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -276,6 +298,9 @@ class Consumer:
             consume_from_where=self.settings.start_from.value,
         )
         return Heartbeat(self.client_id, consumers=(data,))
+
+    def _broker_returned(self) -> None:
+        self._rebalance.broker_returned()
 
     def _on_request(self, _: Connection, command: Command) -> bool:
         if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:

@@ -5,6 +5,9 @@ lives until the queue goes to another member.  Errors are waited out with a grow
 is asked for again.  An offset outside the queue (the messages expired, or the queue was made anew) moves
 the window to where the broker says: another life of the queue begins, in which the same offsets may be other
 messages, so what is still in work from the former one no longer counts.
+
+Every pull tells the broker how far we are, which costs no request of its own: who gets the queue after us, and a broker
+that lost the last commits in a crash, know it up to the messages in work.
 """
 
 from __future__ import annotations
@@ -63,7 +66,7 @@ class Memory:
 
 
 class Intake:
-    """Pulls one queue until `drop`; `deliver` gets every message that passes the filter."""
+    """Pulls one queue until it is left; `deliver` gets every message that passes the filter."""
 
     def __init__(
         self,
@@ -73,7 +76,8 @@ class Intake:
         deliver: Callable[[Intake, StoredMessage], None],
     ) -> None:
         self.queue = queue
-        self.is_dropped = False
+        self.is_leaving = False  # nothing is handed out any more
+        self.is_dropped = False  # and what ends no longer counts
         self.life = 0  # how often the window was moved
         self.committed: int | None = None  # what the broker has been told, or said itself
         self._pulling = pulling
@@ -81,6 +85,8 @@ class Intake:
         self._deliver = deliver
         self._window: Window | None = None  # None until the start position is known
         self._pause_s = 0.0
+        self._in_work: set[int] = set()  # offsets that were handed out and have not ended
+        self._has_ended = asyncio.Event()
 
     @property
     def to_commit(self) -> int | None:
@@ -98,7 +104,7 @@ class Intake:
                 if self._window is None:
                     await self._open(offsets, settings, now_ms)
                 else:
-                    await self._pull(session, routes, self._window)
+                    await self._pull(session, routes, self._window, tells=not settings.broadcast)
             except _FAULTS as error:
                 routes.doubt(self.queue.topic)
                 self._pause_s = min(_PAUSE_LAST_S, max(_PAUSE_FIRST_S, self._pause_s * 2))
@@ -108,13 +114,32 @@ class Intake:
                 await asyncio.sleep(self._pause_s)
                 await self._renew_route(routes)
 
+    def hand_out(self, offset: int) -> None:
+        """A message is in work from now on."""
+        self._in_work.add(offset)
+
+    def put_down(self, offset: int, life: int) -> None:
+        """A message is no longer in work, and not finished either."""
+        if life == self.life:
+            self._in_work.discard(offset)
+            self._has_ended.set()
+
     def finish(self, offset: int, life: int) -> None:
         """A message that was delivered in this life has ended."""
         if self._window is not None and not self.is_dropped and life == self.life:
             self._memory.give_back(self._window.finish(offset))
+        self.put_down(offset, life)
 
-    def drop(self) -> None:
-        """The queue is no longer ours; what is in work does not count any more."""
+    async def leave(self, within_s: float) -> None:
+        """Let what is in work end for so long; then the queue is no longer ours, and nothing counts any more."""
+        self.is_leaving = True
+        try:
+            async with asyncio.timeout(within_s):
+                while self._in_work:
+                    self._has_ended.clear()
+                    await self._has_ended.wait()
+        except TimeoutError:
+            log.info("%s: left with %d messages in work; they come again", self.queue, len(self._in_work))
         self.is_dropped = True
         if self._window is not None:
             self._memory.give_back(self._window.bytes)
@@ -124,13 +149,15 @@ class Intake:
         self._window = Window(offset, settings.queue_messages_max, settings.queue_span_max)
         log.info("%s: begins at %d", self.queue, offset)
 
-    async def _pull(self, session: Session, routes: Routes, window: Window) -> None:
+    async def _pull(self, session: Session, routes: Routes, window: Window, tells: bool) -> None:
         while window.is_full or self._memory.is_full:
             await self._memory.wait()
         started = asyncio.get_running_loop().time()
-        question = questions.pull(self.queue, window.next_offset, self._pulling)
+        progress = window.progress if tells else None
+        question = questions.pull(self.queue, window.next_offset, self._pulling, progress)
         address = routes.master(self.queue)
         result = await session.ask(address, question, self._pulling.wait_s + _PULL_MARGIN_S)
+        self.committed = progress
         self._take(result, window)
         was_held = asyncio.get_running_loop().time() - started >= _HELD_S
         if result.status is PullStatus.NO_NEW_MESSAGE and not was_held:
@@ -145,6 +172,8 @@ class Intake:
             self._memory.give_back(window.bytes)
             window.move(result.next_offset)
             self.life += 1
+            self._in_work.clear()
+            self._has_ended.set()
             return
         wanted = self._pulling.subscription.tags
         for message in result.messages:

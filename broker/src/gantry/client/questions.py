@@ -22,7 +22,7 @@ from gantry.wire.heartbeat import Heartbeat
 from gantry.wire.heartbeat import write as write_heartbeat
 
 NEW_TOPIC_QUEUES = 4  # how many queues a topic gets that the first send creates; RocketMQ's defaultTopicQueueNums
-_PULL_SUSPEND, _PULL_SUBSCRIPTION = 2, 4
+_PULL_COMMIT, _PULL_SUSPEND, _PULL_SUBSCRIPTION = 1, 2, 4
 _STORED_BUT = {
     ResponseCode.FLUSH_DISK_TIMEOUT: "stored in memory, its disk did not confirm in time",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "stored, its slaves did not confirm in time",
@@ -111,8 +111,13 @@ class PullSettings:
     wait_s: float = 15.0  # RocketMQ's brokerSuspendMaxTimeMillis
 
 
-def pull(queue: MessageQueue, offset: int, settings: PullSettings) -> Question[PullResult]:
-    """The messages from `offset` on; the broker holds the request while there are none."""
+def pull(
+    queue: MessageQueue, offset: int, settings: PullSettings, progress: int | None = None
+) -> Question[PullResult]:
+    """The messages from `offset` on; the broker holds the request while there are none.
+
+    With `progress` it commits that offset on the side, before it looks for messages (RocketMQ: FLAG_COMMIT_OFFSET).
+    """
 
     def read(reply: Command) -> PullResult:
         require(reply, *_PULL_STATUS)
@@ -124,14 +129,16 @@ def pull(queue: MessageQueue, offset: int, settings: PullSettings) -> Question[P
             tuple(record.messages(reply.body, queue.broker_name)) if reply.code == ResponseCode.SUCCESS else (),
         )
 
+    suspend = _PULL_SUSPEND if settings.wait_s > 0 else 0
+    commit = 0 if progress is None else _PULL_COMMIT
     ext = {
         "consumerGroup": settings.group,
         "topic": queue.topic,
         "queueId": str(queue.queue_id),
         "queueOffset": str(offset),
         "maxMsgNums": str(settings.count_max),
-        "sysFlag": str(_PULL_SUBSCRIPTION | (_PULL_SUSPEND if settings.wait_s > 0 else 0)),
-        "commitOffset": "0",
+        "sysFlag": str(_PULL_SUBSCRIPTION | suspend | commit),
+        "commitOffset": str(progress or 0),
         "suspendTimeoutMillis": str(int(settings.wait_s * 1000)),
         "subscription": settings.subscription.expression,
         "subVersion": str(settings.subscription.version),

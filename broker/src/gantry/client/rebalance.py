@@ -4,12 +4,22 @@ Nobody coordinates.  Each member asks a broker for the list of members and compu
 `assign`).  It does so every 20 s, and at once when a broker says that somebody came or went.  Where an
 answer is missing, nothing changes: keeping old queues for a while costs duplicates at worst, giving them
 up would stop the group.
+
+A queue changes hands without a word between the two members, so time does what a word would do:
+
+    the old one   stops handing out at once, lets what is in work end for half of `handover_s`, commits
+    the new one   begins `handover_s` after it learned that the queue is its own, unless it is alone in the group
+
+After a restart a broker has forgotten who is in the group, and maybe the last seconds of what was committed.  Whoever
+is back first would seem to be alone: so for `RETURN_S` nobody begins a queue that was another's, and whoever held it
+is back before that, tells how far it is with its next pull, and goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from typing import NamedTuple
 
 from gantry.client import questions
 from gantry.client.assign import share_of
@@ -22,21 +32,37 @@ log = logging.getLogger(__name__)
 
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
 _TIMEOUT_S = 3.0
+# Longer than any member rests before it tries to reach a broker again (transport.client: 2 s).
+RETURN_S = 5.0
+
+
+class Share(NamedTuple):
+    """Our queues, and how long those that we did not have before wait until they begin."""
+
+    queues: list[MessageQueue]
+    wait_s: float
 
 
 class Rebalance:
     """One member's view of its group."""
 
-    def __init__(self, session: Session, routes: Routes, group: str, client_id: str) -> None:
+    def __init__(self, session: Session, routes: Routes, group: str, client_id: str, handover_s: float) -> None:
         self._session = session
         self._routes = routes
         self._group = group
         self._client_id = client_id
+        self._handover_s = handover_s
+        self._steady_at = 0.0  # loop time from which on the list of members is taken for complete
         self._hurry = asyncio.Event()
         self._complaints: dict[str, str] = {}  # topic or address -> what was logged last, so that it is logged once
 
     def hurry(self) -> None:
         """Somebody came or went: look again now."""
+        self._hurry.set()
+
+    def broker_returned(self) -> None:
+        """A broker is there again: the others of the group come back to it, too, in a moment."""
+        self._steady_at = asyncio.get_running_loop().time() + RETURN_S
         self._hurry.set()
 
     async def wait(self, at_most_s: float) -> None:
@@ -49,7 +75,7 @@ class Rebalance:
             pass
         self._hurry.clear()
 
-    async def share(self, topic: str, broadcast: bool) -> list[MessageQueue] | None:
+    async def share(self, topic: str, broadcast: bool) -> Share | None:
         """Our queues of a topic; None when it cannot be said now."""
         try:
             route = await self._routes.route(topic)
@@ -60,7 +86,7 @@ class Rebalance:
         self._complaints.pop(topic, None)
         addresses = await self._met(route)
         if broadcast:
-            return queues
+            return Share(queues, 0.0)
         for address in addresses:
             try:
                 members = await self._session.ask(address, questions.members(self._group), _TIMEOUT_S)
@@ -69,9 +95,13 @@ class Rebalance:
                 continue
             self._complaints.pop(address, None)
             if self._client_id in members:
-                return share_of(self._client_id, members, queues)
+                return Share(share_of(self._client_id, members, queues), self._wait_s(members))
         self._routes.doubt(topic)
         return None
+
+    def _wait_s(self, members: list[str]) -> float:
+        handover_s = self._handover_s if len(set(members)) > 1 else 0.0
+        return max(handover_s, self._steady_at - asyncio.get_running_loop().time())
 
     def _complain(self, about: str, text: str) -> None:
         if self._complaints.get(about) != text:

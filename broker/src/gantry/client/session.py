@@ -2,7 +2,8 @@
 
 Name servers know the same, so one is asked until it fails, then the next.  On a new connection to a
 broker the heartbeat goes first: a broker must know who is there before it gets a pull or a send, and a
-broker that restarted learns it without waiting for the next round.  Rounds come every 30 s.
+broker that restarted learns it without waiting for the next round.  Rounds come every 30 s.  `on_return` hears
+of a broker that is there again after its connection was lost.
 
 What brokers ask of clients arrives at `on_request`; a question that nobody here can answer is answered
 as not supported, so that a tool on the other side does not wait in vain.
@@ -40,11 +41,14 @@ class Session:
         nameserver: str | Sequence[str],
         heartbeat: Callable[[], Heartbeat] | None = None,
         on_request: Callable[[Connection, Command], bool] | None = None,
+        on_return: Callable[[], None] | None = None,
     ) -> None:
         self.nameservers = nameserver_list(nameserver)
         self._heartbeat = heartbeat  # what to say to brokers; None says nothing
         self._on_request = on_request  # returns whether it knew what to do
-        self._remoting = RemotingClient(self._serve, on_connect=self._greet)
+        self._on_return = on_return
+        self._known: set[str] = set()  # addresses that we were connected to before
+        self._remoting = RemotingClient(self._serve, on_connect=self._connected)
         self._preferred = 0  # index of the name server that answered last
         self._beating: asyncio.Task[None] | None = None
 
@@ -96,6 +100,12 @@ class Session:
             await asyncio.sleep(HEARTBEAT_S)
             for address, connection in self._remoting.connections().items():
                 self._greet(address, connection)
+
+    def _connected(self, address: str, connection: Connection) -> None:
+        self._greet(address, connection)
+        if address in self._known and self._on_return is not None and address not in self.nameservers:
+            self._on_return()
+        self._known.add(address)
 
     def _greet(self, address: str, connection: Connection) -> None:
         if self._heartbeat is None or address in self.nameservers:

@@ -49,6 +49,7 @@ class ConsumerSettings:
     retry_delays_s: tuple[float, ...] = RETRY_LADDER_S  # the last one repeats: nothing is given up
     commit_every_s: float = 5.0
     rebalance_every_s: float = 20.0
+    handover_s: float = 1.0  # a queue that another member may still hold begins so much later; see `rebalance`
     stop_timeout_s: float = 10.0  # how long running listeners may take to end at stop()
 
 
