@@ -36,11 +36,11 @@ from gantry.client.received import ReceivedMessage
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom
+from gantry.client.subscribing import subscriptions_of
 from gantry.clock import Clock, SystemClock
-from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.frames import Command
 from gantry.model.message import StoredMessage
-from gantry.model.names import group_fault, topic_fault
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import BROADCASTING, CLUSTERING, Subscription
 from gantry.transport.connection import Connection
@@ -72,7 +72,7 @@ class Consumer:
         self.group = group
         self.settings = settings or ConsumerSettings()
         self._clock = clock or SystemClock()
-        self._subscriptions = _subscriptions(group, subscription, self._clock.now_ms())
+        self._subscriptions = subscriptions_of(group, subscription, self._clock.now_ms())
         self._listener = listener
         self._session = Session(nameserver, self._heartbeat, self._on_request, self._broker_returned)
         self._routes = Routes(self._session)
@@ -331,13 +331,3 @@ async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _subscriptions(group: str, subscription: Mapping[str, str], now_ms: int) -> tuple[Subscription, ...]:
-    faults = [group_fault(group), *map(topic_fault, subscription)]
-    if not subscription:
-        faults.append("a consumer subscribes to at least one topic")
-    for fault in faults:
-        if fault is not None:
-            raise ConfigError(fault)
-    return tuple(Subscription(topic, tags or "*", now_ms) for topic, tags in subscription.items())
