@@ -89,7 +89,8 @@ def linked(keys: ModuleType, drawn: list[tuple[int, int, int]], begin_ms: int, c
         asked.append((number, below))
         return number % below
 
-    return keys.link(drawn, begin_ms, count, SLOTS, pages, older), pages, asked
+    packed = b"".join(pure_keys.FOUND.pack(*one) for one in drawn)
+    return keys.link(packed, begin_ms, count, SLOTS, pages, older), pages, asked
 
 
 @hostile
@@ -97,6 +98,16 @@ def linked(keys: ModuleType, drawn: list[tuple[int, int, int]], begin_ms: int, c
 def test_links(drawn: list[tuple[int, int, int]], begin_ms: int, count: int, pattern: bytes) -> None:
     arguments = (drawn, begin_ms, count, pattern * 512)
     assert linked(pure_keys, *arguments) == linked(compiled_keys, *arguments)
+
+
+@hostile
+@given(found, st.integers(0, 3), st.integers(0, 2**50), st.integers(0, 2**50), st.integers(0, 4))
+def test_matches(drawn: list[tuple[int, int, int]], modulus: int, begin_ms: int, end_ms: int, count_max: int) -> None:
+    # Few different hashes, so that some are the wanted one.
+    packed = b"".join(pure_keys.FOUND.pack(value % (modulus + 1), at, ms) for value, at, ms in drawn)
+    for key_hash in range(4):
+        arguments = (packed, key_hash, begin_ms, end_ms, count_max)
+        assert pure_keys.matches(*arguments) == compiled_keys.matches(*arguments)
 
 
 def test_the_leaves_in_use_are_the_compiled_ones_unless_told_otherwise() -> None:

@@ -15,7 +15,7 @@ TWINS = {
     "records": {"Entry", "encode_run", "run_bytes", "size_of", "walk"},
     "stored": {"Entry"},
     "queues": {"by_queue", "number", "pack_entries", "select", "valid_count"},
-    "keys": {"hashed", "link"},
+    "keys": {"hashed", "link", "matches"},
     "properties": {"scan"},
     "hashes": {"crc31", "index_hash", "java_hash"},
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gantry.errors import StoreError
-from gantry.leaves import hashes
+from gantry.leaves import hashes, keys
 from gantry.store.disk import RealDisk
 from gantry.store.indexfile import IndexFile, write_index
 from testkit.smallstore import query_index
@@ -28,7 +28,7 @@ def _write(index: IndexFile, tmp_path: Path) -> None:
 
 
 def _put(index: IndexFile, key: str, log_offset: int, store_ms: int = 1_000_000) -> None:
-    index.put([(hashes.index_hash(f"t#{key}"), log_offset, store_ms)])
+    index.put(keys.FOUND.pack(hashes.index_hash(f"t#{key}"), log_offset, store_ms))
 
 
 def _find(index: IndexFile, key: str, begin_ms: int = 0, end_ms: int = 1 << 50) -> list[int]:

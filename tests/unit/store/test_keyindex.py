@@ -41,7 +41,7 @@ def test_what_is_dispatched_is_found_at_once_and_stored_when_flushed(tmp_path: P
     index = _index(tmp_path)
     index.add([_entry(number, b"k", b"id%d" % number) for number in range(4)])
     assert _find(index, "k") == [300, 200, 100, 0] and _find(index, "id2") == [200]
-    index.absorb(250)
+    index.absorb(200)
     assert index.first_pending == 200 and index.position == 101
     assert _find(index, "k") == [300, 200, 100, 0]
     assert index.freeze()[0][0].count == 5, "two records of two keys each"

@@ -1,6 +1,7 @@
 """The key index, batch-wise: under which hashes records are found, and linking entries for them into slots.
 
-    entry   key hash i32, log offset i64, seconds since begin i32, number of the previous entry i32    (big-endian)
+    found   key hash i32, log offset i64, store time in ms i64: one key of one record, not yet linked  (big-endian)
+    entry   key hash i32, log offset i64, seconds since begin i32, number of the previous entry i32
     slot    i32, the number of the newest entry whose hash falls into this slot, 0 for none
 
 A record is found by its unique key and by each word of its KEYS; the hash is of `topic#key`.  Slots are reached by
@@ -19,16 +20,14 @@ from gantry.leaves.stored import Entry
 ENTRY_BYTES = 20
 SLOTS_PER_PAGE = 1024
 
+FOUND = Struct(">iqq")
+FOUND_BYTES = FOUND.size
 ENTRY = Struct(">iqii")
 SLOT = Struct(">i")
 
 # sysFlag of a rolled-back transaction, the only records without index entries.
 _ROLLBACK = 0xC
 _SECONDS_MAX = 0x7FFFFFFF
-
-Hashed = tuple[int, int, int]
-"""(key hash, log offset, store time in ms): one key of one record."""
-
 
 def keys_of(entry: Entry) -> list[bytes]:
     """The keys under which a record is found, in RocketMQ's order (the order decides entry numbers)."""
@@ -45,15 +44,32 @@ def hash_of(topic: str, key: bytes) -> int:
     return index_hash(topic.encode() + b"#" + key)
 
 
-def hashed(entries: Iterable[Entry]) -> list[Hashed]:
-    """Every key of these records, in their order."""
-    return [
-        (hash_of(entry.topic, key), entry.log_offset, entry.store_ms) for entry in entries for key in keys_of(entry)
+def hashed(entries: Iterable[Entry]) -> bytes:
+    """Every key of these records, in their order, packed as `found`."""
+    pack = FOUND.pack
+    return b"".join(
+        [
+            pack(hash_of(entry.topic, key), entry.log_offset, entry.store_ms)
+            for entry in entries
+            for key in keys_of(entry)
+        ]
+    )
+
+
+def matches(
+    found: bytes | bytearray, key_hash: int, begin_ms: int, end_ms: int, count_max: int
+) -> list[tuple[int, int]]:
+    """Of packed `found` keys those with this hash, stored within [begin_ms, end_ms]: (log offset, ms), newest first."""
+    hits = [
+        (log_offset, store_ms)
+        for value, log_offset, store_ms in FOUND.iter_unpack(found)
+        if value == key_hash and begin_ms <= store_ms <= end_ms
     ]
+    return hits[: -count_max - 1 : -1]
 
 
 def link(
-    found: Iterable[Hashed],
+    found: bytes | bytearray,
     begin_ms: int,
     count: int,
     slots: int,
@@ -67,7 +83,7 @@ def link(
     """
     entries = bytearray()
     fresh = 0
-    for key_hash, log_offset, store_ms in found:
+    for key_hash, log_offset, store_ms in FOUND.iter_unpack(found):
         slot = key_hash % slots
         page, at = pages[slot // SLOTS_PER_PAGE], slot % SLOTS_PER_PAGE * SLOT.size
         (previous,) = SLOT.unpack_from(page, at)

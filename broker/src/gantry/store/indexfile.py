@@ -16,7 +16,7 @@ numbers again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -126,16 +126,17 @@ class IndexFile:
         """How many more entries belong into this file."""
         return max(self._entries - self.count, 0)
 
-    def put(self, found: Sequence[keys.Hashed]) -> None:
-        """Add keys of records, not more than there is room for."""
-        assert 0 < len(found) <= self.room
+    def put(self, found: bytes | bytearray) -> None:
+        """Add keys of records, packed as `keys.hashed` gives them, not more than there is room for."""
+        count = len(found) // keys.FOUND_BYTES
+        assert 0 < count <= self.room
         if self.is_empty:
-            _, self.begin_log, self.begin_ms = found[0]
+            _, self.begin_log, self.begin_ms = keys.FOUND.unpack_from(found)
         entries, fresh = keys.link(found, self.begin_ms, self.count, self._slots, self._pages, self._older)
         self._tail += entries
         self.used_slots += fresh
-        self.count += len(found)
-        _, self.end_log, self.end_ms = found[-1]
+        self.count += count
+        _, self.end_log, self.end_ms = keys.FOUND.unpack_from(found, len(found) - keys.FOUND_BYTES)
 
     def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit]:
         """Entries with this hash stored within [begin_ms, end_ms], newest first."""

@@ -1,14 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The compiled twin of `leaves.keys`; what is not ASCII goes to the pure code."""
 
-from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Check, PyByteArray_GET_SIZE
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_Check, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.string cimport memchr
+from libc.string cimport memchr, memcpy
 
 from gantry.leaves import keys as pure
 from gantry.leaves._fast.properties cimport is_ascii
 from gantry.leaves._fast.records cimport Entry
-from gantry.leaves.keys import ENTRY, ENTRY_BYTES, SLOT, SLOTS_PER_PAGE, Hashed, hash_of, keys_of
+from gantry.leaves.keys import ENTRY, ENTRY_BYTES, FOUND, FOUND_BYTES, SLOT, SLOTS_PER_PAGE, hash_of, keys_of
 
 cdef extern from "Python.h":
     const unsigned char* PyUnicode_1BYTE_DATA(object text)
@@ -18,7 +19,7 @@ cdef enum:
     PER_PAGE = 1024
     ROLLBACK = 0xC
 
-assert (ENTRY_BYTES, SLOTS_PER_PAGE) == (STEP, PER_PAGE)
+assert (ENTRY_BYTES, FOUND_BYTES, SLOTS_PER_PAGE) == (STEP, STEP, PER_PAGE)
 
 
 cdef inline unsigned int _go_on(unsigned int value, const unsigned char* at, Py_ssize_t length) noexcept nogil:
@@ -36,51 +37,6 @@ cdef inline long long _positive(unsigned int value) noexcept nogil:
     return -signed_value if signed_value < 0 else signed_value
 
 
-cdef int _hash_words(list found, Entry entry, unsigned int before) except -1:
-    """The words of KEYS, blanks between them."""
-    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(entry.keys)
-    cdef const unsigned char* end = at + PyBytes_GET_SIZE(entry.keys)
-    cdef const unsigned char* stop
-    while at < end:
-        stop = <const unsigned char*>memchr(at, c" ", <size_t>(end - at))
-        if stop == NULL:
-            stop = end
-        if stop > at:
-            found.append((_positive(_go_on(before, at, stop - at)), entry.log_offset, entry.store_ms))
-        at = stop + 1
-    return 0
-
-
-cdef inline bint _plain(bytes text) noexcept:
-    return is_ascii(<const unsigned char*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
-
-
-def hashed(entries):
-    """Every key of these records, in their order, as (key hash, log offset, store time)."""
-    cdef list found = []
-    cdef Entry entry
-    cdef str topic = None
-    cdef bint is_plain_topic = False
-    cdef Py_ssize_t n
-    cdef unsigned int before = 0
-    for entry in entries:
-        if entry.topic is not topic:
-            topic = entry.topic
-            is_plain_topic = topic.isascii()
-            if is_plain_topic:
-                before = 31 * _go_on(0, PyUnicode_1BYTE_DATA(topic), len(topic)) + c"#"
-        if not is_plain_topic or not _plain(entry.unique_key) or not _plain(entry.keys):
-            found.extend(pure.hashed((entry,)))
-        elif entry.sys_flag & ROLLBACK != ROLLBACK:
-            n = PyBytes_GET_SIZE(entry.unique_key)
-            if n:
-                unique = _positive(_go_on(before, <const unsigned char*>PyBytes_AS_STRING(entry.unique_key), n))
-                found.append((unique, entry.log_offset, entry.store_ms))
-            if PyBytes_GET_SIZE(entry.keys):
-                _hash_words(found, entry, before)
-    return found
-
-
 cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
     return (<unsigned int>at[0] << 24) | (<unsigned int>at[1] << 16) | (<unsigned int>at[2] << 8) | at[3]
 
@@ -93,6 +49,70 @@ cdef inline unsigned char* _put32(unsigned char* at, unsigned int value) noexcep
     return at + 4
 
 
+cdef inline unsigned char* _put64(unsigned char* at, long long value) noexcept nogil:
+    return _put32(_put32(at, <unsigned int>(<unsigned long long>value >> 32)), <unsigned int>value)
+
+
+cdef inline long long _i64(const unsigned char* at) noexcept nogil:
+    return <long long>((<unsigned long long>_u32(at) << 32) | _u32(at + 4))
+
+
+cdef int _add(bytearray found, unsigned int value, Entry entry) except -1:
+    """One more packed key."""
+    cdef Py_ssize_t size = PyByteArray_GET_SIZE(found)
+    cdef unsigned char* at
+    PyByteArray_Resize(found, size + STEP)
+    at = <unsigned char*>PyByteArray_AS_STRING(found) + size
+    at = _put32(at, <unsigned int>_positive(value))
+    at = _put64(at, entry.log_offset)
+    _put64(at, entry.store_ms)
+    return 0
+
+
+cdef int _hash_words(bytearray found, Entry entry, unsigned int before) except -1:
+    """The words of KEYS, blanks between them."""
+    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(entry.keys)
+    cdef const unsigned char* end = at + PyBytes_GET_SIZE(entry.keys)
+    cdef const unsigned char* stop
+    while at < end:
+        stop = <const unsigned char*>memchr(at, c" ", <size_t>(end - at))
+        if stop == NULL:
+            stop = end
+        if stop > at:
+            _add(found, _go_on(before, at, stop - at), entry)
+        at = stop + 1
+    return 0
+
+
+cdef inline bint _plain(bytes text) noexcept:
+    return is_ascii(<const unsigned char*>PyBytes_AS_STRING(text), PyBytes_GET_SIZE(text))
+
+
+def hashed(entries):
+    """Every key of these records, in their order, packed; see the pure twin."""
+    cdef bytearray found = bytearray()
+    cdef Entry entry
+    cdef str topic = None
+    cdef bint is_plain_topic = False
+    cdef Py_ssize_t n
+    cdef unsigned int before = 0
+    for entry in entries:
+        if entry.topic is not topic:
+            topic = entry.topic
+            is_plain_topic = topic.isascii()
+            if is_plain_topic:
+                before = 31 * _go_on(0, PyUnicode_1BYTE_DATA(topic), len(topic)) + c"#"
+        if not is_plain_topic or not _plain(entry.unique_key) or not _plain(entry.keys):
+            found += pure.hashed((entry,))
+        elif entry.sys_flag & ROLLBACK != ROLLBACK:
+            n = PyBytes_GET_SIZE(entry.unique_key)
+            if n:
+                _add(found, _go_on(before, <const unsigned char*>PyBytes_AS_STRING(entry.unique_key), n), entry)
+            if PyBytes_GET_SIZE(entry.keys):
+                _hash_words(found, entry, before)
+    return bytes(found)
+
+
 cdef unsigned char* _slot(object pages, int slot) except NULL:
     """Where this slot is; it stays there while the page keeps its size."""
     page = pages[slot // PER_PAGE]
@@ -101,15 +121,48 @@ cdef unsigned char* _slot(object pages, int slot) except NULL:
     return <unsigned char*>PyByteArray_AS_STRING(page) + slot % PER_PAGE * 4
 
 
+def matches(found, long long key_hash, long long begin_ms, long long end_ms, Py_ssize_t count_max):
+    """Of packed keys those with this hash and of this time, newest first; see the pure twin."""
+    cdef Py_buffer memory
+    cdef const unsigned char* at
+    cdef long long store_ms
+    cdef Py_ssize_t number
+    cdef list hits = []
+    PyObject_GetBuffer(found, &memory, PyBUF_SIMPLE)
+    try:
+        number = memory.len // STEP
+        while number > 0 and len(hits) < count_max:
+            number -= 1
+            at = <const unsigned char*>memory.buf + number * STEP
+            if <int>_u32(at) == key_hash:
+                store_ms = _i64(at + 12)
+                if begin_ms <= store_ms <= end_ms:
+                    hits.append((_i64(at + 4), store_ms))
+    finally:
+        PyBuffer_Release(&memory)
+    return hits
+
+
 def link(found, long long begin_ms, int count, int slots, pages, older):
     """Give these keys the entry numbers from `count` on; see the pure twin."""
-    cdef list items = list(found)
-    cdef bytes entries = PyBytes_FromStringAndSize(NULL, STEP * len(items))
+    cdef Py_buffer memory
+    PyObject_GetBuffer(found, &memory, PyBUF_SIMPLE)
+    try:
+        return _link(<const unsigned char*>memory.buf, memory.len // STEP, begin_ms, count, slots, pages, older)
+    finally:
+        PyBuffer_Release(&memory)
+
+
+cdef object _link(const unsigned char* key, Py_ssize_t keys, long long begin_ms, int count, int slots, pages, older):
+    cdef bytes entries = PyBytes_FromStringAndSize(NULL, STEP * keys)
     cdef unsigned char* out = <unsigned char*>PyBytes_AS_STRING(entries)
     cdef unsigned char* at
-    cdef long long log_offset, store_ms, seconds
+    cdef long long store_ms, seconds
     cdef int key_hash, slot, previous, fresh = 0
-    for key_hash, log_offset, store_ms in items:
+    cdef Py_ssize_t number
+    for number in range(keys):
+        key_hash = <int>_u32(key)
+        store_ms = _i64(key + 12)
         if key_hash < 0 or slots <= 0:
             raise ValueError(f"keys: a hash of {key_hash} for {slots} slots")
         slot = key_hash % slots
@@ -122,11 +175,10 @@ def link(found, long long begin_ms, int count, int slots, pages, older):
             previous = 0
         fresh += previous == 0
         seconds = (store_ms - begin_ms) // 1000 if begin_ms > 0 and store_ms > begin_ms else 0
-        out = _put32(out, <unsigned int>key_hash)
-        out = _put32(out, <unsigned int>(<unsigned long long>log_offset >> 32))
-        out = _put32(out, <unsigned int>log_offset)
-        out = _put32(out, <unsigned int>min(seconds, 0x7FFFFFFF))
+        memcpy(out, key, 12)
+        out = _put32(out + 12, <unsigned int>min(seconds, 0x7FFFFFFF))
         out = _put32(out, <unsigned int>previous)
         _put32(at, <unsigned int>count)
         count += 1
+        key += STEP
     return entries, fresh
