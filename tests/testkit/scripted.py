@@ -5,9 +5,10 @@
         ...
         assert cluster.asked("broker-b", 310)
 
-Each name has one listener.  Routes, the cluster, heartbeats and goodbyes are answered by themselves; any other request,
-and these too if the test says so, is answered by what `answers` has for (name, code): a function from command to
-reply, where None means silence.  Everything that came is kept.
+Every topic has a route, those for redeliveries only with `has_retry_topics`.  Each name has one listener.  Routes,
+the cluster, heartbeats and goodbyes are answered by themselves; any other request, and these too if the test says so,
+is answered by what `answers` has for (name, code): a function from command to reply, where None means silence.
+Everything that came is kept.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from typing import Self
 
 from gantry.leaves import frames
 from gantry.leaves.frames import Command, encode
+from gantry.model.names import is_retry_topic
 from gantry.model.route import BrokerData, QueueData, TopicRoute
 from gantry.transport.connection import Connection
 from gantry.transport.server import RemotingServer
 from gantry.wire.bodies import dumps
-from gantry.wire.codes import RequestCode
+from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import Request, reply
 
 Answer = Callable[[Command], Command | None]
@@ -64,6 +66,7 @@ class ScriptedCluster:
         self.received: list[tuple[str, Command]] = []
         self.addresses: dict[str, str] = {}
         self.servers: dict[str, RemotingServer] = {}
+        self.has_retry_topics = False
         self._queues = queues
 
     @property
@@ -109,6 +112,8 @@ class ScriptedCluster:
 
     def _usual(self, command: Command) -> Command:
         if command.code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            if is_retry_topic(command.ext["topic"]) and not self.has_retry_topics:
+                return reply(command, ResponseCode.TOPIC_NOT_EXIST, "no")
             return reply(command, body=dumps(self._route().to_json()))
         if command.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             brokers = {one.broker_name: one.to_json() for one in self._route().brokers}
@@ -129,7 +134,11 @@ def _as_command(request: Request) -> Command:
         return request
     command = Command(request.code, opaque=request.opaque, flag=request.rpc_flag)
     if isinstance(request, frames.Pull):
-        command.ext = {"queueId": str(request.queue_id), "queueOffset": str(request.queue_offset)}
+        command.ext = {
+            "topic": request.topic,
+            "queueId": str(request.queue_id),
+            "queueOffset": str(request.queue_offset),
+        }
         if request.sys_flag & 1:
             command.ext["commitOffset"] = str(request.commit_offset)
     else:

@@ -203,8 +203,9 @@ def test_heartbeats_name_the_subscriptions() -> None:
             (consumer,) = said.consumers
             assert (consumer.group, consumer.message_model) == ("g", "CLUSTERING")
             assert consumer.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
-            (subscription,) = consumer.subscriptions
+            subscription, retries = consumer.subscriptions
             assert (subscription.topic, subscription.tags) == ("T", ("a", "b"))
+            assert (retries.topic, retries.expression) == ("%RETRY%g", "*")
 
     play(story())
 

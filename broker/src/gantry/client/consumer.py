@@ -14,9 +14,9 @@ Every message comes at least once: progress is committed with every pull, every 
 member, and at stop; it never passes a message that is not finished.  Duplicates (of what was in work at a crash, or
 took too long when queues changed hands) carry the same message id.
 
-A message that failed is handed out again by this consumer, after RocketMQ's ladder of delays, until it
-succeeds: brokers do not take messages back yet, so nothing goes to a dead-letter topic, and one message
-that never succeeds stops its queue after `queue_span_max` further ones.
+A message that failed goes back to its broker and comes again later, to any member, until its attempts are
+used up; then it is a dead letter of the group (see `redelivery`).  The group's retry topic is subscribed to
+by itself, and its messages come under the topic that they were sent to.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 from gantry.client import questions
@@ -32,7 +33,8 @@ from gantry.client.intake import Intake, Memory
 from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
 from gantry.client.rebalance import Rebalance, Share
-from gantry.client.received import ReceivedMessage
+from gantry.client.received import Again, ReceivedMessage
+from gantry.client.redelivery import Redelivery
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom
@@ -40,7 +42,8 @@ from gantry.client.subscribing import subscriptions_of
 from gantry.clock import Clock, SystemClock
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.frames import Command
-from gantry.model.message import StoredMessage
+from gantry.model.message import RETRY_TOPIC, StoredMessage
+from gantry.model.names import retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import BROADCASTING, CLUSTERING, Subscription
 from gantry.transport.connection import Connection
@@ -54,6 +57,7 @@ Listener = Callable[[ReceivedMessage], Awaitable[None]]
 log = logging.getLogger(__name__)
 
 _GOODBYE_S = 1.0
+_RETRY_TOPIC_ROUNDS = 30  # seconds, until a retry topic that is not there is no longer expected every moment
 
 
 class Consumer:
@@ -72,7 +76,10 @@ class Consumer:
         self.group = group
         self.settings = settings or ConsumerSettings()
         self._clock = clock or SystemClock()
-        self._subscriptions = subscriptions_of(group, subscription, self._clock.now_ms())
+        self._subscriptions = subscriptions_of(
+            group, subscription, self._clock.now_ms(), with_retries=not self.settings.broadcast
+        )
+        self._retry_topic = retry_topic(group)
         self._listener = listener
         self._session = Session(nameserver, self._heartbeat, self._on_request, self._broker_returned)
         self._routes = Routes(self._session)
@@ -85,7 +92,7 @@ class Consumer:
         self._intakes: dict[MessageQueue, tuple[Intake, asyncio.Task[None]]] = {}
         self._leaving: list[Intake] = []  # queues that go to others, until that is committed
         self._ready: asyncio.Queue[tuple[Intake, ReceivedMessage] | None] = asyncio.Queue()  # bounded by the windows
-        self._retries: dict[ReceivedMessage, asyncio.TimerHandle] = {}
+        self._redelivery = Redelivery(self._session, self._routes, group, self.settings, self._hand_out)
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Task[None]] = set()  # listeners at work
@@ -98,8 +105,8 @@ class Consumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now."""
-        return sorted(self._intakes)
+        """The queues that are ours now, the retry topic's left out."""
+        return sorted(queue for queue in self._intakes if queue.topic != self._retry_topic)
 
     async def start(self) -> None:
         """1. connections, 2. progress is committed, 3. listeners wait, 4. queues are shared out and pulled."""
@@ -117,8 +124,7 @@ class Consumer:
         if self._ended is not None and not self._ended.done():
             self._ended.set_result(None)
         await _cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
-        for timer in self._retries.values():
-            timer.cancel()
+        self._redelivery.stop()
         self._ready.put_nowait(None)
         if self._workers:
             await asyncio.wait(self._workers, timeout=self.settings.stop_timeout_s)
@@ -193,38 +199,34 @@ class Consumer:
 
     def _deliver(self, intake: Intake, stored: StoredMessage) -> None:
         life = intake.life
+        if stored.topic == self._retry_topic:
+            stored = replace(stored, topic=stored.properties.get(RETRY_TOPIC, stored.topic))
 
         def finish(message: ReceivedMessage) -> None:
-            if message not in self._retries:
+            if not self._redelivery.has(message):
                 intake.finish(message.queue_offset, life)
 
-        def again(message: ReceivedMessage, after_s: float | None) -> None:
-            if message not in self._retries:
-                intake.put_down(message.queue_offset, life)
-                if not intake.is_leaving:
-                    self._retry(intake, message, after_s)
+        async def again(message: ReceivedMessage, wish: Again) -> None:
+            await self._redelivery.take(intake, life, message, wish)
 
-        self._ready.put_nowait((intake, ReceivedMessage(stored, intake.queue, finish, again)))
+        self._hand_out(intake, ReceivedMessage(stored, intake.queue, finish, again))
 
-    def _retry(self, intake: Intake, message: ReceivedMessage, after_s: float | None) -> None:
-        ladder = self.settings.retry_delays_s
-        delay_s = ladder[min(message.attempt, len(ladder)) - 1] if after_s is None else after_s
-        message.attempt += 1
-        self._retries[message] = asyncio.get_running_loop().call_later(delay_s, self._hand_out_again, intake, message)
-
-    def _hand_out_again(self, intake: Intake, message: ReceivedMessage) -> None:
-        del self._retries[message]
+    def _hand_out(self, intake: Intake, message: ReceivedMessage) -> None:
         self._ready.put_nowait((intake, message))
 
     # Queues
 
     async def _share_regularly(self) -> None:
+        patience = _RETRY_TOPIC_ROUNDS
         while True:
             is_complete = True
             for subscription in self._subscriptions:
                 share = await self._rebalance.share(subscription.topic, self.settings.broadcast)
                 if share is None:
-                    is_complete = False
+                    # A group whose messages are never brought again has no retry topic.
+                    is_retry = subscription.topic == self._retry_topic
+                    patience -= is_retry
+                    is_complete = is_complete and is_retry and patience < 0
                 else:
                     await self._give_up(subscription.topic, share.queues)
                     self._take(subscription, share)
@@ -243,8 +245,7 @@ class Consumer:
             intake.is_leaving = True
             self._leaving.append(intake)
             tasks.append(task)
-        for message in [one for one in self._retries if one.queue in lost]:
-            self._retries.pop(message).cancel()
+        self._redelivery.drop(lost)
         await _cancelled(tasks)
         await asyncio.gather(*(intake.leave(self.settings.handover_s / 2) for intake in self._leaving))
         await self._commit(self._leaving)
@@ -264,7 +265,11 @@ class Consumer:
 
     async def _run(self, intake: Intake, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
-        await intake.run(self._session, self._routes, self._offsets, self.settings, self._clock.now_ms())
+        settings = self.settings
+        if intake.queue.topic == self._retry_topic:
+            # RocketMQ: wherever a group begins, none of its redeliveries is passed over.
+            settings = replace(settings, start_from=StartFrom.FIRST)
+        await intake.run(self._session, self._routes, self._offsets, settings, self._clock.now_ms())
 
     async def _commit_regularly(self) -> None:
         while True:

@@ -12,6 +12,7 @@ from gantry.client.question import Question, document, nothing, number, require,
 from gantry.client.results import PullResult, PullStatus, SendResult
 from gantry.errors import OutcomeUnknownError
 from gantry.leaves.frames import Command
+from gantry.model.message import StoredMessage
 from gantry.model.names import TEMPLATE_TOPIC
 from gantry.model.route import MessageQueue, QueueData, TopicRoute
 from gantry.model.subscription import Subscription
@@ -147,6 +148,28 @@ def pull(
         "bname": queue.broker_name,
     }
     return Question(request(RequestCode.PULL_MESSAGE, ext), read)
+
+
+def send_back(group: str, message: StoredMessage, level: int, redeliveries_max: int | None) -> Question[None]:
+    """Have a message brought again after a delay level (0: the broker chooses), or with -1 kept as a dead letter."""
+
+    def read(reply: Command) -> None:
+        if reply.code in _STORED_BUT:
+            raise OutcomeUnknownError(f"{message.broker_name}: {_STORED_BUT[ResponseCode(reply.code)]}")
+        require(reply)
+
+    ext = {
+        "offset": str(message.log_offset),
+        "group": group,
+        "delayLevel": str(level),
+        "originMsgId": message.message_id,
+        "originTopic": message.topic,
+        "unitMode": "false",
+        "bname": message.broker_name,
+    }
+    if redeliveries_max is not None:
+        ext["maxReconsumeTimes"] = str(redeliveries_max)
+    return Question(request(RequestCode.CONSUMER_SEND_MSG_BACK, ext), read)
 
 
 def heartbeat(news: Heartbeat) -> Question[None]:

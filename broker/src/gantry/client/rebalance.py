@@ -26,6 +26,7 @@ from gantry.client.assign import share_of
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.model.names import is_retry_topic
 from gantry.model.route import MessageQueue, TopicRoute
 
 log = logging.getLogger(__name__)
@@ -106,7 +107,8 @@ class Rebalance:
     def _complain(self, about: str, text: str) -> None:
         if self._complaints.get(about) != text:
             self._complaints[about] = text
-            log.warning("%s: %s: %s", self._group, about, text)
+            # A new group's retry topic comes into being with its first heartbeat, a moment later.
+            log.log(logging.DEBUG if is_retry_topic(about) else logging.WARNING, "%s: %s: %s", self._group, about, text)
 
     async def _met(self, route: TopicRoute) -> list[str]:
         """The masters that we could reach; all of them have to know us, whichever one a member asks."""

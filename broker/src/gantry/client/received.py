@@ -1,18 +1,29 @@
-"""A message as a consumer hands it out: the stored message, and the two ways to be done with it.
+"""A message as a consumer hands it out: the stored message, and the ways to be done with it.
 
-`ack` means: finished, progress may pass it.  `retry` means: hand it out again later; until then the
-group's progress in its queue stays before it, so a crash brings it back, never loses it.  A message that
-is neither acked nor retried holds up the progress of its queue for as long as the consumer runs.
+`ack` means: finished, progress may pass it.  `retry` means: bring it again later, to this member or another;
+`give_up` means: never again, keep it as a dead letter of the group.  Until the broker has taken it, the group's
+progress in its queue stays before it, so a crash brings it back, never loses it.  A message for which none of them is
+called holds up the progress of its queue for as long as the consumer runs.
 
-Once a queue has gone to another member of the group, both change nothing: that member gets the message.
+Once a queue has gone to another member of the group, all of them change nothing: that member gets the message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
+
+LEVEL_DEAD = -1
+
+
+class Again(NamedTuple):
+    """How a message is to come again: a delay level of the broker's, or after so many seconds, or as it sees fit."""
+
+    level: int = 0
+    after_s: float | None = None
 
 
 class ReceivedMessage:
@@ -25,7 +36,7 @@ class ReceivedMessage:
         stored: StoredMessage,
         queue: MessageQueue,
         finish: Callable[[ReceivedMessage], None],
-        again: Callable[[ReceivedMessage, float | None], None],
+        again: Callable[[ReceivedMessage, Again], Awaitable[None]],
     ) -> None:
         self.stored = stored
         self.queue = queue
@@ -35,8 +46,13 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
-        """The topic it was sent to."""
+        """The topic it was sent to, also when it comes through the group's retry topic."""
         return self.stored.topic
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often the broker has brought it again; `attempt` counts the first time and those in place too."""
+        return self.stored.reconsume_times
 
     @property
     def body(self) -> bytes:
@@ -72,9 +88,19 @@ class ReceivedMessage:
         """Done with it; a second call changes nothing."""
         self._finish(self)
 
-    async def retry(self, after_s: float | None = None) -> None:
-        """Hand it out again after so many seconds, by the ladder of the settings when none are given."""
-        self._again(self, after_s)
+    async def retry(self, after_s: float | None = None, *, level: int = 0) -> None:
+        """Have it brought again: after at least so many seconds, or after a delay level (1 to 18) of the broker's.
+
+        With neither, the delay grows with the attempts, from 10 s on.  Returns when the broker has it, or when it is
+        certain that this consumer keeps it.
+        """
+        if level < 0 or (after_s is not None and (level or after_s < 0)):
+            raise ValueError(f"after_s {after_s}, level {level}: expected one of them, and not below 0")
+        await self._again(self, Again(level, after_s))
+
+    async def give_up(self) -> None:
+        """Make it a dead letter of the group at once; `gantry dlq` shows and replays those."""
+        await self._again(self, Again(LEVEL_DEAD))
 
     def __repr__(self) -> str:
         return f"ReceivedMessage({self.topic}, {self.queue.broker_name}/{self.queue.queue_id}, {self.queue_offset})"

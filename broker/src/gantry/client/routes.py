@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass
+from functools import partial
 
 from gantry.client import questions
 from gantry.client.session import Session
@@ -92,13 +93,18 @@ class Routes:
         if task is None:
             task = asyncio.create_task(self._ask(topic))
             self._asking[topic] = task
-            task.add_done_callback(lambda _: self._asking.pop(topic, None))
+            task.add_done_callback(partial(self._asked, topic))
         try:
             return await asyncio.shield(task)
         except UnreachableError:
             if known is None:
                 raise
             return known
+
+    def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
+        self._asking.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone meanwhile
 
     async def _ask(self, topic: str) -> _Known:
         route = await self._session.ask_nameserver(questions.route(topic))

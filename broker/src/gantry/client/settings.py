@@ -46,7 +46,8 @@ class ConsumerSettings:
     bytes_max: int = 64 << 20  # unfinished messages of all queues together
     pull_messages_max: int = 32
     pull_wait_s: float = 15.0
-    retry_delays_s: tuple[float, ...] = RETRY_LADDER_S  # the last one repeats: nothing is given up
+    redeliveries_max: int | None = None  # then it is a dead letter; None: as often as the group's configuration says
+    retry_delays_s: tuple[float, ...] = RETRY_LADDER_S  # in place, where no broker takes it back; the last one repeats
     commit_every_s: float = 5.0
     rebalance_every_s: float = 20.0
     handover_s: float = 1.0  # a queue that another member may still hold begins so much later; see `rebalance`
