@@ -227,8 +227,8 @@ def test_a_queue_that_went_to_another_member_takes_its_waiting_messages_along() 
                 )
                 consumer._rebalance.hurry()
                 await until(lambda: consumer.queues == [])
-                await held.retry()
-                assert len(cluster.backs()) == 1
+                await held.retry()  # while its queue is handed over the broker may still take it back
+                assert len(cluster.backs()) == 2
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(anext(consumer), 0.5)
 
