@@ -1,11 +1,12 @@
 /* Load generator: pipelined requests over N connections with a window each, from one thread.
  *
- *   loadgen --port P --mode send|pull|redis|fixed|transact [--host A] [--connections N] [--window W] [--size BYTES]
+ *   loadgen --port P --mode send|pull|redis|fixed|half|transact [--host A] [--connections N] [--window W] [--size BYTES]
  *           [--seconds S] [--warmup S] [--topic T] [--queues Q] [--batch N] [--pid PID] [--count N]
  *
  * send   RocketMQ SEND_MESSAGE_V2 (310), JSON headers; every reply must carry code 0 and the opaque it answers.
  * pull   RocketMQ PULL_MESSAGE (11) of --batch messages; bodies are walked record by record.
  * redis  XADD of one field of --size bytes to the stream --topic; every reply must be a bulk string.
+ * half   the same with TRAN_MSG, group bench-tx: a transaction is left open for every message.
  * transact  transactional producers, one transaction each at a time (so --window 1): a half (310 with TRAN_MSG), and when its
  *        reply is there END_TRANSACTION (37, commit) with the offsets that it gave; the commit's reply ends the pair,
  *        and all figures are per pair.  Both requests want an answer.
@@ -31,7 +32,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum mode { SEND, PULL, REDIS, FIXED, TRANSACT };
+enum mode { SEND, PULL, REDIS, FIXED, HALF, TRANSACT };
 
 #define CONNECTIONS_MAX 1024
 #define WINDOW_MAX 4096
@@ -132,12 +133,13 @@ static void finish_frame(int header_len, int body_len) {
 }
 
 static void build_send(void) {
+    int is_half = opt.mode == HALF || opt.mode == TRANSACT;
     int n = sprintf(frame + 8,
-        "{\"code\":310,\"extFields\":{\"a\":\"bench\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"%d\",\"e\":\"0000\",\"f\":\"%d\",\"g\":\"%lld\",\"h\":\"0\","
+        "{\"code\":310,\"extFields\":{\"a\":\"%s\",\"b\":\"%s\",\"c\":\"TBW102\",\"d\":\"%d\",\"e\":\"0000\",\"f\":\"%d\",\"g\":\"%lld\",\"h\":\"0\","
         "\"i\":\"UNIQ_KEY\\u00017F00000100002A9F1B0B0000%08d\\u0002WAIT\\u0001true\\u0002%s\",\"j\":\"0\",\"k\":\"false\",\"m\":\"false\"},"
         "\"flag\":0,\"language\":\"JAVA\",\"opaque\":1000000000,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":401}",
-        opt.topic, opt.queues, opt.mode == TRANSACT ? 4 : 0, (long long)time(NULL) * 1000, 0,
-        opt.mode == TRANSACT ? "TRAN_MSG\\u0001true\\u0002PGROUP\\u0001bench\\u0002" : "");
+        is_half ? "bench-tx" : "bench", opt.topic, opt.queues, is_half ? 4 : 0, (long long)time(NULL) * 1000, 0,
+        is_half ? "TRAN_MSG\\u0001true\\u0002PGROUP\\u0001bench-tx\\u0002" : "");
     opaque_at = (size_t)(strstr(frame + 8, "\"opaque\":") - frame) + 9;
     key_at = (size_t)(strstr(frame + 8, "0B0000") - frame) + 6;
     queue_at = (size_t)(strstr(frame + 8, "\"e\":\"") - frame) + 5;
@@ -165,7 +167,7 @@ static void build_pull(struct connection *c) {
 static size_t build_end(char *at, unsigned opaque, long long queue_offset, long long log_offset, const char *id, int id_len) {
     int n = sprintf(at + 8,
         "{\"code\":37,\"extFields\":{\"bname\":\"broker-a\",\"commitLogOffset\":\"%lld\",\"commitOrRollback\":\"8\",\"fromTransactionCheck\":\"false\","
-        "\"msgId\":\"%.*s\",\"producerGroup\":\"bench\",\"topic\":\"%s\",\"tranStateTableOffset\":\"%lld\",\"transactionId\":\"%.*s\"},"
+        "\"msgId\":\"%.*s\",\"producerGroup\":\"bench-tx\",\"topic\":\"%s\",\"tranStateTableOffset\":\"%lld\",\"transactionId\":\"%.*s\"},"
         "\"flag\":0,\"language\":\"JAVA\",\"opaque\":%u,\"serializeTypeCurrentRPC\":\"JSON\",\"version\":401}",
         log_offset, id_len, id, opt.topic, queue_offset, id_len, id, opaque);
     put32(at, (uint32_t)(4 + n));
@@ -181,7 +183,7 @@ static void enqueue(struct connection *c, int index) {
     static unsigned serial;
     if (opt.mode == PULL) build_pull(c);
     if (opt.mode != REDIS) patch_digits(opaque_at, OPAQUE_BASE + c->sent % 1000000000u, 10);
-    if (opt.mode == SEND || opt.mode == FIXED || opt.mode == TRANSACT) {
+    if (opt.mode != REDIS && opt.mode != PULL) {
         patch_digits(key_at, ++serial % 100000000u, 8);
         patch_digits(queue_at, (unsigned)(index + (int)c->sent) % (unsigned)opt.queues, 4);
     }
@@ -270,7 +272,7 @@ static void take_frame(struct connection *c, const char *at, size_t n) {
         answered(c, 1);
         return;
     }
-    if (opt.mode == SEND) {
+    if (opt.mode == SEND || opt.mode == HALF) {
         if (code != 0) wrong("send refused", header, header_len);
         answered(c, 1);
         return;
@@ -353,7 +355,7 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(k, "--seconds")) opt.seconds = atof(v);
         else if (!strcmp(k, "--warmup")) opt.warmup = atof(v);
         else if (!strcmp(k, "--mode")) opt.mode = !strcmp(v, "pull") ? PULL : !strcmp(v, "redis") ? REDIS : !strcmp(v, "fixed") ? FIXED :
-                                               !strcmp(v, "transact") ? TRANSACT : SEND;
+                                               !strcmp(v, "half") ? HALF : !strcmp(v, "transact") ? TRANSACT : SEND;
         else { fprintf(stderr, "loadgen: unknown option %s\n", k); exit(2); }
     }
     if (opt.port <= 0 || opt.connections < 1 || opt.connections > CONNECTIONS_MAX || opt.window < 1 || opt.window > WINDOW_MAX ||

@@ -23,11 +23,12 @@ _START_SECONDS_MAX = 60.0
 
 @dataclass(frozen=True)
 class Server:
-    """A running server: its pid and the port that takes the load."""
+    """A running server: its pid, the port that takes the load, and the one of /metrics where there is one."""
 
     pid: int
     port: int
     started_s: float
+    http_port: int = 0
 
 
 def free_port() -> int:
@@ -70,7 +71,8 @@ def gantry(folder: Path, *, flush: str = "ASYNC_FLUSH", env: dict[str, str] | No
         if not line.startswith("ready "):
             raise SystemExit(f"gantry standalone did not start: {line!r}")
         fields = dict(part.split("=", 1) for part in line.split()[1:])
-        yield Server(process.pid, int(fields["broker"].rpartition(":")[2]), time.monotonic() - begin)
+        broker, http = (int(fields[name].rpartition(":")[2]) for name in ("broker", "http"))
+        yield Server(process.pid, broker, time.monotonic() - begin, http)
 
 
 @contextmanager
