@@ -31,6 +31,10 @@ PULL = {
     "commitOffset": "3", "suspendTimeoutMillis": "15000", "subVersion": "0",
     "subscription": "*", "expressionType": "TAG",
 }  # fmt: skip
+END = {
+    "topic": "T", "producerGroup": "g", "tranStateTableOffset": "7", "commitLogOffset": "123456",
+    "commitOrRollback": "8", "fromTransactionCheck": "false", "msgId": "7F00", "transactionId": "7F00",
+}  # fmt: skip
 OPTIONAL = {"i": "UNIQ_KEY\x01A\x02TAGS\x01t\x02", "j": "1", "k": "false", "l": "16", "m": "false"}
 
 ODD_NUMBERS = ["", "0", "-1", "+7", "007", "2147483648", "-2147483649", "9223372036854775808", "1e3"]
@@ -67,8 +71,8 @@ def check(data: bytes) -> None:
 @st.composite
 def headers(draw: st.DrawFn) -> dict[str, object]:
     """A header near what clients send: some field changed, missing, or of another kind."""
-    code = draw(st.sampled_from([10, 310, 320, 11, 361, 34, "310", -1, 2**31]))
-    base: dict[str, object] = dict(draw(st.sampled_from([SEND, SEND_LONG, PULL])))
+    code = draw(st.sampled_from([10, 310, 320, 11, 361, 34, 37, "310", -1, 2**31]))
+    base: dict[str, object] = dict(draw(st.sampled_from([SEND, SEND_LONG, PULL, END])))
     base |= draw(st.sampled_from([{}, OPTIONAL]))
     for name in draw(st.lists(st.sampled_from([*base, "n", "x"]), max_size=2)):
         base[name] = draw(odd_values)
@@ -107,12 +111,12 @@ def test_json_headers_with_bytes_changed(header: dict[str, object], data: st.Dat
 
 @hostile
 @given(
-    st.sampled_from([SEND, SEND_LONG, PULL]),
+    st.sampled_from([SEND, SEND_LONG, PULL, END]),
     st.dictionaries(st.text(max_size=8), st.text(max_size=20), max_size=3),
     st.data(),
 )
 def test_binary_headers_and_bytes_changed(base: dict[str, str], more: dict[str, str], data: st.DataObject) -> None:
-    code = data.draw(st.sampled_from([10, 310, 320, 11, 34]))
+    code = data.draw(st.sampled_from([10, 310, 320, 11, 34, 37]))
     try:
         header = write_binary(Command(code, ext=base | more, opaque=data.draw(st.integers(-(2**31), 2**31 - 1))))
     except LocalProtocolError:

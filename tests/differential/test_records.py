@@ -97,6 +97,14 @@ def test_scans(props: bytes) -> None:
     assert compiled_properties.scan(props) == pure_properties.scan(props)
 
 
+PICKED = st.sampled_from([b"UNIQ_KEY", b"TAGS", b"KEYS", b"PGROUP", b"WAIT", b"a", b"nowhere", b""])
+
+
+@given(st.one_of(properties, st.binary(max_size=60)), st.lists(PICKED, max_size=6, unique=True))
+def test_the_twins_pick_the_same_values(props: bytes, names: list[bytes]) -> None:
+    assert compiled_properties.pick(props, tuple(names)) == pure_properties.pick(props, tuple(names))
+
+
 @hostile
 @given(
     st.lists(

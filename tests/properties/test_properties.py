@@ -27,6 +27,11 @@ def test_scan_get_and_parse_agree(data: bytes) -> None:
     assert parsed.get("KEYS", "") == keys.decode("utf-8", "replace")
 
 
+@given(STRINGS, st.lists(NAMES.filter(bool), max_size=5, unique=True))
+def test_pick_is_get_for_each_name(data: bytes, names: list[bytes]) -> None:
+    assert properties.pick(data, tuple(names)) == [properties.get(data, name) for name in names]
+
+
 @given(STRINGS, TEXTS, TEXTS)
 def test_what_is_added_counts_and_nothing_else_changes(data: bytes, name: str, value: str) -> None:
     longer = properties.add(data, name.encode(), value.encode())

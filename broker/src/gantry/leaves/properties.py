@@ -130,6 +130,16 @@ def get(properties: bytes, name: bytes) -> bytes | None:
     return found
 
 
+def pick(properties: bytes, names: tuple[bytes, ...]) -> list[bytes | None]:
+    """The values under these names, in their order; None where there is none.  The names are different ones."""
+    found: dict[bytes, bytes] = {}
+    for pair in properties.split(PAIR_END):
+        key, _, value = pair.partition(NAME_END)
+        if value:
+            found[key] = value
+    return [found.get(name) for name in names]
+
+
 def add(properties: bytes, name: bytes, value: bytes) -> bytes:
     """The byte string with one more pair at its end, after closing a string that ends open.
 

@@ -40,9 +40,13 @@ SYS_TRANSACTION_BITS = 0xC
 OVERHEAD_BYTES = 1024
 """What the broker may add to a half's properties, now and when it is put back: a client's must be shorter by it."""
 
-_OURS = frozenset({ROOT, CHECKS, SINCE, REARMED, REAL_TOPIC, REAL_QUEUE, b"__transactionId__"})
+_TRANSACTION_ID = b"__transactionId__"
+_OURS = (ROOT, CHECKS, SINCE, REARMED, REAL_TOPIC, REAL_QUEUE, _TRANSACTION_ID)
 _IMMUNITY = (b"CHECK_IMMUNITY_TIME_IN_SECONDS", b"CheckImmunityTimeInSeconds")
-_READ = frozenset({ROOT, REAL_TOPIC, REAL_QUEUE, b"PGROUP", b"UNIQ_KEY", CHECKS, SINCE, REARMED, *_IMMUNITY})
+_GROUP = b"PGROUP"
+_READ = (ROOT, REAL_TOPIC, REAL_QUEUE, _GROUP, b"UNIQ_KEY", CHECKS, SINCE, REARMED, *_IMMUNITY)
+_LOOKED_AT = (*_OURS, _GROUP)
+_NONE_OF_OURS: list[bytes | None] = [None] * len(_OURS)
 _SECONDS_MAX = 1 << 31
 
 
@@ -52,19 +56,18 @@ class HalfFacts:
     __slots__ = ("checks", "group", "immunity_ms", "is_rearmed", "queue_id", "root", "since_ms", "topic", "unique_key")
 
     def __init__(self, text: bytes, queue_offset: int) -> None:
-        # Once per half and once per end: only what is wanted is decoded.
-        split = [pair.partition(properties.NAME_END) for pair in text.split(properties.PAIR_END)]
-        pairs = {name: value for name, _, value in split if value and name in _READ}
-        root = _number(pairs, ROOT, queue_offset)
+        # Twice per half and once per end: only what is wanted is decoded.
+        root_text, topic, queue, group, key, checks, since, rearmed, *immunity = properties.pick(text, _READ)
+        root = _number(root_text, queue_offset)
         self.root = root if 0 <= root < queue_offset else queue_offset
-        self.topic = _text(pairs, REAL_TOPIC)
-        self.queue_id = _number(pairs, REAL_QUEUE, 0)
-        self.group = _text(pairs, b"PGROUP")
-        self.unique_key = _text(pairs, b"UNIQ_KEY")
-        self.checks = max(0, _number(pairs, CHECKS, 0))
-        self.since_ms = _number(pairs, SINCE, 0)
-        self.is_rearmed = REARMED in pairs
-        self.immunity_ms = _immunity_ms(pairs)
+        self.topic = _text(topic)
+        self.queue_id = _number(queue, 0)
+        self.group = _text(group)
+        self.unique_key = _text(key)
+        self.checks = max(0, _number(checks, 0))
+        self.since_ms = _number(since, 0)
+        self.is_rearmed = rearmed is not None
+        self.immunity_ms = _immunity_ms(immunity)
 
 
 def is_half(send: Send) -> bool:
@@ -79,18 +82,21 @@ def is_half(send: Send) -> bool:
 
 def disguise(send: Send) -> None:
     """Make a half of an admitted message; its queue is chosen, and no longer stands in `queue_id`."""
-    text = _without_ours(send.properties)
-    if send.traits & properties.TRAIT_ENDS_OPEN and text and text[-1:] != properties.PAIR_END:
+    text = send.properties
+    *ours, group = properties.pick(text, _LOOKED_AT)
+    if ours != _NONE_OF_OURS:
+        # A client that sends on what it received brings all of these along; nearly nobody does.
+        text = _without(text, frozenset(_OURS))
+    elif send.traits & properties.TRAIT_ENDS_OPEN and text:
         text += properties.PAIR_END
-    ours = {"REAL_TOPIC": send.topic, "REAL_QID": str(send.queue_id)}
+    text += b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (send.topic.encode(), send.queue_id)
     if not send.traits & properties.TRAIT_TRANSACTION:
         # 3.2.6 says it in the sys flag; consumers show a transaction id only beside TRAN_MSG.
-        ours["TRAN_MSG"] = "true"
-    if properties.get(text, b"PGROUP") is None:
-        ours["PGROUP"] = send.group
-    text += properties.pack(ours)
+        text += b"TRAN_MSG\x01true\x02"
+    if group is None:
+        text += properties.pack({"PGROUP": send.group})
     if send.unique_key:
-        text = properties.add(text, b"__transactionId__", send.unique_key)
+        text += b"%b\x01%b\x02" % (_TRANSACTION_ID, send.unique_key)
     send.properties = text
     send.traits = send.traits & ~properties.TRAIT_ENDS_OPEN | properties.TRAIT_TRANSACTION
     send.sys_flag &= ~SYS_TRANSACTION_BITS
@@ -160,32 +166,27 @@ def _copy(record: Record, text: bytes, topic: str, queue_id: int, sys_flag: int,
     )
 
 
-def _without_ours(text: bytes) -> bytes:
-    # A client that sends on what it received brings all of these along; nearly nobody does.
-    return _without(text, _OURS) if any(name in text for name in _OURS) else text
-
-
 def _without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
     pairs = [pair for pair in text.split(properties.PAIR_END) if pair]
     kept = [pair for pair in pairs if pair.partition(properties.NAME_END)[0] not in unwanted]
     return b"".join([pair + properties.PAIR_END for pair in kept])
 
 
-def _text(pairs: dict[bytes, bytes], name: bytes) -> str:
-    return pairs.get(name, b"").decode("utf-8", "replace")
+def _text(value: bytes | None) -> str:
+    return "" if value is None else value.decode("utf-8", "replace")
 
 
-def _number(pairs: dict[bytes, bytes], name: bytes, default: int) -> int:
-    if name not in pairs:
+def _number(value: bytes | None, default: int) -> int:
+    if value is None:
         return default
-    number = fields.integer(_text(pairs, name))
+    number = fields.integer(_text(value))
     return default if number is None else number
 
 
-def _immunity_ms(pairs: dict[bytes, bytes]) -> int | None:
+def _immunity_ms(values: list[bytes | None]) -> int | None:
     """RocketMQ: a value that is no number, or negative, is as good as none."""
-    for name in _IMMUNITY:
-        seconds = _number(pairs, name, -1)
+    for value in values:
+        seconds = _number(value, -1)
         if 0 <= seconds <= _SECONDS_MAX:
             return seconds * 1000
     return None

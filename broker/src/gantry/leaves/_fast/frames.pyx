@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled twin of `leaves.frames`: sends and pulls without a dictionary, replies without a format string.
+"""The compiled twin of `leaves.frames`: sends and pulls without a dictionary, others without a JSON parser, replies
+without a format string.
 
 What `scan` does not know, the pure code decodes, frame by frame; see there for why the twins agree.
 """
@@ -45,7 +46,9 @@ cdef tuple PULL_FIELDS = PurePull.__slots__
 # A broker has few topics and groups: the last strings made are nearly always the next ones.
 cdef enum:
     KNOWN = 16
+    FIELD_NAMES = 127
 cdef list known = [""] * KNOWN
+cdef list field_names = [""] * FIELD_NAMES
 
 
 cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
@@ -64,6 +67,21 @@ cdef str _name(Text text):
         return found
     found = ascii_text(text.at, text.length)
     known[slot] = found
+    return found
+
+
+cdef str _field_name(Text text):
+    """The same for the name of a header field; there are some dozens of them."""
+    cdef int slot
+    cdef str found
+    if text.length == 0:
+        return ""
+    slot = (text.length * 31 + text.at[text.length - 1] * 7 + text.at[text.length >> 1]) % FIELD_NAMES
+    found = <str>field_names[slot]
+    if len(found) == text.length and memcmp(PyUnicode_1BYTE(found), text.at, <size_t>text.length) == 0:
+        return found
+    found = ascii_text(text.at, text.length)
+    field_names[slot] = found
     return found
 
 
@@ -261,16 +279,29 @@ cdef object _pull(Head* head, int serialization):
     return pull
 
 
-cdef object _hot(const unsigned char* at, int header_bytes, Py_ssize_t body_bytes, int serialization):
+cdef object _command(Head* head, int serialization, const unsigned char* body, Py_ssize_t body_bytes):
+    """The Command that these fields make."""
+    cdef dict ext = {}
+    cdef int i
+    for i in range(head.fields):
+        ext[_field_name(head.name[i])] = _properties(head.value[i]).decode("ascii")
+    return Command(
+        head.code, language=head.language, version=head.version, opaque=head.opaque, flag=head.flag, ext=ext,
+        body=PyBytes_FromStringAndSize(<const char*>body, body_bytes), serialization=serialization,
+    )
+
+
+cdef object _scanned(const unsigned char* at, int header_bytes, Py_ssize_t body_bytes, int serialization):
     cdef Head head
     cdef const unsigned char* body = at + header_bytes
-    if not (scan_binary(at, body, &head) if serialization else scan_json(at, body, &head)) or head.flag & 1:
+    if not (scan_binary(at, body, &head) if serialization else scan_json(at, body, &head)):
         return None
-    if head.code == 310 or head.code == 10 or head.code == 320:
-        return _send(&head, serialization, body, body_bytes)
-    if head.code == 11 or head.code == 361:
-        return _pull(&head, serialization)
-    return None
+    if not head.flag & 1:
+        if head.code == 310 or head.code == 10 or head.code == 320:
+            return _send(&head, serialization, body, body_bytes)
+        if head.code == 11 or head.code == 361:
+            return _pull(&head, serialization)
+    return None if head.remarked else _command(&head, serialization, body, body_bytes)
 
 
 cdef object _as_ours(object request):
@@ -308,7 +339,7 @@ def decode(buffer, Py_ssize_t start, Py_ssize_t end):
             stop = start + 4 + length
             if stop > end:
                 return start, requests
-            request = _hot(base + start + 8, <int>header_bytes, <Py_ssize_t>(length - 4 - header_bytes), serialization)
+            request = _scanned(base + start + 8, <int>header_bytes, <Py_ssize_t>(length - 4 - header_bytes), serialization)
             if request is None:
                 request = _as_ours(pure.decode(buffer, start, stop)[1][0])
             requests.append(request)

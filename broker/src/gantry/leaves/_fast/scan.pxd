@@ -11,6 +11,7 @@ cdef struct Text:
 cdef struct Head:
     int code, language, version, opaque, flag
     int fields
+    bint remarked         # there is a remark, which is not kept
     Text name[FIELDS_MAX]
     Text value[FIELDS_MAX]
 

@@ -221,6 +221,7 @@ cdef bint scan_json(const unsigned char* at, const unsigned char* end, Head* hea
     cdef int key, seen = 0
     memset(head, 0, 20)
     head.fields = 0
+    head.remarked = False
     head.language = 7
     if at >= end or at[0] != c"{":
         return False
@@ -232,6 +233,8 @@ cdef bint scan_json(const unsigned char* at, const unsigned char* end, Head* hea
         if key == 0 or seen & key:
             return False
         seen |= key
+        if key == KEY_REMARK:
+            head.remarked = True
         if key == KEY_FIELDS:
             at = _fields(at + 1, end, head)
         else:
@@ -271,6 +274,7 @@ cdef bint scan_binary(const unsigned char* at, const unsigned char* end, Head* h
     cdef int length
     cdef Text name, value
     head.fields = 0
+    head.remarked = False
     if end - at < 21:
         return False
     head.code = _i16(at)
