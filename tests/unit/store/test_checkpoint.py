@@ -6,9 +6,11 @@ from gantry.store import javacheckpoint, queuebase, recoverypoint
 from gantry.store.background import InlineBackground
 from gantry.store.checkpoint import StoreTimes
 from gantry.store.disk import RealDisk
+from gantry.store.recovery import Start
+from gantry.store.store import Store
 from testkit.simclock import SimClock
 from testkit.simdisk import Faults, SimDisk
-from testkit.smallstore import message, opened, read_queue, small
+from testkit.smallstore import crash, message, opened, read_queue, small
 
 
 def test_times_by_log_offset() -> None:
@@ -90,6 +92,76 @@ def test_the_table_of_queues_is_written_when_one_comes(tmp_path: Path) -> None:
             clock.advance(1500)
             store.tick(clock.now_ms())
         assert queuebase.load(RealDisk(), str(tmp_path)).ends[topic] == {0: (0, 3)}
+
+
+TOPICS = 450  # more than two slices
+
+
+def many(disk: SimDisk, clock: SimClock) -> Store:
+    """A store with a dirty queue for each of many topics, and a checkpoint that is due."""
+    store = opened(small("/s", segment_bytes=1 << 20, flush_full_ms=1000), clock, disk=disk)  # type: ignore[arg-type]
+    for start in range(0, TOPICS, 50):
+        store.append([message(f"t{number}") for number in range(start, start + 50)])
+    clock.advance(1500)
+    return store
+
+
+def files(disk: SimDisk) -> int:
+    return sum("/consumequeue/" in path for path in disk.files())
+
+
+def test_a_checkpoint_of_many_queues_gives_the_loop_back_between_its_slices() -> None:
+    clock, disk = SimClock(), SimDisk()
+    store = many(disk, clock)
+    rest = store.tick(clock.now_ms())
+    slices = 0
+    while files(disk) == 0:
+        # What is appended meanwhile is no part of the picture, and not lost.
+        store.append([message("t0"), message("late")])
+        assert next(rest)
+        slices += 1
+    assert slices >= 2
+    assert all(rest) and store._table.dirty() != []
+    for _ in range(3):
+        clock.advance(20_000)
+        list(store.tick(clock.now_ms()))
+    assert store._table.dirty() == []
+    crash(store)
+    again = opened(small("/s", segment_bytes=1 << 20), clock, disk=disk)  # type: ignore[arg-type]
+    assert again.report.rebuilt == [] and again.report.records == 0
+    assert again.queue_range("t0", 0) == (0, 1 + slices) and again.queue_range("t449", 0) == (0, 1)
+
+
+def test_what_a_tick_did_not_finish_the_next_ones_do() -> None:
+    clock, disk = SimClock(), SimDisk()
+    store = many(disk, clock)
+    for _ in range(8):
+        store.tick(clock.now_ms())
+    assert store._table.dirty() == []
+
+
+def test_a_topic_deleted_between_two_slices_is_not_in_the_picture() -> None:
+    clock, disk = SimClock(), SimDisk()
+    store = many(disk, clock)
+    rest = store.tick(clock.now_ms())
+    store.delete_queues("t3")
+    store.append([message("t3")])
+    assert all(rest)
+    assert not any("/consumequeue/t3/" in path for path in disk.files())
+    for _ in range(2):
+        clock.advance(20_000)
+        list(store.tick(clock.now_ms()))
+    crash(store)
+    again = opened(small("/s", segment_bytes=1 << 20), clock, disk=disk)  # type: ignore[arg-type]
+    assert again.report.rebuilt == [] and again.queue_range("t3", 0) == (0, 1)
+
+
+def test_a_store_that_closes_between_two_slices_closes_in_order() -> None:
+    clock, disk = SimClock(), SimDisk()
+    store = many(disk, clock)
+    store.tick(clock.now_ms())
+    store.close()
+    assert opened(small("/s", segment_bytes=1 << 20), clock, disk=disk).report.start is Start.CLEAN  # type: ignore[arg-type]
 
 
 def test_readers_see_the_same_before_while_and_after_it_is_written(tmp_path: Path) -> None:

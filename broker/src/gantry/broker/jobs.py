@@ -24,7 +24,7 @@ class Job(NamedTuple):
 
     name: str
     period_s: float
-    run: Callable[[], Iterator[None] | None]
+    run: Callable[[], Iterator[object] | None]
 
 
 class JobCounts:
@@ -67,7 +67,7 @@ class Jobs:
         self.counts[job.name].runs += 1
         self._slice(job, None)
 
-    def _slice(self, job: Job, rest: Iterator[None] | None) -> None:
+    def _slice(self, job: Job, rest: Iterator[object] | None) -> None:
         begun = self._clock.monotonic()
         is_alive = False
         try:
@@ -88,6 +88,6 @@ class Jobs:
         else:
             self._timers[job.name] = asyncio.get_running_loop().call_soon(self._slice, job, rest)
 
-    def _resume(self, rest: Iterator[None], begun: float) -> bool:
+    def _resume(self, rest: Iterator[object], begun: float) -> bool:
         """Go on until the slice is used up; whether the job is finished."""
         return all(self._clock.monotonic() - begun < SLICE_S for _ in rest)

@@ -1,8 +1,8 @@
 """The checkpoint: about once a second, what is in memory of queues and index goes to disk, and the recovery
 file says how far it is.
 
-A cycle has two halves.  `begin` runs on the loop: it takes a consistent picture, copies what is to be
-written, and gives the housekeeper one job.  The job does only input and output, in this order:
+A cycle has three parts.  On the loop a consistent picture is taken: everything that belongs to records below one log
+offset is copied.  The housekeeper gets one job, which does only input and output, in this order:
 
     1. queue entries, each file synced
     2. index entries, then index slots and headers, synced
@@ -11,16 +11,21 @@ written, and gives the housekeeper one job.  The job does only input and output,
     5. RocketMQ's checkpoint
     6. index files that retention gave up are unlinked
 
-`finish` runs on the loop again: what was written leaves memory.  Nothing that is not flushed in the log goes
-into a queue file or an index file.  A cycle that fails for want of room is repeated with the same and newer
-contents; a failed sync is final.
+On the loop again, what was written leaves memory.  Nothing that is not flushed in the log goes into a queue file
+or an index file.  A cycle that fails for want of room is repeated with the same and newer contents; a failed sync
+is final.
+
+Taking and leaving are done in slices (`go_on`): ten thousand queues take 40 ms together, and sends wait behind each
+slice only.  What is dispatched between two slices lies behind the offset of the picture and is not in it; a queue
+that is deleted between two slices is left out, and so is the queue-base table then.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
@@ -33,7 +38,7 @@ from gantry.store.javacheckpoint import JavaCheckpoint
 from gantry.store.keyindex import KeyIndex, write_indexes
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import Tail
-from gantry.store.queuetable import QueueTable
+from gantry.store.queuetable import QueueTable, add_ends, tails_of
 from gantry.store.recoverypoint import RecoveryPoint
 from gantry.store.settings import StoreSettings
 
@@ -43,6 +48,10 @@ _REST_FACTOR = 4
 # The table is only read when a queue has lost its files or its records, so it may be a while behind; how far
 # is bounded by the log, which retention cuts only after the table was written.
 _BASE_INTERVAL_S = 60.0
+# Measured: 1.3 us a tail, 2.4 us a queue of the table, 0.6 us to settle a tail.
+_SLICE_QUEUES = 200
+
+_T = TypeVar("_T")
 
 
 class StoreTimes:
@@ -92,6 +101,7 @@ class Checkpoint:
         self._point: RecoveryPoint | None = None
         self._java = JavaCheckpoint()
         self._running = False
+        self._work: Iterator[None] | None = None  # what the loop has to do for the cycle under way
         self._due_s = 0.0
         self._base_due_s = 0.0
         self._base_changes = -1
@@ -116,22 +126,73 @@ class Checkpoint:
         self._due_s = 0.0
 
     def begin(self, flushed: int, dispatched: int, done: Done, clean: bool = False) -> None:
-        """Start a cycle; done(error) is called on the loop at its end."""
+        """Start a cycle with its first slice; done(error) is called on the loop at its end."""
         assert not self._running
-        picture = self._take(flushed, dispatched, clean)
-        finish = partial(self._finish, picture, self._clock.monotonic(), done)
         self._running = True
-        if not self._housekeeper.submit(partial(self._write, picture), finish):
-            self._running = False
+        self._work = self._take(flushed, dispatched, clean, done)
+        self.go_on()
 
-    def _take(self, flushed: int, dispatched: int, clean: bool) -> _Picture:
+    def go_on(self) -> bool:
+        """One slice of what the loop has to do for the cycle; whether there is another one to do now."""
+        work = self._work
+        if work is not None:
+            try:
+                next(work)
+            except StopIteration:
+                # Unless the job is done already, and the next part begun.
+                self._work = None if self._work is work else self._work
+        return self._work is not None
+
+    def now(self, flushed: int, dispatched: int, clean: bool = False) -> StoreError | None:
+        """A whole cycle, behind the one that may be under way; blocks, only while a store opens or closes."""
+        outcome: list[StoreError | None] = [StoreError("the checkpoint was not taken: too much waits for the disk")]
+        self.complete()
+        self.begin(flushed, dispatched, outcome.append, clean)
+        self.complete()
+        return outcome[-1]
+
+    def complete(self) -> None:
+        """Bring the cycle under way to its end; blocks."""
+        while self.go_on():
+            pass
+        self._housekeeper.drain()
+        while self.go_on():
+            pass
+
+    def _take(self, flushed: int, dispatched: int, clean: bool, done: Done) -> Iterator[None]:
+        begun_s = self._clock.monotonic()
         end = min(flushed, dispatched)
         first_pending = self._index.first_pending
         complete = end if first_pending is None else min(end, first_pending)
         indexes = self._index.freeze()
+        dropped, self._index.dropped = self._index.dropped, []
+        point, java = self._where(flushed, complete, clean)
+        changes, deletions = self._table.changes, self._table.deletions
+        base: QueueBase | None = None
+        if self._wants_base or clean or changes != self._base_changes or begun_s >= self._base_due_s:
+            base = QueueBase(complete, {}, dict(self._table.gravestones))
+            self._wants_base = False
+        tails: list[tuple[ConsumeQueue, Tail]] = []
+        for number, queues in enumerate(_slices(self._table.dirty())):
+            if number:
+                yield
+            tails += tails_of(queues, end)
+        if base is not None:
+            for number, queues in enumerate(_slices(list(self._table))):
+                if number:
+                    yield
+                add_ends(base, queues)
+        if self._table.deletions != deletions:
+            tails = [(queue, tail) for queue, tail in tails if self._table.get(queue.topic, queue.queue_id) is queue]
+            self._wants_base, base = self._wants_base or base is not None, None
+        picture = _Picture(tails, indexes, base, changes, point, java, dropped)
+        if not self._housekeeper.submit(partial(self._write, picture), partial(self._written, picture, begun_s, done)):
+            self._running = False
+
+    def _where(self, flushed: int, complete: int, clean: bool) -> tuple[RecoveryPoint, JavaCheckpoint]:
+        """What a start will read first, ours and RocketMQ's."""
         stored_ms = self.times.at(complete)
         java = self._java._replace(physic_ms=stored_ms, logics_ms=stored_ms, index_ms=self._index.stored_ms)
-        dropped, self._index.dropped = self._index.dropped, []
         point = RecoveryPoint(
             generation=self._point.generation + 1 if self._point else 1,
             clean=clean,
@@ -143,12 +204,7 @@ class Checkpoint:
             java=java.longs,
             java_before=self._java.longs,
         )
-        base = None
-        changes = self._table.changes
-        if self._wants_base or clean or changes != self._base_changes or self._clock.monotonic() >= self._base_due_s:
-            base = self._table.base(complete)
-            self._wants_base = False
-        return _Picture(self._table.pending(end), indexes, base, changes, point, java, dropped)
+        return point, java
 
     def _write(self, picture: _Picture) -> None:
         disk, root = self._disk, self._settings.root
@@ -161,19 +217,36 @@ class Checkpoint:
         for path in picture.dropped:
             disk.unlink(path)
 
-    def _finish(self, picture: _Picture, begun_s: float, done: Done, error: StoreError | None) -> None:
+    def _written(self, picture: _Picture, begun_s: float, done: Done, error: StoreError | None) -> None:
+        if error is None:
+            self._work = self._settle(picture, begun_s, done)
+            self.go_on()
+            return
+        self._index.dropped += picture.dropped
+        self._wants_base = self._wants_base or picture.base is not None
+        self._rest(begun_s)
+        done(error)
+
+    def _settle(self, picture: _Picture, begun_s: float, done: Done) -> Iterator[None]:
+        for number, tails in enumerate(_slices(picture.tails)):
+            if number:
+                yield
+            self._table.settle(tails)
+        self._index.thaw(picture.indexes)
+        self._point, self._java = picture.point, picture.java
+        if picture.base is not None:
+            self._base_due_s = self._clock.monotonic() + _BASE_INTERVAL_S
+            self._base_changes = picture.changes
+            self.base_log_offset = picture.base.log_offset
+        self._rest(begun_s)
+        done(None)
+
+    def _rest(self, begun_s: float) -> None:
         self._running = False
         now_s = self._clock.monotonic()
         self._due_s = now_s + max(self._settings.checkpoint_interval_ms / 1000, _REST_FACTOR * (now_s - begun_s))
-        if error is None:
-            self._table.settle(picture.tails)
-            self._index.thaw(picture.indexes)
-            self._point, self._java = picture.point, picture.java
-            if picture.base is not None:
-                self._base_due_s = now_s + _BASE_INTERVAL_S
-                self._base_changes = picture.changes
-                self.base_log_offset = picture.base.log_offset
-        else:
-            self._index.dropped += picture.dropped
-            self._wants_base = self._wants_base or picture.base is not None
-        done(error)
+
+
+def _slices(items: Sequence[_T]) -> Iterator[Sequence[_T]]:
+    """The items in parts that fit a slice."""
+    return (items[at : at + _SLICE_QUEUES] for at in range(0, len(items), _SLICE_QUEUES))

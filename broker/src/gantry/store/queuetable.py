@@ -9,7 +9,7 @@ whoever rebuilds queues from the log must not bring them back under the offsets 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from gantry.store import filenames
 from gantry.store.consumequeue import ConsumeQueue
@@ -35,6 +35,8 @@ class QueueTable:
         self.tail_bytes = 0
         # How often a queue came or went: the queue-base table is written anew then.
         self.changes = 0
+        # How many topics were deleted.
+        self.deletions = 0
 
     def __iter__(self) -> Iterator[ConsumeQueue]:
         return iter(self._queues.values())
@@ -78,10 +80,13 @@ class QueueTable:
 
     def pending(self, log_end: int) -> list[tuple[ConsumeQueue, Tail]]:
         """The tails to be written now: entries of records that end at or below log_end."""
-        found = [(queue, queue.pending(log_end)) for queue in self._dirty.values()]
-        return [(queue, tail) for queue, tail in found if tail is not None]
+        return tails_of(self._dirty.values(), log_end)
 
-    def settle(self, written: list[tuple[ConsumeQueue, Tail]]) -> None:
+    def dirty(self) -> list[ConsumeQueue]:
+        """The queues that have entries which are not in their files."""
+        return list(self._dirty.values())
+
+    def settle(self, written: Iterable[tuple[ConsumeQueue, Tail]]) -> None:
         """These tails are in their files; a queue deleted meanwhile is no longer ours."""
         for queue, tail in written:
             key = (queue.topic, queue.queue_id)
@@ -104,6 +109,7 @@ class QueueTable:
             del self.heads[key]
         self.gravestones[topic] = log_end
         self.changes += 1
+        self.deletions += 1
 
     def _forget(self, key: QueueKey) -> None:
         self.files.forget(filenames.queue(self._root, *key))
@@ -125,7 +131,18 @@ class QueueTable:
 
     def base(self, log_end: int) -> QueueBase:
         """The queue-base table of the records that end at or below log_end."""
-        ends: dict[str, dict[int, tuple[int, int]]] = {}
-        for queue in self._queues.values():
-            ends.setdefault(queue.topic, {})[queue.queue_id] = (queue.first, queue.reach(log_end))
-        return QueueBase(log_end, ends, dict(self.gravestones))
+        base = QueueBase(log_end, {}, dict(self.gravestones))
+        add_ends(base, self)
+        return base
+
+
+def tails_of(queues: Iterable[ConsumeQueue], log_end: int) -> list[tuple[ConsumeQueue, Tail]]:
+    """What of these queues belongs into their files: entries of records that end at or below log_end."""
+    found = [(queue, queue.pending(log_end)) for queue in queues]
+    return [(queue, tail) for queue, tail in found if tail is not None]
+
+
+def add_ends(base: QueueBase, queues: Iterable[ConsumeQueue]) -> None:
+    """Put these queues into the table."""
+    for queue in queues:
+        base.ends.setdefault(queue.topic, {})[queue.queue_id] = (queue.first, queue.reach(base.log_offset))

@@ -254,8 +254,10 @@ class Recovery:
             self._disk, self._settings, self._clock, self._background.housekeeper, derived.table, derived.index
         )
         checkpoint.start_from(found.point, found.java, store_ms)
-        checkpoint.begin(end, end, _refuse_unless_full)
-        self._background.housekeeper.drain()
+        # A full disk opens for reading; anything else that keeps the first checkpoint from being written does not.
+        error = checkpoint.now(end, end)
+        if error is not None and not isinstance(error, DiskFullError):
+            raise error
         self.parts = Parts(
             self._settings,
             self._disk,
@@ -271,9 +273,3 @@ class Recovery:
 
 
 _FOREVER_MS = 1 << 62
-
-
-def _refuse_unless_full(error: StoreError | None) -> None:
-    """A full disk opens for reading; anything else that keeps the first checkpoint from being written does not."""
-    if error is not None and not isinstance(error, DiskFullError):
-        raise error

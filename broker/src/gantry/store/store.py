@@ -106,10 +106,13 @@ class Store:
         if self._table.tail_bytes > _TAIL_BYTES_MAX:
             raise DiskFullError("the queue files cannot be written")
 
-    def tick(self, now_ms: int) -> None:
-        """Keep things going, in slices of about a millisecond; every 10 to 100 ms.  now_ms is the wall clock."""
+    def tick(self, now_ms: int) -> Iterator[bool]:
+        """Keep things going; every 10 to 100 ms.  now_ms is the wall clock.  The rest of what a checkpoint does on the
+        loop comes as an iterator, a slice at a time; the next tick goes on with what was left.
+        """
         if self.failed is not None or self._is_closed:
-            return
+            return iter(())
+        self._checkpoint.go_on()
         self._flush.tick()
         self._index.absorb(self.flushed.offset)
         self.deleting.go_on(self._durable_end)
@@ -119,6 +122,7 @@ class Store:
         self._log.prepare()
         if self._log.segments.failed is not None:
             self._fail(self._log.segments.failed)
+        return iter(self._checkpoint.go_on, False)
 
     @property
     def _durable_end(self) -> int:
@@ -192,7 +196,7 @@ class Store:
             if self.failed is None:
                 self._flush.finish()
             self._parts.background.flusher.drain()
-            self._parts.background.housekeeper.drain()
+            self._checkpoint.complete()
             if self.failed is None and self.dispatched.offset == self.written.offset and not self.deleting.is_pending:
                 self._close_in_order()
         except DiskFullError:
@@ -206,9 +210,6 @@ class Store:
     def _close_in_order(self) -> None:
         end = self.written.offset
         self._index.absorb_all(end)
-        outcome: list[StoreError | None] = []
-        self._checkpoint.begin(end, end, outcome.append, clean=True)
-        self._parts.background.housekeeper.drain()
-        if outcome == [None]:
+        if self._checkpoint.now(end, end, clean=True) is None:
             self._parts.disk.unlink(filenames.abort(self.settings.root))
             self._parts.disk.sync_folder(self.settings.root)
