@@ -12,6 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from gantry.client.lease import Lease
 from gantry.consume.locks import QueueLocks
 from testkit.memory_state import MemoryState
 
@@ -28,11 +29,14 @@ class Group(RuleBasedStateMachine):
         self.now = 0.0
         self.state = MemoryState()
         self.locks = QueueLocks(self.state, 0.0, LEASE_S)
-        self.works_until: dict[tuple[str, tuple[str, int]], float] = {}
+        self.leases: dict[tuple[str, tuple[str, int]], Lease] = {}
         # What is on its way: (member, queue, sent at, life) to the broker, and granted ones back.
         self.asked: list[tuple[str, tuple[str, int], float, int]] = []
         self.granted: list[tuple[str, tuple[str, int], float, int]] = []
         self.lives: dict[tuple[str, tuple[str, int]], int] = {}  # how often a member gave a queue back
+
+    def lease(self, who: str, what: tuple[str, int]) -> Lease:
+        return self.leases.setdefault((who, what), Lease(WORK_S))
 
     @initialize()
     def begin(self) -> None:
@@ -49,7 +53,7 @@ class Group(RuleBasedStateMachine):
     @rule(who=member, what=queue)
     def asks_and_hears_at_once(self, who: str, what: tuple[str, int]) -> None:
         if self.locks.lock("g", who, what, self.now):
-            self.works_until[who, what] = max(self.works_until.get((who, what), 0.0), self.now + WORK_S)
+            self.lease(who, what).granted(self.now)
         self.locks.save_if_changed()
 
     @rule(data=st.data())
@@ -68,19 +72,19 @@ class Group(RuleBasedStateMachine):
             return
         who, what, sent_at, life = self.granted.pop(data.draw(st.integers(0, len(self.granted) - 1)))
         if life == self.lives.get((who, what), 0):
-            self.works_until[who, what] = max(self.works_until.get((who, what), 0.0), sent_at + WORK_S)
+            self.lease(who, what).granted(sent_at)
 
     @rule(who=member, what=queue)
     def stops_and_gives_back(self, who: str, what: tuple[str, int]) -> None:
         # Answers to what it asked before no longer count for it; the requests may still reach the broker.
-        self.works_until.pop((who, what), None)
+        self.leases.pop((who, what), None)
         self.lives[who, what] = self.lives.get((who, what), 0) + 1
         self.locks.unlock("g", who, what)
         self.locks.save_if_changed()
 
     @rule(who=member)
     def dies(self, who: str) -> None:
-        self.works_until = {key: until for key, until in self.works_until.items() if key[0] != who}
+        self.leases = {key: lease for key, lease in self.leases.items() if key[0] != who}
 
     @rule()
     def sweeps(self) -> None:
@@ -94,7 +98,7 @@ class Group(RuleBasedStateMachine):
     @invariant()
     def one_works_at_a_time(self) -> None:
         for what in QUEUES:
-            workers = [who for who in MEMBERS if self.works_until.get((who, what), -1.0) >= self.now]
+            workers = [who for who in MEMBERS if self.lease(who, what).is_held(self.now)]
             assert len(workers) <= 1, (what, workers)
             owner = self.locks.owner("g", what, self.now)
             assert not workers or owner == workers[0], (what, workers, owner)

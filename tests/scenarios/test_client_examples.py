@@ -53,6 +53,7 @@ def test_every_kind_of_client_has_an_example() -> None:
         "Producer",
         "TransactionProducer",
         "Consumer",
+        "OrderlyConsumer",
         "Puller",
         "Admin",
         "BlockingProducer",

@@ -54,6 +54,16 @@ class ConsumerSettings:
     stop_timeout_s: float = 10.0  # how long running listeners may take to end at stop()
 
 
+@dataclass(frozen=True, slots=True)
+class OrderSettings:
+    """Locks of queues and pauses of an orderly consumer."""
+
+    suspend_s: float = 1.0  # how long a queue rests after its message failed; RocketMQ's suspendCurrentQueueTimeMillis
+    lock_valid_s: float = 30.0  # how long a lock counts after it was asked for: half of what brokers keep it
+    renew_every_s: float = 20.0  # RocketMQ's clients have the same two
+    retry_every_s: float = 1.0  # for a lock that another member has
+
+
 def nameserver_list(nameserver: str | Sequence[str]) -> list[str]:
     """The addresses of a list or of RocketMQ's `a:1;b:2`; ConfigError when one is none, or there is none."""
     text = nameserver if isinstance(nameserver, str) else ";".join(nameserver)

@@ -1,0 +1,248 @@
+"""The orderly consumer: each queue's messages one after the other, by one member of the group at a time.
+
+    async with OrderlyConsumer("billing", nameserver=..., subscription={"Orders": "*"}, listener=handle) as consumer:
+        await consumer.wait()
+
+Messages that were sent with one key stand in one queue, so they are handled in the order in which they were sent.  The
+listener's return means done; after its exception, or `message.retry(after_s)`, the same message comes again after a
+pause, and its queue waits for it, as long as it takes.
+
+The broker's queue locks see to it that no two members work on one queue, whatever happens to them (see `lease`); a
+queue changes hands when the old member has ended its work, committed, and given the lock back (`orderlyqueue`).  If it
+died, the lock ends a minute later.  Members in other languages take part: the protocol is RocketMQ's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Self
+
+from gantry.client import questions
+from gantry.client.consumer import Listener
+from gantry.client.identity import Identity
+from gantry.client.intake import Memory
+from gantry.client.offsets import Offsets
+from gantry.client.orderlyqueue import OrderlyQueue, Surroundings
+from gantry.client.questions import PullSettings
+from gantry.client.queuelocks import QueueLocks
+from gantry.client.rebalance import Rebalance
+from gantry.client.received import ReceivedMessage
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
+from gantry.client.subscribing import subscriptions_of
+from gantry.clock import Clock, SystemClock
+from gantry.errors import ConfigError
+from gantry.leaves.frames import Command
+from gantry.model.route import MessageQueue
+from gantry.model.subscription import Subscription
+from gantry.transport.connection import Connection
+from gantry.wire.codes import RequestCode
+from gantry.wire.heartbeat import ConsumerData, Heartbeat
+
+__all__ = ["ConsumerSettings", "Listener", "OrderSettings", "OrderlyConsumer", "ReceivedMessage", "StartFrom"]
+
+log = logging.getLogger(__name__)
+
+_GOODBYE_S = 1.0
+_LOOK_S = 0.25  # how often leases are looked at; asking has its own periods
+
+
+class OrderlyConsumer:
+    """A member of a group; an asynchronous context manager, or start() and stop() once each."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        nameserver: str | Sequence[str],
+        subscription: Mapping[str, str],
+        listener: Listener,
+        settings: ConsumerSettings | None = None,
+        order: OrderSettings | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.group = group
+        self.settings = settings or ConsumerSettings()
+        if self.settings.broadcast:
+            raise ConfigError("an orderly consumer shares queues with its group; broadcast has no order to keep")
+        self._order = order or OrderSettings()
+        self._clock = clock or SystemClock()
+        self._subscriptions = subscriptions_of(group, subscription, self._clock.now_ms())
+        self._session = Session(nameserver, self._heartbeat, self._on_request)
+        self._routes = Routes(self._session)
+        self._identity = Identity(self._session.nameservers[0], self._clock)
+        # The locks see to the hand-over; nobody has to wait for it.
+        self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, 0.0)
+        self._locks = QueueLocks(self._session, self._routes, group, self._identity.client_id)
+        self._around = Surroundings(
+            self._session,
+            self._routes,
+            Offsets(self._session, self._routes, group),
+            Memory(self.settings.bytes_max),
+            self.settings,
+            self._order,
+            self._clock,
+            listener,
+            asyncio.Semaphore(self.settings.concurrency),
+        )
+        self._queues: dict[MessageQueue, tuple[OrderlyQueue, asyncio.Task[None]]] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._taken = asyncio.Event()  # there are queues without a lock
+        self._ended: asyncio.Future[None] | None = None  # resolved by stop(), or by a task that broke
+
+    @property
+    def client_id(self) -> str:
+        """Who this member is to the brokers and to the others."""
+        return self._identity.client_id
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours to work on now: our share, and locked."""
+        now = asyncio.get_running_loop().time()
+        found = (one for one, _ in self._queues.values() if not one.is_leaving and one.lease.is_held(now))
+        return sorted(one.queue for one in found)
+
+    async def start(self) -> None:
+        """1. connections, 2. progress is committed, 3. locks are kept, 4. queues are shared out."""
+        self._ended = asyncio.get_running_loop().create_future()
+        await self._session.start()
+        await self._routes.start()
+        self._tasks = [
+            self._spawn(self._share_regularly(), "gantry-rebalance"),  # the first to end at stop()
+            self._spawn(self._commit_regularly(), "gantry-commit"),
+            self._spawn(self._lock_regularly(), "gantry-locks"),
+        ]
+
+    async def stop(self) -> None:
+        """1. take no new queues, 2. let listeners end, 3. commit and give back the locks, 4. say goodbye, 5. close."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+        await _cancelled(self._tasks[:1])
+        working = [task for _, task in self._queues.values()]
+        for one, _ in self._queues.values():
+            one.leave()
+        if working:
+            # The locks are kept meanwhile.
+            await asyncio.wait(working, timeout=self.settings.stop_timeout_s)
+        await _cancelled(working)
+        await _cancelled(self._tasks)
+        goodbye = questions.unregister(self.client_id, None, self.group)
+        asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
+        await asyncio.gather(*asked, return_exceptions=True)
+        await self._routes.close()
+        await self._session.close()
+
+    async def wait(self) -> None:
+        """Until stop(); raises what broke the consumer, if something did."""
+        assert self._ended is not None, "wait() comes after start()"
+        await asyncio.shield(self._ended)
+
+    async def commit(self) -> None:
+        """Tell the brokers now how far we have come; it happens by itself every few seconds."""
+        await asyncio.gather(*(one.commit() for one, _ in self._queues.values()))
+
+    async def __aenter__(self) -> Self:
+        """start()"""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """stop()"""
+        await self.stop()
+
+    async def _share_regularly(self) -> None:
+        while True:
+            is_complete = True
+            for subscription in self._subscriptions:
+                share = await self._rebalance.share(subscription.topic, broadcast=False)
+                if share is None:
+                    is_complete = False
+                else:
+                    self._take(subscription, share.queues)
+            await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)
+
+    def _take(self, subscription: Subscription, queues: list[MessageQueue]) -> None:
+        """Leave what is no longer ours, begin what is new; what is still being left is taken when that has ended."""
+        for queue, (one, _) in self._queues.items():
+            if queue.topic == subscription.topic and queue not in queues:
+                one.leave()
+        settings = self.settings
+        for queue in queues:
+            if queue not in self._queues:
+                pulling = PullSettings(
+                    self.group, subscription, settings.pull_messages_max, wait_s=settings.pull_wait_s
+                )
+                one = OrderlyQueue(queue, pulling, self._around)
+                task = self._spawn(self._attend(one), f"gantry-queue-{queue.topic}-{queue.queue_id}")
+                self._queues[queue] = one, task
+                self._taken.set()
+
+    async def _attend(self, one: OrderlyQueue) -> None:
+        try:
+            await one.run()
+        finally:
+            # Nothing of it runs any more, and its progress is committed.
+            await self._locks.unlock([one.queue])
+            del self._queues[one.queue]
+            self._rebalance.hurry()
+
+    async def _lock_regularly(self) -> None:
+        loop = asyncio.get_running_loop()
+        order = self._order
+        while True:
+            now = loop.time()
+            due = [
+                one
+                for one, _ in self._queues.values()
+                if one.lease.is_due(now, order.renew_every_s, order.retry_every_s)
+                and (not one.is_leaving or one.lease.is_held(now))
+            ]
+            if due:
+                await self._locks.lock([(one.queue, one.lease) for one in due])
+                for one in due:
+                    one.look()
+            self._taken.clear()
+            try:
+                async with asyncio.timeout(min(_LOOK_S, order.retry_every_s)):
+                    await self._taken.wait()
+            except TimeoutError:
+                pass
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.commit_every_s)
+            await self.commit()
+
+    def _heartbeat(self) -> Heartbeat:
+        data = ConsumerData(
+            self.group, self._subscriptions, consume_from_where=self.settings.start_from.value
+        )
+        return Heartbeat(self.client_id, consumers=(data,))
+
+    def _on_request(self, _: Connection, command: Command) -> bool:
+        if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            return False
+        self._rebalance.hurry()
+        return True
+
+    def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """A task without which the consumer is not whole: if it breaks, everybody who waits is told."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._ended is not None and not self._ended.done():
+            log.critical("%s: %s broke, the consumer ends", self.group, task.get_name(), exc_info=error)
+            self._ended.set_exception(error)
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel and see the end of tasks."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

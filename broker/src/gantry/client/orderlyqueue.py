@@ -1,0 +1,201 @@
+"""One queue of an orderly consumer: its messages one after the other, while its lock is ours.
+
+    waiting for the lock -> the committed offset is asked for, pulling begins -> messages are worked on
+    -> the queue is given up, or the lock is lost: pulling ends, progress is committed if the lock is still ours
+
+The start is asked for only once the lock is there, and progress is committed before the lock is given back: so the next
+owner begins where this one ended.  What was pulled and not worked on is forgotten; the next owner pulls it.
+
+A message that failed stops its queue: after a pause the same message comes again, and nothing behind it before it has
+succeeded.  A listener that still runs when the lock ends on our own clock is cancelled; the broker gives the queue to
+nobody else for half a minute more, so what it has to clean up it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from gantry.client.intake import Intake, Memory
+from gantry.client.lease import Lease
+from gantry.client.offsets import Offsets
+from gantry.client.questions import PullSettings
+from gantry.client.received import ReceivedMessage
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.client.settings import ConsumerSettings, OrderSettings
+from gantry.clock import Clock
+from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.model.message import StoredMessage
+from gantry.model.route import MessageQueue
+
+log = logging.getLogger(__name__)
+
+_FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
+_LOOK_S = 1.0  # a lock may also be refused while a listener runs
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all queues of one consumer share."""
+
+    session: Session
+    routes: Routes
+    offsets: Offsets
+    memory: Memory
+    settings: ConsumerSettings
+    order: OrderSettings
+    clock: Clock
+    listener: Callable[[ReceivedMessage], Awaitable[None]]
+    places: asyncio.Semaphore  # listeners at work at the same time
+
+
+class OrderlyQueue:
+    """Works on one queue until `leave`; `run` ends when everything that belongs to it has ended."""
+
+    def __init__(self, queue: MessageQueue, pulling: PullSettings, around: Surroundings) -> None:
+        self.queue = queue
+        self.lease = Lease(around.order.lock_valid_s)
+        self.is_leaving = False
+        self._pulling = pulling
+        self._around = around
+        self._waiting: deque[tuple[StoredMessage, int]] = deque()  # with the life of the intake; bounded by its window
+        self._intake: Intake | None = None  # while the lock is ours
+        self._news = asyncio.Event()  # a message, the lock, or the order to leave
+        self._left = asyncio.Event()
+
+    def leave(self) -> None:
+        """Begin nothing more; a listener at work ends first."""
+        self.is_leaving = True
+        self._left.set()
+        self._news.set()
+
+    def look(self) -> None:
+        """The lease may have changed."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Until `leave`: work whenever the lock is ours."""
+        while not self.is_leaving:
+            if self._may_work():
+                await self._serve()
+            else:
+                self._news.clear()
+                await self._news.wait()
+
+    async def commit(self) -> None:
+        """Tell the broker how far we are, if the queue is ours."""
+        intake = self._intake
+        offset = None if intake is None or not self._may_tell() else intake.to_commit
+        if intake is None or offset is None:
+            return
+        try:
+            await self._around.offsets.commit(self.queue, offset)
+        except _FAULTS as error:
+            log.warning("%s: offset %d not committed: %s", self.queue, offset, error)
+        else:
+            intake.committed = offset
+
+    def _may_tell(self) -> bool:
+        return self.lease.is_held(asyncio.get_running_loop().time())
+
+    def _may_work(self) -> bool:
+        return not self.is_leaving and self._may_tell()
+
+    async def _serve(self) -> None:
+        around = self._around
+        self._intake = intake = Intake(self.queue, self._pulling, around.memory, self._deliver)
+        running = intake.run(
+            around.session, around.routes, around.offsets, around.settings, around.clock.now_ms()
+        )
+        pulling = asyncio.create_task(running, name=f"gantry-pull-{self.queue.topic}-{self.queue.queue_id}")
+        pulling.add_done_callback(lambda _: self._news.set())
+        try:
+            while (found := await self._next(intake, pulling)) is not None:
+                stored, life = found
+                if await self._succeeds(ReceivedMessage(stored, self.queue, _nothing, _nothing_later)):
+                    self._waiting.popleft()
+                    intake.finish(stored.queue_offset, life)
+        finally:
+            pulling.cancel()
+            await asyncio.wait([pulling])
+            await self.commit()
+            await intake.leave(0.0)
+            self._waiting.clear()
+            self._intake = None
+
+    async def _next(self, intake: Intake, pulling: asyncio.Task[None]) -> tuple[StoredMessage, int] | None:
+        """The message to work on now, with its life; None when the queue is not ours any more."""
+        while self._may_work():
+            if pulling.done():
+                pulling.result()
+            while self._waiting and self._waiting[0][1] != intake.life:
+                self._waiting.popleft()
+            if self._waiting:
+                return self._waiting[0]
+            self._news.clear()
+            await self._heard(self._news, self.lease.left_s(asyncio.get_running_loop().time()))
+        return None
+
+    async def _succeeds(self, message: ReceivedMessage) -> bool:
+        """Work on one message until it succeeds; False when the queue was lost before."""
+        while True:
+            async with self._around.places:
+                if not self._may_work():
+                    return False
+                pause_s = await self._call(message)
+            if pause_s is None:
+                return True
+            message.attempt += 1
+            await self._heard(self._left, pause_s)
+
+    async def _call(self, message: ReceivedMessage) -> float | None:
+        """One call of the listener: None when it succeeded, else how long the queue rests."""
+        asked: list[float | None] = []
+        attempt = ReceivedMessage(message.stored, self.queue, _nothing, lambda _, after_s: asked.append(after_s))
+        attempt.attempt = message.attempt
+        task = asyncio.create_task(_called(self._around.listener, attempt))
+        try:
+            while not task.done():
+                left_s = self.lease.left_s(asyncio.get_running_loop().time())
+                if not left_s:
+                    log.error("%r: the lock has ended, the listener is cancelled", message)
+                    break
+                await asyncio.wait([task], timeout=min(left_s, _LOOK_S))
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        default_s = self._around.order.suspend_s
+        if task.cancelled() or task.exception() is not None:
+            log.error("%r: the listener failed", message, exc_info=None if task.cancelled() else task.exception())
+            return default_s
+        if asked:
+            return default_s if asked[-1] is None else asked[-1]
+        return None
+
+    async def _heard(self, event: asyncio.Event, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    def _deliver(self, intake: Intake, stored: StoredMessage) -> None:
+        self._waiting.append((stored, intake.life))
+        self._news.set()
+
+
+async def _called(listener: Callable[[ReceivedMessage], Awaitable[None]], message: ReceivedMessage) -> None:
+    await listener(message)
+
+
+def _nothing(_: ReceivedMessage) -> None:
+    """Returning is acknowledgement enough."""
+
+
+def _nothing_later(_: ReceivedMessage, after_s: float | None) -> None:
+    """Only a message in the listener's hands can be asked for again."""

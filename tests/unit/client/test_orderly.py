@@ -1,0 +1,174 @@
+"""What an orderly consumer asks of a broker, and what it does with every answer and with none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+
+from gantry.client.orderly import OrderlyConsumer, OrderSettings, ReceivedMessage
+from gantry.leaves.frames import Command
+from gantry.wire.bodies import dumps
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import reply
+from testkit.onequeue import FIRST, OneQueue, play
+from testkit.scripted import refuse, silence
+from testkit.turning import until
+
+LOCK, UNLOCK = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+ORDER = OrderSettings(suspend_s=0.01, renew_every_s=0.05, retry_every_s=0.02)
+
+
+class Locking(OneQueue):
+    """One queue with a lock that is ours, unless it `is_taken`."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.is_taken = False
+        self.answers["broker-a", LOCK] = self._lock
+
+    def locks(self, code: int = LOCK) -> list[dict[str, object]]:
+        return [json.loads(command.body) for command in self.asked("broker-a", code)]
+
+    def order(self, *codes: int) -> list[int]:
+        return [command.code for _, command in self.received if command.code in codes]
+
+    def _lock(self, command: Command) -> Command:
+        asked = json.loads(command.body)["mqSet"]
+        return reply(command, body=dumps({"lockOKMQSet": [] if self.is_taken else asked}))
+
+
+def member(
+    cluster: OneQueue, listener: Callable[[ReceivedMessage], Awaitable[None]], order: OrderSettings = ORDER
+) -> OrderlyConsumer:
+    return OrderlyConsumer(
+        "g", nameserver=cluster.nameserver, subscription={"T": "*"}, listener=listener, settings=FIRST, order=order
+    )
+
+
+class Listener:
+    def __init__(self, fails: int = 0, hangs: bool = False) -> None:
+        self.bodies: list[bytes] = []
+        self.cancelled = 0
+        self.entered = asyncio.Event()
+        self._fails = fails
+        self._hangs = hangs
+
+    async def __call__(self, message: ReceivedMessage) -> None:
+        self.entered.set()
+        self.bodies.append(message.body)
+        if self._hangs:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                self.cancelled += 1
+                raise
+        if message.attempt <= self._fails:
+            raise RuntimeError("not yet")
+
+
+def test_a_queue_is_locked_before_its_start_is_asked_for_and_committed_before_it_is_given_back() -> None:
+    async def story() -> None:
+        async with Locking(count=10) as cluster:
+            listener = Listener()
+            async with member(cluster, listener) as consumer:
+                await until(lambda: len(listener.bodies) == 10)
+                assert consumer.queues
+            (body, *_) = cluster.locks()
+            assert (body["consumerGroup"], body["clientId"]) == ("g", consumer.client_id)
+            assert body["mqSet"] == [{"brokerName": "broker-a", "queueId": 0, "topic": "T"}]
+            start, commit = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+            order = cluster.order(LOCK, start, commit, UNLOCK, RequestCode.UNREGISTER_CLIENT)
+            assert order[:2] == [LOCK, start]
+            assert order[-3:] == [commit, UNLOCK, RequestCode.UNREGISTER_CLIENT]
+            assert cluster.committed()[-1] == 10
+
+    play(story())
+
+
+def test_nothing_is_pulled_while_another_member_has_the_lock() -> None:
+    async def story() -> None:
+        async with Locking(count=10) as cluster:
+            cluster.is_taken = True
+            listener = Listener()
+            async with member(cluster, listener) as consumer:
+                await until(lambda: len(cluster.locks()) > 2)
+                assert (consumer.queues, cluster.pulls(), listener.bodies) == ([], [], [])
+                cluster.is_taken = False
+                await until(lambda: len(listener.bodies) == 10)
+
+    play(story())
+
+
+def test_a_lock_that_was_lost_ends_the_work_and_commits_nothing() -> None:
+    async def story() -> None:
+        async with Locking(count=10) as cluster:
+            listener = Listener(hangs=True)
+            async with member(cluster, listener) as consumer:
+                await listener.entered.wait()
+                cluster.is_taken = True
+                await until(lambda: listener.cancelled)
+                assert consumer.queues == []
+            assert cluster.committed() == []
+
+    play(story())
+
+
+def test_a_lock_that_cannot_be_renewed_ends_by_our_own_clock() -> None:
+    async def story() -> None:
+        async with Locking(count=10) as cluster:
+            listener = Listener(hangs=True)
+            order = OrderSettings(lock_valid_s=0.5, renew_every_s=0.05, retry_every_s=0.02)
+            async with member(cluster, listener, order) as consumer:
+                await listener.entered.wait()
+                cluster.answers["broker-a", LOCK] = silence
+                await until(lambda: listener.cancelled)
+                assert consumer.queues == []
+
+    play(story())
+
+
+def test_a_broker_that_refuses_to_lock_takes_no_queue_away() -> None:
+    async def story() -> None:
+        async with Locking(count=1) as cluster:
+            listener = Listener(hangs=True)
+            async with member(cluster, listener, OrderSettings(renew_every_s=0.02)) as consumer:
+                await listener.entered.wait()
+                cluster.answers["broker-a", LOCK] = refuse(ResponseCode.SYSTEM_BUSY)
+                asked = len(cluster.locks())
+                await until(lambda: len(cluster.locks()) > asked + 1)
+                assert consumer.queues
+                assert not listener.cancelled
+                # Nobody waits for a listener that does not end.
+                await asyncio.wait_for(_stopped_soon(consumer), 20)
+
+    play(story())
+
+
+async def _stopped_soon(consumer: OrderlyConsumer) -> None:
+    for one, _ in consumer._queues.values():
+        one.lease.refused()
+    await until(lambda: not consumer.queues)
+
+
+def test_a_message_that_fails_comes_again_before_what_stands_behind_it() -> None:
+    async def story() -> None:
+        async with Locking(count=3) as cluster:
+            listener = Listener(fails=2)
+            async with member(cluster, listener):
+                await until(lambda: len(listener.bodies) == 9)
+            assert listener.bodies == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3
+
+    play(story())
+
+
+def test_progress_is_committed_while_the_consumer_runs() -> None:
+    async def story() -> None:
+        async with Locking(count=10) as cluster:
+            listener = Listener()
+            async with member(cluster, listener) as consumer:
+                await until(lambda: len(listener.bodies) == 10)
+                await until(lambda: 10 in cluster.told())
+                await consumer.commit()
+
+    play(story())
