@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from gantry.client.orderly import OrderlyConsumer, OrderSettings, ReceivedMessage
 from gantry.leaves.frames import Command
@@ -170,5 +171,47 @@ def test_progress_is_committed_while_the_consumer_runs() -> None:
                 await until(lambda: len(listener.bodies) == 10)
                 await until(lambda: 10 in cluster.told())
                 await consumer.commit()
+
+    play(story())
+
+
+def test_a_message_that_was_given_up_is_a_dead_letter_and_its_queue_goes_on() -> None:
+    async def story() -> None:
+        async with Locking(count=3) as cluster:
+            seen: list[tuple[bytes, int]] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                seen.append((message.body, message.attempt))
+                if message.body == b"0":
+                    await message.give_up()
+                elif message.body == b"1":
+                    raise RuntimeError("never")
+
+            back = RequestCode.CONSUMER_SEND_MSG_BACK
+            cluster.answers["broker-a", back] = refuse(ResponseCode.SYSTEM_BUSY)
+            async with member(cluster, listener, replace(ORDER, attempts_max=3)):
+                await until(lambda: (b"0", 2) in seen)
+                del cluster.answers["broker-a", back]
+                await until(lambda: (b"2", 1) in seen)
+            dead = [command.ext for command in cluster.asked("broker-a", back)]
+            assert {ext["delayLevel"] for ext in dead} == {"-1"}
+            assert [ext["offset"] for ext in dead][-2:] == ["0", "1000"]
+            assert [attempt for body, attempt in seen if body == b"1"] == [1, 2, 3]
+
+    play(story())
+
+
+def test_a_listener_may_say_how_long_its_queue_rests() -> None:
+    async def story() -> None:
+        async with Locking(count=1) as cluster:
+            attempts: list[int] = []
+
+            async def listener(message: ReceivedMessage) -> None:
+                attempts.append(message.attempt)
+                if message.attempt == 1:
+                    await message.retry(0.0)
+
+            async with member(cluster, listener, replace(ORDER, suspend_s=1000.0)):
+                await until(lambda: attempts == [1, 2])
 
     play(story())

@@ -7,8 +7,10 @@ The start is asked for only once the lock is there, and progress is committed be
 owner begins where this one ended.  What was pulled and not worked on is forgotten; the next owner pulls it.
 
 A message that failed stops its queue: after a pause the same message comes again, and nothing behind it before it has
-succeeded.  A listener that still runs when the lock ends on our own clock is cancelled; the broker gives the queue to
-nobody else for half a minute more, so what it has to clean up it can.
+succeeded, or is a dead letter of the group because the listener or the settings gave it up.
+
+A listener that still runs when the lock ends on our own clock is cancelled; the broker gives the queue to nobody else
+for half a minute more, so what it has to clean up it can.
 """
 
 from __future__ import annotations
@@ -19,11 +21,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from gantry.client import questions
 from gantry.client.intake import Intake, Memory
 from gantry.client.lease import Lease
 from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
-from gantry.client.received import ReceivedMessage
+from gantry.client.received import LEVEL_DEAD, Again, ReceivedMessage
+from gantry.client.redelivery import LADDER_S
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, OrderSettings
@@ -35,6 +39,7 @@ from gantry.model.route import MessageQueue
 log = logging.getLogger(__name__)
 
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
+_TIMEOUT_S = 5.0
 _LOOK_S = 1.0  # a lock may also be refused while a listener runs
 
 
@@ -116,7 +121,7 @@ class OrderlyQueue:
         try:
             while (found := await self._next(intake, pulling)) is not None:
                 stored, life = found
-                if await self._succeeds(ReceivedMessage(stored, self.queue, _nothing, _nothing_later)):
+                if await self._ends(stored):
                     self._waiting.popleft()
                     intake.finish(stored.queue_offset, life)
         finally:
@@ -140,24 +145,49 @@ class OrderlyQueue:
             await self._heard(self._news, self.lease.left_s(asyncio.get_running_loop().time()))
         return None
 
-    async def _succeeds(self, message: ReceivedMessage) -> bool:
-        """Work on one message until it succeeds; False when the queue was lost before."""
+    async def _ends(self, stored: StoredMessage) -> bool:
+        """Work on one message until it succeeds or is a dead letter; False when the queue was lost before."""
+        attempts_max = self._around.order.attempts_max
+        attempt = 1 + stored.reconsume_times
         while True:
             async with self._around.places:
                 if not self._may_work():
                     return False
-                pause_s = await self._call(message)
-            if pause_s is None:
+                wish = await self._call(stored, attempt)
+            if wish is None:
                 return True
-            message.attempt += 1
-            await self._heard(self._left, pause_s)
+            is_dead = wish.level == LEVEL_DEAD or (attempts_max is not None and attempt >= attempts_max)
+            if is_dead and self._may_tell() and await self._is_given_up(stored):
+                return True
+            attempt += 1
+            await self._heard(self._left, self._pause_s(wish))
 
-    async def _call(self, message: ReceivedMessage) -> float | None:
-        """One call of the listener: None when it succeeded, else how long the queue rests."""
-        asked: list[float | None] = []
-        attempt = ReceivedMessage(message.stored, self.queue, _nothing, lambda _, after_s: asked.append(after_s))
-        attempt.attempt = message.attempt
-        task = asyncio.create_task(_called(self._around.listener, attempt))
+    def _pause_s(self, wish: Again) -> float:
+        if wish.level > 0:
+            return LADDER_S[min(wish.level, len(LADDER_S)) - 1]
+        return self._around.order.suspend_s if wish.after_s is None else wish.after_s
+
+    async def _is_given_up(self, stored: StoredMessage) -> bool:
+        around = self._around
+        question = questions.send_back(self._pulling.group, stored, LEVEL_DEAD, None)
+        try:
+            await around.session.ask(around.routes.master(self.queue), question, _TIMEOUT_S)
+        except _FAULTS as error:
+            log.warning("%s: %d is no dead letter yet, it is tried again: %s", self.queue, stored.queue_offset, error)
+            around.routes.doubt(self.queue.topic)
+            return False
+        return True
+
+    async def _call(self, stored: StoredMessage, attempt: int) -> Again | None:
+        """One call of the listener: None when it succeeded, else how the message is to come again."""
+        wishes: list[Again] = []
+
+        async def again(_: ReceivedMessage, wish: Again) -> None:
+            wishes.append(wish)
+
+        message = ReceivedMessage(stored, self.queue, _finished, again)
+        message.attempt = attempt
+        task = asyncio.create_task(_called(self._around.listener, message))
         try:
             while not task.done():
                 left_s = self.lease.left_s(asyncio.get_running_loop().time())
@@ -169,13 +199,10 @@ class OrderlyQueue:
             if not task.done():
                 task.cancel()
                 await asyncio.wait([task])
-        default_s = self._around.order.suspend_s
         if task.cancelled() or task.exception() is not None:
             log.error("%r: the listener failed", message, exc_info=None if task.cancelled() else task.exception())
-            return default_s
-        if asked:
-            return default_s if asked[-1] is None else asked[-1]
-        return None
+            return Again()
+        return wishes[-1] if wishes else None
 
     async def _heard(self, event: asyncio.Event, at_most_s: float) -> None:
         try:
@@ -193,9 +220,5 @@ async def _called(listener: Callable[[ReceivedMessage], Awaitable[None]], messag
     await listener(message)
 
 
-def _nothing(_: ReceivedMessage) -> None:
+def _finished(_: ReceivedMessage) -> None:
     """Returning is acknowledgement enough."""
-
-
-def _nothing_later(_: ReceivedMessage, after_s: float | None) -> None:
-    """Only a message in the listener's hands can be asked for again."""

@@ -59,6 +59,7 @@ class OrderSettings:
     """Locks of queues and pauses of an orderly consumer."""
 
     suspend_s: float = 1.0  # how long a queue rests after its message failed; RocketMQ's suspendCurrentQueueTimeMillis
+    attempts_max: int | None = None  # then a message is a dead letter; None, as RocketMQ has it: never
     lock_valid_s: float = 30.0  # how long a lock counts after it was asked for: half of what brokers keep it
     renew_every_s: float = 20.0  # RocketMQ's clients have the same two
     retry_every_s: float = 1.0  # for a lock that another member has
