@@ -74,7 +74,7 @@ def free_ports(seed: int | None = None) -> int:
 
 
 def rpc(
-    address: str, code: int, ext: Mapping[str, str] | None = None, timeout_s: float = 3.0
+    address: str, code: int, ext: Mapping[str, str] | None = None, timeout_s: float = 3.0, body: bytes = b""
 ) -> tuple[dict[str, object], bytes]:
     """One request by hand: the header and the body of its reply."""
     host, port = address.rsplit(":", 1)
@@ -82,7 +82,7 @@ def rpc(
         {"code": code, "language": "JAVA", "version": 401, "opaque": 1, "flag": 0, "extFields": dict(ext or {})}
     ).encode()
     with socket.create_connection((host, int(port)), timeout_s) as connection:
-        connection.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
+        connection.sendall(struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body)
         stream = connection.makefile("rb")
         length, header_length = struct.unpack(">II", stream.read(8))
         reply = stream.read(length - 4)

@@ -1,28 +1,56 @@
-"""Op messages: ours say outcomes, RocketMQ's name offsets, hostile ones say nothing."""
+"""Op messages: ours say outcomes, for RocketMQ 4 and 5 to read; RocketMQ's name offsets, hostile ones say nothing."""
 
 from __future__ import annotations
 
 import pytest
 
+from gantry.leaves import frames
 from gantry.model import names
-from gantry.transaction.oplog import SETTLED_MAX, Outcome, Settled, offsets_in, op_message, settled_in
+from gantry.transaction.oplog import Outcome, Settled, cut_short, mark, offsets_in, op_messages, settled_in
 
 HOST = bytes(8)
 C, R, G = Outcome.COMMITTED, Outcome.ROLLED_BACK, Outcome.GIVEN_UP
 
 
-def test_what_is_written_reads_the_same_and_names_every_place_in_the_body() -> None:
-    settled = [Settled(12, C), Settled(15, R, (40, 77)), Settled(0, G)]
-    op = op_message(settled, 7, HOST)
-    assert settled_in(op.properties) == settled
-    assert op.body == b"12,15,40,77,0,"
-    assert (op.topic, op.queue_id, op.keys) == (names.OP_HALF_TOPIC, 0, b"12 15 0")
+@pytest.mark.parametrize("settled", [Settled(12, C), Settled(15, R, (40, 77)), Settled(0, G, (10**18,))])
+def test_every_place_has_an_op_whose_body_is_its_number_and_which_says_all(settled: Settled) -> None:
+    ops = op_messages(settled, 7, HOST)
+    assert [op.body for op in ops] == [b"%d" % place for place in (settled.root, *settled.copies)]
+    for op in ops:
+        assert settled_in(op.properties) == [settled]
+        assert (op.topic, op.queue_id, op.keys) == (names.OP_HALF_TOPIC, 0, b"%d" % settled.root)
+        assert b"TAGS\x01d\x02" in op.properties and op.tags_code == ord("d")
 
 
-def test_rocketmq_finds_its_tag_and_a_body_that_is_short_enough() -> None:
-    op = op_message([Settled(10**15 + number, C, (10**15,)) for number in range(SETTLED_MAX)], 7, HOST)
-    assert b"TAGS\x01d\x02" in op.properties and op.tags_code == ord("d")
-    assert len(op.body) <= 4096 and len(op.properties) < 32767
+def java_long(body: bytes) -> int:
+    """RocketMQ's getLong: what is no number is -1."""
+    try:
+        return int(body)
+    except ValueError:
+        return -1
+
+
+def test_a_mark_settles_nothing_here_and_is_done_at_once_in_rocketmq_4_and_5() -> None:
+    op = mark(7, HOST)
+    assert settled_in(op.properties) == [] and offsets_in(op.body) == [] and not op.keys
+    assert [java_long(word) for word in op.body.split(b",")] == [-1], "below any half offset"
+
+
+def test_an_op_with_more_to_follow_is_known_by_itself() -> None:
+    first, second, last = op_messages(Settled(15, R, (40, 77)), 7, HOST)
+    (alone,) = op_messages(Settled(12, C), 7, HOST)
+
+    def cut(op: frames.Send, body: bytes | None = None) -> Settled | None:
+        return cut_short(op.properties, op.body if body is None else body)
+
+    assert cut(first) == cut(second) == Settled(15, R, (40, 77))
+    assert cut(last) is None and cut(alone) is None and cut(mark(7, HOST)) is None
+    assert cut(first, b"15,40,77,") is None, "a list names them all"
+    assert cut_short(b"TAGS\x01d\x02", b"15") is None, "RocketMQ's own"
+
+
+def test_several_transactions_in_one_op_are_read() -> None:
+    assert settled_in(b"GANTRY_TX\x0112c 15r:40:77 0g\x02") == [Settled(12, C), Settled(15, R, (40, 77)), Settled(0, G)]
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ class Rules:
     # are many open ones, so that at most one half in eight is put back.
     settled_behind_max: int = 100_000
     settled_behind_factor: int = 8
+    # And this much of the log for messages without their op, while halves are open: about 0.1 s.
+    unmarked_bytes_max: int = 64 << 20
 
 
 class Decision(enum.Enum):

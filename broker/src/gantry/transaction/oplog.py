@@ -1,23 +1,25 @@
 """Op messages: the log of outcomes, beside the halves that nobody may remove.
 
 A half message cannot be deleted from a log, so its end is another message, under RMQ_SYS_TRANS_OP_HALF_TOPIC.  Its
-body is RocketMQ's: queue offsets of halves, each followed by a comma (5.x; 4.x writes one bare number), which is
-all that RocketMQ's check loop wants to know.  Who settles idempotently needs more, so ours say it in properties that
-RocketMQ does not look at:
+body is all that RocketMQ's check loop wants to know: the queue offset of the half that is done, a bare decimal number.
+RocketMQ 4 reads nothing else; 5 reads and writes lists too (`12,15,`), and so do we, but write a message for each
+place.  Who settles idempotently needs more, so ours say it in properties that RocketMQ does not look at:
 
-    GANTRY_TX   `12c 15r:40 ...`  root, outcome (c committed, r rolled back, g given up) and, where the transaction
+    GANTRY_TX   `12c` or `15r:40:77`  root, outcome (c committed, r rolled back, g given up) and, where the transaction
                 stands elsewhere by now, the offsets of its copies
-    KEYS        the roots, so that the key index finds the outcome of a transaction that no table holds any more
+    KEYS        the root, so that the key index finds the outcome of a transaction that no table holds any more
 
-One op message holds what was settled in one turn of the loop.  An op of RocketMQ's has no GANTRY_TX: it names
+A transaction that stands at several places has an op for each, in the order of GANTRY_TX, and each says all of it: one
+is enough for us, and whether the last one is missing can be seen.  An op of RocketMQ's has no GANTRY_TX: it names
 halves, and what became of them has to be found out elsewhere.
+
+A *mark* is an op that names no half.  It only stands in the log: whatever stands before it has its ops (`settle`).
 """
 
 from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.leaves import frames, hashes, properties
@@ -26,11 +28,12 @@ from gantry.model import names
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
-SETTLED_MAX = 64
-"""So many fit an op message whatever their offsets: RocketMQ keeps bodies below 4096 bytes."""
-
 _TAG = b"d"  # RocketMQ: TransactionalMessageUtil.REMOVE_TAG
+_TAGS_CODE = hashes.java_hash(_TAG)
 _STATE = b"GANTRY_TX"
+_MARK = b"mark"
+# What RocketMQ makes of a body that is no number: below every half offset, so the op is done as soon as it is read.
+_NO_HALF = b"-1"
 _ONE = re.compile(r"(\d{1,19})([crg])((?::\d{1,19})*)")
 _OFFSET_MAX = (1 << 63) - 1
 
@@ -44,8 +47,8 @@ class Outcome(enum.IntEnum):
     GIVEN_UP = 3
 
 
-_LETTERS = {Outcome.COMMITTED: "c", Outcome.ROLLED_BACK: "r", Outcome.GIVEN_UP: "g"}
-_OUTCOMES = {letter: outcome for outcome, letter in _LETTERS.items()}
+_LETTERS = {Outcome.COMMITTED: b"c", Outcome.ROLLED_BACK: b"r", Outcome.GIVEN_UP: b"g"}
+_OUTCOMES = {letter.decode(): outcome for outcome, letter in _LETTERS.items()}
 
 
 class Settled(NamedTuple):
@@ -56,29 +59,40 @@ class Settled(NamedTuple):
     copies: tuple[int, ...] = ()
 
 
-def op_message(settled: Sequence[Settled], born_ms: int, host: bytes) -> Send:
-    """The op message that says so."""
-    assert 0 < len(settled) <= SETTLED_MAX
-    words = [
-        f"{one.root}{_LETTERS[one.outcome]}{''.join(f':{offset}' for offset in one.copies)}" for one in settled
-    ]
-    keys = " ".join([str(one.root) for one in settled]).encode()
-    body = "".join([f"{offset}," for one in settled for offset in (one.root, *one.copies)])
-    text = b"TAGS\x01%b\x02KEYS\x01%b\x02%b\x01%b\x02" % (_TAG, keys, _STATE, " ".join(words).encode())
+def op_messages(settled: Settled, born_ms: int, host: bytes) -> list[Send]:
+    """The op messages that say so: one for each place where the transaction stands."""
+    root, outcome, copies = settled
+    body = b"%d" % root
+    if not copies:
+        return [_op(body, body, b"%b%b" % (body, _LETTERS[outcome]), born_ms, host)]
+    places = [b"%d" % place for place in (root, *copies)]
+    state = b"%b%b:%b" % (body, _LETTERS[outcome], b":".join(places[1:]))
+    return [_op(place, body, state, born_ms, host) for place in places]
+
+
+def mark(born_ms: int, host: bytes) -> Send:
+    """The op message that settles nothing."""
+    return _op(_NO_HALF, b"", _MARK, born_ms, host)
+
+
+def _op(body: bytes, key: bytes, state: bytes, born_ms: int, host: bytes) -> Send:
+    text = b"TAGS\x01%b\x02" % _TAG
+    if key:
+        text += b"KEYS\x01%b\x02" % key
     return frames.Send(
         topic=names.OP_HALF_TOPIC,
         queue_id=0,
         born_ms=born_ms,
-        properties=text,
-        body=body.encode(),
-        keys=keys,
-        tags_code=hashes.java_hash(_TAG),
+        properties=text + b"%b\x01%b\x02" % (_STATE, state),
+        body=body,
+        keys=key,
+        tags_code=_TAGS_CODE,
         born_host=host,
     )
 
 
 def settled_in(text: bytes) -> list[Settled] | None:
-    """What an op's properties say; None for an op of RocketMQ's, whose body has to be read."""
+    """What an op's properties say, nothing for a mark; None for an op of RocketMQ's, whose body has to be read."""
     state = properties.get(text, _STATE)
     if state is None:
         return None
@@ -95,3 +109,13 @@ def offsets_in(body: bytes) -> list[int]:
     """The half-queue offsets that an op's body names; what is no number is passed over, as RocketMQ does."""
     words = [word.strip() for word in body.split(b",")]
     return [int(word) for word in words if word.isdigit() and len(word) <= 19 and int(word) <= _OFFSET_MAX]
+
+
+def cut_short(text: bytes, body: bytes) -> Settled | None:
+    """What an op settles, when it is not the last of its transaction's: the others were to follow it."""
+    settled, named = settled_in(text), offsets_in(body)
+    if settled is None or len(settled) != 1 or len(named) != 1:
+        return None
+    (one,) = settled
+    places = (one.root, *one.copies)
+    return one if named[0] in places[:-1] else None

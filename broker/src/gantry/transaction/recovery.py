@@ -7,9 +7,11 @@ read in the order of the log, and goes through the same `Book` as at run time.  
 An op of RocketMQ's names halves and not what became of them.  The real message tells: it stands in its topic under
 the half's unique key and names the half's log offset; a copy among those given up tells the other case.
 
-A run of messages and op may be cut by a crash between them.  Nothing is appended before that is repaired, so only what
-stands behind the last op can lack one: `unlogged` walks that part of the log and finds messages that name an open half
-in their field for the prepared message, and copies of given-up halves.
+A run of messages and ops may be cut by a crash between them.  No other run is appended before that is repaired, so
+only what stands behind the last op can lack one: `unlogged` walks that part of the log and finds messages that name an
+open half in their field for the prepared message, and copies of given-up halves.  The last op itself tells whether
+others of its transaction are missing: we need them no more, RocketMQ's broker does, if the folder goes there.  How
+much log stands behind the last op, marks bound (`Rules.unmarked_bytes_max`).
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from gantry.leaves.records import Record
 from gantry.model import names
 from gantry.transaction.checker import Book, OpenHalf
 from gantry.transaction.half import SYS_COMMIT, SYS_TRANSACTION_BITS, HalfFacts
-from gantry.transaction.oplog import Outcome, Settled, offsets_in, settled_in
+from gantry.transaction.oplog import Outcome, Settled, cut_short, offsets_in, settled_in
 
 if TYPE_CHECKING:
     from gantry.metadata.offsets import Offsets
@@ -69,13 +71,23 @@ def enter(
     book.add_half(OpenHalf(queue_offset, place, facts, born_ms, store_ms), facts.is_rearmed)
 
 
+def ops_end(reader: Reader) -> int:
+    """Where the last op message ends; 0 when there is none."""
+    last = _last_op(reader)
+    return 0 if last is None else last[0] + last[1]
+
+
 def unlogged(reader: Reader, book: Book) -> Iterator[list[Settled]]:
-    """Transactions that ended without an op, by parts of the log."""
+    """Transactions that ended without an op, or without all of them, by parts of the log."""
+    last = _last_op(reader)
+    if last is not None:
+        op = reader.record_at(last[0])
+        one = None if op is None else cut_short(op.properties, op.body)
+        if one is not None:
+            yield [one]
     oldest = book.oldest()
     if oldest is None:
         return
-    ends = reader.queue_range(names.OP_HALF_TOPIC, 0)
-    last = reader.entry(names.OP_HALF_TOPIC, 0, ends[1] - 1) if ends is not None else None
     start = oldest.log_offset if last is None else max(oldest.log_offset, last[0] + last[1])
     for entries in reader.entries(start):
         found = []
@@ -88,6 +100,11 @@ def unlogged(reader: Reader, book: Book) -> Iterator[list[Settled]]:
                 outcome = Outcome.COMMITTED if is_commit else Outcome.GIVEN_UP
                 found.append(Settled(half.root, outcome, () if half.current == half.root else (half.current,)))
         yield found
+
+
+def _last_op(reader: Reader) -> tuple[int, int, int] | None:
+    low, high = reader.queue_range(names.OP_HALF_TOPIC, 0) or (0, 0)
+    return reader.entry(names.OP_HALF_TOPIC, 0, high - 1) if high > low else None
 
 
 def _half_at(reader: Reader, book: Book, log_offset: int) -> OpenHalf | None:

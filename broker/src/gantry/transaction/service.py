@@ -6,9 +6,9 @@ sent the half; it counts only when it was written.  A connection that takes no m
 begins where this one could not get on, so that a slow producer's oldest halves do not hide its others.  A half whose
 record is no longer in memory is brought in by the cold reader first.
 
-`tick`, once a second: positions saved, halves put back that have to move, repairs tried again.  Positions are saved
-together, and only when what they were derived from is durable, so that a power cut cannot leave a position that has
-passed a half whose end it took away.
+`tick`, once a second: repairs tried again, a mark in the op queue when one is due, positions saved, halves put back
+that have to move.  Positions are saved together, and only when what they were derived from is durable, so that a power
+cut cannot leave a position that has passed a half whose end it took away.
 
 Nothing here waits for anything; a pass that cannot do something does it in the next.
 """
@@ -31,7 +31,7 @@ from gantry.transaction.checker import Decision, OpenHalf, Rules, decide
 from gantry.transaction.grouprule import GroupRule
 from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Settled, settled_in
-from gantry.transaction.recovery import enter, foreign, read_back, unlogged
+from gantry.transaction.recovery import enter, foreign, ops_end, read_back, unlogged
 from gantry.transaction.settle import Settling
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode
@@ -89,7 +89,6 @@ class CheckService:
         self._coming: set[int] = set()  # where halves stand that the cold reader was asked for
         self._has_room = True
         self._positions: _Positions | None = None
-        self._unlogged: list[Settled] = []
         store.on_dispatched(self._on_dispatched)
         store.retention.owed_from = self._owed_from
 
@@ -100,10 +99,12 @@ class CheckService:
             yield
         if self._store.report.start is not Start.CLEAN:
             self._adopt_topics()
+        self.settling.start_from(ops_end(reader))
+        ended: list[Settled] = []
         for found in unlogged(reader, self.book):
-            self._unlogged += found
+            ended += found
             yield
-        self._repair()
+        self.settling.repair(ended)
 
     def run_pass(self) -> Iterator[None]:
         """Look at every half that is open now, once."""
@@ -129,7 +130,8 @@ class CheckService:
 
     def tick(self) -> Iterator[None]:
         """What is due every second."""
-        self._repair()
+        self.settling.repair()
+        self.settling.mark(self.rules.unmarked_bytes_max)
         self._save_positions()
         yield
         for _ in range(_MOVE_ROUNDS_MAX):
@@ -286,10 +288,6 @@ class CheckService:
             self._offsets.commit(names.TRANSACTION_GROUP, names.OP_HALF_TOPIC, 0, known.op)
         if self.book.half_end:
             self._positions = _Positions(self.book.half_offset, self.book.op_offset, store.dispatched.offset)
-
-    def _repair(self) -> None:
-        if self._unlogged and self.settling.repair(self._unlogged):
-            self._unlogged = []
 
     def state(self) -> Mapping[str, int]:
         """Figures for /metrics and administration."""

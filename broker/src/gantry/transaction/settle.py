@@ -3,13 +3,15 @@
 Everything that changes a transaction goes through here, because each change is an append, and between the append and
 its dispatch nothing in queues or settle map shows it yet.  That time is covered by `_pending`, by root:
 
-    an end (37, administration)   real message (commit only) and op message in one run
-    giving up                     copy for TRANS_CHECK_MAX_TIME_TOPIC and op message in one run
+    an end (37, administration)   real message (commit only) and its ops in one run
+    giving up                     copy for TRANS_CHECK_MAX_TIME_TOPIC and its ops in one run
     putting back, arming again    a copy in the half queue
 
-Ends are gathered during one turn of the loop and leave as runs with one op message each; no timer.  An end is answered
-when its op is confirmed.  So a message can lack its op only where a crash cut the last run, and a start looks for that
-behind the last op message (`recovery`).
+Ends are gathered during one turn of the loop and leave as one run, each message right before its own ops; no timer.  An
+end is answered when its op is confirmed.  So a message can lack its op only where a crash cut the last run, and that
+stands behind the last op message: a start looks there (`recovery`), and until what it finds is repaired nothing else
+ends.  That a start need not look far, open halves or not, `mark` sees to: an op that settles nothing, when much else
+has come behind the last one.  It stands in the log itself, so it cannot say more than what survived with it.
 
 How it is known that a transaction has ended: it is pending, or the settle map has its root, or the key index has an op
 message with that root; the record of the half, at whatever copy, names the root.  All of this is derived from the log,
@@ -23,7 +25,7 @@ or _ROLLBACK says what it was) and counted.  An end after giving up is accepted:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.append.acks import Acks
@@ -42,7 +44,7 @@ from gantry.transaction import half, oplog
 from gantry.transaction.checker import Book
 from gantry.transaction.counts import TransactionCounts
 from gantry.transaction.half import HalfFacts
-from gantry.transaction.oplog import SETTLED_MAX, Outcome, Settled
+from gantry.transaction.oplog import Outcome, Settled
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
 
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
+_RUN_ENDS_MAX = 64
 _RUN_BYTES_MAX = 1 << 20
 _FOREVER_MS = 1 << 62
 _NEVER = 1 << 62
@@ -69,6 +72,10 @@ class End(NamedTuple):
     record: Record
     facts: HalfFacts
     outcome: Outcome
+
+
+Change = tuple["Send | None", Settled]
+"""What the end of a transaction appends beside its ops, and the end."""
 
 
 class _Pending:
@@ -105,6 +112,8 @@ class Settling:
         self._later = later
         self._waiting: list[End] = []
         self._pending: dict[int, _Pending] = {}
+        self._owed: list[Settled] = []  # ended, and their ops are not written
+        self._ops_end = 0  # behind the last op message of the log
 
     def submit(self, end: End) -> None:
         """Settle with all others that come in this turn of the loop; the answer goes out when it is confirmed."""
@@ -155,24 +164,40 @@ class Settling:
         """Move it to the topic of those that nobody answered for; False when that is not possible now."""
         self._topics.ensure(TopicConfig(names.CHECK_MAX_TIME_TOPIC, read_queues=1, write_queues=1))
         copy = half.given_up(record, root, checks, since_ms)
-        if isinstance(self._append([copy], [self._settled(root, Outcome.GIVEN_UP)]), Refusal):
+        if self._append([(copy, self._settled(root, Outcome.GIVEN_UP))]) is not None:
             return False
         self.counts.given_up += 1
         return True
 
-    def repair(self, settled: list[Settled]) -> bool:
-        """Write the ops that a crash took from their messages; False when that is not possible now.
+    def repair(self, settled: Sequence[Settled] = ()) -> bool:
+        """Write the ops that a crash took from these, and from those before; False when that is not possible now.
 
-        Written or not, these transactions have ended.
+        Written or not, these transactions have ended, and no other ends before they are written.
         """
         for one in settled:
             self._pending[one.root] = _Pending(one.outcome, _NEVER)
-        for at in range(0, len(settled), SETTLED_MAX):
-            part = settled[at : at + SETTLED_MAX]
-            if isinstance(self._append([], [self._settled(one.root, one.outcome) for one in part]), Refusal):
+        self._owed += settled
+        while self._owed:
+            part = self._owed[:_RUN_ENDS_MAX]
+            changes: list[Change] = [(None, self._settled(one.root, one.outcome, *one.copies)) for one in part]
+            if self._write(changes) is not None:
                 return False
+            del self._owed[: len(part)]
             self.counts.repaired += len(part)
         return True
+
+    def start_from(self, ops_end: int) -> None:
+        """The last op message of the log ends here."""
+        self._ops_end = ops_end
+
+    def mark(self, behind_bytes_max: int) -> bool:
+        """Write an op that settles nothing, if a start now would look through more than this; whether it did."""
+        oldest = self.book.oldest()
+        if oldest is None or self._owed or self._gate.refusal is not None:
+            return False
+        if self._store.written.offset - max(oldest.log_offset, self._ops_end) <= behind_bytes_max:
+            return False
+        return self._run([oplog.mark(self._clock.now_ms(), self._store.store_host)]) is None
 
     def adopt_topics(self, wanted: Iterable[str]) -> list[str]:
         """Make the topics that open halves want and that are not there; their names."""
@@ -248,13 +273,12 @@ class Settling:
         return None
 
     def _carry_out(self, fresh: dict[int, End]) -> Refusal | None:
-        messages = [
-            half.real_message(end.record, end.facts, self._queue_of(end.facts))
-            for end in fresh.values()
-            if end.outcome is Outcome.COMMITTED
-        ]
-        settled = [self._settled(root, end.outcome, end.record.queue_offset) for root, end in fresh.items()]
-        refused = self._append(messages, settled)
+        changes: list[Change] = []
+        for root, end in fresh.items():
+            is_commit = end.outcome is Outcome.COMMITTED
+            message = half.real_message(end.record, end.facts, self._queue_of(end.facts)) if is_commit else None
+            changes.append((message, self._settled(root, end.outcome, end.record.queue_offset)))
+        refused = self._append(changes)
         if refused is not None:
             self.counts.refuse("not written")
             return refused
@@ -264,27 +288,47 @@ class Settling:
             self.counts.finish(end.facts.topic, end.outcome is Outcome.COMMITTED, seconds)
         return None
 
-    def _append(self, messages: list[Send], settled: list[Settled]) -> Refusal | None:
-        """Messages and their op in one run; what is not dispatched by then is pending."""
+    def _append(self, changes: list[Change]) -> Refusal | None:
+        if self._owed and not self.repair():
+            return self._gate.refusal or Refusal(
+                ResponseCode.SERVICE_NOT_AVAILABLE, "op messages that a crash took could not be written yet"
+            )
+        return self._write(changes)
+
+    def _write(self, changes: list[Change]) -> Refusal | None:
+        """Messages and their ops in one run; what is not dispatched by then is pending."""
+        run: list[Send] = []
+        lasts: list[Send] = []
+        now_ms, host, pending = self._clock.now_ms(), self._store.store_host, self._pending
+        for message, one in changes:
+            if message is not None:
+                run.append(message)
+            run += oplog.op_messages(one, now_ms, host)
+            lasts.append(run[-1])
+        moving = {one.root: before.copy for _, one in changes if (before := pending.get(one.root)) is not None}
+        refused = self._run(run)
+        if refused is not None:
+            return refused
+        dispatched = self._store.dispatched.offset
+        for (_, one), last in zip(changes, lasts, strict=True):
+            if last.log_offset < dispatched:
+                pending.pop(one.root, None)
+            else:
+                pending[one.root] = _Pending(one.outcome, last.queue_offset, moving.get(one.root, -1))
+        return None
+
+    def _run(self, run: list[Send]) -> Refusal | None:
+        """Append what ends with an op."""
         if self._gate.refusal is not None:
             return self._gate.refusal
-        store = self._store
-        op = oplog.op_message(settled, self._clock.now_ms(), store.store_host)
-        moving = {one.root: before.copy for one in settled if (before := self._pending.get(one.root)) is not None}
         try:
-            store.append([*messages, op], together=True)
+            self._ops_end = self._store.append(run, together=True)
         except DiskFullError as error:
             return self._shut(error)
         except RunTooLongError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"too long for a segment: {error}")
         except StoreError as error:
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
-        is_shown = op.log_offset < store.dispatched.offset
-        for one in settled:
-            if is_shown:
-                self._pending.pop(one.root, None)
-            else:
-                self._pending[one.root] = _Pending(one.outcome, op.queue_offset, moving.get(one.root, -1))
         return None
 
     def _settled(self, root: int, outcome: Outcome, *named: int) -> Settled:
@@ -336,8 +380,8 @@ class Settling:
 def _fitting(ends: list[End]) -> int:
     """How many of the first ends go into one run."""
     total = 0
-    for number, end in enumerate(ends[:SETTLED_MAX]):
+    for number, end in enumerate(ends[:_RUN_ENDS_MAX]):
         total += len(end.record.body) + len(end.record.properties)
         if number and total > _RUN_BYTES_MAX:
             return number
-    return min(len(ends), SETTLED_MAX)
+    return min(len(ends), _RUN_ENDS_MAX)

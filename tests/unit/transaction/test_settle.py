@@ -1,0 +1,110 @@
+"""What settling appends beside ends: repairs come first, and marks bound what a start looks through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gantry.errors import Refusal
+from gantry.leaves import frames
+from gantry.leaves.records import Entry
+from gantry.model import names
+from gantry.store.reading import Reader
+from gantry.store.settings import Flush
+from gantry.transaction.checker import Rules
+from gantry.transaction.oplog import Outcome, Settled, settled_in
+from gantry.transaction.recovery import unlogged
+from testkit.transactionplay import COMMIT, HOST, ROLLBACK, TransactionPlay
+
+_FAR = 20_000
+
+
+def plain(play: TransactionPlay, count: int) -> None:
+    """Other people's messages."""
+    for _ in range(count):
+        play.store.append([frames.Send(topic="bulk", body=bytes(1000), born_host=HOST)])
+
+
+def marks(play: TransactionPlay) -> int:
+    """How many ops settle nothing."""
+    return sum(settled_in(op.properties) == [] for op in play.records(names.OP_HALF_TOPIC))
+
+
+class Walk:
+    """A reader that counts what it was walked over."""
+
+    def __init__(self, reader: Reader) -> None:
+        self.reader = reader
+        self.bytes = 0
+        self.queue_range, self.entry, self.record_at = reader.queue_range, reader.entry, reader.record_at
+
+    def entries(self, log_offset: int) -> Iterator[list[Entry]]:
+        for entries in self.reader.entries(log_offset):
+            self.bytes += sum(entry.size for entry in entries)
+            yield entries
+
+
+def walked(play: TransactionPlay) -> int:
+    """How many bytes of the log a start looks through for messages without their op."""
+    walk = Walk(play.store.reader)
+    assert list(filter(None, unlogged(walk, play.book))) == []  # type: ignore[arg-type]
+    return walk.bytes
+
+
+def test_a_start_does_not_walk_far_while_an_old_half_stands_open() -> None:
+    play = TransactionPlay(rules=Rules(unmarked_bytes_max=_FAR))
+    old = play.half(key="old")
+    for number in range(40):
+        plain(play, 5)
+        if number == 15:
+            play.end(play.half(key="other"), ROLLBACK)
+        play.tick()
+    assert play.store.written.offset > 10 * _FAR
+    assert walked(play) <= _FAR + 5 * 1200
+    assert 8 <= marks(play) <= 11, "one each time that much has come"
+    play.reopen()
+    (open_one,) = play.book.open.values()
+    assert open_one.root == 0
+    assert play.service.counts.repaired == 0
+    plain(play, 5)
+    play.tick()
+    assert walked(play) <= _FAR + 10 * 1200, "where the last op ends is known after a start"
+    assert play.end(old, COMMIT) == 0
+    assert play.book.op_offset == play.book.op_end, "marks hold nothing"
+
+
+def test_there_is_no_mark_without_an_open_half_and_none_beside_ends() -> None:
+    play = TransactionPlay(rules=Rules(unmarked_bytes_max=_FAR))
+    play.end(play.half(), COMMIT)
+    plain(play, 50)
+    play.tick()
+    play.half()
+    play.tick()
+    for _ in range(20):
+        plain(play, 10)
+        play.end(play.half(), COMMIT)
+        play.tick()
+    assert marks(play) == 0
+
+
+def test_a_mark_that_is_not_confirmed_yet_is_not_written_again() -> None:
+    play = TransactionPlay(Flush.SYNC, Rules(unmarked_bytes_max=_FAR))
+    play.half()
+    play.flush()
+    plain(play, 50)
+    for _ in range(3):
+        play.tick()
+    play.flush()
+    assert marks(play) == 1
+
+
+def test_nothing_ends_before_what_a_crash_took_is_repaired() -> None:
+    play = TransactionPlay()
+    torn, other = play.half(key="torn"), play.half(key="other")
+    play.gate.shut("full", Refusal(14, "no room"))
+    assert not play.settling.repair([Settled(torn.queue_offset, Outcome.COMMITTED)])
+    assert play.end(other, COMMIT) == 14
+    assert not list(play.records(names.OP_HALF_TOPIC))
+    play.gate.reopen("full")
+    assert play.end(other, COMMIT) == 0
+    assert [op.body for op in play.records(names.OP_HALF_TOPIC)] == [b"0", b"1"], "first what a start would look for"
+    assert play.service.counts.repaired == 1
