@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import ModuleType
+from collections.abc import Callable
+from types import ModuleType, SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,3 +129,62 @@ def test_queue_entries(
     )
     counts = [leaf.valid_count(packed, start, len(packed)) for leaf in (pure_queues, compiled_queues)]
     assert counts[0] == counts[1]
+
+
+def sealed(leaf: Callable[[str], ModuleType], values: list[tuple[object, ...]]) -> tuple[list[object], list[bytes]]:
+    """The messages with the broker's last touches, as two peers sent them, and those that needed more than that."""
+    runs, requests, scan = leaf("runs"), leaf("requests"), leaf("properties").scan
+    odd: list[bytes] = []
+
+    def in_order(send: object) -> bytes:
+        odd.append(send.properties)  # type: ignore[attr-defined]
+        return b"UNIQ_KEY\x01u\x02"
+
+    sends = []
+    for topic, queue_id, numbers, queue_offset, born_ms, _, body, props in values:
+        send = requests.Send(
+            topic=topic, queue_id=queue_id, sys_flag=numbers, born_ms=born_ms, body=body, properties=props
+        )
+        send.traits, send.unique_key, send.keys, send.tags_code = scan(props)
+        send.queue_offset = queue_offset
+        sends.append(send)
+    peers = [SimpleNamespace(born_host=V4), SimpleNamespace(born_host=V6)]
+    gathered = [(peers[0], sends[:2]), (peers[1], sends[2:])]
+    return runs.seal(gathered, b"MSG_REGION\x01r\x02", b"MSG_REGION\x01", in_order), odd
+
+
+@hostile
+@given(messages)
+def test_last_touches(values: list[tuple[object, ...]]) -> None:
+    (ours, odd), (theirs, other_odd) = sealed(pure_leaf, values), sealed(fast, values)
+    fields = ("properties", "born_host", "traits")
+    assert [[getattr(send, name) for name in fields] for send in ours] == [
+        [getattr(send, name) for name in fields] for send in theirs
+    ]
+    assert odd == other_odd
+
+
+@hostile
+@given(messages, st.dictionaries(st.sampled_from(["T", "主题", "Orders"]), st.integers(0, 8)), st.integers(0, 2047))
+def test_plain_messages(values: list[tuple[object, ...]], queues: dict[str, int], traits: int) -> None:
+    counts = []
+    for leaf in (pure_leaf, fast):
+        sends, _ = sealed(leaf, values)
+        counts.append(leaf("runs").plain(sends, queues, 200, 60, traits, 0xC))
+    assert counts[0] == counts[1]
+
+
+@hostile
+@given(messages, st.sampled_from([V4, V6]))
+def test_entries_of_a_run_are_what_a_walk_over_it_finds(values: list[tuple[object, ...]], store_host: bytes) -> None:
+    for leaf in (pure_leaf, fast):
+        sends, odd = sealed(leaf, values)
+        if odd or len({len(send.properties) < 32768 for send in sends}) > 1:
+            continue  # the broker scans such messages again, or refuses them
+        out = bytearray(leaf("records").run_bytes(sends, len(store_host)))
+        leaf("records").encode_run(out, 0, 1 << 40, sends, 1_700_000_000_000, store_host)
+        found = leaf("runs").entries(sends, 1_700_000_000_000, len(store_host))
+        names = stored.Entry.__slots__
+        entries = [[getattr(entry, name) for name in names] for entry in found]
+        again, at, reason = walked(leaf("records"), bytes(out), 0, len(out), 1 << 40, True)
+        assert (entries, at) == (again, len(out)), reason

@@ -20,6 +20,7 @@ class FakeConnection:
         self.peer = peer
         self.born_host = bytes([10, 0, 0, 1, 0, 0, 0x12, 0x67])
         self.local_host = bytes([10, 0, 0, 9, 0, 0, 0x2A, 0x9F])
+        self.batch_bytes = 100
         self.closed = False
         self.close_reason = ""
         self.is_writable = True

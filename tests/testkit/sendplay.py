@@ -51,6 +51,11 @@ class SendPlay:
     def send(self, *sends: frames.Send) -> None:
         """One wake-up's run."""
         self.sending.send_run(self.connection, list(sends))  # type: ignore[arg-type]
+        self.sending.append_gathered()
+
+    def unanswered(self) -> list[frames.Send]:
+        """What still wants an answer after something raised."""
+        return [send for _, sends in self.sending.unanswered() for send in sends]
 
     def codes(self) -> list[int]:
         """The codes of the replies since the last call."""
@@ -64,7 +69,7 @@ class SendPlay:
     def fill_disk(self) -> None:
         """From now on there is no room for anything."""
 
-        def append(sends: object, together: bool = False) -> int:
+        def append(sends: object, together: bool = False, is_scanned: bool = False) -> int:
             raise DiskFullError("No space left on device")
 
         self.store.append = append  # type: ignore[method-assign]

@@ -210,6 +210,7 @@ class TransactionPlay:
             tags_code=tags_code,
         )
         self.sending.send_run(self.connection, [send])  # type: ignore[arg-type]
+        self.sending.append_gathered()
         code = next((reply.code for reply in self.connection.take() if reply.opaque == opaque), -1)
         return Half(code, send.queue_offset, send.log_offset, key)
 

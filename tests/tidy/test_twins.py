@@ -17,6 +17,7 @@ TWINS = {
     "queues": {"by_queue", "number", "pack_entries", "select", "valid_count"},
     "keys": {"hashed", "link", "matches"},
     "properties": {"scan"},
+    "runs": {"entries", "plain", "seal"},
     "hashes": {"crc31", "index_hash", "java_hash"},
 }
 # Except where the pure code itself is looked at.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
+from collections.abc import Callable
 
 import pytest
 
@@ -38,16 +39,30 @@ class Play:
             ILL: self.ill,
         }
         complaints = Complaints(logging.getLogger("test"), SimClock())
-        self.router = Router(self.sends, self.pulls, table, complaints)  # type: ignore[arg-type]
+        self.soon: list[Callable[[], None]] = []
+        self.gathers = False
+        self.gathered: list[tuple[FakeConnection, list[frames.Send]]] = []
+        self.under_way: list[tuple[FakeConnection, list[frames.Send]]] = []
+        self.router = Router(self, self.pulls, table, complaints, self.soon.append)  # type: ignore[arg-type]
 
     def ask(self, *requests: Command | frames.Send | frames.Pull) -> list[Command]:
         self.router.on_requests(self.connection, list(requests))  # type: ignore[arg-type]
         return self.connection.take()
 
-    def sends(self, connection: object, run: list[frames.Send]) -> None:
+    def send_run(self, connection: FakeConnection, run: list[frames.Send]) -> None:
+        self.gathered.append((connection, run))
+        if not self.gathers:
+            self.append_gathered()
+
+    def append_gathered(self) -> None:
+        self.under_way, self.gathered = self.gathered, []
         if self.fails:
             raise ZeroDivisionError("division by zero")
-        self.runs.append(("send", [send.opaque for send in run]))
+        for _, run in self.under_way:
+            self.runs.append(("send", [send.opaque for send in run]))
+
+    def unanswered(self) -> list[tuple[FakeConnection, list[frames.Send]]]:
+        return [(connection, run[1:] if len(run) > 2 else run) for connection, run in self.under_way]
 
     def pulls(self, connection: object, run: list[frames.Pull]) -> None:
         self.runs.append(("pull", [pull.opaque for pull in run]))
@@ -123,7 +138,7 @@ def test_a_run_whose_handler_raises_is_answered_one_by_one() -> None:
     async def play() -> None:
         play = Play()
         play.fails = True
-        assert [answer.opaque for answer in play.ask(sent(1), sent(2, flag=2), sent(3))] == [1, 3]
+        assert [answer.opaque for answer in play.ask(sent(1), sent(2, flag=2))] == [1]
 
     asyncio.run(play())
 
@@ -132,11 +147,50 @@ def test_only_sends_that_did_not_begin_are_told_that_their_run_raised() -> None:
     async def play() -> None:
         play = Play()
         play.fails = True
-        play.router = Router(play.sends, play.pulls, {}, Complaints(logging.getLogger("test"), SimClock()), half_way)  # type: ignore[arg-type]
         assert [answer.opaque for answer in play.ask(sent(1), sent(2), sent(3))] == [2, 3]
 
-    def half_way(sends: list[frames.Send]) -> list[frames.Send]:
-        return sends[1:]
+    asyncio.run(play())
+
+
+def test_sends_that_are_gathered_are_appended_when_the_turn_ends() -> None:
+    async def play() -> None:
+        play = Play()
+        play.gathers = True
+        play.ask(sent(1), sent(2))
+        play.ask(sent(3))
+        (end_turn,) = play.soon
+        assert not play.runs
+        end_turn()
+        assert play.runs == [("send", [1, 2]), ("send", [3])]
+        play.ask(sent(4))
+        assert len(play.soon) == 2, "the next turn has its own end"
+
+    asyncio.run(play())
+
+
+def test_sends_that_are_gathered_are_appended_before_anything_that_could_notice() -> None:
+    async def play() -> None:
+        play = Play()
+        play.gathers = True
+        play.ask(sent(1), Command(ASK, opaque=2))
+        assert play.runs == [("send", [1]), ("cold", [2])]
+        play.ask(sent(3))
+        play.router.stop()
+        assert play.runs[-1] == ("send", [3])
+
+    asyncio.run(play())
+
+
+def test_everybody_whose_sends_were_gathered_hears_that_appending_them_raised() -> None:
+    async def play() -> None:
+        play, other = Play(), FakeConnection()
+        play.gathers = True
+        play.ask(sent(1))
+        play.router.on_requests(other, [sent(2)])  # type: ignore[arg-type]
+        play.fails = True
+        play.soon[0]()
+        answers = play.connection.take() + other.take()
+        assert [(answer.opaque, answer.code) for answer in answers] == [(1, 1), (2, 1)]
 
     asyncio.run(play())
 

@@ -8,7 +8,9 @@ from gantry.append.admit import Limits
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties
 from gantry.model import names
+from gantry.store.commitlog import RunTooLongError
 from gantry.store.settings import Flush
+from testkit.fake_connection import FakeConnection
 from testkit.sendplay import SendPlay, message
 
 
@@ -51,12 +53,74 @@ def test_when_something_raises_half_way_only_what_did_not_begin_wants_an_answer(
     real, play.admission.admit_batch = play.admission.admit_batch, fail  # type: ignore[method-assign]
     with pytest.raises(ZeroDivisionError):
         play.send(*sends)
-    assert sorted(play.codes()) == [0, 29] and play.sending.not_begun(sends) == sends[2:]
+    assert sorted(play.codes()) == [0, 29] and play.unanswered() == sends[2:]
     play.admission.admit_batch = real  # type: ignore[method-assign]
     play.store.append = fail  # type: ignore[method-assign,assignment]
     with pytest.raises(ZeroDivisionError):
         play.send(*sends)
-    assert play.codes() == [29] and play.sending.not_begun(sends) == [sends[0], *sends[2:]], "not appended"
+    assert play.codes() == [29] and play.unanswered() == [sends[0], *sends[2:]], "not appended"
+
+
+def test_what_one_turn_brought_is_one_run_of_the_log_and_each_peer_hears_of_its_own() -> None:
+    play, other = SendPlay(), FakeConnection("10.0.0.2:4711")
+    play.send(message(body=b"0"))  # the topic exists from here on
+    appended: list[int] = []
+    real = play.store.append
+
+    def append(sends: list[frames.Send], *rest: bool) -> int:
+        appended.append(len(sends))
+        return real(sends, *rest)
+
+    play.store.append = append  # type: ignore[method-assign,assignment]
+    first, second = [message(body=b"1")], [message(body=b"2"), message(body=b"3")]
+    play.codes()
+    play.sending.send_run(play.connection, first)  # type: ignore[arg-type]
+    play.sending.send_run(other, second)  # type: ignore[arg-type]
+    assert not appended and play.connection.take() == other.take() == []
+    play.sending.append_gathered()
+    assert appended == [3] and play.stored("orders") == [b"0", b"1", b"2", b"3"]
+    assert [reply.opaque for reply in play.connection.take()] == [first[0].opaque]
+    assert [reply.opaque for reply in other.take()] == [send.opaque for send in second]
+    assert [send.born_host for send in first + second] == [play.connection.born_host, *[other.born_host] * 2]
+
+
+def test_what_is_gathered_stands_before_what_the_same_turn_brings_later() -> None:
+    play = SendPlay()
+    play.send(message(body=b"0"))
+    play.sending.send_run(play.connection, [message(body=b"1")])  # type: ignore[arg-type]
+    play.sending.send_run(play.connection, [message("no good!"), message(body=b"2")])  # type: ignore[arg-type]
+    assert play.stored("orders") == [b"0", b"1", b"2"] and not play.sending.gathered
+
+
+def test_much_is_not_gathered() -> None:
+    play = SendPlay()
+    play.send(message(body=b"0"))
+    play.connection.batch_bytes = 1 << 20
+    play.sending.send_run(play.connection, [message(body=b"1")])  # type: ignore[arg-type]
+    assert play.stored("orders") == [b"0", b"1"] and not play.sending.gathered
+
+
+def test_nobody_is_refused_for_anothers_message() -> None:
+    play, other = SendPlay(), FakeConnection("10.0.0.2:4711")
+    play.send(message(body=b"0"))
+    real = play.store.append
+
+    def append(sends: list[frames.Send], *rest: bool) -> int:
+        if any(send.body == b"too long" for send in sends):
+            raise RunTooLongError("does not fit a segment")
+        return real(sends, *rest)
+
+    play.store.append = append  # type: ignore[method-assign,assignment]
+    play.codes()
+    play.sending.send_run(play.connection, [message(body=b"1")])  # type: ignore[arg-type]
+    play.sending.send_run(other, [message(body=b"too long")])  # type: ignore[arg-type]
+    play.sending.append_gathered()
+    assert [reply.code for reply in play.connection.take()] == [0]
+    assert [reply.code for reply in other.take()] == [13]
+    assert play.unanswered() == [], "all have their answer"
+    record = play.store.reader.record_at(play.store.reader.entry("orders", 0, 1)[0])  # type: ignore[index]
+    assert record is not None and record.properties.count(b"MSG_REGION") == 1, "sealed twice, completed once"
+
 
 
 def test_a_batch_keeps_its_place_among_single_messages() -> None:

@@ -1,8 +1,9 @@
 """Appending a run: the last touches to each message, one append, one entry of parked replies.
 
 A run is what one connection sent in one go and `admit` let pass.  Its messages stand in the log in the order in
-which they came, next to each other unless a segment ends between them.  Messages of one batch request are
-appended `together`: all in one segment, all or none, answered by one reply.
+which they came.  Plain runs of several connections that came in the same turn of the loop are appended as one, for
+one write costs nearly the same whether it holds one record or fifty; each connection gets its own replies.  Messages
+of one batch request are appended `together`: all in one segment, all or none, answered by one reply.
 
 What a message gets here, as RocketMQ's broker does it: the address it came from, a UNIQ_KEY if its producer
 gave none, and the properties MSG_REGION, TRACE_ON and CLUSTER.  A message that was received and is sent again
@@ -10,8 +11,6 @@ has those three already; they are replaced, not repeated.  POP_CK, which only a 
 
 A full disk is an everyday "no": it comes back as a Refusal, nothing of the run is in the log, and the gate is
 shut until the periodic job tries again.
-
-Cost per message, pure Python: 0.15 us, a third of it for looking whether the three properties are there.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import TYPE_CHECKING
 from gantry.append.acks import Acks
 from gantry.append.admit import PROPERTIES_BYTES_MAX, WriteGate
 from gantry.errors import DiskFullError, Refusal, StoreError
-from gantry.leaves import frames, properties, records
+from gantry.leaves import frames, properties, records, runs
 from gantry.store.commitlog import RunTooLongError
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
@@ -33,11 +32,11 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
+Run = tuple["Connection", list["Send"]]
+
 GATE_DISK_FULL = "disk full"
 
 _UNIQUE_KEY_BYTES_MAX = len(b"UNIQ_KEY\x01\x02") + 56
-_SIMPLE = properties.TRAIT_UNIQUE_KEY
-_SIMPLE_MASK = properties.TRAIT_UNIQUE_KEY | properties.TRAIT_POP_CK | properties.TRAIT_ENDS_OPEN
 _REGION_MARK = b"MSG_REGION\x01"
 _OURS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK"})
 
@@ -81,6 +80,15 @@ class Appender:
         """Where the next record goes."""
         return self._store.written.offset
 
+    def append_plain(self, gathered: Sequence[Run]) -> Refusal | None:
+        """Append runs as they were decoded, as one; on a refusal none of it is in the log and nobody is answered."""
+        end = self._append(self._sealed(gathered), is_scanned=True)
+        if isinstance(end, Refusal):
+            return end
+        for connection, sends in gathered:
+            self._answer(end, connection, sends)
+        return None
+
     def append_run(
         self, connection: Connection, sends: list[Send], answered_queues: Sequence[int] | None = None
     ) -> Refusal | None:
@@ -88,12 +96,16 @@ class Appender:
 
         answered_queues: what the replies say about the queues, where it is not what the log says (half messages).
         """
-        end = self._append(connection.born_host, sends, together=False)
+        end = self._append(self._sealed([(connection, sends)]))
         if isinstance(end, Refusal):
             return end
         if answered_queues is not None:
             for send, queue_id in zip(sends, answered_queues, strict=True):
                 send.queue_id = queue_id
+        self._answer(end, connection, sends)
+        return None
+
+    def _answer(self, end: int, connection: Connection, sends: list[Send]) -> None:
         if end > self._store.confirmed.offset:
             hasty = [send for send in sends if send.traits & properties.TRAIT_WAIT_FALSE]
             if hasty:
@@ -103,28 +115,23 @@ class Appender:
         replies = self._replies(sends)
         if replies:
             self._acks.park(end, connection, replies, len(sends))
-        return None
 
     def append_together(self, connection: Connection, request: Send, sends: Sequence[Send]) -> Refusal | None:
         """Append the messages of one request, all or none, and answer it once."""
-        end = self._append(connection.born_host, sends, together=True)
+        end = self._append(self._sealed([(connection, sends)]), together=True)
         if isinstance(end, Refusal):
             return end
         if not request.is_oneway:
             self._acks.park(end, connection, self._joint_reply(request, sends), len(sends))
         return None
 
-    def _append(self, born_host: bytes, sends: Sequence[Send], together: bool) -> int | Refusal:
-        suffix = self._suffix
-        for send in sends:
-            text = send.properties
-            if send.traits & _SIMPLE_MASK != _SIMPLE or _REGION_MARK in text:
-                text = self._put_in_order(send)
-            send.properties = text + suffix
-            send.born_host = born_host
+    def _sealed(self, gathered: Sequence[tuple[Connection, Sequence[Send]]]) -> list[Send]:
+        return runs.seal(gathered, self._suffix, _REGION_MARK, self._put_in_order)
+
+    def _append(self, sends: Sequence[Send], together: bool = False, is_scanned: bool = False) -> int | Refusal:
         before = self._store.written.offset
         try:
-            end = self._store.append(sends, together)
+            end = self._store.append(sends, together, is_scanned)
         except DiskFullError as error:
             refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
             self._gate.shut(GATE_DISK_FULL, refusal)

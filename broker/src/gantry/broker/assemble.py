@@ -153,7 +153,7 @@ def assemble(
         durable=durably.caught_up,
         caught_up=registration.caught_up,
     )
-    router = Router(sending.send_run, pulls.pull_run, table(handlers), complaints, sending.not_begun)
+    router = Router(sending, pulls.pull_run, table(handlers), complaints, _soon)
     parts = Parts(
         clock=clock,
         live=live,

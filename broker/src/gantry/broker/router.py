@@ -4,6 +4,9 @@ Per wake-up of a connection: neighbours of one hot kind (sends, pulls) go to the
 everything else goes one by one through `table`, from code to handler.  To find a behaviour: the code in
 `wire/codes.py`, the line here, the handler beside its domain.
 
+Sends may only be gathered by their handler; at the end of the turn of the loop, and before any request of `table`,
+they are appended, those of all connections at once.
+
 A handler of the table answers with a Command, with None (it answers later, or not at all), or with an awaitable of
 either; the number of those under way is bounded.  A code without a handler is REQUEST_CODE_NOT_SUPPORTED with the
 remark from UNSUPPORTED; code 10 and its kin come here only when their header is not well-formed.
@@ -18,7 +21,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from gantry.broker.complaints import Complaints
 from gantry.errors import RefusedError
@@ -44,12 +47,29 @@ if TYPE_CHECKING:
 
 Answer = Command | None
 Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
-SendRun = Callable[["Connection", list[frames.Send]], None]
-NotBegun = Callable[[list[frames.Send]], list[frames.Send]]
 PullRun = Callable[["Connection", list[frames.Pull]], None]
 
+_SENDS_ONLY = {frames.Send}
 _TASKS_MAX = 10_000
 _NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
+
+
+class Sends(Protocol):
+    """What is asked of the handler of sends; see `produce.send.Sending`."""
+
+    gathered: list[tuple[Connection, list[frames.Send]]]
+
+    def send_run(self, connection: Connection, sends: list[frames.Send]) -> None:
+        """Append, gather or refuse."""
+        ...
+
+    def append_gathered(self) -> None:
+        """Append what is gathered."""
+        ...
+
+    def unanswered(self) -> list[tuple[Connection, list[frames.Send]]]:
+        """What still wants an answer when one of the two raised."""
+        ...
 
 
 class Router:
@@ -57,16 +77,17 @@ class Router:
 
     def __init__(
         self,
-        sends: SendRun,
+        sends: Sends,
         pulls: PullRun,
         table: Mapping[int, Cold],
         complaints: Complaints,
-        not_begun: NotBegun = list,  # which of a run's sends still want an answer when `sends` raised
+        soon: Callable[[Callable[[], None]], object],  # call this when the sockets of this turn have been looked at
     ) -> None:
         self.requests: dict[int, int] = {}  # by code
         self.errors: dict[int, int] = {}  # by code: a handler raised
         self._sends = sends
-        self._not_begun = not_begun
+        self._soon = soon
+        self._is_end_due = False
         self._pulls = pulls
         self._table = table
         self._complaints = complaints
@@ -74,11 +95,14 @@ class Router:
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
         """Everything that one wake-up of a connection brought, in its order."""
-        if len(requests) == 1:
-            self._run(connection, type(requests[0]), requests)
-            return
-        for kind, run in groupby(requests, type):
-            self._run(connection, kind, list(run))
+        kinds = set(map(type, requests))
+        if kinds == _SENDS_ONLY:
+            self._run_sends(connection, requests)  # type: ignore[arg-type]  # all of one kind
+        elif len(kinds) == 1:
+            self._run(connection, kinds.pop(), requests)
+        else:
+            for kind, run in groupby(requests, type):
+                self._run(connection, kind, list(run))
 
     def _run(self, connection: Connection, kind: type[Request], run: list[Request]) -> None:
         """Neighbours of one kind."""
@@ -87,20 +111,41 @@ class Router:
         elif kind is frames.Pull:
             self._run_pulls(connection, run)  # type: ignore[arg-type]
         else:
+            if self._sends.gathered:
+                self._append_gathered()
             for command in run:
                 self._run_command(connection, command)  # type: ignore[arg-type]
 
     def stop(self) -> None:
-        """Give up what is still under way; its clients' connections close anyway."""
+        """Finish this turn, and give up what is still under way: its clients' connections close anyway."""
+        self._append_gathered()
         for task in list(self._tasks):
             task.cancel()
 
     def _run_sends(self, connection: Connection, sends: list[frames.Send]) -> None:
         self._count(sends[0].code, len(sends))
         try:
-            self._sends(connection, sends)
+            self._sends.send_run(connection, sends)
         except Exception as error:  # noqa: BLE001  the router's guard
-            self._failed(connection, sends, error, self._not_begun(sends))
+            self._sends_failed(error)
+        if self._sends.gathered and not self._is_end_due:
+            self._is_end_due = True
+            self._soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_end_due = False
+        self._append_gathered()
+
+    def _append_gathered(self) -> None:
+        try:
+            self._sends.append_gathered()
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._sends_failed(error)
+
+    def _sends_failed(self, error: Exception) -> None:
+        for connection, sends in self._sends.unanswered():
+            if sends:
+                self._failed(connection, sends, error)
 
     def _run_pulls(self, connection: Connection, pulls: list[frames.Pull]) -> None:
         self._count(pulls[0].code, len(pulls))
@@ -148,13 +193,7 @@ class Router:
         if answer is not None and not command.is_oneway:
             connection.write(frames.encode(answer))
 
-    def _failed(
-        self,
-        connection: Connection,
-        requests: Sequence[Request],
-        error: Exception,
-        unanswered: Sequence[Request] | None = None,
-    ) -> None:
+    def _failed(self, connection: Connection, requests: Sequence[Request], error: Exception) -> None:
         code, remark = ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
         if isinstance(error, RefusedError):
             code, remark = ResponseCode(error.code), error.remark
@@ -165,7 +204,7 @@ class Router:
             self.errors[first.code] = self.errors.get(first.code, 0) + 1
             cause = f"{first.code} {type(error).__name__} {error}"[:200]
             self._complaints.say(cause, f"request {first.code} of {connection.peer} failed: {error!r}", error)
-        for request in requests if unanswered is None else unanswered:
+        for request in requests:
             if not request.is_oneway:
                 connection.write(frames.encode(reply(request, code, remark)))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
-from gantry.leaves import frames, records
+from gantry.leaves import frames, records, runs
 from gantry.store.background import Job, Worker, reading
 from gantry.store.disk import File
 from gantry.store.segments import Segment, Segments
@@ -42,6 +42,7 @@ class CommitLog:
         self._buffer = bytearray(min(_BUFFER_BYTES, segment_bytes))
         self._view = memoryview(self._buffer)
         self._encoded = (0, 0)  # the stretch of log that the buffer still holds from its beginning on
+        self._last_run: tuple[int, int, list[records.Entry]] | None = None
         self._active: Segment | None = None
 
     @property
@@ -49,11 +50,13 @@ class CommitLog:
         """The first offset that is still there."""
         return self.segments.start
 
-    def append(self, sends: Sends, store_ms: int, store_host: bytes, together: bool) -> int:
+    def append(
+        self, sends: Sends, store_ms: int, store_host: bytes, together: bool = False, is_scanned: bool = False
+    ) -> int:
         """Write the run, give each send its log_offset and size, return the new end.
 
-        together: all of it in one segment.  DiskFullError and RunTooLongError: nothing happened.  Any other
-        StoreError: the log must not be appended to any more.
+        together: all of it in one segment.  is_scanned: see `Store.append`.  DiskFullError and RunTooLongError:
+        nothing happened.  Any other StoreError: the log must not be appended to any more.
         """
         host_bytes = len(store_host)
         total = records.run_bytes(sends, host_bytes)
@@ -64,6 +67,7 @@ class CommitLog:
             self._encode(sends, 0, total, start, store_ms, store_host)
             self._write([(active, start - active.start, total)])
             self._encoded = (start, end)
+            self._last_run = (start, end, runs.entries(sends, store_ms, host_bytes)) if is_scanned else None
             self.end = end
             return end
         sizes = [records.size_of(send, host_bytes) for send in sends]
@@ -94,8 +98,14 @@ class CommitLog:
     def _room(self, at: int) -> int:
         return self._segment_bytes - at % self._segment_bytes
 
+    def take_run(self, start: int, end: int) -> list[records.Entry] | None:
+        """The entries of [start, end) where that is just the run that was written last; once, and not to be kept."""
+        run, self._last_run = self._last_run, None
+        return run[2] if run is not None and run[0] == start and run[1] == end else None
+
     def _append_over(self, parts: list[tuple[int, int, Sends]], store_ms: int, store_host: bytes) -> int:
         self._encoded = (0, 0)
+        self._last_run = None
         # Every segment that the run needs exists before its first byte is written.
         self.segments.ensure(parts[-1][0])
         written: list[tuple[Segment, int, int]] = []

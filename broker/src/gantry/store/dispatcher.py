@@ -1,7 +1,8 @@
 """From the log to queues and index: confirmed records, each exactly once, in log order.
 
 The dispatcher walks the bytes between its own mark and the confirmed mark, groups the records by queue and
-adds them batch-wise.  It is the only way into queues and index; recovery uses the same code on records that
+adds them batch-wise.  A run that is confirmed as soon as it is written (ASYNC_FLUSH) is not read back: the log
+still has its entries.  It is the only way into queues and index; recovery uses the same code on records that
 may have been dispatched before, which the log offset tells.
 
 Records of RocketMQ 3.2.6's transactions: PREPARED (sysFlag 4) and ROLLBACK (12) have no queue entry;
@@ -137,7 +138,19 @@ class Dispatcher:
             self._is_busy = False
 
     def _dispatch(self, start: int, end: int) -> None:
-        """One walk.  What is confirmed has to read: CorruptRecordError when it does not."""
+        """One run that is still at hand, or one walk."""
+        entries = self._log.take_run(start, end)
+        reached = end
+        if entries is None:
+            entries, reached = self._walk(start, end)
+        placed = self._derivation.place(entries)
+        self._dispatched.advance(reached)
+        for queue, fresh in placed:
+            for listener in self._listeners:
+                listener(queue.topic, queue.queue_id, queue.next, fresh)
+
+    def _walk(self, start: int, end: int) -> tuple[Entries, int]:
+        """What is confirmed has to read: CorruptRecordError when it does not."""
         limit = min(self._log.segment_end(start), end)
         memory, at = self._log.stretch(start, limit)
         entries, stop, reason = records.walk(memory, at, at + limit - start, start, False, _WALK_RECORDS_MAX)
@@ -147,8 +160,4 @@ class Dispatcher:
         elif reason != "more" and reached != limit:
             path = self._log.segments.at(start).file.path
             raise CorruptRecordError(f"segment {path}: {reason} among confirmed records below {end}")
-        placed = self._derivation.place(entries)
-        self._dispatched.advance(reached)
-        for queue, fresh in placed:
-            for listener in self._listeners:
-                listener(queue.topic, queue.queue_id, queue.next, fresh)
+        return entries, reached

@@ -70,11 +70,12 @@ class Store:
         mark.listen(self.confirmed.advance)
         self.confirmed.advance(mark.offset)
 
-    def append(self, sends: Sequence[frames.Send], together: bool = False) -> int:
+    def append(self, sends: Sequence[frames.Send], together: bool = False, is_scanned: bool = False) -> int:
         """Write a run of messages; their queue offset, log offset and size are set.  Returns the log's end.
 
         Queue offsets follow each other per queue in the order of the run; topic, queue and properties are
         final.  together: all in one segment (a crash may still keep only the beginning of the run).
+        is_scanned: traits, keys and tag codes are those of the final properties, so that nobody need read them again.
         DiskFullError and RunTooLongError: nothing happened, and no offset was used up.  Any other StoreError:
         the store has failed.
         """
@@ -84,7 +85,7 @@ class Store:
         # Times never fall within the log, whatever the wall clock does: search by time relies on it.
         store_ms = max(self._parts.clock.now_ms(), self._store_ms)
         try:
-            end = self._log.append(sends, store_ms, self.store_host, together)
+            end = self._log.append(sends, store_ms, self.store_host, together, is_scanned)
         except (DiskFullError, RunTooLongError):
             raise
         except StoreError as error:

@@ -64,6 +64,7 @@ class Connection(asyncio.BufferedProtocol):
         self.closed = False  # close() was called or the peer is gone
         self.close_reason = ""  # why, for the log
         self.closed_listeners: list[Callable[[Connection], None]] = []  # called once, when the socket is gone
+        self.batch_bytes = 0  # what the requests that are being handed over took on the wire, about
         self.last_active = 0.0  # loop time of the last read or of the last time the output drained
         self._buffer = buffer
         self._limits = limits
@@ -165,8 +166,10 @@ class Connection(asyncio.BufferedProtocol):
         """Send `data`, at the end of the running batch if there is one; nothing happens when closed."""
         if self._corked is not None:
             self._corked.append(data)
-        elif not self.closed:
-            self._send([data])
+        elif not self.closed and (transport := self._transport) is not None:
+            transport.write(data)
+            if transport.get_write_buffer_size() > self._limits.output_bytes_max:
+                self._cut_off(transport)
 
     def writelines(self, chunks: list[Chunk]) -> None:
         """Send several pieces in order; they may refer to mapped memory and are not copied when large."""
@@ -244,6 +247,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _take_shared(self, end: int) -> list[Request]:
         """Decode what lies in the loop's buffer up to `end`; what is not whole becomes ours."""
+        self.batch_bytes = end
         memory = self._buffer.memory
         used, requests = frames.decode(memory, 0, end)
         if used == end and not self._rest:
@@ -280,6 +284,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._grow_large(large)
             return []
         self._forget_partial()
+        self.batch_bytes = len(large)
         _, requests = frames.decode(large, 0, len(large))
         return requests
 
@@ -340,6 +345,8 @@ class Connection(asyncio.BufferedProtocol):
             transport.write(b"".join(chunks))
         else:
             transport.writelines(chunks)
-        waiting = transport.get_write_buffer_size()
-        if waiting > self._limits.output_bytes_max:
-            self.abort(f"the peer does not read: {waiting} bytes of output wait")
+        if transport.get_write_buffer_size() > self._limits.output_bytes_max:
+            self._cut_off(transport)
+
+    def _cut_off(self, transport: asyncio.Transport) -> None:
+        self.abort(f"the peer does not read: {transport.get_write_buffer_size()} bytes of output wait")

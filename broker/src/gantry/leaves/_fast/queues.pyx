@@ -12,6 +12,7 @@ cdef enum:
     STEP = 20
     PRE_BLANK = 0x7FFFFFFF
     NO_QUEUE_BIT = 4
+    SEEN_MAX = 32
 
 
 cdef inline unsigned int _u32(const unsigned char* at) noexcept nogil:
@@ -49,23 +50,57 @@ def pack_entries(entries):
     return out
 
 
+cdef class _Seen:
+    """The queues that a run has touched, in the order of their first message; few, so that looking is walking."""
+
+    cdef list topics
+    cdef int ids[SEEN_MAX]
+    cdef long long following[SEEN_MAX]  # the next offset of each
+    cdef int count
+
+    def __cinit__(self):
+        self.topics, self.count = [], 0
+
+    cdef int find(self, str topic, int queue_id) except -2:
+        """Its number, or -1."""
+        cdef int number
+        for number in range(self.count):
+            if self.ids[number] == queue_id and (self.topics[number] is topic or self.topics[number] == topic):
+                return number
+        return -1
+
+    cdef int add(self, str topic, int queue_id) except -2:
+        """One more, if there is room; -1 otherwise."""
+        if self.count == SEEN_MAX:
+            return -1
+        self.topics.append(topic)
+        self.ids[self.count] = queue_id
+        self.count += 1
+        return self.count - 1
+
+
 def by_queue(entries):
     """Records of the log by the queue they belong to: (topic, queue id, records, packed entries); see the pure twin."""
-    cdef dict groups = {}
+    cdef dict more = {}  # of queues beyond those that are looked for by walking
     cdef list group, found = []
-    cdef str topic = None
-    cdef int queue_id = -1
+    cdef _Seen seen = _Seen()
+    cdef int number
     cdef Entry entry
     for entry in entries:
         if entry.sys_flag & NO_QUEUE_BIT:
             continue
-        if entry.queue_id != queue_id or entry.topic is not topic:
-            topic, queue_id = entry.topic, entry.queue_id
-            key = (topic, queue_id)
-            group = groups.get(key)
-            if group is None:
-                group = groups[key] = []
-                found.append((topic, queue_id, group))
+        number = seen.find(entry.topic, entry.queue_id)
+        if number >= 0:
+            (<list>(<tuple>found[number])[2]).append(entry)
+            continue
+        if seen.add(entry.topic, entry.queue_id) >= 0:
+            found.append((entry.topic, entry.queue_id, [entry]))
+            continue
+        key = (entry.topic, entry.queue_id)
+        group = more.get(key)
+        if group is None:
+            group = more[key] = []
+            found.append((entry.topic, entry.queue_id, group))
         group.append(entry)
     return [(topic, queue_id, group, _packed(group)) for topic, queue_id, group in found]
 
@@ -90,17 +125,27 @@ cdef bytes _packed(list group):
 def number(sends, heads):
     """Give each message the next offset of its queue; gives back the heads that follow.  See the pure twin."""
     cdef dict given = {}
+    cdef _Seen seen = _Seen()
+    cdef int place
     cdef Send send
     for send in sends:
         if send.sys_flag & NO_QUEUE_BIT:
             send.queue_offset = 0
             continue
-        key = (send.topic, send.queue_id)
-        offset = given.get(key)
-        if offset is None:
-            offset = heads.get(key, 0)
-        send.queue_offset = offset
-        given[key] = offset + 1
+        place = seen.find(send.topic, send.queue_id)
+        if place < 0:
+            key = (send.topic, send.queue_id)
+            place = seen.add(send.topic, send.queue_id)
+            if place < 0:
+                offset = given.get(key)
+                send.queue_offset = heads.get(key, 0) if offset is None else offset
+                given[key] = send.queue_offset + 1
+                continue
+            seen.following[place] = heads.get(key, 0)
+        send.queue_offset = seen.following[place]
+        seen.following[place] += 1
+    for place in range(seen.count):
+        given[(seen.topics[place], seen.ids[place])] = seen.following[place]
     return given
 
 

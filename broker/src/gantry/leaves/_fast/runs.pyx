@@ -1,0 +1,108 @@
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""The compiled twin of `leaves.runs`."""
+
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.string cimport memcpy
+
+from gantry.leaves._fast.records cimport Entry
+from gantry.leaves._fast.requests cimport Send
+
+cdef extern from *:
+    """
+    #define _GNU_SOURCE
+    #include <string.h>
+    void* memmem(const void*, size_t, const void*, size_t);
+    """
+    void* memmem(const void* hay, size_t hay_bytes, const void* needle, size_t needle_bytes) nogil
+
+from gantry.leaves import properties as pure
+
+cdef enum:
+    UNIQUE_KEY = 4
+    POP_CK = 32
+    ENDS_OPEN = 1024
+    V6_HOSTS = 0x30
+    V6_BORN = 0x10
+    V6_STORE = 0x20
+
+assert (pure.TRAIT_UNIQUE_KEY, pure.TRAIT_POP_CK, pure.TRAIT_ENDS_OPEN, pure.PAIR_END) == (4, 32, 1024, b"\x02")
+
+
+def plain(sends, queues, Py_ssize_t body_bytes_max, Py_ssize_t properties_bytes_max, int traits, int sys_flags):
+    """How many messages from the first on are plain; see the pure twin."""
+    cdef Py_ssize_t number = 0
+    cdef str topic = None
+    cdef int queue_count = 0
+    cdef Send send
+    for send in sends:
+        if send.topic is not topic:
+            topic = send.topic
+            queue_count = queues.get(topic, 0)
+        if (
+            send.queue_id < 0 or send.queue_id >= queue_count or send.batch or send.traits & traits
+            or send.sys_flag & sys_flags or PyBytes_GET_SIZE(send.body) > body_bytes_max
+            or PyBytes_GET_SIZE(send.properties) > properties_bytes_max
+        ):
+            break
+        number += 1
+    return number
+
+
+def seal(gathered, bytes suffix, bytes mark, in_order):
+    """Give each message its address and the broker's properties; see the pure twin."""
+    cdef list joint = []
+    cdef Py_ssize_t suffix_bytes = PyBytes_GET_SIZE(suffix), text_bytes
+    cdef bytes text, sealed, born_host
+    cdef char* at
+    cdef bint ends_open
+    cdef Send send
+    for peer, sends in gathered:
+        born_host = peer.born_host
+        for send in sends:
+            text = send.properties
+            text_bytes = PyBytes_GET_SIZE(text)
+            ends_open = False
+            if send.traits & (UNIQUE_KEY | POP_CK) != UNIQUE_KEY or memmem(
+                PyBytes_AS_STRING(text), <size_t>text_bytes, PyBytes_AS_STRING(mark), <size_t>PyBytes_GET_SIZE(mark)
+            ) != NULL:
+                text = in_order(send)
+                text_bytes = PyBytes_GET_SIZE(text)
+            elif send.traits & ENDS_OPEN:
+                ends_open = True
+                send.traits &= ~ENDS_OPEN
+            sealed = PyBytes_FromStringAndSize(NULL, text_bytes + ends_open + suffix_bytes)
+            at = PyBytes_AS_STRING(sealed)
+            memcpy(at, PyBytes_AS_STRING(text), <size_t>text_bytes)
+            at += text_bytes
+            if ends_open:
+                at[0] = 2
+                at += 1
+            memcpy(at, PyBytes_AS_STRING(suffix), <size_t>suffix_bytes)
+            send.properties = sealed
+            send.born_host = born_host
+            joint.append(send)
+    return joint
+
+
+def entries(sends, long long store_ms, int store_host_bytes):
+    """What the log holds of these messages; see the pure twin."""
+    cdef list found = []
+    cdef int store_bit = V6_STORE if store_host_bytes == 20 else 0
+    cdef Send send
+    cdef Entry entry
+    for send in sends:
+        entry = Entry.__new__(Entry)
+        entry.log_offset = send.log_offset
+        entry.size = send.size
+        entry.topic = send.topic
+        entry.queue_id = send.queue_id
+        entry.queue_offset = send.queue_offset
+        entry.tags_code = send.tags_code
+        entry.store_ms = store_ms
+        entry.sys_flag = (send.sys_flag & ~V6_HOSTS) | (V6_BORN if PyBytes_GET_SIZE(send.born_host) == 20 else 0) | store_bit
+        entry.prepared_offset = send.prepared_offset
+        entry.unique_key = send.unique_key
+        entry.keys = send.keys
+        entry.properties = send.properties
+        found.append(entry)
+    return found

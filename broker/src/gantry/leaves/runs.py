@@ -1,0 +1,101 @@
+"""A run of sends on its way into the log, each step for the whole run.
+
+    plain     how many of them need no closer look by `append.admit`
+    seal      the last touches: the broker's own properties and the address that a message came from
+    entries   what the log holds of them now, without reading it back
+
+`plain` and `seal` say nothing of their own: the rules stand with those who pass them in (`append.admit`,
+`append.batch`), and what is not the rule goes back there, message by message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
+
+from gantry.leaves.properties import PAIR_END, TRAIT_ENDS_OPEN, TRAIT_POP_CK, TRAIT_UNIQUE_KEY
+from gantry.leaves.records import SYS_BORN_HOST_V6, SYS_STORE_HOST_V6
+from gantry.leaves.requests import Send
+from gantry.leaves.stored import Entry
+
+_SEALED_TRAITS = TRAIT_UNIQUE_KEY | TRAIT_POP_CK
+
+
+class Peer(Protocol):
+    """Where a run came from."""
+
+    born_host: bytes
+
+
+def plain(
+    sends: Sequence[Send],
+    queues: Mapping[str, int],
+    body_bytes_max: int,
+    properties_bytes_max: int,
+    traits: int,
+    sys_flags: int,
+) -> int:
+    """How many messages from the first on are plain.
+
+    Plain is a message for one of the `queues[topic]` queues of a topic that is listed, not a batch, within both
+    limits, and without any of these traits and sys flags.
+    """
+    for number, send in enumerate(sends):
+        if (
+            not 0 <= send.queue_id < queues.get(send.topic, 0)
+            or send.batch
+            or send.traits & traits
+            or send.sys_flag & sys_flags
+            or len(send.body) > body_bytes_max
+            or len(send.properties) > properties_bytes_max
+        ):
+            return number
+    return len(sends)
+
+
+def seal(
+    gathered: Iterable[tuple[Peer, Sequence[Send]]], suffix: bytes, mark: bytes, in_order: Callable[[Send], bytes]
+) -> list[Send]:
+    """Give each message the address of its peer, and `suffix` behind its properties; all runs as one.
+
+    `in_order(send)` closes and completes properties that hold `mark` or POP_CK, or have no unique key.
+    """
+    joint: list[Send] = []
+    for peer, sends in gathered:
+        for send in sends:
+            text = send.properties
+            if send.traits & _SEALED_TRAITS != TRAIT_UNIQUE_KEY or mark in text:
+                text = in_order(send)
+            elif send.traits & TRAIT_ENDS_OPEN:
+                text += PAIR_END
+                send.traits &= ~TRAIT_ENDS_OPEN
+            send.properties = text + suffix
+            send.born_host = peer.born_host
+        joint += sends
+    return joint
+
+
+def entries(sends: Sequence[Send], store_ms: int, store_host_bytes: int) -> list[Entry]:
+    """The entries of messages that were just encoded: what `records.walk` would find where they stand.
+
+    Only for messages whose scanned fields are those of their final properties.
+    """
+    store_bit = SYS_STORE_HOST_V6 if store_host_bytes == 20 else 0
+    keep = ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
+    return [
+        Entry(
+            send.log_offset,
+            send.size,
+            send.topic,
+            send.queue_id,
+            send.queue_offset,
+            send.tags_code,
+            store_ms,
+            send.sys_flag & keep | (SYS_BORN_HOST_V6 if len(send.born_host) == 20 else 0) | store_bit,
+            send.prepared_offset,
+            send.unique_key,
+            send.keys,
+            send.properties,
+        )
+        for send in sends
+    ]
