@@ -23,7 +23,7 @@ _TOPIC = "orders"
 _SEND_OK = 0
 _UNKNOWN = (10, 11, 12)
 _BODY = b"x" * 8000
-_WAIT_S = 20.0
+_WAIT_S = 60.0
 _CONFIG = {
     "store.segment_bytes": str(512 * 1024),
     "messages.body_bytes_max": str(64 * 1024),

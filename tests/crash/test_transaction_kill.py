@@ -32,7 +32,7 @@ _CONFIG = {
     "clients.offsets_save_s": "0.1",
 }
 _COMMIT, _ROLLBACK = 8, 12
-_SETTLED_WITHIN_S = 30.0
+_SETTLED_WITHIN_S = 60.0
 
 
 class Business:

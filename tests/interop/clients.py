@@ -22,6 +22,7 @@ class Client:
     start: Callable[[Path, str], Driver]
     kinds: tuple[str, ...]  # besides the plain synchronous send
     own_process_per_test: bool = False
+    reports: bool = False  # its offsets when asked to; by itself Java does so only ten seconds after its start
 
 
 def start_ali_ons(home: Path, name_server: str) -> Driver:
@@ -33,7 +34,7 @@ def start_ali_ons(home: Path, name_server: str) -> Driver:
 
 
 def start_cpp(python: Path, name: str, home: Path, name_server: str) -> Driver:
-    return Driver(name, [str(python), str(prepare.HERE / "cpp" / "driver.py"), name_server], home, life_s=90.0)
+    return Driver(name, [str(python), str(prepare.HERE / "cpp" / "driver.py"), name_server], home, life_s=300.0)
 
 
 def start_java(version: str, home: Path, name_server: str) -> Driver:
@@ -59,8 +60,8 @@ CLIENTS = {
             ("oneway", "sharding"),
             True,
         ),
-        Client("java-4.9.7", lambda home, ns: start_java("4.9.7", home, ns), JAVA_KINDS),
-        Client("java-5.x", lambda home, ns: start_java("5.x", home, ns), JAVA_KINDS),
+        Client("java-4.9.7", lambda home, ns: start_java("4.9.7", home, ns), JAVA_KINDS, reports=True),
+        Client("java-5.x", lambda home, ns: start_java("5.x", home, ns), JAVA_KINDS, reports=True),
     )
 }
 

@@ -21,6 +21,7 @@ from pathlib import Path
 Json = dict[str, object]
 
 LIFE_S = 1800.0  # no child of one test run is needed longer; a hung JVM must not keep a machine busy
+WAIT_S = 60.0  # a hang ends some time; a busy machine is no hang
 
 
 class DriverError(Exception):
@@ -97,7 +98,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def stop(self, timeout_s: float = 15.0) -> int:
+    def stop(self, timeout_s: float = WAIT_S) -> int:
         """SIGTERM, then the exit status; killed when it takes longer than timeout_s."""
         if self.process.poll() is None:
             self.process.terminate()
@@ -134,9 +135,9 @@ class Driver(Child):
         self.events: list[Json] = []
         self._answers: dict[int, Json] = {}
         self._last = 0
-        self.event("ready", timeout_s=30.0)
+        self.event("ready")
 
-    def call(self, op: str, timeout_s: float = 20.0, **fields: object) -> Json:
+    def call(self, op: str, timeout_s: float = WAIT_S, **fields: object) -> Json:
         """Run one command; DriverError when the client said no."""
         return self.finish(self.begin(op, **fields), timeout_s)
 
@@ -145,14 +146,14 @@ class Driver(Child):
         self.write(json.dumps({"op": op, "reply": self._last, **fields}))
         return self._last
 
-    def finish(self, number: int, timeout_s: float = 20.0) -> Json:
+    def finish(self, number: int, timeout_s: float = WAIT_S) -> Json:
         self._until(lambda: number in self._answers, timeout_s)
         answer = self._answers.pop(number)
         if not answer["ok"]:
             raise DriverError(answer)
         return answer
 
-    def event(self, kind: str, timeout_s: float = 10.0) -> Json:
+    def event(self, kind: str, timeout_s: float = WAIT_S) -> Json:
         """The first event of a kind not taken before."""
         self._until(lambda: any(e["event"] == kind for e in self.events), timeout_s)
         event = next(e for e in self.events if e["event"] == kind)
@@ -162,7 +163,7 @@ class Driver(Child):
     def received(self, consumer: str) -> list[Json]:
         return [e for e in self.events if e["event"] == "message" and e["consumer"] == consumer]
 
-    def receive(self, consumer: str, count: int, timeout_s: float = 30.0) -> list[Json]:
+    def receive(self, consumer: str, count: int, timeout_s: float = WAIT_S) -> list[Json]:
         """Wait until a consumer has got count messages in all since the last forget(), and give them."""
         try:
             self._until(lambda: len(self.received(consumer)) >= count, timeout_s)

@@ -74,7 +74,7 @@ def free_ports(seed: int | None = None) -> int:
 
 
 def rpc(
-    address: str, code: int, ext: Mapping[str, str] | None = None, timeout_s: float = 3.0, body: bytes = b""
+    address: str, code: int, ext: Mapping[str, str] | None = None, timeout_s: float = 30.0, body: bytes = b""
 ) -> tuple[dict[str, object], bytes]:
     """One request by hand: the header and the body of its reply."""
     host, port = address.rsplit(":", 1)
@@ -106,7 +106,7 @@ def create_topic(server: Server, topic: str, queues: int = 4) -> None:
     ext |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
     header, _ = rpc(server.broker, 17, ext)
     assert header["code"] == 0, header
-    wait_until_routed(server.name_server, topic, 10.0)
+    wait_until_routed(server.name_server, topic)
 
 
 def java_home(home: Path) -> list[str]:

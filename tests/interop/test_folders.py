@@ -94,7 +94,7 @@ class Play:
     def wait_until_saved(self, base: int) -> None:
         """Consumer offsets reach the disk on a timer; a kill before that may lose them, with either broker."""
         path = self.home / "data" / "config" / "consumerOffset.json"
-        deadline = time.monotonic() + 15.0
+        deadline = time.monotonic() + 60.0
         while True:
             text = path.read_text() if path.exists() else ""
             found = {group: saved_offsets(text, TOPICS[0], group) for group in GROUPS}
@@ -145,7 +145,7 @@ def go_round(play: Play, ends: tuple[str, str, str, str]) -> None:
     play.check(base=3)
 
 
-SMALL = ((1_500,) * 4, (5,) * 4)
+SMALL = ((600,) * 4, (5,) * 4)
 # Apache writes 100,000, then GantryMQ does; the first check on either side looks up every single one.
 LARGE = ((50_000, 50_000, 500, 500), (1, 1, 50, 50))
 

@@ -21,7 +21,7 @@ from gantry.leaves.frames import Command
 from gantry.store.disk import Disk
 from gantry.wire.codes import RequestCode
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0  # a hang ends some time; a busy machine is no hang
 _SMALL = {
     "network.bind": "127.0.0.1",
     "network.port": 0,

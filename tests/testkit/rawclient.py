@@ -19,12 +19,13 @@ MIN_OFFSET = 31
 
 FOUND = 0
 _GROUP = "raw-client"
+WAIT_S = 60.0  # a hang ends some time; a busy machine is no hang
 
 
 class RawClient:
     """One connection; requests may be sent ahead of their replies."""
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = 15.0) -> None:
+    def __init__(self, address: tuple[str, int], timeout_s: float = WAIT_S) -> None:
         self._socket = socket.create_connection(address, timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
@@ -41,7 +42,7 @@ class RawClient:
         self._socket.sendall(frames.encode(frames.Command(code, opaque=self._opaque, ext=ext, body=body)))
         return self._opaque
 
-    def reply(self, timeout_s: float = 15.0) -> frames.Command | None:
+    def reply(self, timeout_s: float = WAIT_S) -> frames.Command | None:
         """The next reply; None when none came in time.  ConnectionError when the connection ends."""
         until = time.monotonic() + timeout_s
         while not self._replies:
@@ -61,7 +62,7 @@ class RawClient:
             self._replies += [one for one in commands if isinstance(one, frames.Command) and one.is_response]
         return self._replies.pop(0)
 
-    def call(self, code: int, ext: dict[str, str], body: bytes = b"", timeout_s: float = 15.0) -> frames.Command:
+    def call(self, code: int, ext: dict[str, str], body: bytes = b"", timeout_s: float = WAIT_S) -> frames.Command:
         """One request and its reply; nothing else may be under way."""
         opaque = self.request(code, ext, body)
         reply = self.reply(timeout_s)

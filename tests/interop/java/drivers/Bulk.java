@@ -63,7 +63,7 @@ final class Bulk {
                 continue;
             }
             long number = i++;
-            if (!window.tryAcquire(20, TimeUnit.SECONDS)) {
+            if (!window.tryAcquire(60, TimeUnit.SECONDS)) {
                 throw new IllegalStateException("the window stayed full before message " + number);
             }
             producer.send(message(topic, number), Driver.callback((result, error) -> {
@@ -71,7 +71,7 @@ final class Bulk {
                 window.release();
             }));
         }
-        if (!window.tryAcquire(WINDOW, 30, TimeUnit.SECONDS)) {
+        if (!window.tryAcquire(WINDOW, 60, TimeUnit.SECONDS)) {
             throw new IllegalStateException("sends left without an answer");
         }
         try (BufferedWriter out = Files.newBufferedWriter(Path.of(command.text("ledger")), StandardOpenOption.CREATE, StandardOpenOption.APPEND)) {

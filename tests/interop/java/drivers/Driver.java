@@ -12,6 +12,7 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
 import java.util.function.BiConsumer;
+import org.apache.rocketmq.client.ClientConfig;
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -42,6 +43,7 @@ import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
  */
 public final class Driver {
     private static final PrintStream OUT = new PrintStream(new java.io.FileOutputStream(java.io.FileDescriptor.out), true);
+    private static final int PATIENCE_MS = 30_000;
     private final String nameServer;
     private final Map<String, DefaultMQProducer> producers = new HashMap<>();
     private final Map<String, DefaultMQPushConsumer> consumers = new HashMap<>();
@@ -94,6 +96,7 @@ public final class Driver {
         switch (c.text("op")) {
             case "send": send(c, answer); break;
             case "subscribe": subscribe(c); break;
+            case "report": consumers.get(c.text("id")).getDefaultMQPushConsumerImpl().persistConsumerOffset(); break;
             case "close": close(c.text("id")); break;
             case "open": Transactions.everything = c.text("everything"); producer(c.text("group")); break;
             case "pull": pull(c, answer); break;
@@ -113,17 +116,23 @@ public final class Driver {
         }
     }
 
+    /** What all clients here have in common; patient, because a busy machine is not what these scenarios are about. */
+    private void configure(ClientConfig client) {
+        client.setNamesrvAddr(nameServer);
+        client.setClientIP("127.0.0.1");
+        client.setPollNameServerInterval(1000);
+        client.setHeartbeatBrokerInterval(1000);
+        client.setMqClientApiTimeout(PATIENCE_MS);
+    }
+
     private synchronized DefaultMQProducer producer(String group) throws MQClientException {
         DefaultMQProducer known = producers.get(group);
         if (known != null) {
             return known;
         }
         DefaultMQProducer made = group.startsWith("tx") ? Transactions.producer(group) : new DefaultMQProducer(group);
-        made.setNamesrvAddr(nameServer);
-        made.setClientIP("127.0.0.1");
-        made.setSendMsgTimeout(5000);
-        made.setPollNameServerInterval(1000);
-        made.setHeartbeatBrokerInterval(1000);
+        configure(made);
+        made.setSendMsgTimeout(PATIENCE_MS);
         made.start();
         producers.put(group, made);
         return made;
@@ -189,7 +198,7 @@ public final class Driver {
                 left.countDown();
             }));
         }
-        if (!left.await(20, TimeUnit.SECONDS)) {
+        if (!left.await(50, TimeUnit.SECONDS)) {
             throw new IllegalStateException(left.getCount() + " asynchronous sends without an answer");
         }
         if (!failures.isEmpty()) {
@@ -213,12 +222,11 @@ public final class Driver {
 
     private void subscribe(Command c) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(c.text("group"));
-        consumer.setNamesrvAddr(nameServer);
-        consumer.setClientIP("127.0.0.1");
+        configure(consumer);
         consumer.setInstanceName(c.text("id"));
-        consumer.setPollNameServerInterval(1000);
-        consumer.setHeartbeatBrokerInterval(1000);
         consumer.setPersistConsumerOffsetInterval(500);
+        // A shutdown reports the offsets; by default it does not wait for the listener, whose last message it then leaves out.
+        consumer.setAwaitTerminationMillisWhenShutdown(60_000);
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
         boolean first = !"last".equals(c.text("from"));
@@ -249,12 +257,12 @@ public final class Driver {
             return known;
         }
         DefaultMQPullConsumer made = new DefaultMQPullConsumer(group);
-        made.setNamesrvAddr(nameServer);
-        made.setClientIP("127.0.0.1");
+        configure(made);
         made.setInstanceName("puller-" + group);
-        made.setPollNameServerInterval(1000);
-        made.setHeartbeatBrokerInterval(1000);
         made.setPersistConsumerOffsetInterval(300);
+        made.setConsumerPullTimeoutMillis(PATIENCE_MS);
+        made.setBrokerSuspendMaxTimeMillis(60_000);  // so that an answer within that time is no expiry
+        made.setConsumerTimeoutMillisWhenSuspend(90_000);
         made.start();
         pullers.put(group, made);
         return made;
@@ -295,8 +303,7 @@ public final class Driver {
 
     private void lite(Command c, Map<String, Object> answer) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(c.text("group"));
-        consumer.setNamesrvAddr(nameServer);
-        consumer.setClientIP("127.0.0.1");
+        configure(consumer);
         consumer.setInstanceName("lite-" + c.text("group"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(true);
@@ -361,10 +368,8 @@ public final class Driver {
     private synchronized DefaultMQAdminExt admin() throws MQClientException {
         if (admin == null) {
             DefaultMQAdminExt made = new DefaultMQAdminExt(10_000);
-            made.setNamesrvAddr(nameServer);
-            made.setClientIP("127.0.0.1");
+            configure(made);
             made.setInstanceName("interop-admin");
-            made.setPollNameServerInterval(1000);
             made.start();
             admin = made;
         }
