@@ -147,6 +147,10 @@ class Reader:
             return None
         return queue.entry(offset)
 
+    def record(self, entry: tuple[int, int, int]) -> records.Record | None:
+        """The record that an entry leads to; None for anything else that stands there."""
+        return self._log.record(entry[0], entry[1], self._dispatched.offset)
+
     def record_at(self, log_offset: int) -> records.Record | None:
         """The dispatched record that begins at this log offset; None for anything else that stands there."""
         size = self.size_at(log_offset)

@@ -48,6 +48,7 @@ _READ = (ROOT, REAL_TOPIC, REAL_QUEUE, _GROUP, b"UNIQ_KEY", CHECKS, SINCE, REARM
 _LOOKED_AT = (*_OURS, _GROUP)
 _NONE_OF_OURS: list[bytes | None] = [None] * len(_OURS)
 _SECONDS_MAX = 1 << 31
+_DIGITS_SURE = 19  # fewer always fit 64 bits
 
 
 class HalfFacts:
@@ -179,6 +180,8 @@ def _text(value: bytes | None) -> str:
 def _number(value: bytes | None, default: int) -> int:
     if value is None:
         return default
+    if len(value) < _DIGITS_SURE and value.isdigit():
+        return int(value)
     number = fields.integer(_text(value))
     return default if number is None else number
 

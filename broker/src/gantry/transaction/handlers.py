@@ -15,7 +15,6 @@ import asyncio
 import base64
 import logging
 from collections.abc import Iterator
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -82,12 +81,12 @@ class TransactionHandlers:
         if entry[0] != log_offset:
             remark = f"half message {queue_offset} does not stand at log offset {log_offset}"
             return self._refused(command, "wrong offset", remark)
-        read = partial(self._end_at, connection, command, log_offset, header.text("producerGroup"), outcome)
+        group = header.text("producerGroup")
         if self._store.dispatched.offset - log_offset <= self._store.settings.warm_bytes:
-            return read()
+            return self._end_at(connection, command, entry, group, outcome)
 
         def came() -> None:
-            answer = read()
+            answer = self._end_at(connection, command, entry, group, outcome)
             if answer is not None and not command.is_oneway:
                 connection.write(frames.encode(answer))
 
@@ -95,12 +94,12 @@ class TransactionHandlers:
         return None
 
     def _end_at(
-        self, connection: Connection, command: Command, log_offset: int, group: str, outcome: Outcome
+        self, connection: Connection, command: Command, entry: tuple[int, int, int], group: str, outcome: Outcome
     ) -> Command | None:
-        record = self._store.reader.record_at(log_offset)
-        if record is None:
-            return self._refused(command, "unreadable half", f"the half at log offset {log_offset} cannot be read")
-        facts = _facts(record)
+        record = self._store.reader.record(entry)
+        if record is None or record.topic != names.HALF_TOPIC:
+            return self._refused(command, "unreadable half", f"the half at log offset {entry[0]} cannot be read")
+        facts = HalfFacts(record.properties, record.queue_offset)
         if facts.group != group:
             return self._refused(command, "wrong group", "the producer group wrong")
         self._settling.submit(End(connection, command, record, facts, outcome))

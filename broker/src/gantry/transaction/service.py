@@ -19,6 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.clock import Clock
@@ -113,7 +114,7 @@ class CheckService:
         offsets = list(self.book.open)
         first = bisect_left(offsets, self._go_on_at)
         self._go_on_at = 0
-        for offset in (*offsets[first:], *offsets[:first]):
+        for offset in chain(islice(offsets, first, None), islice(offsets, first)):
             half = self.book.open.get(offset)
             if half is None or self.settling.is_moving(half.root):
                 continue

@@ -97,22 +97,28 @@ def to_ext(**values: str | int | bool | None) -> dict[str, str]:
 
 
 def _parse(row: tuple[Field, ...], ext: Mapping[str, str]) -> Header:
-    return Header({field.name: _read(field, ext.get(field.name)) for field in row})
+    get = ext.get
+    values: dict[str, Value | None] = {}
+    for name, kind, is_mandatory, default in row:
+        text = get(name)
+        if kind is Kind.TEXT and text is not None:
+            values[name] = text
+        elif not text:
+            if is_mandatory:
+                raise HeaderError(f"header field {name} is missing")
+            values[name] = default
+        else:
+            values[name] = _number(name, kind, text)
+    return Header(values)
 
 
-def _read(field: Field, text: str | None) -> Value | None:
-    if text is None or (not text and field.kind is not Kind.TEXT):
-        if field.is_mandatory:
-            raise HeaderError(f"header field {field.name} is missing")
-        return field.default
-    if field.kind is Kind.TEXT:
-        return text
-    if field.kind is Kind.BOOL:
+def _number(name: str, kind: Kind, text: str) -> int | bool:
+    if kind is Kind.BOOL:
         return fields.boolean(text)
-    low, high = (fields.I32_MIN, fields.I32_MAX) if field.kind is Kind.I32 else (fields.I64_MIN, fields.I64_MAX)
+    low, high = (fields.I32_MIN, fields.I32_MAX) if kind is Kind.I32 else (fields.I64_MIN, fields.I64_MAX)
     number = fields.integer(text, low, high)
     if number is None:
-        raise HeaderError(f"header field {field.name} is no {field.kind.value}: {text[:40]!r}")
+        raise HeaderError(f"header field {name} is no {kind.value}: {text[:40]!r}")
     return number
 
 
