@@ -138,9 +138,9 @@ def test_who_is_silent_for_two_minutes_is_dropped_and_cut_off() -> None:
     registry.beat(silent, at=0.0)
     registry.beat(alive, at=60.0)
     registry.produce(silent, at=0.0)
-    registry.clients.expire(120.0)
+    list(registry.clients.expire(120.0))
     assert not silent.closed
-    registry.clients.expire(120.1)
+    list(registry.clients.expire(120.1))
     assert silent.closed
     assert not alive.closed
     assert registry.clients.consumers("g") == ["b"]
@@ -151,7 +151,7 @@ def test_one_stale_group_is_enough_to_be_cut_off() -> None:
     registry, one = Registry(), connection()
     registry.beat(one, "g", at=0.0)
     registry.beat(one, "h", at=100.0)
-    registry.clients.expire(121.0)
+    list(registry.clients.expire(121.0))
     assert one.closed
     assert registry.clients.consumers("h") == []
 
@@ -200,3 +200,19 @@ def test_nothing_is_left_behind_in_the_tables() -> None:
     clients = registry.clients
     assert (clients._consumers, clients._producers, clients._consuming, clients._producing) == ({}, {}, {}, {})
     assert clients._registrations == 0
+
+
+def test_many_clients_are_looked_at_in_steps_between_which_they_may_come_and_go() -> None:
+    registry = Registry()
+    many = [connection(f"c{number}") for number in range(100)]
+    for one in many:
+        registry.beat(one, at=0.0)
+        registry.produce(one, at=0.0)
+    looking = registry.clients.expire(121.0)
+    next(looking)
+    registry.clients.connection_closed(many[50])
+    registry.beat(many[60], at=121.0)
+    registry.produce(many[60], at=121.0)
+    assert len(list(looking)) >= 97
+    assert registry.clients.counts() == (1, 1)
+    assert [one for one in many if not one.closed] == [many[50], many[60]]

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 # RocketMQ: ClientHousekeepingService scans every 10 s and closes what was silent for 120 s; clients beat every 30 s.
 SILENCE_S_MAX = 120.0
+_LOOKED_AT_ONCE = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,17 +183,25 @@ class Clients:
         for group in sorted(self._producing.get(connection, ())):
             self.unregister_producer(connection, group)
 
-    def expire(self, now: float) -> None:
-        """Close the connections whose last heartbeat is too long ago (`now` in monotonic seconds)."""
-        silent: dict[Connection, None] = {}
-        for members in [*(group.members for group in self._consumers.values()), *self._producers.values()]:
-            for connection, member in members.items():
-                if now - member.seen_at > SILENCE_S_MAX:
-                    silent[connection] = None
-        for connection in silent:
-            # First out of the tables: closing may or may not tell us before it returns.
-            self.connection_closed(connection)
-            connection.close(f"no heartbeat for {SILENCE_S_MAX:.0f} s")
+    def expire(self, now: float) -> Iterator[None]:
+        """Close the connections whose last heartbeat is too long ago (`now` in monotonic seconds), a few at a time:
+        clients may come and go between two steps.
+        """
+        connections = list(dict.fromkeys([*self._consuming, *self._producing]))
+        for number, connection in enumerate(connections, 1):
+            if any(now - member.seen_at > SILENCE_S_MAX for member in self._registered(connection)):
+                # First out of the tables: closing may or may not tell us before it returns.
+                self.connection_closed(connection)
+                connection.close(f"no heartbeat for {SILENCE_S_MAX:.0f} s")
+                yield
+            elif number % _LOOKED_AT_ONCE == 0:
+                yield
+
+    def _registered(self, connection: Connection) -> Iterator[Member]:
+        for group in self._consuming.get(connection, ()):
+            yield self._consumers[group].members[connection]
+        for group in self._producing.get(connection, ()):
+            yield self._producers[group][connection]
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
         """The group if any consumer of it is online."""
