@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gantry.errors import DiskFullError, StoreError
 from gantry.store import statefile
@@ -126,3 +128,18 @@ def test_it_counts_what_it_was_given_and_what_is_on_the_disk() -> None:
     state.retry()
     background.step()
     assert told == [(1, 2), (2, 2)]
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.text(), _VALUES | st.dictionaries(st.integers(), _VALUES, max_size=4), max_size=4))
+def test_every_table_comes_back_with_a_line_for_each_entry(table: dict[str, object]) -> None:
+    text = statefile.to_bytes(table)
+    assert statefile.parse(text) == json.loads(json.dumps(table))
+    inner = sum(1 + len(value) for value in table.values() if isinstance(value, dict) and value)
+    assert text.count(b"\n") == max(len(table), 1) + inner + 2

@@ -20,6 +20,7 @@ from gantry.store.disk import Disk
 
 _WHOLE_FILE_BYTES = 1 << 30
 # A string, or a bare number where a key belongs; strings are matched first so that nothing inside them is touched.
+_encode = json.JSONEncoder(ensure_ascii=False, sort_keys=True).encode
 _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
 
 
@@ -132,8 +133,19 @@ def _quoted(match: re.Match[str]) -> str:
 
 
 def to_bytes(table: Mapping[str, object]) -> bytes:
-    """The file's contents, with keys in order so that versions can be compared."""
-    return json.dumps(table, ensure_ascii=False, indent=1, sort_keys=True).encode("utf-8") + b"\n"
+    """The file's contents: keys in order, and a line for each entry of a table in it, so that versions can be compared.
+
+    The encoder that indents is written in Python, and five times as slow as this one.
+    """
+    members = ",\n ".join(f"{_encode(str(key))}: {_lines(table[key])}" for key in sorted(table))
+    return f"{{\n {members}\n}}\n".encode()
+
+
+def _lines(value: object) -> str:
+    if not isinstance(value, Mapping) or not value:
+        return _encode(value)
+    entries = ",\n  ".join(f"{_encode(str(key))}: {_encode(value[key])}" for key in sorted(value))
+    return f"{{\n  {entries}\n }}"
 
 
 def replace(disk: Disk, path: str, contents: bytes) -> None:
