@@ -92,6 +92,11 @@ def test_rocketmqs_own_topics_and_groups_are_listed_only_when_asked_for(cluster:
     assert "CID_RMQ_SYS_TRANS" in {row["group"] for row in cluster.rows("group", "list", "--all")}
 
 
+def test_options_may_stand_between_the_topic_and_its_messages(cluster: Cluster) -> None:
+    assert len(cluster.rows("produce", "between", "--keys", "order-8", "one", "--tags", "t", "two")) == 2
+    assert len(cluster.rows("topic", "find", "between", "--key", "order-8")) == 2
+
+
 def test_a_message_is_found_by_key_and_by_both_ids(cluster: Cluster) -> None:
     [sent] = cluster.rows("produce", "found", "here", "--keys", "order-7")
     [by_key] = cluster.rows("topic", "find", "found", "--key", "order-7")
@@ -99,6 +104,7 @@ def test_a_message_is_found_by_key_and_by_both_ids(cluster: Cluster) -> None:
     [by_id] = cluster.rows("topic", "find", "found", "--id", str(sent["message_id"]))
     [by_offset] = cluster.rows("topic", "find", "found", "--id", str(by_key["offset_message_id"]))
     assert by_id == by_offset == by_key
+    assert by_key["broker"] == sent["broker"]
     missing = cluster.gantry("topic", "find", "found", "--key", "nobody")
     assert (missing.returncode, missing.stderr) == (1, "no such message\n")
 
@@ -145,6 +151,7 @@ def test_a_store_that_stopped_in_order_is_verified_and_one_in_use_is_not_touched
     report = json.loads(done.stdout)
     assert (report["records"], report["queue_entries"], report["faults"]) == (50, 50, 0)
     assert report["stopped_in_order"] is True
+    assert (report["topics"], report["damaged"]) == ([{"topic": "kept", "messages": 50}], [])
 
 
 def test_a_damaged_store_is_told_apart(tmp_path: Path) -> None:
@@ -160,6 +167,8 @@ def test_a_damaged_store_is_told_apart(tmp_path: Path) -> None:
     done = gantry("store", "verify", str(folder))
     assert done.returncode == 1
     assert "damaged: segment" in done.stderr
+    told = json.loads(gantry("store", "verify", str(folder), "--output", "json").stdout)
+    assert told["faults"] == len(told["damaged"]) == 1 and told["damaged"][0].startswith("segment")
 
 
 def test_sigterm_ends_it_with_exit_code_0_and_the_next_start_finds_an_orderly_store(tmp_path: Path) -> None:

@@ -53,11 +53,19 @@ async def _brokers(admin: Admin) -> list[Row]:
                         "address": address,
                         "answers": bool(info),
                         "version": info.get("brokerVersionDesc"),
-                        "put_per_s": info.get("putTps", "-").split(" ")[0],
-                        "get_per_s": info.get("getTransferredTps", "-").split(" ")[0],
+                        "put_per_s": _per_s(info.get("putTps")),
+                        "get_per_s": _per_s(info.get("getTransferredTps")),
                     }
                 )
     return rows
+
+
+def _per_s(text: str | None) -> float | None:
+    """Of RocketMQ's three averages, over 10 s, a minute and ten minutes, the first."""
+    try:
+        return float((text or "").split(" ")[0])
+    except ValueError:
+        return None
 
 
 async def _address(admin: Admin, broker: str) -> str:

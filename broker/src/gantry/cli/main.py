@@ -70,7 +70,9 @@ def _run(name: str, arguments: list[str]) -> int:
     summary = COMMANDS[name][0].upper() + COMMANDS[name][1:] + "."
     parser = argparse.ArgumentParser(prog=f"gantry {name}", description=summary, allow_abbrev=False)
     module.configure(parser)
-    parsed = parser.parse_args(arguments)
+    # Options may stand before what they belong to, and behind it; argparse does not find words on both sides by itself.
+    is_mixed = getattr(module, "HAS_MANY_WORDS", False)
+    parsed = parser.parse_intermixed_args(arguments) if is_mixed else parser.parse_args(arguments)
     return report(lambda: int(module.run(parsed)))
 
 

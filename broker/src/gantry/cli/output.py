@@ -29,8 +29,7 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def show(rows: Sequence[Row], output: str, empty: str = "nothing to show") -> None:
     """Print the rows; `empty` is what a person reads when there are none."""
     if output == "json":
-        json.dump([dict(row) for row in rows], sys.stdout, ensure_ascii=False, indent=2)
-        print()
+        show_json([dict(row) for row in rows])
     elif rows:
         print("\n".join(table(rows)))
     else:
@@ -40,12 +39,17 @@ def show(rows: Sequence[Row], output: str, empty: str = "nothing to show") -> No
 def show_one(row: Row, output: str) -> None:
     """Print one thing: a line for each of its keys."""
     if output == "json":
-        json.dump(dict(row), sys.stdout, ensure_ascii=False, indent=2)
-        print()
+        show_json(dict(row))
         return
     width = max((len(key) for key in row), default=0)
     for key, value in row.items():
         print(f"{key:<{width}}{_GAP}{_text(value)}")
+
+
+def show_json(document: object) -> None:
+    """Print a document for a program."""
+    json.dump(document, sys.stdout, ensure_ascii=False, indent=2)
+    print()
 
 
 def table(rows: Sequence[Row]) -> list[str]:

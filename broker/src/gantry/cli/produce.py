@@ -17,6 +17,8 @@ from gantry.cli.output import Row, add_output, show
 from gantry.client.producer import Message, Producer, ProducerSettings, SendResult
 from gantry.errors import ConfigError, GantryError
 
+HAS_MANY_WORDS = True  # TOPIC, options, BODY ... in any order
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """What to send, and how."""

@@ -10,7 +10,7 @@ import argparse
 import os
 import sys
 
-from gantry.cli.output import add_output, show, show_one
+from gantry.cli.output import Row, add_output, show, show_json, show_one
 from gantry.errors import ConfigError
 from gantry.store import filenames
 from gantry.store.disk import RealDisk
@@ -53,7 +53,7 @@ def _read(root: str) -> Report:
 
 
 def _say(report: Report, output: str) -> None:
-    row: dict[str, str | int | float | bool | None] = {
+    row: Row = {
         "segments": report.segments,
         "records": report.records,
         "queue_entries": report.entries,
@@ -63,12 +63,13 @@ def _say(report: Report, output: str) -> None:
         "tail_to_cut": report.tail or None,
         "faults": report.fault_count,
     }
+    topics: list[Row] = [{"topic": topic, "messages": count} for topic, count in report.by_topic.most_common()]
+    if output == "json":
+        show_json({**row, "topics": topics, "damaged": list(report.faults)})
+        return
     show_one(row, output)
-    if output == "table":
-        if report.by_topic:
-            print()
-            show([{"topic": topic, "messages": count} for topic, count in report.by_topic.most_common()], output)
-        for fault in report.faults:
-            print(f"damaged: {fault}", file=sys.stderr)
-    elif report.faults:
-        print("\n".join(report.faults), file=sys.stderr)
+    if topics:
+        print()
+        show(topics, output)
+    for fault in report.faults:
+        print(f"damaged: {fault}", file=sys.stderr)

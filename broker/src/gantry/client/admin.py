@@ -175,17 +175,19 @@ class Admin:
         """The message with an id that a broker gave; it is asked of the address inside the id."""
         host, port, log_offset = parse_offset_message_id(offset_message_id)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        return await self._ask(address, adminquestions.message_at(log_offset))
+        groups = (await self.cluster()).groups
+        broker = next((name for name, group in groups.items() if address in group.addresses.values()), "")
+        return await self._ask(address, adminquestions.message_at(log_offset, broker_name=broker))
 
     async def messages_by_id(self, topic: str, message_id: str) -> list[StoredMessage]:
         """All copies of the message with an id that its producer gave."""
-        return await self._find(topic, adminquestions.by_key(topic, message_id, _UNIQUE_COUNT, _EVER_MS, True))
+        return await self._find(topic, message_id, _UNIQUE_COUNT, _EVER_MS, is_unique=True)
 
     async def messages_by_key(
         self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = _EVER_MS[0], end_ms: int = _EVER_MS[1]
     ) -> list[StoredMessage]:
         """Messages of a topic with a key, stored within a span of time."""
-        return await self._find(topic, adminquestions.by_key(topic, key, count_max, (begin_ms, end_ms), False))
+        return await self._find(topic, key, count_max, (begin_ms, end_ms))
 
     # Transactions
 
@@ -225,10 +227,15 @@ class Admin:
         address = (await self._masters_by_name())[found.broker]
         await self._ask(address, transactionadmin.settled(str(found.root), action, operator))
 
-    async def _find(self, topic: str, question: Question[list[StoredMessage]]) -> list[StoredMessage]:
-        route = await self.route(topic)
-        masters = [broker.master for broker in route.brokers if broker.master is not None]
-        found = await asyncio.gather(*(self._ask(address, question) for address in masters))
+    async def _find(
+        self, topic: str, key: str, count_max: int, span_ms: tuple[int, int], is_unique: bool = False
+    ) -> list[StoredMessage]:
+        asked = [
+            self._ask(one.master, adminquestions.by_key(topic, key, count_max, span_ms, is_unique, one.broker_name))
+            for one in (await self.route(topic)).brokers
+            if one.master is not None
+        ]
+        found = await asyncio.gather(*asked)
         return sorted((one for part in found for one in part), key=lambda one: one.store_ms)
 
     async def _progress(self, offsets: Offsets, queue: MessageQueue) -> QueueProgress:

@@ -132,27 +132,30 @@ def offset_table() -> Question[dict[str, dict[int, int]]]:
     return Question(request(RequestCode.GET_ALL_CONSUMER_OFFSET), lambda reply: value(require(reply), make))
 
 
-def message_at(log_offset: int, topic: str = "") -> Question[StoredMessage | None]:
+def message_at(log_offset: int, topic: str = "", broker_name: str = "") -> Question[StoredMessage | None]:
     """The message that begins at a log offset; None when none does."""
 
     def read(reply: Command) -> StoredMessage | None:
         if reply.code == ResponseCode.SYSTEM_ERROR:
             return None
-        found = record.messages(require(reply).body)
+        found = record.messages(require(reply).body, broker_name)
         return found[0] if found else None
 
     return Question(request(RequestCode.VIEW_MESSAGE_BY_ID, to_ext(offset=log_offset, topic=topic or None)), read)
 
 
 def by_key(
-    topic: str, key: str, count_max: int, span_ms: tuple[int, int], is_unique: bool
+    topic: str, key: str, count_max: int, span_ms: tuple[int, int], is_unique: bool, broker_name: str
 ) -> Question[list[StoredMessage]]:
-    """The messages of a topic with a key, or with a unique id, stored within [begin, end] ms; no hash collisions."""
+    """The messages of a topic with a key, or with a unique id, stored within [begin, end] ms; no hash collisions.
+
+    A reply does not say who answers: `broker_name` is what the messages are marked with.
+    """
 
     def read(reply: Command) -> list[StoredMessage]:
         if reply.code == ResponseCode.QUERY_NOT_FOUND:
             return []
-        found = record.messages(require(reply).body)
+        found = record.messages(require(reply).body, broker_name)
         mine = [one for one in found if one.topic == topic]
         return [one for one in mine if (one.message_id == key if is_unique else key in one.keys)]
 
