@@ -69,6 +69,7 @@ def test_what_is_not_allowed_is_refused_before_it_leaves(message: Message, named
         ([Message("T", b""), Message("U", b"")], "one topic"),
         ([Message("%RETRY%g", b"")], "retry"),
         ([Message("T", bytes(3 << 20))] * 2, "in parts"),
+        ([Message("T", b"a"), Message("T", b"b", delay_level=1)], "delayed"),
     ],
 )
 def test_batches_that_brokers_would_refuse_are_refused_here(messages: list[Message], named: str) -> None:

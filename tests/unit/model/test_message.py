@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from gantry.model.message import (
@@ -66,3 +68,27 @@ def test_tags_and_keys_of_a_received_message() -> None:
     message = stored(TAGS="paid", KEYS="a  b")
     assert (message.tags, message.keys) == ("paid", ("a", "b"))
     assert (stored().tags, stored().keys) == ("", ())
+
+
+@pytest.mark.parametrize(
+    ("wish", "property_"),
+    [
+        ({"delay_level": 3}, ("DELAY", "3")),
+        ({"delay_s": 1.5}, ("TIMER_DELAY_MS", "1500")),
+        ({"delay_s": 0.0001}, ("TIMER_DELAY_MS", "1")),
+        ({"deliver_at_ms": 1_700_000_000_000}, ("TIMER_DELIVER_MS", "1700000000000")),
+    ],
+    ids=str,
+)
+def test_a_wish_for_later_delivery_is_a_property(wish: dict[str, Any], property_: tuple[str, str]) -> None:
+    message = Message("T", b"", **wish)
+    assert message.is_delayed
+    assert list(message.all_properties().items()) == [property_]
+
+
+@pytest.mark.parametrize(
+    "wish", [{"delay_level": 1, "delay_s": 1.0}, {"delay_s": -1.0}, {"deliver_at_ms": -5}], ids=str
+)
+def test_a_wish_that_cannot_be_meant_is_refused(wish: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="at most one"):
+        Message("T", b"", **wish).all_properties()

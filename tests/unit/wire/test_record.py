@@ -47,22 +47,15 @@ def test_a_compressed_body_comes_decompressed(kind: int) -> None:
     assert message.body == b"espresso " * 100
 
 
-@pytest.mark.parametrize("kind", [0x100, 0x200])
-def test_other_compressions_are_refused_by_name(kind: int) -> None:
-    with pytest.raises(RemoteProtocolError, match=f"kind {kind:#x}, only zlib"):
-        record.messages(stored(b"x", sys_flag=0x1 | kind))
+def test_a_compression_that_nobody_knows_is_refused_by_name() -> None:
+    with pytest.raises(RemoteProtocolError, match="message at 500 is compressed with kind 0x400"):
+        record.messages(stored(b"x", sys_flag=0x1 | 0x400))
 
 
 @pytest.mark.parametrize("body", [b"", b"not zlib", zlib.compress(b"x" * 1000)[:-3]])
 def test_a_body_that_does_not_decompress_breaks_the_protocol(body: bytes) -> None:
     with pytest.raises(RemoteProtocolError):
         record.messages(stored(body, sys_flag=0x1))
-
-
-def test_a_bomb_does_not_explode() -> None:
-    bomb = zlib.compress(bytes(record.BODY_BYTES_MAX + 1), 1)
-    with pytest.raises(RemoteProtocolError, match="exceeds"):
-        record.messages(stored(bomb, sys_flag=0x1))
 
 
 def test_a_damaged_answer_says_how_many_were_good() -> None:

@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import Self
 
 from gantry.client import questions
+from gantry.client.hooks import called
 from gantry.client.identity import Identity
 from gantry.client.intake import Intake, Memory
 from gantry.client.offsets import Offsets
@@ -187,7 +188,7 @@ class Consumer:
             if message is None:
                 return
             # A task of its own: an exception of the listener is a value here, and a cancelled worker leaves it running.
-            task = asyncio.create_task(_call(listener, message))
+            task = asyncio.create_task(called(listener, message, self.group, self.settings.hooks))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             await asyncio.wait([task])
@@ -325,10 +326,6 @@ class Consumer:
             log.critical("%s: %s broke, the consumer ends", self.group, task.get_name(), exc_info=error)
             self._ended.set_exception(error)
             self._ready.put_nowait(None)
-
-
-async def _call(listener: Listener, message: ReceivedMessage) -> None:
-    await listener(message)
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:

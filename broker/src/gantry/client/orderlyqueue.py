@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from gantry.client import questions
+from gantry.client.hooks import called
 from gantry.client.intake import Intake, Memory
 from gantry.client.lease import Lease
 from gantry.client.offsets import Offsets
@@ -180,6 +181,7 @@ class OrderlyQueue:
 
     async def _call(self, stored: StoredMessage, attempt: int) -> Again | None:
         """One call of the listener: None when it succeeded, else how the message is to come again."""
+        around = self._around
         wishes: list[Again] = []
 
         async def again(_: ReceivedMessage, wish: Again) -> None:
@@ -187,7 +189,7 @@ class OrderlyQueue:
 
         message = ReceivedMessage(stored, self.queue, _finished, again)
         message.attempt = attempt
-        task = asyncio.create_task(_called(self._around.listener, message))
+        task = asyncio.create_task(called(around.listener, message, self._pulling.group, around.settings.hooks))
         try:
             while not task.done():
                 left_s = self.lease.left_s(asyncio.get_running_loop().time())
@@ -214,10 +216,6 @@ class OrderlyQueue:
     def _deliver(self, intake: Intake, stored: StoredMessage) -> None:
         self._waiting.append((stored, intake.life))
         self._news.set()
-
-
-async def _called(listener: Callable[[ReceivedMessage], Awaitable[None]], message: ReceivedMessage) -> None:
-    await listener(message)
 
 
 def _finished(_: ReceivedMessage) -> None:

@@ -6,20 +6,19 @@ receives a message twice can tell.  What is not allowed is a ValueError before a
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gantry.leaves import properties
 from gantry.model.ids import UniqueIds
-from gantry.model.message import KEYS, SYS_COMPRESSED, TAGS, UNIQUE_KEY, Message
+from gantry.model.message import KEYS, TAGS, UNIQUE_KEY, Message
 from gantry.model.names import is_retry_topic, topic_fault
+from gantry.wire.compression import Compression, compress
 from gantry.wire.record import join_batch
 
 BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize, which brokers enforce
 PROPERTIES_BYTES_MAX = 32_767  # a record has an i16 for their length
 COMPRESS_OVER_BYTES = 4096  # RocketMQ's compressMsgBodyOverHowmuch
-_COMPRESS_LEVEL = 5  # RocketMQ's msgCompressLevel
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,19 +35,25 @@ class Outgoing:
     is_batch: bool = False
 
 
-def prepare(message: Message, ids: UniqueIds, now_ms: int, compress_over: int | None = COMPRESS_OVER_BYTES) -> Outgoing:
-    """One message; `compress_over` None never compresses."""
+def prepare(
+    message: Message,
+    ids: UniqueIds,
+    now_ms: int,
+    compress_over: int | None = COMPRESS_OVER_BYTES,
+    compression: Compression = Compression.ZLIB,
+    more: Mapping[str, str] | None = None,
+) -> Outgoing:
+    """One message; `compress_over` None never compresses, `more` are properties that are not the user's to set."""
     _check_topic(message.topic)
     message_id = ids.next()
-    pairs = _packed(message, message_id)
+    pairs = _packed(message, message_id, more)
     body, sys_flag = bytes(message.body), 0
     if len(body) > BODY_BYTES_MAX:
         raise ValueError(f"a body of {len(body)} bytes, {BODY_BYTES_MAX} are allowed")
     if compress_over is not None and len(body) > compress_over:
-        compressed = zlib.compress(body, _COMPRESS_LEVEL)
+        compressed = compress(compression, body)
         if len(compressed) < len(body):
-            # RocketMQ: no kind of compression beside the bit means zlib, which clients of every age read.
-            body, sys_flag = compressed, SYS_COMPRESSED
+            body, sys_flag = compressed, compression.value
     return Outgoing(message.topic, body, pairs, (message_id,), now_ms, message.flag, sys_flag)
 
 
@@ -62,6 +67,8 @@ def prepare_batch(messages: Sequence[Message], ids: UniqueIds, now_ms: int) -> O
         raise ValueError("a batch has messages of one topic only")
     if is_retry_topic(topic):
         raise ValueError("a batch cannot go to a retry topic")
+    if any(message.is_delayed for message in messages):
+        raise ValueError("a batch holds no delayed messages; send them singly")
     message_ids = tuple(ids.next() for _ in messages)
     parts = [
         (message.flag, bytes(message.body), _packed(message, message_id))
@@ -80,8 +87,8 @@ def _check_topic(topic: str) -> None:
         raise ValueError(fault)
 
 
-def _packed(message: Message, message_id: str) -> bytes:
-    pairs = message.all_properties()
+def _packed(message: Message, message_id: str, more: Mapping[str, str] | None = None) -> bytes:
+    pairs = {**message.all_properties(), **(more or {})}
     for name in (TAGS, KEYS):
         if any(separator in pairs.get(name, "") for separator in "\x01\x02"):
             raise ValueError(f"{name} may hold neither 0x01 nor 0x02")

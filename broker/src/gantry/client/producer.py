@@ -17,24 +17,51 @@ pause.  Every attempt carries the same message id, so a message that was stored 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 from gantry.client import questions
+from gantry.client.hooks import SendHook, Sending, around_send
 from gantry.client.identity import Identity
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch
 from gantry.client.question import Question
+from gantry.client.recall import queue_of, recall
+from gantry.client.received import ReceivedMessage
+from gantry.client.requestreply import (
+    DEFAULT_TTL_S,
+    WAITING_MAX,
+    Reply,
+    Waiting,
+    answer_properties,
+    answer_to,
+    request_properties,
+    send_reply,
+    ttl_s,
+)
 from gantry.client.results import SendResult
 from gantry.client.routes import Routes
 from gantry.client.sending import Sender
 from gantry.client.session import Session
 from gantry.client.settings import ProducerSettings, check_group
 from gantry.clock import Clock, SystemClock
-from gantry.model.message import Message
+from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.model.message import Message, StoredMessage
+from gantry.model.names import reply_topic
 from gantry.model.route import MessageQueue
+from gantry.wire.compression import Compression
 from gantry.wire.heartbeat import Heartbeat
 
-__all__ = ["Message", "MessageQueue", "Producer", "ProducerSettings", "SendResult"]
+__all__ = [
+    "Compression",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "ProducerSettings",
+    "Reply",
+    "SendHook",
+    "SendResult",
+    "Sending",
+]
 
 _GOODBYE_S = 1.0
 
@@ -54,7 +81,8 @@ class Producer:
         self.group = group
         self._settings = settings or ProducerSettings()
         self._clock = clock or SystemClock()
-        self._session = Session(nameserver, self._heartbeat)
+        self._waiting = Waiting()
+        self._session = Session(nameserver, self._heartbeat, self._waiting.serve)
         self._routes = Routes(self._session, new_topics=True)
         self._identity = Identity(self._session.nameservers[0], self._clock)
         self._sender = Sender(self._session, self._routes, self._settings, self._identity.random)
@@ -88,10 +116,11 @@ class Producer:
 
         Messages with the same `key` go to the same queue while the number of queues stays; `queue` names one outright.
         """
-        outgoing = prepare(
-            message, self._identity.message_ids, self._clock.now_ms(), self._settings.compress_over_bytes
-        )
-        return await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
+        sending = Sending(self.group, [message])
+        with around_send(self._settings.hooks, sending):
+            outgoing = self._prepare(sending)
+            sending.result = await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
+            return sending.result
 
     async def send_batch(
         self,
@@ -102,17 +131,74 @@ class Producer:
         timeout_s: float | None = None,
     ) -> SendResult:
         """Send messages of one topic that are stored together, next to each other, or not at all."""
-        outgoing = prepare_batch(messages, self._identity.message_ids, self._clock.now_ms())
-        return await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
+        sending = Sending(self.group, list(messages))
+        with around_send(self._settings.hooks, sending):
+            outgoing = prepare_batch(sending.messages, self._identity.message_ids, self._clock.now_ms())
+            sending.result = await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
+            return sending.result
 
     async def send_oneway(self, message: Message, *, key: str = "", queue: MessageQueue | None = None) -> None:
         """Send without an answer and without retries: returns when the message is handed to the socket."""
-        outgoing = prepare(
-            message, self._identity.message_ids, self._clock.now_ms(), self._settings.compress_over_bytes
-        )
+        outgoing = self._prepare(Sending(self.group, [message]))
         target = self._sender.chooser(key, queue)(await self._routes.to_write(message.topic), frozenset())
         command = questions.send(self.group, outgoing, target).command
         await self._session.tell(self._routes.master(target), command)
+
+    async def request(self, message: Message, *, key: str = "", timeout_s: float = DEFAULT_TTL_S) -> Reply:
+        """Send a message and await the reply of whoever consumes it.
+
+        What `send` raises while it is sent; OutcomeUnknownError when it was sent and no reply came in time.  The reply
+        comes to this producer only, and only while it waits.
+        """
+        if len(self._waiting) >= WAITING_MAX:
+            raise UnreachableError(f"{WAITING_MAX} requests wait for a reply; wait for some of them first")
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        correlation_id = self._identity.message_ids.next()
+        more = request_properties(correlation_id, self._identity.client_id, timeout_s)
+        future = self._waiting.expect(correlation_id)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._meet_repliers(message.topic)
+            sending = Sending(self.group, [message])
+            with around_send(self._settings.hooks, sending):
+                outgoing = self._prepare(sending, more)
+                left_s = max(0.001, deadline - asyncio.get_running_loop().time())
+                chooser = self._sender.chooser(key, None)
+                sending.result = await self._sender.send(outgoing, chooser, self._ask, left_s)
+            async with asyncio.timeout_at(deadline):
+                return await future
+        except TimeoutError:
+            raise OutcomeUnknownError(f"{message.topic}: no reply within {timeout_s:g} s") from None
+        finally:
+            future.cancel()
+
+    async def reply(
+        self, request: StoredMessage | ReceivedMessage, body: bytes, *, tags: str = "", keys: str = ""
+    ) -> None:
+        """Answer a request that was received; RefusedError when the one who asked does not wait any more.
+
+        ValueError for a message that is no request.
+        """
+        message = answer_to(request, body, tags, keys)
+        outgoing = self._prepare(Sending(self.group, [message]), answer_properties(request))
+
+        def choose(queues: Sequence[MessageQueue], avoid: frozenset[str]) -> MessageQueue:
+            # The broker that brought the request knows the one who asked best; any other may know it too.
+            near = [one for one in queues if one.broker_name not in avoid]
+            from_there = [one for one in near if one.broker_name == _broker_of(request)]
+            return (from_there or near or list(queues))[0]
+
+        await self._sender.send(outgoing, choose, self._ask_reply, ttl_s(request))
+
+    async def recall(self, handle: str) -> str:
+        """Take a delayed message back by the `recall_handle` of its result; gives back its id.
+
+        RefusedError when it is too late, or the broker cannot; ValueError when this is no handle.
+        """
+        queue = queue_of(handle)
+        await self._routes.to_write(queue.topic)
+        question = recall(self.group, handle, queue)
+        return await self._session.ask(self._routes.master(queue), question, self._settings.attempt_timeout_s)
 
     async def queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that may be written to, in their order."""
@@ -121,5 +207,37 @@ class Producer:
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self._identity.client_id, (self.group,))
 
+    def _prepare(self, sending: Sending, more: Mapping[str, str] | None = None) -> Outgoing:
+        (message,) = sending.messages
+        settings = self._settings
+        return prepare(
+            message,
+            self._identity.message_ids,
+            self._clock.now_ms(),
+            settings.compress_over_bytes,
+            settings.compression,
+            more,
+        )
+
+    async def _meet_repliers(self, topic: str) -> None:
+        """Be known to every broker that a reply may come through."""
+        route = await self._routes.route(topic)
+        clusters = {broker.cluster for broker in route.brokers}
+        routes = [route]
+        for cluster in sorted(clusters):
+            try:
+                routes.append(await self._routes.route(reply_topic(cluster)))
+            except RefusedError:
+                continue  # replies come through the brokers of the topic, then
+        masters = {broker.master for one in routes for broker in one.brokers if broker.master is not None}
+        await asyncio.gather(*(self._session.meet(master) for master in sorted(masters)), return_exceptions=True)
+
+    def _ask_reply(self, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
+        return send_reply(self.group, outgoing, queue)
+
     def _ask(self, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
         return questions.send(self.group, outgoing, queue)
+
+
+def _broker_of(request: StoredMessage | ReceivedMessage) -> str:
+    return request.stored.broker_name if isinstance(request, ReceivedMessage) else request.broker_name

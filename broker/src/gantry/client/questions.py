@@ -80,6 +80,7 @@ def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendRe
             tuple(reply.ext.get("msgId", "").split(",")),
             MessageQueue(queue.topic, queue.broker_name, number(reply, "queueId")),
             number(reply, "queueOffset"),
+            reply.ext.get("recallHandle", ""),
         )
 
     code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2

@@ -20,6 +20,7 @@ class SendResult:
     offset_message_ids: tuple[str, ...]  # given by the broker: where the message stands in its log
     queue: MessageQueue
     queue_offset: int
+    recall_handle: str = ""  # what `Producer.recall` takes a delayed message back by
 
     @property
     def message_id(self) -> str:

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from gantry.client.hooks import ConsumeHook, SendHook
 from gantry.client.outgoing import COMPRESS_OVER_BYTES
 from gantry.errors import ConfigError
 from gantry.model.names import group_fault
 from gantry.transport.addresses import split_address, split_addresses
+from gantry.wire.compression import Compression
 
 # RocketMQ's delay levels 3 to 18: what a failed message waits for before it is tried again.
 RETRY_LADDER_S = (10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
@@ -31,6 +33,8 @@ class ProducerSettings:
     attempt_timeout_s: float = 3.0  # of one attempt; then the outcome is unknown and another group is tried
     in_flight_max: int = 1024  # sends at the same time; others wait for their turn
     compress_over_bytes: int | None = COMPRESS_OVER_BYTES  # None: never
+    compression: Compression = Compression.ZLIB  # the others need gantrymq[compression], and clients that read them
+    hooks: tuple[SendHook, ...] = ()  # around every send; see `hooks`
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class ConsumerSettings:
     commit_every_s: float = 5.0
     rebalance_every_s: float = 20.0
     handover_s: float = 1.0  # a queue that another member may still hold begins so much later; see `rebalance`
+    hooks: tuple[ConsumeHook, ...] = ()  # around every call of the listener; see `hooks`
     stop_timeout_s: float = 10.0  # how long running listeners may take to end at stop()
 
 

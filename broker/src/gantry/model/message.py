@@ -29,6 +29,8 @@ CORRELATION_ID = "CORRELATION_ID"
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"
 REPLY_TTL_MS = "TTL"
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"
+TIMER_DELIVER_MS = "TIMER_DELIVER_MS"
+TIMER_DELAY_MS = "TIMER_DELAY_MS"
 
 _RESERVED = (
     "KEYS TAGS WAIT DELAY UNIQ_KEY CLUSTER MSG_REGION TRACE_ON BUYER_ID INSTANCE_ID __SHARDINGKEY EXTEND_UNIQ_INFO "
@@ -67,6 +69,10 @@ class Message:
     """A message to send.  `keys` are looked up by QUERY_MESSAGE; `flag` is the application's own number.
 
     Keys in one text are parted by blanks, as they are in the property.
+
+    A message may be delivered later; at most one of these says when: `delay_s` seconds after it was stored,
+    `deliver_at_ms` by the wall clock (milliseconds since the epoch), or `delay_level`, 1 to 18 of the broker's ladder
+    (1 s, 5 s, 10 s, 30 s, 1 min, ... 2 h), the only one that RocketMQ 4 knows.
     """
 
     topic: str
@@ -75,6 +81,14 @@ class Message:
     keys: str | tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
     flag: int = 0
+    delay_level: int = 0
+    delay_s: float = 0.0
+    deliver_at_ms: int = 0
+
+    @property
+    def is_delayed(self) -> bool:
+        """Whether it is to be delivered later."""
+        return bool(self.delay_level or self.delay_s or self.deliver_at_ms)
 
     def all_properties(self) -> dict[str, str]:
         """The user's properties with tags and keys among them; ValueError for one that is not allowed."""
@@ -89,7 +103,22 @@ class Message:
         keys = self.keys.split() if isinstance(self.keys, str) else self.keys
         if keys:
             pairs[KEYS] = " ".join(_checked_keys(keys))
+        if self.is_delayed:
+            pairs |= self._delay()
         return pairs
+
+    def _delay(self) -> dict[str, str]:
+        given = (self.delay_level, self.delay_s, self.deliver_at_ms)
+        if min(given) < 0 or sum(1 for one in given if one) > 1:
+            raise ValueError(
+                f"delay_level {self.delay_level}, delay_s {self.delay_s:g}, deliver_at_ms {self.deliver_at_ms}: "
+                "expected at most one of them, and none below 0"
+            )
+        if self.delay_level:
+            return {DELAY: str(self.delay_level)}
+        if self.deliver_at_ms:
+            return {TIMER_DELIVER_MS: str(self.deliver_at_ms)}
+        return {TIMER_DELAY_MS: str(max(1, round(self.delay_s * 1000)))}
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,6 +225,10 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.SETTLE_TRANSACTION: _row("id!:t action!:t operator:t"),
     RequestCode.SEND_REPLY_MESSAGE: _SEND_LONG,
     RequestCode.SEND_REPLY_MESSAGE_V2: _SEND_LETTERS,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: _row(
+        "producerGroup!:t topic!:t defaultTopic!:t defaultTopicQueueNums!:i queueId!:i sysFlag!:i bornTimestamp!:l "
+        "flag!:i properties:t reconsumeTimes:i unitMode:b bornHost!:t storeHost!:t storeTimestamp!:l"
+    ),
     RequestCode.GET_TOPIC_CONFIG: _row("topic!:t"),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _row("group!:t"),
     RequestCode.GET_BROKER_MEMBER_GROUP: _row("clusterName!:t brokerName!:t"),

@@ -1,30 +1,26 @@
 """Stored bytes and batch bodies, as clients read and write them.
 
 The body of a pull's answer is records one after the other, exactly as they stand in the log.  A client takes them as
-`StoredMessage`s with the body decompressed.  Only zlib is understood; a body compressed otherwise (LZ4 and ZSTD need
-packages that the client does not require) is a RemoteProtocolError, as are bytes that are no record: the broker
-promised records.
+`StoredMessage`s with the body decompressed (see `compression`).  Bytes that are no record are a RemoteProtocolError:
+the broker promised records.
 
 A batch's body is the inverse: messages that share topic and queue, each with its flag, body and properties.
 """
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable
 from struct import Struct
 
 from gantry.errors import CorruptRecordError, LocalProtocolError, RemoteProtocolError
 from gantry.leaves import properties, records
-from gantry.model.message import SYS_COMPRESSED, SYS_COMPRESSION_MASK, SYS_ZLIB, StoredMessage
+from gantry.model.message import StoredMessage
+from gantry.wire.compression import decompress
 
 _BATCH_HEAD = Struct(">iiiii")
 _PROPERTIES_LENGTH = Struct(">h")
 _PORT = Struct(">i")
 _GROUPS = Struct(">8H")
-
-BODY_BYTES_MAX = 64 * 1024 * 1024
-"""What a body may grow to when it is decompressed, so that a bomb does not fill the memory; brokers take 4 MiB."""
 
 
 def messages(data: bytes | bytearray | memoryview, broker_name: str = "") -> list[StoredMessage]:
@@ -45,7 +41,7 @@ def message(record: records.Record, broker_name: str = "") -> StoredMessage:
     """One record as the user sees it."""
     return StoredMessage(
         topic=record.topic,
-        body=_decompressed(record) if record.sys_flag & SYS_COMPRESSED else record.body,
+        body=decompress(record.sys_flag, record.body, f"message at {record.log_offset}"),
         properties=properties.parse(record.properties),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
@@ -84,22 +80,3 @@ def host_text(host: bytes) -> str:
     if len(address) == 16:
         return f"[{':'.join(f'{group:x}' for group in _GROUPS.unpack(address))}]:{port}"
     return f"{'.'.join(map(str, address))}:{port}"
-
-
-def _decompressed(record: records.Record) -> bytes:
-    kind = record.sys_flag & SYS_COMPRESSION_MASK
-    # RocketMQ: clients before 5.0 set no kind and mean zlib.
-    if kind not in (0, SYS_ZLIB):
-        raise RemoteProtocolError(
-            f"message at {record.log_offset} is compressed with kind {kind:#x}, only zlib is known"
-        )
-    inflater = zlib.decompressobj()
-    try:
-        body = inflater.decompress(record.body, BODY_BYTES_MAX)
-    except zlib.error as error:
-        raise RemoteProtocolError(f"message at {record.log_offset} has a body that does not decompress") from error
-    if not inflater.eof:
-        raise RemoteProtocolError(
-            f"message at {record.log_offset} has a compressed body that is cut off or exceeds {BODY_BYTES_MAX} bytes"
-        )
-    return body

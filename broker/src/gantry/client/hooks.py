@@ -1,0 +1,65 @@
+"""Hooks around sends and around calls of listeners: for traces, metrics, logs, contexts.
+
+A hook gives a context manager for each send or call.  It is entered before and left after, in the task of the send or
+of the listener, so that context variables set in it are seen inside; an exception that ends the send or the call passes
+through it.  Hooks are entered in their order and left in the reverse one.
+
+A send hook may replace the messages before they are sent, with properties that carry a trace for instance, and finds
+the result afterwards.  What a hook itself raises is raised to the sender, or counts as a failure of the listener.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import AbstractContextManager, ExitStack
+from typing import Protocol
+
+from gantry.client.received import ReceivedMessage
+from gantry.client.results import SendResult
+from gantry.model.message import Message
+
+
+class Sending:
+    """One send: its messages (several in a batch), its group, and in the end the result."""
+
+    def __init__(self, group: str, messages: list[Message]) -> None:
+        self.group = group
+        self.messages = messages  # a hook may put others into it, of the same topic
+        self.result: SendResult | None = None  # None until a broker has acknowledged it
+
+
+class SendHook(Protocol):
+    """Something around every send of a producer."""
+
+    def sending(self, sending: Sending) -> AbstractContextManager[object]:
+        """Entered before anything is sent; left when the send has succeeded or failed."""
+        ...
+
+
+class ConsumeHook(Protocol):
+    """Something around every call of a listener."""
+
+    def consuming(self, group: str, message: ReceivedMessage) -> AbstractContextManager[object]:
+        """Entered before the listener is called; left when it has returned or raised."""
+        ...
+
+
+def around_send(hooks: Iterable[SendHook], sending: Sending) -> ExitStack:
+    """All hooks as one context, entered."""
+    with ExitStack() as stack:
+        for hook in hooks:
+            stack.enter_context(hook.sending(sending))
+        return stack.pop_all()
+
+
+async def called(
+    listener: Callable[[ReceivedMessage], Awaitable[None]],
+    message: ReceivedMessage,
+    group: str,
+    hooks: Iterable[ConsumeHook],
+) -> None:
+    """One call of a listener within its hooks."""
+    with ExitStack() as stack:
+        for hook in hooks:
+            stack.enter_context(hook.consuming(group, message))
+        await listener(message)

@@ -1,0 +1,144 @@
+"""Request and reply: who waits for which answer, and how an answer is built.  RocketMQ: `RequestFutureHolder`,
+`MessageUtil`.
+
+A request is an ordinary message with three more properties: a correlation id, the client id of the producer that asked,
+and how long it waits.  Whoever consumes it answers to the cluster's reply topic with the same three; the broker hands
+the answer on over the connection of that producer (PUSH_REPLY_MESSAGE_TO_CLIENT).  So the producer has to be known to
+every broker that an answer may go through.
+
+An answer reaches the one process that asked, while it waits, or nobody.  It is not stored, and not sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from gantry.client import questions
+from gantry.client.outgoing import Outgoing
+from gantry.client.question import Question
+from gantry.client.received import ReceivedMessage
+from gantry.client.results import SendResult
+from gantry.errors import RemoteProtocolError
+from gantry.leaves import properties
+from gantry.leaves.frames import Command, encode
+from gantry.model.message import (
+    CLUSTER,
+    CORRELATION_ID,
+    KEYS,
+    MSG_TYPE,
+    REPLY_TO_CLIENT,
+    REPLY_TTL_MS,
+    TAGS,
+    Message,
+    StoredMessage,
+)
+from gantry.model.names import reply_topic
+from gantry.model.route import MessageQueue
+from gantry.transport.connection import Connection
+from gantry.wire import headers
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import reply
+from gantry.wire.compression import decompress
+from gantry.wire.headers import HeaderError
+
+WAITING_MAX = 10_000
+DEFAULT_TTL_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer: what the other side made of a request."""
+
+    body: bytes
+    properties: dict[str, str]
+    flag: int
+    born_host: str  # "address:port" of whoever answered
+
+    @property
+    def tags(self) -> str:
+        """Its tag, empty without."""
+        return self.properties.get(TAGS, "")
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """Its keys."""
+        return tuple(self.properties.get(KEYS, "").split())
+
+
+class Waiting:
+    """The requests of one producer that have no answer yet."""
+
+    def __init__(self) -> None:
+        self._futures: dict[str, asyncio.Future[Reply]] = {}
+
+    def __len__(self) -> int:
+        return len(self._futures)
+
+    def expect(self, correlation_id: str) -> asyncio.Future[Reply]:
+        """An answer with this id will come, perhaps; the future leaves the table when it is done or cancelled."""
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._futures[correlation_id] = future
+        future.add_done_callback(lambda _: self._futures.pop(correlation_id, None))
+        return future
+
+    def serve(self, connection: Connection, command: Command) -> bool:
+        """Take an answer that a broker hands on; false for any other request."""
+        if command.code != RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            return False
+        answer = self._taken(command)
+        if not command.is_oneway:
+            connection.write(encode(answer))
+        return True
+
+    def _taken(self, command: Command) -> Command:
+        try:
+            header = headers.parse(command.code, command.ext)
+            pairs = properties.parse(header.text("properties").encode())
+            body = decompress(header.integer("sysFlag"), command.body, "a reply")
+        except (HeaderError, RemoteProtocolError) as error:
+            return reply(command, ResponseCode.SYSTEM_ERROR, str(error))
+        future = self._futures.get(pairs.get(CORRELATION_ID, ""))
+        if future is None or future.done():
+            return reply(command, ResponseCode.SYSTEM_ERROR, "nobody waits for this reply, or not any more")
+        future.set_result(Reply(body, pairs, header.integer("flag"), header.text("bornHost")))
+        return reply(command)
+
+
+def request_properties(correlation_id: str, client_id: str, timeout_s: float) -> dict[str, str]:
+    """What makes a message a request."""
+    return {
+        CORRELATION_ID: correlation_id,
+        REPLY_TO_CLIENT: client_id,
+        REPLY_TTL_MS: str(max(1, round(timeout_s * 1000))),
+    }
+
+
+def answer_to(request: StoredMessage | ReceivedMessage, body: bytes, tags: str, keys: str) -> Message:
+    """The message that answers a request; ValueError when it is none."""
+    cluster = request.properties.get(CLUSTER)
+    if not cluster or not all(request.properties.get(name) for name in (CORRELATION_ID, REPLY_TO_CLIENT)):
+        raise ValueError(f"message {request.message_id} is no request: nobody waits for a reply to it")
+    return Message(reply_topic(cluster), body, tags, keys)
+
+
+def answer_properties(request: StoredMessage | ReceivedMessage) -> dict[str, str]:
+    """What makes a message the answer to a request."""
+    found = {MSG_TYPE: "reply"}
+    for name in (CORRELATION_ID, REPLY_TO_CLIENT, REPLY_TTL_MS):
+        if name in request.properties:
+            found[name] = request.properties[name]
+    return found
+
+
+def ttl_s(request: StoredMessage | ReceivedMessage) -> float:
+    """How long the one who asked waits, from the moment of asking."""
+    text = request.properties.get(REPLY_TTL_MS, "")
+    return int(text) / 1000 if text.isascii() and text.isdecimal() else DEFAULT_TTL_S
+
+
+def send_reply(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
+    """Hand an answer on; refused when the one who asked is not there."""
+    question = questions.send(group, outgoing, queue)
+    question.command.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
+    return question

@@ -1,0 +1,106 @@
+"""Requests and replies between our clients over a real broker."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
+from gantry.client.producer import Message, Producer, ProducerSettings
+from gantry.client.requestreply import Reply
+from gantry.errors import OutcomeUnknownError, RefusedError
+from gantry.wire.compression import Compression
+from testkit.clusterplay import Cluster, running_cluster
+from testkit.onequeue import play
+from testkit.turning import until
+
+FIRST = ConsumerSettings(start_from=StartFrom.FIRST)
+PATIENCE_S = 40.0
+
+
+def responder(cluster: Cluster, producer: Producer, prefix: bytes = b"") -> Consumer:
+    async def answer(message: ReceivedMessage) -> None:
+        await producer.reply(message, prefix + message.body.upper(), tags="done")
+
+    return Consumer(
+        "answers", nameserver=cluster.nameserver, subscription={"Ask": "*"}, listener=answer, settings=FIRST
+    )
+
+
+def test_a_reply_reaches_the_request_it_belongs_to_whichever_broker_it_comes_through(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_cluster(tmp_path, groups=2) as cluster, Producer(
+            "a", nameserver=cluster.nameserver
+        ) as asker, Producer("r", nameserver=cluster.nameserver) as replier, responder(cluster, replier):
+            words = [b"one", b"two", b"three", b"four"]
+            replies: list[Reply] = await asyncio.gather(
+                *(asker.request(Message("Ask", word), timeout_s=PATIENCE_S) for word in words)
+            )
+            assert [one.body for one in replies] == [b"ONE", b"TWO", b"THREE", b"FOUR"]
+            assert {one.tags for one in replies} == {"done"}
+            assert not len(asker._waiting)
+
+    play(story())
+
+
+@pytest.mark.parametrize("kind", Compression)
+def test_a_long_reply_is_compressed_on_its_way(tmp_path: Path, kind: Compression) -> None:
+    async def story() -> None:
+        settings = ProducerSettings(compression=kind)
+        async with running_cluster(tmp_path) as cluster, Producer(
+            "a", nameserver=cluster.nameserver, settings=settings
+        ) as asker, Producer("r", nameserver=cluster.nameserver, settings=settings) as replier, responder(
+            cluster, replier
+        ):
+            reply = await asker.request(Message("Ask", b"x" * 100_000), timeout_s=PATIENCE_S)
+            assert reply.body == b"X" * 100_000
+
+    play(story())
+
+
+def test_a_request_that_nobody_answers_ends_in_time_and_a_late_reply_is_refused(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_cluster(tmp_path) as cluster, Producer(
+            "a", nameserver=cluster.nameserver
+        ) as asker, Producer("r", nameserver=cluster.nameserver) as replier:
+            with pytest.raises(OutcomeUnknownError, match="no reply"):
+                await asker.request(Message("Ask", b"?"), timeout_s=0.5)
+            late: asyncio.Future[BaseException | None] = asyncio.get_running_loop().create_future()
+
+            async def answer(message: ReceivedMessage) -> None:
+                try:
+                    await replier.reply(message, b"late")
+                except RefusedError as error:
+                    if not late.done():
+                        late.set_result(error)
+
+            async with Consumer(
+                "answers", nameserver=cluster.nameserver, subscription={"Ask": "*"}, listener=answer, settings=FIRST
+            ):
+                error = await late
+                assert "nobody waits" in str(error)
+            parts = cluster.brokers["broker-a"].parts
+            assert parts is not None and parts.replies.counts.failed
+
+    play(story())
+
+
+def test_a_message_that_is_no_request_has_no_reply(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_cluster(tmp_path) as cluster, Producer("a", nameserver=cluster.nameserver) as producer:
+            await producer.send(Message("Ask", b"plain"))
+            refused: list[str] = []
+
+            async def answer(message: ReceivedMessage) -> None:
+                with pytest.raises(ValueError, match="no request"):
+                    await producer.reply(message, b"?")
+                refused.append(message.topic)
+
+            async with Consumer(
+                "answers", nameserver=cluster.nameserver, subscription={"Ask": "*"}, listener=answer, settings=FIRST
+            ):
+                await until(lambda: refused)
+
+    play(story())
