@@ -188,3 +188,22 @@ def test_entries_of_a_run_are_what_a_walk_over_it_finds(values: list[tuple[objec
         entries = [[getattr(entry, name) for name in names] for entry in found]
         again, at, reason = walked(leaf("records"), bytes(out), 0, len(out), 1 << 40, True)
         assert (entries, at) == (again, len(out)), reason
+
+
+@hostile
+@given(
+    st.lists(st.tuples(st.integers(-3, 40), st.integers(-2, 20)), max_size=8),
+    st.booleans(), st.integers(0, 30), st.integers(0, 60), st.integers(-2, 5), st.binary(max_size=60),
+)  # fmt: skip
+def test_places(
+    drawn: list[tuple[int, int]], neighbours: bool, start: int, end: int, base: int, memory: bytes
+) -> None:  # fmt: skip
+    if neighbours:  # so that some are
+        for number in range(1, len(drawn)):
+            drawn[number] = (sum(drawn[number - 1]), drawn[number][1])
+    for call in ("within", "stretches", "gather"):
+        arguments = {"within": (drawn, start, end), "stretches": (drawn,), "gather": (memory, base, drawn)}[call]
+        same_outcome(
+            lambda c=call, a=arguments: getattr(pure_queues, c)(*a),
+            lambda c=call, a=arguments: getattr(compiled_queues, c)(*a),
+        )

@@ -14,7 +14,7 @@ TWINS = {
     "requests": {"Send", "Pull"},
     "records": {"Entry", "encode_run", "run_bytes", "size_of", "walk"},
     "stored": {"Entry"},
-    "queues": {"by_queue", "number", "pack_entries", "select", "valid_count"},
+    "queues": {"by_queue", "gather", "number", "pack_entries", "select", "stretches", "valid_count", "within"},
     "keys": {"hashed", "link", "matches"},
     "properties": {"scan"},
     "runs": {"entries", "plain", "seal"},

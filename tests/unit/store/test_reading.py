@@ -42,6 +42,13 @@ def test_messages_that_lie_apart_are_apart(store: Store) -> None:
     assert [next(parse(bytes(buffer), 0)).body for buffer in fetched.buffers] == [b"1", b"3", b"5"]
 
 
+def test_many_small_messages_that_lie_apart_come_as_one_piece(store: Store) -> None:
+    store.append([message(queue_id=number % 2, body=b"%d" % number) for number in range(14)])
+    fetched = store.reader.fetch("orders", 1, 0, 32, 1 << 20, None)
+    assert len(fetched.buffers) == 1 and fetched.bytes == len(fetched.buffers[0])
+    assert [one.body for one in parse(bytes(fetched.buffers[0]), 0)] == [b"%d" % number for number in range(1, 14, 2)]
+
+
 def test_the_first_message_comes_whatever_its_size(store: Store) -> None:
     store.append([message(body=b"x" * 5000), message()])
     fetched = store.reader.fetch("orders", 0, 0, 32, 10, None)

@@ -10,7 +10,7 @@ RocketMQ's `ConsumeQueue`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from struct import Struct
 
 from gantry.leaves.requests import Send
@@ -128,3 +128,39 @@ def select(
 def _low_32(code: int) -> int:
     """The low 32 bits as a signed number: what Java's `Long.intValue` makes of a tags code."""
     return ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+Places = Sequence[tuple[int, int]]
+"""(log offset, bytes) of records or of stretches of them."""
+
+
+def within(places: Places, start: int, end: int) -> int:
+    """How many places from the first on lie in [start, end) of the log."""
+    for number, (log_offset, size) in enumerate(places):
+        if log_offset < start or size > end - log_offset:
+            return number
+    return len(places)
+
+
+def stretches(places: Places) -> list[tuple[int, int]]:
+    """The same places, neighbours as one."""
+    joined: list[tuple[int, int]] = []
+    begun = used = 0
+    for log_offset, size in places:
+        if used and log_offset == begun + used:
+            used += size
+            continue
+        if used:
+            joined.append((begun, used))
+        begun, used = log_offset, size
+    if used:
+        joined.append((begun, used))
+    return joined
+
+
+def gather(memory: bytes | bytearray | memoryview, base: int, places: Places) -> bytes:
+    """The bytes at these places one after the other; memory[0] is log offset `base`.  ValueError: not all in there."""
+    if any(not 0 <= at - base <= at - base + size <= len(memory) for at, size in places):
+        raise ValueError(f"queues: places outside of {len(memory)} bytes from {base} on")
+    with memoryview(memory) as view:
+        return b"".join([view[at - base : at - base + size] for at, size in places])

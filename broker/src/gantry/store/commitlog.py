@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
-from gantry.leaves import frames, records, runs
+from gantry.leaves import frames, queues, records, runs
 from gantry.store.background import Job, Worker, reading
 from gantry.store.disk import File
 from gantry.store.segments import Segment, Segments
@@ -23,6 +23,8 @@ from gantry.store.segments import Segment, Segments
 BLANK_BYTES = records.BLANK_BYTES_MIN
 # A read buffer's worth of messages and the largest message allowed, encoded; grows when a run needs more.
 _BUFFER_BYTES = 1 << 20
+_PIECES_MAX = 4
+_PIECE_BYTES_MIN = 8 << 10
 _REWRITE_CHUNK_BYTES = 1 << 20
 
 Sends = Sequence[frames.Send]
@@ -188,6 +190,17 @@ class CommitLog:
         segment = self.segments.at(log_offset)
         at = log_offset - segment.start
         return segment.view[at : at + size]
+
+    def pieces(self, stretches: queues.Places) -> list[memoryview | bytes]:
+        """Stored bytes of several stretches, each within a segment: uncopied; many small ones as one.
+
+        A piece of its own costs a view and a place in the system call, which is more than copying a page or two.
+        """
+        first, last = self.segments.at(stretches[0][0]), self.segments.at(stretches[-1][0])
+        total = sum([size for _, size in stretches])
+        if len(stretches) > _PIECES_MAX and total < len(stretches) * _PIECE_BYTES_MIN and first is last:
+            return [queues.gather(first.view, first.start, stretches)]
+        return [self.slice(log_offset, size) for log_offset, size in stretches]
 
     def segment_end(self, offset: int) -> int:
         """Where the segment ends that holds this offset."""

@@ -49,14 +49,14 @@ class Fetched:
     """The answer to one pull.
 
     lag_bytes: how far behind the end of the log the first record stands.  places: (log offset, size) of each
-    record; buffers: the same bytes, neighbours joined.
+    record; buffers: the same bytes, neighbours joined, and many small ones copied into one.
     """
 
     status: FetchStatus
     next_offset: int
     min_offset: int
     max_offset: int
-    buffers: list[memoryview] = field(default_factory=list)
+    buffers: list[memoryview | bytes] = field(default_factory=list)
     bytes: int = 0
     lag_bytes: int = 0
     places: list[tuple[int, int]] = field(default_factory=list)
@@ -105,7 +105,7 @@ class Reader:
             fetched.status = FetchStatus.NO_MATCHED_MESSAGE
         else:
             fetched.places = chosen
-            fetched.buffers = self._joined(chosen)
+            fetched.buffers = self._log.pieces(queues.stretches(chosen))
             fetched.bytes = sum(map(len, fetched.buffers))
             fetched.lag_bytes = end - chosen[0][0]
         return fetched
@@ -115,30 +115,13 @@ class Reader:
 
         All lie below the end of the log; the first one is looked at, because a consumer would be stuck on it.
         """
-        start = self._log.start
-        for number, (log_offset, size) in enumerate(chosen):
-            if log_offset < start or size > end - log_offset:
-                return number
-        if chosen:
+        good = queues.within(chosen, self._log.start, end)
+        if good:
             log_offset, size = chosen[0]
             head = self._log.slice(log_offset, size)
             if int.from_bytes(head[:4], "big") != size or int.from_bytes(head[28:36], "big") != log_offset:
                 return 0
-        return len(chosen)
-
-    def _joined(self, places: list[tuple[int, int]]) -> list[memoryview]:
-        """The bytes at these places, neighbours as one buffer (they are never in different segments)."""
-        log = self._log
-        buffers: list[memoryview] = []
-        begun = used = 0
-        for log_offset, size in places:
-            if log_offset != begun + used:
-                if used:
-                    buffers.append(log.slice(begun, used))
-                begun, used = log_offset, 0
-            used += size
-        buffers.append(log.slice(begun, used))
-        return buffers
+        return good
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """(log offset, size, tag code) at a queue offset whose record is still there."""

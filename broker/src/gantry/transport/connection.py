@@ -32,7 +32,7 @@ from gantry.wire.command import Request
 
 Chunk = bytes | bytearray | memoryview
 
-_JOIN_BYTES_MAX = 64 << 10  # below this one copy is cheaper than a system call with many pieces
+_JOIN_BYTES_MAX = 2 << 10  # pieces that are shorter on average are copied into one: cheaper than handing many over
 _KEEP_BYTES_MAX = 64 << 10  # a longer beginning of a frame gets a buffer of its own instead of being copied each time
 
 
@@ -341,7 +341,7 @@ class Connection(asyncio.BufferedProtocol):
         assert transport is not None, "written before the connection was made"
         if len(chunks) == 1:
             transport.write(chunks[0])
-        elif sum(map(len, chunks)) <= _JOIN_BYTES_MAX:
+        elif sum(map(len, chunks)) <= _JOIN_BYTES_MAX * len(chunks):
             transport.write(b"".join(chunks))
         else:
             transport.writelines(chunks)

@@ -3,10 +3,11 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.string cimport memcpy
 
 from gantry.leaves._fast.records cimport Entry
 from gantry.leaves._fast.requests cimport Send
-from gantry.leaves.queues import ENTRY_BYTES, PRE_BLANK_SIZE, unpack
+from gantry.leaves.queues import ENTRY_BYTES, PRE_BLANK_SIZE, Places, unpack
 
 cdef enum:
     STEP = 20
@@ -196,3 +197,52 @@ def select(buffer, Py_ssize_t start, Py_ssize_t count, frozenset codes, Py_ssize
     finally:
         PyBuffer_Release(&memory)
     return chosen, examined
+
+
+def within(places, long long start, long long end):
+    """How many places from the first on lie in [start, end) of the log."""
+    cdef Py_ssize_t number = 0
+    cdef long long log_offset, size
+    for log_offset, size in places:
+        if log_offset < start or size > end - log_offset:
+            break
+        number += 1
+    return number
+
+
+def stretches(places):
+    """The same places, neighbours as one."""
+    cdef list joined = []
+    cdef long long begun = 0, used = 0, log_offset, size
+    for log_offset, size in places:
+        if used and log_offset == begun + used:
+            used += size
+            continue
+        if used:
+            joined.append((begun, used))
+        begun, used = log_offset, size
+    if used:
+        joined.append((begun, used))
+    return joined
+
+
+def gather(memory, long long base, places):
+    """The bytes at these places one after the other; see the pure twin."""
+    cdef Py_buffer view
+    cdef long long total = 0, log_offset, size
+    cdef bytes out
+    cdef char* to
+    PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
+    try:
+        for log_offset, size in places:
+            if log_offset < base or size < 0 or log_offset - base > view.len or size > view.len - (log_offset - base):
+                raise ValueError(f"queues: places outside of {view.len} bytes from {base} on")
+            total += size
+        out = PyBytes_FromStringAndSize(NULL, total)
+        to = PyBytes_AS_STRING(out)
+        for log_offset, size in places:
+            memcpy(to, <const char*>view.buf + (log_offset - base), <size_t>size)
+            to += size
+    finally:
+        PyBuffer_Release(&view)
+    return out
