@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gantry.errors import Refusal
-from gantry.leaves import frames
-from gantry.leaves.records import Entry
+from gantry.leaves import frames, records
 from gantry.model import names
 from gantry.store.reading import Reader
 from gantry.store.settings import Flush
@@ -37,7 +36,7 @@ class Walk:
         self.bytes = 0
         self.queue_range, self.entry, self.record_at = reader.queue_range, reader.entry, reader.record_at
 
-    def entries(self, log_offset: int) -> Iterator[list[Entry]]:
+    def entries(self, log_offset: int) -> Iterator[list[records.Entry]]:
         for entries in self.reader.entries(log_offset):
             self.bytes += sum(entry.size for entry in entries)
             yield entries
