@@ -101,6 +101,9 @@ def test_usage_and_time_of_change(tmp_path: Path) -> None:
     disk = RealDisk()
     total, free = disk.usage(str(tmp_path))
     assert 0 < free <= total
+    found = os.statvfs(tmp_path)
+    reserved = (found.f_bfree - found.f_bavail) * found.f_frsize
+    assert total == found.f_blocks * found.f_frsize - reserved, "what is kept for root counts as neither used nor free"
     disk.open(f"{tmp_path}/a", create=True).close()
     os.utime(tmp_path / "a", ns=(0, 1_234_567_000_000))
     assert disk.modified_ms(f"{tmp_path}/a") == 1_234_567

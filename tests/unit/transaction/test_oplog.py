@@ -64,3 +64,8 @@ def test_bodies_single_and_batched(body: bytes, offsets: list[int]) -> None:
 def test_an_op_of_rocketmq_s_has_no_outcome() -> None:
     assert settled_in(b"TAGS\x01d\x02") is None
     assert settled_in(b"GANTRY_TX\x01nonsense 5c 7x \xff 8r:\x02") == [Settled(5, C)]
+
+
+@pytest.mark.parametrize("state", [b"c", b"12", b"12x", b"12\xff", b"-1c", b"9" * 20 + b"c"])
+def test_a_hostile_state_settles_nothing(state: bytes) -> None:
+    assert settled_in(b"GANTRY_TX\x01%b\x02" % state) == []

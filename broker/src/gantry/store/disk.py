@@ -351,12 +351,16 @@ class RealDisk:
             os.close(descriptor)
 
     def usage(self, path: str) -> tuple[int, int]:
-        """statvfs: total, and what an unprivileged process may still use."""
+        """statvfs: what an unprivileged process may use and others have used, and how much of it is left.
+
+        As df and RocketMQ count: blocks that are kept for root are not taken for used ones.
+        """
         try:
             found = os.statvfs(path)
         except OSError as error:
             raise _translated(error, "statvfs", path) from error
-        return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+        used = found.f_blocks - found.f_bfree
+        return (used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize
 
     def modified_ms(self, path: str) -> int:
         """st_mtime in milliseconds."""
