@@ -63,6 +63,9 @@ def _imported_by_shipped_code() -> set[str]:
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names.add(node.module.partition(".")[0])
+            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+                given = (one.value for one in ast.walk(node) if isinstance(one, ast.Constant))
+                names |= {name.partition(".")[0] for name in given if isinstance(name, str)}
     return names
 
 
@@ -70,6 +73,12 @@ def _imported_by_shipped_code() -> set[str]:
 def test_a_package_that_the_user_named_is_declared_and_imported(package: str) -> None:
     assert package in _declared(), f"no distribution declares {package}"
     assert NAMED[package] in _imported_by_shipped_code(), f"no shipped module imports {NAMED[package]}"
+
+
+def test_what_a_distribution_declares_its_code_imports() -> None:
+    imported = _imported_by_shipped_code()
+    unused = {name for name in _declared() if NAMED.get(name, name).replace("-", "_") not in imported}
+    assert not unused, f"declared, and imported by nobody: {unused}"
 
 
 def test_a_package_is_not_called_late_once_it_is_here() -> None:

@@ -62,3 +62,32 @@ def test_an_unknown_command_is_a_usage_error(capsys: pytest.CaptureFixture[str])
         front.main(["prodcue"])
     assert ended.value.code == 2
     assert "prodcue" in capsys.readouterr().err
+
+
+def without_packages(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The program where only the client was installed."""
+    code = (
+        "import sys\n"
+        "for name in ('aiohttp', 'prometheus_client', 'uvloop', 'yaml'): sys.modules[name] = None\n"
+        "from gantry.cli.main import main\n"
+        f"sys.exit(main({list(arguments)!r}))"
+    )
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["standalone", "--data", "x"], ["broker"], ["nameserver", "--nameserver-port=0", "--http-port=0"]],
+    ids=lambda arguments: arguments[0],
+)
+def test_a_server_without_the_server_s_packages_says_what_to_install(arguments: list[str]) -> None:
+    done = without_packages(*arguments)
+    assert done.returncode == 2
+    assert "which is not installed; pip install 'gantrymq[server]'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("command", ["produce", "consume", "topic", "group", "tx", "cluster", "store"])
+def test_a_client_s_command_needs_no_package(command: str) -> None:
+    done = without_packages(command, "--help")
+    assert done.returncode == 0, done.stderr

@@ -64,6 +64,18 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(name: str, arguments: list[str]) -> int:
+    try:
+        return _call(name, arguments)
+    except ModuleNotFoundError as error:
+        missing = (error.name or "gantry").partition(".")[0]
+        if missing == "gantry":
+            raise
+        server = "pip install 'gantrymq[server]', or './broker[server]' in a clone"
+        print(f"gantry: {name} needs the package {missing}, which is not installed; {server}", file=sys.stderr)
+        return USAGE
+
+
+def _call(name: str, arguments: list[str]) -> int:
     from gantry.cli.errors import report
 
     module = importlib.import_module(f"gantry.cli.{name}")
