@@ -85,8 +85,15 @@ class Appender:
         end = self._append(self._sealed(gathered), is_scanned=True)
         if isinstance(end, Refusal):
             return end
+        if end > self._store.confirmed.offset:
+            for connection, sends in gathered:
+                self._answer(end, connection, sends)
+            return None
+        encode, host, region = frames.encode_send_replies, self._marks.store_host, self._marks.region
         for connection, sends in gathered:
-            self._answer(end, connection, sends)
+            replies = encode(sends, host, region)
+            if replies:
+                self._acks.park(end, connection, replies, len(sends))
         return None
 
     def append_run(

@@ -49,7 +49,6 @@ Answer = Command | None
 Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
 PullRun = Callable[["Connection", list[frames.Pull]], None]
 
-_SENDS_ONLY = {frames.Send}
 _TASKS_MAX = 10_000
 _NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
 
@@ -95,11 +94,8 @@ class Router:
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
         """Everything that one wake-up of a connection brought, in its order."""
-        kinds = set(map(type, requests))
-        if kinds == _SENDS_ONLY:
-            self._run_sends(connection, requests)  # type: ignore[arg-type]  # all of one kind
-        elif len(kinds) == 1:
-            self._run(connection, kinds.pop(), requests)
+        if len(requests) == 1 or len(set(map(type, requests))) == 1:
+            self._run(connection, type(requests[0]), requests)
         else:
             for kind, run in groupby(requests, type):
                 self._run(connection, kind, list(run))
@@ -128,7 +124,7 @@ class Router:
             self._sends.send_run(connection, sends)
         except Exception as error:  # noqa: BLE001  the router's guard
             self._sends_failed(error)
-        if self._sends.gathered and not self._is_end_due:
+        if not self._is_end_due and self._sends.gathered:
             self._is_end_due = True
             self._soon(self._end_turn)
 

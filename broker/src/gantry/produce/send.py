@@ -59,7 +59,7 @@ class Sending:
         self._begun.clear()
         if self._admission.gate.refusal is not None:
             self._refuse(connection, sends, self._admission.gate.refusal)
-        elif self._plain(sends) == len(sends):
+        elif self._are_plain(sends):
             self.gathered.append(run)
             self._gathered_bytes += connection.batch_bytes
             if self._gathered_bytes >= _GATHERED_BYTES_MAX:
@@ -92,17 +92,10 @@ class Sending:
             if refusal is not None:
                 self._refuse(*run, refusal)
 
-    def _plain(self, sends: list[Send]) -> int:
-        """How many from the first on are plain."""
-        limits = self._admission.limits
-        return runs.plain(
-            sends,
-            self._admission.queues,
-            limits.body_bytes_max,
-            limits.properties_bytes_max,
-            NOT_PLAIN,
-            SYS_TRANSACTION_BITS,
-        )
+    def _are_plain(self, sends: list[Send]) -> bool:
+        queues, limits = self._admission.queues, self._admission.limits
+        sizes = limits.body_bytes_max, limits.properties_bytes_max
+        return runs.plain(sends, queues, *sizes, NOT_PLAIN, SYS_TRANSACTION_BITS) == len(sends)
 
     def _send_mixed(self, connection: Connection, sends: list[Send]) -> None:
         """Append the messages that may go in; answer them when they are confirmed and the others now."""

@@ -303,7 +303,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _hand_over(self, requests: list[Request]) -> None:
         # Batches of nothing but sends and pulls are the rule; only others can hold an answer to us.
-        if frames.Command in set(map(type, requests)):
+        if type(requests[0]) is frames.Command or (len(requests) > 1 and frames.Command in set(map(type, requests))):
             requests = [request for request in requests if not self._take_answer(request)]
             if not requests:
                 return
