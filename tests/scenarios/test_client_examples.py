@@ -54,6 +54,7 @@ def test_every_kind_of_client_has_an_example() -> None:
         "TransactionProducer",
         "Consumer",
         "OrderlyConsumer",
+        "PullConsumer",
         "Puller",
         "Admin",
         "BlockingProducer",

@@ -28,6 +28,7 @@ from dataclasses import replace
 from typing import Self
 
 from gantry.client import questions
+from gantry.client.broadcast import LocalOffsets
 from gantry.client.hooks import called
 from gantry.client.identity import Identity
 from gantry.client.intake import Intake, Memory
@@ -85,7 +86,7 @@ class Consumer:
         self._session = Session(nameserver, self._heartbeat, self._on_request, self._broker_returned)
         self._routes = Routes(self._session)
         self._identity = Identity(self._session.nameservers[0], self._clock)
-        self._offsets = Offsets(self._session, self._routes, group)
+        self._offsets = _offsets(self.settings, Offsets(self._session, self._routes, group), group)
         self._rebalance = Rebalance(
             self._session, self._routes, group, self._identity.client_id, self.settings.handover_s
         )
@@ -270,7 +271,8 @@ class Consumer:
         if intake.queue.topic == self._retry_topic:
             # RocketMQ: wherever a group begins, none of its redeliveries is passed over.
             settings = replace(settings, start_from=StartFrom.FIRST)
-        await intake.run(self._session, self._routes, self._offsets, settings, self._clock.now_ms())
+        now_ms, tells = self._clock.now_ms(), not settings.broadcast
+        await intake.run(self._session, self._routes, self._offsets, settings, now_ms, tells)
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -278,7 +280,7 @@ class Consumer:
             await self.commit()
 
     async def _commit(self, intakes: Sequence[Intake]) -> None:
-        if self.settings.broadcast:
+        if self.settings.broadcast and not isinstance(self._offsets, LocalOffsets):
             return
         await asyncio.gather(*(self._commit_one(intake) for intake in intakes))
 
@@ -326,6 +328,11 @@ class Consumer:
             log.critical("%s: %s broke, the consumer ends", self.group, task.get_name(), exc_info=error)
             self._ended.set_exception(error)
             self._ready.put_nowait(None)
+
+
+def _offsets(settings: ConsumerSettings, offsets: Offsets, group: str) -> Offsets | LocalOffsets:
+    is_local = settings.broadcast and settings.offsets_folder is not None
+    return LocalOffsets(settings.offsets_folder or "", group, offsets) if is_local else offsets
 
 
 async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:

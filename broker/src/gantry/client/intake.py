@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 from collections.abc import Callable
+from typing import Protocol
 
 from gantry.client import questions
-from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus
 from gantry.client.routes import Routes
@@ -35,6 +36,14 @@ _PULL_MARGIN_S = 15.0  # beyond the time that the broker may hold a pull; Rocket
 _PAUSE_FIRST_S = 0.1
 _PAUSE_LAST_S = 3.0
 _HELD_S = 0.05  # an empty answer that comes sooner was not held: the next pull waits a little
+
+
+class Starts(Protocol):
+    """Whoever knows where a queue is to be begun."""
+
+    async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
+        """The offset to begin at."""
+        ...
 
 
 class Memory:
@@ -85,8 +94,14 @@ class Intake:
         self._deliver = deliver
         self._window: Window | None = None  # None until the start position is known
         self._pause_s = 0.0
+        self._random = random.Random()  # jitter: consumers that lost one broker together must not come back together
         self._in_work: set[int] = set()  # offsets that were handed out and have not ended
         self._has_ended = asyncio.Event()
+
+    @property
+    def progress(self) -> int | None:
+        """The smallest unfinished offset; None until the start is known."""
+        return None if self._window is None else self._window.progress
 
     @property
     def to_commit(self) -> int | None:
@@ -96,22 +111,31 @@ class Intake:
         return self._window.progress
 
     async def run(
-        self, session: Session, routes: Routes, offsets: Offsets, settings: ConsumerSettings, now_ms: int
+        self,
+        session: Session,
+        routes: Routes,
+        offsets: Starts,
+        settings: ConsumerSettings,
+        now_ms: int,
+        tells: bool = True,
     ) -> None:
-        """Find the start, then pull for ever; ends by cancellation."""
+        """Find the start, then pull for ever; ends by cancellation.
+
+        With `tells` every pull commits how far we are.
+        """
         while True:
             try:
                 if self._window is None:
                     await self._open(offsets, settings, now_ms)
                 else:
-                    await self._pull(session, routes, self._window, tells=not settings.broadcast)
+                    await self._pull(session, routes, self._window, tells)
             except _FAULTS as error:
                 routes.doubt(self.queue.topic)
                 self._pause_s = min(_PAUSE_LAST_S, max(_PAUSE_FIRST_S, self._pause_s * 2))
                 log.log(
                     logging.WARNING if self._pause_s == _PAUSE_FIRST_S else logging.DEBUG, "%s: %s", self.queue, error
                 )
-                await asyncio.sleep(self._pause_s)
+                await asyncio.sleep(self._pause_s * self._random.uniform(0.5, 1.0))
                 await self._renew_route(routes)
 
     def hand_out(self, offset: int) -> None:
@@ -144,7 +168,7 @@ class Intake:
         if self._window is not None:
             self._memory.give_back(self._window.bytes)
 
-    async def _open(self, offsets: Offsets, settings: ConsumerSettings, now_ms: int) -> None:
+    async def _open(self, offsets: Starts, settings: ConsumerSettings, now_ms: int) -> None:
         offset = await offsets.start(self.queue, settings, now_ms)
         self._window = Window(offset, settings.queue_messages_max, settings.queue_span_max)
         log.info("%s: begins at %d", self.queue, offset)

@@ -23,7 +23,7 @@ from gantry.wire.heartbeat import Heartbeat
 from gantry.wire.heartbeat import write as write_heartbeat
 
 NEW_TOPIC_QUEUES = 4  # how many queues a topic gets that the first send creates; RocketMQ's defaultTopicQueueNums
-_PULL_COMMIT, _PULL_SUSPEND, _PULL_SUBSCRIPTION = 1, 2, 4
+_PULL_COMMIT, _PULL_SUSPEND, _PULL_SUBSCRIPTION, _PULL_LITE = 1, 2, 4, 16
 _STORED_BUT = {
     ResponseCode.FLUSH_DISK_TIMEOUT: "stored in memory, its disk did not confirm in time",
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "stored, its slaves did not confirm in time",
@@ -111,6 +111,7 @@ class PullSettings:
     count_max: int = 32
     bytes_max: int = 1 << 20
     wait_s: float = 15.0  # RocketMQ's brokerSuspendMaxTimeMillis
+    is_lite: bool = False  # of a pull consumer: LITE_PULL_MESSAGE, which brokers answer the same
 
 
 def pull(
@@ -139,7 +140,7 @@ def pull(
         "queueId": str(queue.queue_id),
         "queueOffset": str(offset),
         "maxMsgNums": str(settings.count_max),
-        "sysFlag": str(_PULL_SUBSCRIPTION | suspend | commit),
+        "sysFlag": str(_PULL_SUBSCRIPTION | suspend | commit | (_PULL_LITE if settings.is_lite else 0)),
         "commitOffset": str(progress or 0),
         "suspendTimeoutMillis": str(int(settings.wait_s * 1000)),
         "subscription": settings.subscription.expression,
@@ -148,7 +149,8 @@ def pull(
         "maxMsgBytes": str(settings.bytes_max),
         "bname": queue.broker_name,
     }
-    return Question(request(RequestCode.PULL_MESSAGE, ext), read)
+    code = RequestCode.LITE_PULL_MESSAGE if settings.is_lite else RequestCode.PULL_MESSAGE
+    return Question(request(code, ext), read)
 
 
 def send_back(group: str, message: StoredMessage, level: int, redeliveries_max: int | None) -> Question[None]:

@@ -43,7 +43,8 @@ class ConsumerSettings:
 
     start_from: StartFrom = StartFrom.LAST
     start_timestamp_ms: int | None = None  # for TIMESTAMP; None means half an hour before the consumer starts
-    broadcast: bool = False  # every member gets every message; progress is kept in memory only
+    broadcast: bool = False  # every member gets every message
+    offsets_folder: str | None = None  # where a broadcasting member keeps its progress; None: in memory only
     concurrency: int = 20  # listeners running at the same time
     queue_messages_max: int = 1000  # unfinished messages of one queue
     queue_span_max: int = 2000  # offsets between a queue's first unfinished message and the next pull

@@ -1,0 +1,328 @@
+"""The pull consumer: the caller asks for messages when it wants some, and says when they are done.
+
+    async with PullConsumer("billing", nameserver=..., subscription={"Orders": "paid"}) as consumer:
+        while True:
+            for message in await consumer.poll():
+                ...
+
+With a subscription it is a member of its group and gets a share of the queues (RocketMQ: `DefaultLitePullConsumer`
+after `subscribe`).  Without one it is no member and works on the queues that `assign` names.
+
+Asking for more says that what was handed out before is done.  That is committed every few seconds and at stop, or, with
+`auto_commit=False`, only by `commit()`, which says that everything handed out so far is done.  Between two polls
+messages are pulled ahead, within the bounds of the settings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Self
+
+from gantry.client import questions
+from gantry.client.identity import Identity
+from gantry.client.intake import Memory, Starts
+from gantry.client.offsets import Offsets
+from gantry.client.pulledqueue import At, PulledQueue
+from gantry.client.questions import PullSettings
+from gantry.client.rebalance import Rebalance
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.client.settings import ConsumerSettings, StartFrom, check_group
+from gantry.client.subscribing import subscriptions_of
+from gantry.clock import Clock, SystemClock
+from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.leaves.frames import Command
+from gantry.model.message import StoredMessage
+from gantry.model.route import MessageQueue
+from gantry.model.subscription import CONSUME_ACTIVELY, Subscription
+from gantry.transport.connection import Connection
+from gantry.wire.codes import RequestCode
+from gantry.wire.heartbeat import ConsumerData, Heartbeat
+
+__all__ = ["ConsumerSettings", "MessageQueue", "PullConsumer", "StartFrom", "StoredMessage"]
+
+log = logging.getLogger(__name__)
+
+_FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
+_GOODBYE_S = 1.0
+Pulling = tuple[PulledQueue, asyncio.Task[None]]
+
+
+class PullConsumer:
+    """Polls; an asynchronous context manager, or start() and stop() once each."""
+
+    def __init__(
+        self,
+        group: str,
+        *,
+        nameserver: str | Sequence[str],
+        subscription: Mapping[str, str] | None = None,
+        settings: ConsumerSettings | None = None,
+        auto_commit: bool = True,
+        clock: Clock | None = None,
+    ) -> None:
+        check_group(group)
+        self.group = group
+        self.settings = settings or ConsumerSettings()
+        if self.settings.broadcast:
+            raise ConfigError("a pull consumer that wants every queue assigns them; broadcast is the push consumer's")
+        self._clock = clock or SystemClock()
+        self._auto_commit = auto_commit
+        self._subscriptions = (
+            () if subscription is None else subscriptions_of(group, subscription, self._clock.now_ms())
+        )
+        is_member = bool(self._subscriptions)
+        self._session = Session(nameserver, self._heartbeat if is_member else None, self._on_request)
+        self._routes = Routes(self._session)
+        self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._offsets = Offsets(self._session, self._routes, group)
+        handover_s = self.settings.handover_s
+        self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, handover_s)
+        self._memory = Memory(self.settings.bytes_max)
+        self._queues: dict[MessageQueue, Pulling] = {}
+        self._wanted: dict[MessageQueue, Subscription] = {}  # of every queue that is ours
+        self._paused: set[MessageQueue] = set()
+        self._news = asyncio.Event()
+        self._turn = 0  # which queue a poll looks at first
+        self._tasks: list[asyncio.Task[None]] = []
+        self._ended: asyncio.Future[None] | None = None  # resolved by stop(), or by a task that broke
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues that are ours now."""
+        return sorted(self._queues)
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """Those of which nothing is handed out."""
+        return sorted(self._paused)
+
+    async def start(self) -> None:
+        """1. connections, 2. progress is committed, 3. queues are shared out, if it is a member."""
+        self._ended = asyncio.get_running_loop().create_future()
+        await self._session.start()
+        await self._routes.start()
+        if self._auto_commit:
+            self._tasks.append(self._spawn(self._commit_regularly(), "gantry-commit"))
+        if self._subscriptions:
+            self._tasks.append(self._spawn(self._share_regularly(), "gantry-rebalance"))
+
+    async def stop(self) -> None:
+        """1. nothing is pulled any more, 2. commit what is done, 3. say goodbye, 4. close."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(None)
+        self._news.set()
+        await _cancelled(self._tasks)
+        await self._leave(list(self._queues))
+        if self._subscriptions:
+            goodbye = questions.unregister(self._identity.client_id, None, self.group)
+            asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
+            await asyncio.gather(*asked, return_exceptions=True)
+        await self._routes.close()
+        await self._session.close()
+
+    async def __aenter__(self) -> Self:
+        """start()"""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """stop()"""
+        await self.stop()
+
+    # Messages
+
+    async def poll(self, timeout_s: float = 5.0, count_max: int = 32) -> list[StoredMessage]:
+        """The next messages of any queue that is not paused, none when none came in time.
+
+        What the polls before gave is done from now on.
+        """
+        assert self._ended is not None, "poll() comes after start()"
+        for one, _ in self._queues.values():
+            one.settle()
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not self._ended.done():
+            self._news.clear()
+            found = self._taken(count_max)
+            if found:
+                return found
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._news.wait()
+            except TimeoutError:
+                return []
+        self._ended.result()  # raises what broke the consumer
+        return []
+
+    async def commit(self) -> None:
+        """Everything handed out so far is done: tell the brokers now; raises what a broker says against it."""
+        for one, _ in list(self._queues.values()):
+            one.settle()
+            await self._commit_one(one)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The offset that the group committed, None when it never did."""
+        await self._routes.to_read(queue.topic)
+        return await self._offsets.committed(queue)
+
+    # Queues
+
+    async def topic_queues(self, topic: str) -> list[MessageQueue]:
+        """All queues of a topic, in their order; RefusedError 17 when nobody has it."""
+        return list(await self._routes.to_read(topic))
+
+    async def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
+        """Work on exactly these from now on; each begins where the group stopped, or where the settings say."""
+        if self._subscriptions:
+            raise ConfigError("a consumer with a subscription gets its queues from its group; make one without")
+        wanted = {queue: Subscription(queue.topic, tags) for queue in queues}
+        for topic in {queue.topic for queue in wanted}:
+            await self._routes.to_read(topic)
+        await self._leave([queue for queue in self._queues if wanted.get(queue) != self._wanted.get(queue)])
+        for queue, subscription in wanted.items():
+            if queue not in self._queues:
+                self._begin(queue, subscription, self._offsets)
+
+    def position(self, queue: MessageQueue) -> int | None:
+        """The offset of the message that is handed out next; None until the start is known."""
+        return self._ours(queue)[0].position
+
+    async def seek(self, queue: MessageQueue, offset: int) -> None:
+        """Go on at an offset, forwards or back; what was pulled ahead is forgotten."""
+        self._ours(queue)
+        subscription = self._wanted[queue]
+        await self._leave([queue], commits=False)
+        self._begin(queue, subscription, At(offset))
+
+    async def seek_to_first(self, queue: MessageQueue) -> None:
+        """Go on at the oldest message that is still there."""
+        await self.seek(queue, await self._offsets.min_offset(queue))
+
+    async def seek_to_last(self, queue: MessageQueue) -> None:
+        """Go on with what comes from now on."""
+        await self.seek(queue, await self._offsets.max_offset(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, timestamp_ms: int) -> None:
+        """Go on at the first message that was stored at or after an instant."""
+        await self.seek(queue, await self._offsets.offset_at(queue, timestamp_ms))
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Hand nothing out of these until `resume`; they stay ours, and what was pulled ahead is kept."""
+        self._paused |= set(queues)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Hand out again."""
+        self._paused -= set(queues)
+        self._news.set()
+
+    def _ours(self, queue: MessageQueue) -> Pulling:
+        found = self._queues.get(queue)
+        if found is None:
+            raise ConfigError(f"{queue} is not this consumer's now; it has {len(self._queues)} queues")
+        return found
+
+    def _taken(self, count_max: int) -> list[StoredMessage]:
+        found: list[StoredMessage] = []
+        names = sorted(self._queues)
+        self._turn = (self._turn + 1) % max(1, len(names))
+        for name in names[self._turn :] + names[: self._turn]:
+            if name not in self._paused and len(found) < count_max:
+                found += self._queues[name][0].take(count_max - len(found))
+        return found
+
+    def _begin(self, queue: MessageQueue, subscription: Subscription, starts: Starts, wait_s: float = 0.0) -> None:
+        settings = self.settings
+        pulling = PullSettings(
+            self.group, subscription, settings.pull_messages_max, wait_s=settings.pull_wait_s, is_lite=True
+        )
+        one = PulledQueue(queue, pulling, self._memory, self._news.set)
+        task = self._spawn(self._run(one, starts, wait_s), f"gantry-pull-{queue.topic}-{queue.queue_id}")
+        self._queues[queue] = one, task
+        self._wanted[queue] = subscription
+
+    async def _run(self, one: PulledQueue, starts: Starts, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        now_ms = self._clock.now_ms()
+        await one.intake.run(self._session, self._routes, starts, self.settings, now_ms, tells=False)
+
+    async def _leave(self, queues: Sequence[MessageQueue], commits: bool = True) -> None:
+        gone = [self._queues.pop(queue) for queue in queues]
+        for queue in queues:
+            self._wanted.pop(queue, None)
+        await _cancelled([task for _, task in gone])
+        for one, _ in gone:
+            if commits and self._auto_commit:
+                await self._commit_quietly(one)
+            await one.drop()
+
+    async def _share_regularly(self) -> None:
+        while True:
+            is_complete = True
+            for subscription in self._subscriptions:
+                share = await self._rebalance.share(subscription.topic, broadcast=False)
+                if share is None:
+                    is_complete = False
+                    continue
+                ours = [queue for queue in self._queues if queue.topic == subscription.topic]
+                await self._leave([queue for queue in ours if queue not in share.queues])
+                for queue in share.queues:
+                    if queue not in self._queues:
+                        self._begin(queue, subscription, self._offsets, share.wait_s)
+            await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)
+
+    async def _commit_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.commit_every_s)
+            for one, _ in list(self._queues.values()):
+                await self._commit_quietly(one)
+
+    async def _commit_quietly(self, one: PulledQueue) -> None:
+        try:
+            await self._commit_one(one)
+        except _FAULTS as error:
+            log.warning("%s: offset %s not committed: %s", one.queue, one.done, error)
+
+    async def _commit_one(self, one: PulledQueue) -> None:
+        offset = one.done
+        if offset is not None and offset != one.committed:
+            await self._offsets.commit(one.queue, offset)
+            one.committed = offset
+
+    # Brokers
+
+    def _heartbeat(self) -> Heartbeat:
+        data = ConsumerData(
+            self.group,
+            self._subscriptions,
+            consume_type=CONSUME_ACTIVELY,
+            consume_from_where=self.settings.start_from.value,
+        )
+        return Heartbeat(self._identity.client_id, consumers=(data,))
+
+    def _on_request(self, _: Connection, command: Command) -> bool:
+        if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
+            return False
+        self._rebalance.hurry()
+        return True
+
+    def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
+        """A task without which the consumer is not whole: if it breaks, whoever polls is told."""
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        task.add_done_callback(self._task_ended)
+        return task
+
+    def _task_ended(self, task: asyncio.Task[None]) -> None:
+        error = None if task.cancelled() else task.exception()
+        if error is not None and self._ended is not None and not self._ended.done():
+            log.critical("%s: %s broke, the consumer ends", self.group, task.get_name(), exc_info=error)
+            self._ended.set_exception(error)
+            self._news.set()
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    """Cancel and see the end of tasks."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
