@@ -12,6 +12,9 @@ endif
 
 FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/gantry/leaves/_fast/*.[ch])
 FAST_LEVELS := tidy unit golden properties differential scenarios
+# Much of a test is waiting: for a JVM, for a check that must not come. Each worker has servers and JVMs of its own.
+WORKERS ?= 2
+SPREAD := -n $(WORKERS) --dist worksteal
 levels = $(wildcard $(addprefix tests/,$(1)))
 
 .PHONY: help setup dev demo check lint types test test-full interop crash bench fuzz planted format readme lock clean
@@ -27,19 +30,19 @@ demo: setup            ## the main job in under a minute: orders in transactions
 	@$(PY) broker/demo/run.py $(if $(KEEP),--keep)
 
 check: dev lint types  ## lint, types and the fast tests: what every commit passes, under two minutes
-	@$(PY) -m pytest -q -m "not slow" $(call levels,$(FAST_LEVELS))
+	@$(PY) -m pytest -q $(SPREAD) -m "not slow" $(call levels,$(FAST_LEVELS))
 
 test: dev tools lint types  ## everything that belongs to each commit; the last line is pytest's summary
-	@$(PY) -m pytest -q -m "not slow" tests
+	@$(PY) -m pytest -q $(SPREAD) -m "not slow" tests
 
 test-full: dev tools lint types fuzz planted  ## test, the slow tests, the fuzzers and the planted faults
-	@$(PY) -m pytest -q tests
+	@$(PY) -m pytest -q $(SPREAD) tests
 
 interop: dev tools     ## other people's clients and servers against ours
-	@$(PY) -m pytest -q tests/interop
+	@$(PY) -m pytest -q $(SPREAD) tests/interop
 
 crash: dev             ## power cuts, failing disks, kill -9: the slow rounds too
-	@$(PY) -m pytest -q tests/crash
+	@$(PY) -m pytest -q $(SPREAD) tests/crash
 
 bench: dev             ## measure; results and machine go to tests/bench/RESULTS.md
 	@requirements/system "bench?"

@@ -37,7 +37,7 @@ DEATHS = (("after-row", 0.2, "its row is committed"), ("after-half", 0.2, "its h
 KILL_AT = 0.7  # share of the orders that are rows when the broker is killed
 ASK = ["--set", "transactions.immunity_s=1", "--set", "transactions.check_interval_s=2"]
 AWAY_S = 1.0
-READY_WITHIN_S = 20.0
+READY_WITHIN_S = 60.0
 FINISH_WITHIN_S = 90.0
 DRAIN_WITHIN_S = 15.0
 

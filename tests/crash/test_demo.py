@@ -9,7 +9,7 @@ from pathlib import Path
 
 from testkit.sources import ROOT
 
-WITHIN_S = 60.0
+WITHIN_S = 240.0  # a hang ends some time; a busy machine is no hang
 
 
 def test_the_demonstration_ends_with_a_message_for_every_row(tmp_path: Path) -> None:

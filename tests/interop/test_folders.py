@@ -150,6 +150,7 @@ SMALL = ((600,) * 4, (5,) * 4)
 LARGE = ((50_000, 50_000, 500, 500), (1, 1, 50, 50))
 
 
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("every_tool")
 @pytest.mark.parametrize("play", [("4.9.7", *SMALL), ("5.x", *SMALL)], ids=["4.9.7", "5.x"], indirect=True)
 def test_a_folder_goes_round_between_apache_and_gantry(play: Play) -> None:
