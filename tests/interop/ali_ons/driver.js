@@ -66,6 +66,7 @@ async function subscribe(command) {
   const consumer = new Consumer(options({
     consumerGroup: command.group,
     instanceName: command.id,
+    isBroadcast: Boolean(command.broadcast),
     consumeFromWhere: command.from === 'last' ? 'CONSUME_FROM_LAST_OFFSET' : 'CONSUME_FROM_FIRST_OFFSET',
   }));
   consumer.on('error', report(command.id));

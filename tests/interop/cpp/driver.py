@@ -114,7 +114,7 @@ class Driver:
         return {"results": [{"status": r.status.name, "msgId": r.msg_id, "queueOffset": r.offset} for r in results]}
 
     def subscribe(self, command):
-        consumer = client.PushConsumer(command["group"])
+        consumer = client.PushConsumer(command["group"], orderly=bool(command.get("orderly")))
         self.point(consumer)
         consumer.set_instance_name(command["id"])
         consumer.set_thread_count(1)

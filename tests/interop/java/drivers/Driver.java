@@ -112,7 +112,7 @@ public final class Driver {
             case "fill": new Bulk(producer(c.text("group")), c).fill(answer); break;
             case "check": new BulkCheck(admin(), puller(c.text("group")), c).check(answer); break;
             case "quit": System.exit(0); break;
-            default: throw new IllegalArgumentException("unknown op " + c.text("op"));
+            default: Order.run(nameServer, c, answer);
         }
     }
 
