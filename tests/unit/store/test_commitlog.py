@@ -116,6 +116,25 @@ def test_a_run_over_several_segments_that_finds_no_room_leaves_nothing() -> None
     assert log.end == end and disk.read(f"/s/commitlog/{0:020d}") == before
 
 
+def test_entries_of_runs_are_at_hand_once_until_a_run_without_them_comes(tmp_path: Path) -> None:
+    log = _log(tmp_path)
+    scanned = (True, True, False, True)
+    ends = [0, *(log.append(_run(2), 1, HOST, is_scanned=is_scanned) for is_scanned in scanned)]
+    assert log.take_entries(0, ends[1] - 1) == ([], 0), "not to its end"
+    entries, reached = log.take_entries(0, ends[3])
+    assert reached == ends[2] and [entry.log_offset + entry.size for entry in entries][1::2] == ends[1:3]
+    assert log.take_entries(0, ends[2]) == ([], 0) and log.take_entries(ends[2], ends[4]) == ([], ends[2])
+    entries, reached = log.take_entries(ends[3], ends[4])
+    assert len(entries) == 2 and reached == ends[4]
+
+
+def test_entries_that_nobody_takes_are_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gantry.store.commitlog._RECENT_MAX", 3)
+    log = _log(tmp_path)
+    ends = [0, *(log.append(_run(2), 1, HOST, is_scanned=True) for _ in range(2))]
+    assert log.take_entries(0, ends[2]) == ([], 0) and len(log.take_entries(ends[1], ends[2])[0]) == 2
+
+
 def test_slices_and_records_are_checked_against_the_log(tmp_path: Path) -> None:
     log = _log(tmp_path)
     sends = _run(3)

@@ -12,6 +12,7 @@ Only the loop's thread calls this class.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
@@ -23,6 +24,8 @@ from gantry.store.segments import Segment, Segments
 BLANK_BYTES = records.BLANK_BYTES_MIN
 # A read buffer's worth of messages and the largest message allowed, encoded; grows when a run needs more.
 _BUFFER_BYTES = 1 << 20
+# Entries of runs that wait to be confirmed; beyond it they are read back from the log.
+_RECENT_MAX = 8192
 _PIECES_MAX = 4
 _PIECE_BYTES_MIN = 8 << 10
 _REWRITE_CHUNK_BYTES = 1 << 20
@@ -44,7 +47,8 @@ class CommitLog:
         self._buffer = bytearray(min(_BUFFER_BYTES, segment_bytes))
         self._view = memoryview(self._buffer)
         self._encoded = (0, 0)  # the stretch of log that the buffer still holds from its beginning on
-        self._last_run: tuple[int, int, list[records.Entry]] | None = None
+        self._recent: deque[tuple[int, int, list[records.Entry]]] = deque()  # runs nobody has taken the entries of
+        self._recent_count = 0
         self._active: Segment | None = None
 
     @property
@@ -69,7 +73,8 @@ class CommitLog:
             self._encode(sends, 0, total, start, store_ms, store_host)
             self._write([(active, start - active.start, total)])
             self._encoded = (start, end)
-            self._last_run = (start, end, runs.entries(sends, store_ms, host_bytes)) if is_scanned else None
+            if is_scanned:
+                self._remember(start, end, runs.entries(sends, store_ms, host_bytes))
             self.end = end
             return end
         sizes = [records.size_of(send, host_bytes) for send in sends]
@@ -100,14 +105,30 @@ class CommitLog:
     def _room(self, at: int) -> int:
         return self._segment_bytes - at % self._segment_bytes
 
-    def take_run(self, start: int, end: int) -> list[records.Entry] | None:
-        """The entries of [start, end) where that is just the run that was written last; once, and not to be kept."""
-        run, self._last_run = self._last_run, None
-        return run[2] if run is not None and run[0] == start and run[1] == end else None
+    def _remember(self, start: int, end: int, entries: list[records.Entry]) -> None:
+        self._recent_count += len(entries)
+        if self._recent_count > _RECENT_MAX:
+            self._recent.clear()
+            self._recent_count = len(entries)
+        self._recent.append((start, end, entries))
+
+    def take_entries(self, start: int, end: int) -> tuple[list[records.Entry], int]:
+        """The entries of the runs from start on that are still at hand, once, and up to where that is."""
+        recent = self._recent
+        entries: list[records.Entry] = []
+        while recent and recent[0][0] <= start and recent[0][1] <= end:
+            begun, stop, found = recent.popleft()
+            self._recent_count -= len(found)
+            if begun == start:
+                if entries:
+                    entries += found
+                else:
+                    entries = found
+                start = stop
+        return entries, start
 
     def _append_over(self, parts: list[tuple[int, int, Sends]], store_ms: int, store_host: bytes) -> int:
         self._encoded = (0, 0)
-        self._last_run = None
         # Every segment that the run needs exists before its first byte is written.
         self.segments.ensure(parts[-1][0])
         written: list[tuple[Segment, int, int]] = []

@@ -1,8 +1,8 @@
 """From the log to queues and index: confirmed records, each exactly once, in log order.
 
 The dispatcher walks the bytes between its own mark and the confirmed mark, groups the records by queue and
-adds them batch-wise.  A run that is confirmed as soon as it is written (ASYNC_FLUSH) is not read back: the log
-still has its entries.  It is the only way into queues and index; recovery uses the same code on records that
+adds them batch-wise.  Runs that are confirmed soon after they were written are not read back: the log still has
+their entries.  It is the only way into queues and index; recovery uses the same code on records that
 may have been dispatched before, which the log offset tells.
 
 Records of RocketMQ 3.2.6's transactions: PREPARED (sysFlag 4) and ROLLBACK (12) have no queue entry;
@@ -138,10 +138,9 @@ class Dispatcher:
             self._is_busy = False
 
     def _dispatch(self, start: int, end: int) -> None:
-        """One run that is still at hand, or one walk."""
-        entries = self._log.take_run(start, end)
-        reached = end
-        if entries is None:
+        """The runs that are still at hand, or one walk."""
+        entries, reached = self._log.take_entries(start, end)
+        if not entries:
             entries, reached = self._walk(start, end)
         placed = self._derivation.place(entries)
         self._dispatched.advance(reached)
