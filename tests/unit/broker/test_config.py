@@ -79,6 +79,10 @@ def test_values_are_read_in_the_units_people_write() -> None:
         ("store: {disk_used_max: 75}", ["disk_used_max", "a share of 1"]),
         ("store: {delete_hours: ['25']}", ["hours from 00 to 23"]),
         ("network: {port: 70000}", ["65535"]),
+        ("network: {port: -1}", ["network.port -1", "0 (any free one)"]),
+        ("network: {vip_port: -3}", ["network.vip_port -3", "-2 (none)"]),
+        ("network: {http_port: 65536}", ["network.http_port 65536", "65535"]),
+        ("standalone: {nameserver_port: 99999}", ["standalone.nameserver_port 99999", "65535"]),
     ],
 )
 def test_what_cannot_be_meant_is_an_error_that_says_where_and_what(

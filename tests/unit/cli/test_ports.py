@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import argparse
 import errno
 import os
 import socket
 
-from gantry.cli.ports import explain_listen_error, holder_of
+import pytest
+
+from gantry.cli.ports import explain_listen_error, holder_of, port_number
 from gantry.errors import ConfigError
 
 
@@ -34,3 +37,14 @@ def test_a_port_nobody_holds_has_no_holder() -> None:
 def test_other_troubles_with_a_port_stay_as_they_are() -> None:
     error = _listen_error(80, errno.EACCES)
     assert explain_listen_error(error, {"--broker-port": 80}) is error
+
+
+@pytest.mark.parametrize("text", ["65536", "99999", "-1", "many", "", "1.5", "--1"])
+def test_what_is_no_port_is_told_and_not_taken_modulo(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="65535"):
+        port_number(text)
+
+
+@pytest.mark.parametrize("text", ["-1", "0", "9876", "65535"])
+def test_a_port_is_a_number(text: str) -> None:
+    assert port_number(text, low=-1) == int(text)

@@ -228,7 +228,12 @@ def check(config: BrokerConfig) -> None:
 def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
     network, store, messages = config.network, config.store, config.messages
     role = str(config.role)
-    ports = {"port": network.port, "vip_port": network.vip_port, "http_port": network.http_port}
+    ports = {  # key: (found, smallest, what the smallest means)
+        "network.port": (network.port, 0, "any free one"),
+        "network.vip_port": (network.vip_port, -2, "none"),
+        "network.http_port": (network.http_port, -1, "none"),
+        "standalone.nameserver_port": (config.standalone.nameserver_port, 0, "any free one"),
+    }
     return [
         (
             config.role is not Role.ASYNC_MASTER,
@@ -241,10 +246,9 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
         (not config.name or not config.cluster, "name and cluster must not be empty"),
         (config.permission not in _PERMISSIONS, f"permission {config.permission}: expected 2 (write), 4 (read) or 6"),
         *(
-            (port > _PORT_MAX, f"network.{name} {port}: the largest port is {_PORT_MAX}")
-            for name, port in ports.items()
+            (not low <= port <= _PORT_MAX, f"{key} {port}: expected {low} ({meaning}) to {_PORT_MAX}")
+            for key, (port, low, meaning) in ports.items()
         ),
-        (network.port < 0, f"network.port {network.port}: expected 0 (any free one) to {_PORT_MAX}"),
         (
             store.segment_bytes < 2 * messages.body_bytes_max + _RECORD_OVERHEAD_BYTES,
             f"store.segment_bytes {store.segment_bytes} is less than two bodies of messages.body_bytes_max "

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from gantry.cli.logs import add_logs, start_logging
+from gantry.cli.ports import port_number
 from gantry.cli.serve import reachable, serve
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
@@ -19,11 +21,12 @@ from gantry.nameserver.settings import NameServerSettings
 def configure(parser: argparse.ArgumentParser) -> None:
     """Addresses, the key-value file, logs."""
     parser.add_argument("--bind", metavar="ADDR", default="0.0.0.0", help="listen on this address only (all)")
-    parser.add_argument("--nameserver-port", metavar="PORT", type=int, default=9876, help="9876; 0: any free one")
+    port = parser.add_argument("--nameserver-port", metavar="PORT", type=port_number, default=9876)
+    port.help = "9876; 0: any free one"
     parser.add_argument(
         "--http-port",
         metavar="PORT",
-        type=int,
+        type=partial(port_number, low=-1),
         default=9404,
         help="/metrics and /healthz (9404; 0: any free one; -1: none)",
     )

@@ -1,4 +1,4 @@
-"""Who holds a port that we wanted, and which flag chooses another.
+"""Ports: what may be one, who holds one that we wanted, and which flag chooses another.
 
 Linux tells it in two steps: /proc/net/tcp names the inode of the listening socket, and some process has
 that inode among its descriptors.  Processes of other users stay nameless unless we are root; then the
@@ -7,6 +7,7 @@ text says only that somebody has the port.
 
 from __future__ import annotations
 
+import argparse
 import errno
 import re
 from collections.abc import Mapping
@@ -14,8 +15,16 @@ from pathlib import Path
 
 from gantry.errors import ConfigError
 
+_PORT_MAX = 65535
 _LISTENING = "0A"
 _WHERE = re.compile(r":(\d+): ")
+
+
+def port_number(text: str, low: int = 0) -> int:
+    """A port, 0 for any free one; a number beyond would be taken modulo 65536 by the system, without a word."""
+    if not text.removeprefix("-").isdecimal() or not low <= int(text) <= _PORT_MAX:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from {low} to {_PORT_MAX}")
+    return int(text)
 
 
 def explain_listen_error(error: ConfigError, flags: Mapping[str, int]) -> ConfigError:
