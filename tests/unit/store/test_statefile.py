@@ -35,7 +35,11 @@ def test_a_damaged_file_is_replaced_by_its_backup(tmp_path: Path, damage: bytes)
     state.save({"a": 1})
     state.save({"a": 2})
     (tmp_path / "config" / "topics.json").write_bytes(damage)
-    assert state.load() == {"a": 1}
+    told: list[str] = []
+    worker = InlineBackground().housekeeper
+    again = JsonState(f"{tmp_path}/config/topics.json", RealDisk(), worker, on_damaged=told.append)
+    assert again.load() == {"a": 1}
+    assert len(told) == 1 and "topics.json cannot be read" in told[0]
     (tmp_path / "config" / "topics.json.bak").write_bytes(damage)
     with pytest.raises(StoreError, match=r"topics\.json cannot be read.*restore it from a backup or remove it"):
         state.load()

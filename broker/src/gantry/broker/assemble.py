@@ -253,9 +253,12 @@ def _states(
     def failed(path: str, error: StoreError) -> None:
         complaints.say(path, f"{path} could not be saved and is tried again: {error}")
 
+    def damaged(problem: str) -> None:
+        log.warning("%s; its backup is used, and what changed last may be missing", problem)
+
     def state(name: str) -> JsonState:
         path, housekeeper = filenames.config(root, name), opened.background.housekeeper
-        made = JsonState(path, opened.disk, housekeeper, failed, durably.look)
+        made = JsonState(path, opened.disk, housekeeper, failed, durably.look, damaged)
         durably.watch(made)
         return made
 

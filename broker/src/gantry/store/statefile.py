@@ -28,7 +28,7 @@ class JsonState:
     """One table's file.  save() may be called as often as one likes: while one is under way, the newest waits.
 
     What could not be saved waits for the next save(), or for retry(); `on_failed` hears of each attempt that failed,
-    `on_saved` of each that succeeded.
+    `on_saved` of each that succeeded, and `on_damaged` why load() took the backup.
     """
 
     def __init__(
@@ -38,12 +38,14 @@ class JsonState:
         housekeeper: Worker,
         on_failed: Callable[[str, StoreError], None] = lambda path, error: None,
         on_saved: Callable[[], None] = lambda: None,
+        on_damaged: Callable[[str], None] = lambda problem: None,
     ) -> None:
         self._path = path
         self._disk = disk
         self._housekeeper = housekeeper
         self._on_failed = on_failed
         self._on_saved = on_saved
+        self._on_damaged = on_damaged
         self.asked = 0  # tables that save() was given
         self.kept = 0  # of these, up to which the file holds them or newer ones
         self._waiting: bytes | None = None
@@ -52,7 +54,7 @@ class JsonState:
 
     def load(self) -> dict[str, object] | None:
         """The table, from the backup if the main file is damaged; None when there is neither."""
-        return read_object(self._disk, self._path)
+        return read_object(self._disk, self._path, self._on_damaged)
 
     def save(self, table: Mapping[str, object]) -> None:
         """Have the housekeeper replace the file; `error` keeps what went wrong with the last attempt."""
@@ -96,8 +98,13 @@ class JsonState:
             self._on_saved()
 
 
-def read_object(disk: Disk, path: str) -> dict[str, object] | None:
-    """The JSON object in a file or its backup; None when neither exists, StoreError when neither can be read."""
+def read_object(
+    disk: Disk, path: str, on_damaged: Callable[[str], None] = lambda problem: None
+) -> dict[str, object] | None:
+    """The JSON object in a file or its backup; None when neither exists, StoreError when neither can be read.
+
+    `on_damaged` hears what is wrong with the file when the backup is taken in its place.
+    """
     problem = ""
     for name in (path, f"{path}.bak"):
         if not disk.exists(name):
@@ -110,6 +117,8 @@ def read_object(disk: Disk, path: str) -> dict[str, object] | None:
         except ValueError as error:
             problem = problem or f"{name} cannot be read: {error}"
             continue
+        if problem:
+            on_damaged(problem)
         return table
     if problem:
         raise StoreError(f"{problem}; restore it from a backup or remove it to begin with an empty table")
