@@ -39,7 +39,7 @@ ASK = ["--set", "transactions.immunity_s=1", "--set", "transactions.check_interv
 AWAY_S = 1.0
 READY_WITHIN_S = 60.0
 FINISH_WITHIN_S = 90.0
-DRAIN_WITHIN_S = 15.0
+DRAIN_WITHIN_S = 90.0
 
 
 class Program:

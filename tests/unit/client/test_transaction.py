@@ -32,6 +32,9 @@ SEND, END = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION
 QUICK = TransactionSettings(
     ProducerSettings(timeout_s=0.3, attempt_timeout_s=0.05), CheckSettings(timeout_s=0.05), end_timeout_s=0.05
 )
+PATIENT = TransactionSettings(  # where every answer comes, however slow the machine
+    ProducerSettings(timeout_s=30.0, attempt_timeout_s=30.0), CheckSettings(timeout_s=30.0), end_timeout_s=30.0
+)
 ORDER = Message("Orders", b"x", keys="o-1")
 WITHIN_S = 30.0
 
@@ -44,7 +47,7 @@ async def ask_later(_: StoredMessage) -> Outcome:
     return Outcome.UNKNOWN
 
 
-def made(cluster: ScriptedCluster, settings: TransactionSettings = QUICK) -> TransactionProducer:
+def made(cluster: ScriptedCluster, settings: TransactionSettings = PATIENT) -> TransactionProducer:
     return TransactionProducer("p", ask_later, nameserver=cluster.nameserver, settings=settings)
 
 
@@ -180,7 +183,7 @@ def unsafe_nowhere(command: Command) -> Command:
 @pytest.mark.parametrize("answer", [silence, unsafe_nowhere])
 def test_a_half_that_may_be_there_is_not_sent_again_and_nothing_is_executed(answer: Answer) -> None:
     async def story() -> None:
-        async with ScriptedCluster(groups=2) as cluster, made(cluster) as producer:
+        async with ScriptedCluster(groups=2) as cluster, made(cluster, QUICK) as producer:
             for name in cluster.names:
                 cluster.answers[name, SEND] = answer
             with pytest.raises(OutcomeUnknownError):
@@ -230,7 +233,7 @@ def test_a_refused_outcome_is_raised_because_others_have_decided() -> None:
 )
 def test_an_end_that_does_not_arrive_is_left_to_the_checker(answer: Answer) -> None:
     async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster) as producer:
+        async with ScriptedCluster() as cluster, made(cluster, QUICK) as producer:
             cluster.answers["broker-a", END] = answer
             async with producer.transaction(ORDER) as tx:
                 pass
