@@ -10,6 +10,8 @@ from gantry.leaves import frames, properties
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.produce.send import Sending
+from gantry.schedule.intake import DelayIntake
+from gantry.schedule.rules import DelayRules
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
@@ -44,8 +46,9 @@ class SendPlay:
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 10_000))
         self._keys = 0
         self.appender = Appender(self.store, self.acks, self.gate, self.marks, self._unique_key)
+        self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, "b")
         intake = HalfIntake(lambda: 0, 1, lambda group: None)
-        self.sending = Sending(self.admission, self.appender, batch_messages_max, intake)
+        self.sending = Sending(self.admission, self.appender, batch_messages_max, intake, self.delays)
         self.connection = FakeConnection()
 
     def send(self, *sends: frames.Send) -> None:

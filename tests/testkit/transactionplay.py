@@ -25,6 +25,8 @@ from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model import names
 from gantry.produce.send import Sending
+from gantry.schedule.intake import DelayIntake
+from gantry.schedule.rules import DelayRules
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
@@ -132,8 +134,10 @@ class TransactionPlay:
             "b",
         )
         self.service = CheckService(self.store, self.offsets, self.clock, self.settling, self.rules, outside)
+        self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, "b")
+        self.settling.redirect = self.delays.redirect
         intake = HalfIntake(lambda: len(self.book.open), 100_000, self.service.group_rule.note_plain)
-        self.sending = Sending(admission, appender, 100, intake)
+        self.sending = Sending(admission, appender, 100, intake, self.delays)
         self.handlers = TransactionHandlers(self.service, self.store, self.clock)
         self.connection = FakeConnection()
         for _ in self.service.recover():

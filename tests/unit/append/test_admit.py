@@ -54,10 +54,9 @@ def test_an_unknown_topic_is_made_after_the_template_and_remembered() -> None:
         ({"sys_flag": 4}, 0),
         ({"sys_flag": 8}, 13),
         ({"sys_flag": 12}, 13),
-        ({"pairs": {"TRAN_MSG": "true", "DELAY": "1"}}, 13),
-        ({"pairs": {"DELAY": "1"}}, 13),
-        ({"pairs": {"TIMER_DELIVER_MS": "17"}}, 13),
-        ({"pairs": {"TIMER_DEL_UNIQKEY": "k"}}, 13),
+        ({"pairs": {"DELAY": "1"}}, 0),
+        ({"pairs": {"TIMER_DELIVER_MS": "17"}}, 0),
+        ({"pairs": {"TIMER_DELIVER_MS": "17"}, "topic": "rmq_sys_wheel_timer"}, 16),
         ({"topic": "%RETRY%g"}, 26),
     ],
 )
@@ -145,10 +144,11 @@ def test_a_client_may_set_its_own_patience_if_it_is_new_enough() -> None:
     assert play.admission.admit(old) is None and old.topic == "%RETRY%g"
 
 
-def test_a_redelivery_that_asks_for_delay_is_refused_too() -> None:
+def test_a_redelivery_that_asks_for_delay_keeps_its_wish() -> None:
     play = Play()
     play.groups.ensure("g")
-    assert play.code(topic="%RETRY%g", pairs={"DELAY": "3"}, reconsume_times=1) == 13
+    send = message("%RETRY%g", pairs={"DELAY": "3"}, reconsume_times=1)
+    assert play.admission.admit(send) is None and send.traits & properties.TRAIT_DELAY
 
 
 def test_the_gate_is_shut_while_any_reason_is_left() -> None:

@@ -207,7 +207,7 @@ def test_what_is_unusual_never_takes_the_short_way() -> None:
     play.send(message())
     assert play.codes() == [0] and "orders" in play.admission.queues
     for unusual in (
-        message(pairs={"DELAY": "1"}),
+        message(pairs={"DELAY": "soon"}),
         message(sys_flag=8),
         message(queue_id=7),
         message(body=bytes(1001)),

@@ -6,16 +6,17 @@ import pytest
 
 from gantry.leaves import frames, properties
 from gantry.model import names
-from gantry.schedule import levels
+from gantry.schedule import handles
 from gantry.schedule.intake import DelayIntake
+from gantry.schedule.rules import DelayRules
 from testkit.simclock import SimClock
 
 DAY_MS = 86_400_000
 
 
-def intake(pending: int = 0) -> tuple[DelayIntake, SimClock]:
+def intake(pending: int = 0, **rules: bool) -> tuple[DelayIntake, SimClock]:
     clock = SimClock()
-    return DelayIntake(clock, levels.parse(levels.STANDARD), 3 * DAY_MS, lambda: pending, 10), clock
+    return DelayIntake(clock, DelayRules(pending_max=10, **rules), lambda: pending, "b"), clock
 
 
 def message(topic: str = "orders", **pairs: str) -> frames.Send:
@@ -84,3 +85,21 @@ def test_a_committed_message_is_never_refused() -> None:
     delays.redirect(send)
     delays.redirect(odd)
     assert send.topic == names.TIMER_TOPIC and odd.topic == "orders"
+
+
+def test_where_times_are_switched_off_levels_still_work() -> None:
+    delays, _ = intake(has_times=False)
+    assert delays.take(message(DELAY="1")) is None
+    refusal = delays.take(message(TIMER_DELAY_MS="5"))
+    assert refusal is not None and refusal.code == 1 and "delays.times" in refusal.remark
+
+
+def test_a_message_with_a_time_is_answered_with_its_handle() -> None:
+    delays, clock = intake()
+    timed, level, retry = message(TIMER_DELAY_MS="5"), message(DELAY="1"), message("%RETRY%g", TIMER_DELAY_MS="5")
+    for send in (timed, level, retry):
+        assert delays.take(send) is None
+    handle = handles.decode(delays.extras(timed)["recallHandle"])
+    assert handle == handles.Handle("orders", "b", clock.now_ms() + 5, "u")
+    assert delays.extras(level) == delays.extras(retry) == {}
+    assert intake(is_recall_allowed=False)[0].extras(timed) == {}

@@ -5,7 +5,8 @@ from pathlib import Path
 from gantry.errors import CorruptRecordError
 from gantry.leaves import records
 from gantry.store.disk import RealDisk
-from gantry.store.dispatcher import SCHEDULE_TOPIC, Derivation
+from gantry.store.dispatcher import Derivation
+from gantry.store.duetimes import SCHEDULE_TOPIC
 from gantry.store.keyindex import KeyIndex
 from gantry.store.queuefiles import FILLER_SIZE, QueueFiles
 from gantry.store.queuetable import QueueTable

@@ -9,7 +9,7 @@ The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProc
     the topic or the broker is not writable 16
     the queue does not exist                29; a negative queue is "any"
     a retry topic                           26 without its group; too often redelivered: on to the dead-letter topic
-    transaction bits, delay                 13: never stored as a plain message
+    transaction bits                        13: never stored as a plain message
     body or properties too long             13
 
 `admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the
@@ -49,9 +49,7 @@ _ENDED = Refusal(
     ResponseCode.MESSAGE_ILLEGAL, "only the broker stores messages whose sys flag says committed or rolled back"
 )
 _TRANSACTION_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no transactional messages; send them singly")
-_DELAY = Refusal(
-    ResponseCode.MESSAGE_ILLEGAL, "the broker does not take delayed or timer messages: they come with a later version"
-)
+_DELAY_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no delayed messages; send them singly")
 _RETRY_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
 
 
@@ -160,7 +158,7 @@ class Admission:
         """The same for the request that carries a batch; its messages are looked at one by one afterwards."""
         if names.is_retry_topic(send.topic):
             return _RETRY_BATCH
-        return transaction_refusal(send) or self.admit(send)
+        return batch_refusal(send) or self.admit(send)
 
     def size_refusal(self, send: Send) -> Refusal | None:
         """Whether body and properties are short enough."""
@@ -251,16 +249,16 @@ class Admission:
 
 
 def content_refusal(send: Send) -> Refusal | None:
-    """Whether the message asks for something that this version does not do; it must not become a plain message."""
+    """Whether the message claims what only the broker may say."""
     if send.sys_flag & SYS_COMMIT_BIT and not send.traits & properties.TRAIT_TRANSACTION:
         return _ENDED
-    if send.traits & (properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL):
-        return _DELAY
     return None
 
 
-def transaction_refusal(send: Send) -> Refusal | None:
-    """Whether the message is a transactional one, where there may be none."""
+def batch_refusal(send: Send) -> Refusal | None:
+    """Whether the message is a transactional or a delayed one, where there may be none."""
     if send.traits & properties.TRAIT_TRANSACTION or send.sys_flag & SYS_TRANSACTION_BITS:
         return _TRANSACTION_BATCH
+    if send.traits & (properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL):
+        return _DELAY_BATCH
     return None

@@ -36,6 +36,8 @@ Run = tuple["Connection", list["Send"]]
 
 GATE_DISK_FULL = "disk full"
 
+Extras = Callable[["Send"], dict[str, str]]
+
 _UNIQUE_KEY_BYTES_MAX = len(b"UNIQ_KEY\x01\x02") + 56
 _REGION_MARK = b"MSG_REGION\x01"
 _OURS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK"})
@@ -97,11 +99,16 @@ class Appender:
         return None
 
     def append_run(
-        self, connection: Connection, sends: list[Send], answered_queues: Sequence[int] | None = None
+        self,
+        connection: Connection,
+        sends: list[Send],
+        answered_queues: Sequence[int] | None = None,
+        extras: Extras | None = None,
     ) -> Refusal | None:
         """Append messages that want a reply each; on a refusal none is in the log and nobody has been answered.
 
-        answered_queues: what the replies say about the queues, where it is not what the log says (half messages).
+        answered_queues: what the replies say about the queues, where it is not what the log says (half and delayed
+        messages).  extras: what a reply says beyond the usual.
         """
         end = self._append(self._sealed([(connection, sends)]))
         if isinstance(end, Refusal):
@@ -109,17 +116,17 @@ class Appender:
         if answered_queues is not None:
             for send, queue_id in zip(sends, answered_queues, strict=True):
                 send.queue_id = queue_id
-        self._answer(end, connection, sends)
+        self._answer(end, connection, sends, extras)
         return None
 
-    def _answer(self, end: int, connection: Connection, sends: list[Send]) -> None:
+    def _answer(self, end: int, connection: Connection, sends: list[Send], extras: Extras | None = None) -> None:
         if end > self._store.confirmed.offset:
             hasty = [send for send in sends if send.traits & properties.TRAIT_WAIT_FALSE]
             if hasty:
                 # RocketMQ: WAIT=false asks for an answer before flush and slaves have it.
                 sends = [send for send in sends if not send.traits & properties.TRAIT_WAIT_FALSE]
-                connection.write(self._replies(hasty))
-        replies = self._replies(sends)
+                connection.write(self._replies(hasty, extras))
+        replies = self._replies(sends, extras)
         if replies:
             self._acks.park(end, connection, replies, len(sends))
 
@@ -163,8 +170,16 @@ class Appender:
         send.traits &= ~(properties.TRAIT_POP_CK | properties.TRAIT_ENDS_OPEN)
         return properties.PAIR_END.join(kept) + properties.PAIR_END
 
-    def _replies(self, sends: Sequence[Send]) -> bytearray:
-        return frames.encode_send_replies(sends, self._marks.store_host, self._marks.region)
+    def _replies(self, sends: Sequence[Send], extras: Extras | None = None) -> bytes | bytearray:
+        plain = frames.encode_send_replies(sends, self._marks.store_host, self._marks.region)
+        if extras is None:
+            return plain
+        answered = [send for send in sends if not send.is_oneway]
+        _, replies = frames.decode(plain, 0, len(plain))
+        for send, one in zip(answered, replies, strict=True):
+            assert isinstance(one, frames.Command)
+            one.ext.update(extras(send))
+        return b"".join([frames.encode(one) for one in replies if isinstance(one, frames.Command)])
 
     def _joint_reply(self, request: Send, sends: Sequence[Send]) -> bytes:
         first = sends[0]

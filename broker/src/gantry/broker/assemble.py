@@ -9,6 +9,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
     tables are durable    -> administrators who wait for their answer
     a connection went     -> registrations of clients, held pulls
     halves, ops dispatched -> the book of transactions (it listens by itself)
+    delayed ones dispatched, deliveries confirmed -> the book of delays (it listens by itself)
     a hot key changed     -> admission, pull checks, what name servers are told
 
 `assemble` builds everything around one opened store and starts nothing.
@@ -59,6 +60,11 @@ from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import Sending
+from gantry.schedule import levels
+from gantry.schedule.handlers import DelayHandlers
+from gantry.schedule.intake import DelayIntake
+from gantry.schedule.rules import DelayRules
+from gantry.schedule.service import DelayService
 from gantry.store import filenames
 from gantry.store.background import Background
 from gantry.store.disk import Disk
@@ -119,12 +125,17 @@ def assemble(
     settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
     outside = _outside(config, clients, complaints)
     transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside)
+    delays = DelayService(
+        store, state("delayOffset.json"), topics, gate, clock, delay_rules(config), complaints.say
+    )
+    delay_intake = DelayIntake(clock, delays.rules, lambda: delays.pending, config.name)
+    settling.redirect = delay_intake.redirect
     intake = HalfIntake(
         lambda: len(transactions.book.open),
         config.transactions.open_max if config.transactions.enabled else 0,
         transactions.group_rule.note_plain,
     )
-    sending = Sending(admission, appender, config.messages.batch_messages_max, intake)
+    sending = Sending(admission, appender, config.messages.batch_messages_max, intake, delay_intake)
     checks = PullChecks(topics, groups, clients, opened.addresses.advertised)
     pulls = PullHandlers(store, checks, offsets, clock, _pull_settings(config))
 
@@ -150,6 +161,7 @@ def assemble(
         replies=replies,
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
+        delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
         durable=durably.caught_up,
         caught_up=registration.caught_up,
     )
@@ -170,6 +182,7 @@ def assemble(
         locks=locks,
         replies=replies,
         transactions=transactions,
+        delays=delays,
         router=router,
         server=RemotingServer(
             router.on_requests,
@@ -236,6 +249,18 @@ def transaction_rules(config: BrokerConfig) -> Rules:
         immunity_ms=round(given.immunity_s * 1000),
         checks_max=checks_max if given.checks_max < 0 else given.checks_max,
         age_max_ms=round((age_max_hours if given.age_max_hours < 0 else given.age_max_hours) * 3_600_000),
+    )
+
+
+def delay_rules(config: BrokerConfig) -> DelayRules:
+    """The rules of delayed messages."""
+    delays = config.delays
+    return DelayRules(
+        levels_ms=levels.parse(delays.levels),
+        has_times=delays.times,
+        delay_max_ms=delays.ahead_s_max * 1000,
+        pending_max=delays.pending_max,
+        is_recall_allowed=delays.recall,
     )
 
 
@@ -309,6 +334,7 @@ def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:
         disk_used_clean=store.disk_used_clean,
         clean_forcibly=store.clean_forcibly,
         disk_used_refuse=store.disk_used_refuse,
+        delay_levels_ms=levels.parse(config.delays.levels),
     )
 
 

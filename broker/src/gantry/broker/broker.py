@@ -29,6 +29,7 @@ from gantry.broker.parts import Parts
 from gantry.broker.ports import Addresses, Reservation, reserve
 from gantry.clock import Clock, SystemClock
 from gantry.errors import Refusal, StoreError
+from gantry.schedule import wheel
 from gantry.store.background import Background, ThreadBackground
 from gantry.store.disk import Disk, RealDisk
 from gantry.store.opening import Opening
@@ -83,7 +84,8 @@ class Broker:
         opened = await self._open_store(self.addresses)
         # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
         self.parts, self._jobs = assemble(self._config, self._clock, opened, self._fail)
-        #    The transactions that are open, read back from their queues.
+        #    What is delayed and the transactions that are open, read back from their queues.
+        await self._recover_delays(self.parts, opened.disk)
         await self._recover_transactions(self.parts)
         # 5. What goes by the clock.
         self.parts.jobs.start(self._jobs)
@@ -116,6 +118,7 @@ class Broker:
         # folder as after a crash.
         if self._store is not None:
             self._store.close()
+            self._keep_delays(self._store)
         passed(8)
         # 9. The background threads, the side door, the ports.
         if self._background is not None:
@@ -164,6 +167,16 @@ class Broker:
             parts.locks.save_if_changed()
         passed(7)
 
+    def _keep_delays(self, store: Store) -> None:
+        """Progress to the last message, and in RocketMQ's words too; without it a start finds out from the log."""
+        if self.parts is None or store.failed is not None or store.flushed.offset < store.written.offset:
+            return
+        with contextlib.suppress(StoreError):
+            self.parts.delays.save_now()
+            position = self.parts.delays.wheel_position()
+            if position is not None:
+                wheel.save(self._disk, store.settings.root, position, self._clock.now_ms())
+
     async def _drain(self, parts: Parts) -> None:
         drained = asyncio.Event()
         parts.store.confirmed.listen(lambda _: None if len(parts.acks) else drained.set())
@@ -195,6 +208,17 @@ class Broker:
         self._store = opening.store
         self._store.confirm_locally()
         return Opened(self._store, self._disk, self._background, addresses)
+
+    async def _recover_delays(self, parts: Parts, disk: Disk) -> None:
+        root = parts.store.settings.root
+        for number, _ in enumerate(parts.delays.recover(wheel.load(disk, root))):
+            if number % _RECOVERY_STEPS == 0:
+                self._stage = "recovering: delayed messages"
+                await asyncio.sleep(0)
+        if parts.delays.took_over:
+            # From here on the wheel would mislead RocketMQ's broker, and ours is the document that counts.
+            parts.delays.save_now()
+            wheel.forget(disk, root)
 
     async def _recover_transactions(self, parts: Parts) -> None:
         for number, _ in enumerate(parts.transactions.recover()):

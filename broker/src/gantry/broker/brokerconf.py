@@ -101,12 +101,15 @@ KEYS: dict[str, Translation] = {
     "transactionCheckInterval": Translation("transactions.check_interval_s", _ms_to_s, _s_to_ms),
     "transactionCheckMax": Translation("transactions.checks_max"),
     "rejectTransactionMessage": Translation("transactions.enabled", _negated, _negated),
+    "messageDelayLevel": Translation("delays.levels"),
+    "timerWheelEnable": Translation("delays.times"),
+    "timerMaxDelaySec": Translation("delays.ahead_s_max"),
+    "recallMessageEnable": Translation("delays.recall"),
     "registerNameServerPeriod": Translation("registration.period_s", _ms_to_s, _s_to_ms),
     "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
 }
 
 _REPLICATION = "replication comes with a later version"
-_DELAY = "delayed messages come with a later version"
 _THREADS = "one event loop serves all requests; there are no thread pools"
 _FOLDERS = "the folders stand under store.root"
 _ACL = "access control comes with a later version"
@@ -120,8 +123,7 @@ WITHOUT_MEANING: dict[str, str] = {
     "haSendHeartbeatInterval": _REPLICATION,
     "slaveReadEnable": _REPLICATION,
     "inSyncReplicas": _REPLICATION,
-    "messageDelayLevel": _DELAY,
-    "timerWheelEnable": _DELAY,
+    "timerPrecisionMs": "times of delivery are kept to 10 ms",
     _COMMIT_LOG: _FOLDERS,
     "storePathConsumeQueue": _FOLDERS,
     "storePathIndex": _FOLDERS,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from gantry.broker import brokerconf
 from gantry.broker.sources import Source, build, from_environment, from_flags, from_yaml
 from gantry.errors import ConfigError
+from gantry.schedule import levels
 from gantry.store.settings import Flush
 
 GIB = 1 << 30
@@ -140,6 +141,17 @@ class TransactionsConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class DelaysConfig:
+    """Messages that are delivered later."""
+
+    levels: str = levels.STANDARD  # RocketMQ's messageDelayLevel
+    times: bool = True  # messages may ask for a time of their own
+    ahead_s_max: int = 3 * 86_400  # how far ahead
+    pending_max: int = 10_000_000  # how many may wait for one; each costs about 10 bytes of memory
+    recall: bool = True  # producers may take a message back
+
+
+@dataclass(frozen=True, slots=True)
 class MetricsConfig:
     """What /metrics shows beyond the broker's own figures."""
 
@@ -180,6 +192,7 @@ class BrokerConfig:
     pull: PullConfig = field(default_factory=PullConfig)
     clients: ClientsConfig = field(default_factory=ClientsConfig)
     transactions: TransactionsConfig = field(default_factory=TransactionsConfig)
+    delays: DelaysConfig = field(default_factory=DelaysConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     registration: RegistrationConfig = field(default_factory=RegistrationConfig)
     standalone: StandaloneConfig = field(default_factory=StandaloneConfig)
@@ -278,9 +291,22 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             config.clients.queue_lock_s < 1 or config.clients.queue_locks_max < 1,
             "clients.queue_lock_s and clients.queue_locks_max: expected at least 1",
         ),
+        (
+            config.delays.ahead_s_max < 1 or config.delays.pending_max < 1,
+            "delays.ahead_s_max and delays.pending_max: expected at least 1",
+        ),
+        (bool(fault := _levels_fault(config.delays.levels)), f"delays.levels: {fault}"),
         (config.topics.template_queues < 1, "topics.template_queues: expected at least 1"),
         (
             config.pull.count_max < 1 or config.pull.bytes_max < 1,
             "pull.count_max and pull.bytes_max: expected at least 1",
         ),
     ]
+
+
+def _levels_fault(text: str) -> str:
+    try:
+        levels.parse(text)
+    except ValueError as error:
+        return str(error)
+    return ""

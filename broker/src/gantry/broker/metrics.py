@@ -23,7 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
-from gantry.broker import ordermetrics, transactionmetrics
+from gantry.broker import delaymetrics, ordermetrics, transactionmetrics
 from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
@@ -147,6 +147,7 @@ _HISTOGRAMS: dict[str, Callable[[Parts], Counted]] = {
     "gantry_ack_wait_seconds": _ack_wait,
     "gantry_loop_lag_seconds": _loop_lag,
     transactionmetrics.FINISH: transactionmetrics.finish,
+    delaymetrics.LATENESS: delaymetrics.lateness,
 }
 
 FAMILIES: tuple[Family, ...] = (
@@ -208,6 +209,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(COUNTER, "gantry_delivered_bytes", "Bytes of those messages.", (), one(lambda p: p.pulls.counts.bytes)),
     *transactionmetrics.FAMILIES,
+    *delaymetrics.FAMILIES,
     Family(GAUGE, "gantry_connections", "Open remoting connections.", (), one(lambda p: len(p.server.connections))),
     Family(
         COUNTER,

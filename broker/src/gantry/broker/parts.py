@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from gantry.metadata.topics import Topics
     from gantry.produce.replies import ReplyHandlers
     from gantry.produce.send import Sending
+    from gantry.schedule.service import DelayService
     from gantry.store.store import Store
     from gantry.transaction.service import CheckService
     from gantry.transport.client import RemotingClient
@@ -53,6 +54,7 @@ class Parts:
     locks: QueueLocks
     replies: ReplyHandlers
     transactions: CheckService
+    delays: DelayService
     router: Router
     server: RemotingServer
     client: RemotingClient

@@ -26,6 +26,8 @@ _SAVE_S = 1.0  # topics, groups and owners of queues change rarely and matter
 _LOCKS_S = 1.0
 _EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
 _TRANSACTIONS_S = 1.0
+_DUE_S = 0.01  # what is due is at most this late
+_DELAYS_S = 1.0
 _DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
 
 
@@ -47,6 +49,8 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("save offsets", parts.live.current.clients.offsets_save_s, parts.offsets.save_if_changed),
         Job("check back", parts.live.current.transactions.check_interval_s, parts.transactions.run_pass),
         Job("transactions", _TRANSACTIONS_S, parts.transactions.tick),
+        Job("delivery", _DUE_S, parts.delays.deliver),
+        Job("delays", _DELAYS_S, parts.delays.tick),
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
         Job("queue locks", _LOCKS_S, lambda: parts.locks.expire(clock.monotonic())),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),

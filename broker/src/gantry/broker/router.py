@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from gantry.metadata.offset_handlers import OffsetHandlers
     from gantry.metadata.topic_handlers import TopicHandlers
     from gantry.produce.replies import ReplyHandlers
+    from gantry.schedule.handlers import DelayHandlers
     from gantry.transaction.handlers import TransactionHandlers
     from gantry.transport.connection import Connection
 
@@ -221,6 +222,7 @@ class Handlers:
     replies: ReplyHandlers
     admin: AdminHandlers
     transactions: TransactionHandlers
+    delays: DelayHandlers
     durable: Callable[[], Awaitable[bool]]  # all changes so far are on the disk; false: not in time
     caught_up: Callable[[], Awaitable[None]]  # the name servers know of all topic changes so far
 
@@ -250,6 +252,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.LOCK_BATCH_MQ: on.locks.lock,
         RequestCode.UNLOCK_BATCH_MQ: on.locks.unlock,
         RequestCode.GET_ALL_CONSUMER_OFFSET: on.offsets.all,
+        RequestCode.GET_ALL_DELAY_OFFSET: on.delays.offsets,
         RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: kept(on.groups.update, on.durable),
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: on.groups.all,
@@ -265,6 +268,9 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.LIST_TRANSACTIONS: on.transactions.page,
         RequestCode.SHOW_TRANSACTION: on.transactions.show,
         RequestCode.SETTLE_TRANSACTION: on.transactions.settle,
+        RequestCode.LIST_DELAYED: on.delays.page,
+        RequestCode.CANCEL_DELAYED: on.delays.cancel,
+        RequestCode.RECALL_MESSAGE: on.delays.recall,
         RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
     }
 

@@ -27,6 +27,7 @@ COMMANDS = {
     "topic": "list, create, delete and look into topics",
     "group": "list consumer groups, see their progress, set their offsets",
     "tx": "list open transactions, settle them by hand",
+    "delay": "list messages that wait for their delivery, take one back",
     "cluster": "which brokers there are and how they do",
     "store": "check the files of a broker that is not running",
 }

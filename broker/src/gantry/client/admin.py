@@ -16,8 +16,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Self, TypeVar
 
-from gantry.client import adminquestions, questions, transactionadmin
+from gantry.client import adminquestions, delayadmin, questions, transactionadmin
 from gantry.client.adminquestions import Cluster
+from gantry.client.delayadmin import DelayedInfo
 from gantry.client.offsets import Offsets
 from gantry.client.question import Question
 from gantry.client.results import QueueProgress
@@ -33,7 +34,7 @@ from gantry.model.subscription import GroupConfig
 from gantry.model.topic import PERM_READ_WRITE, TopicConfig
 from gantry.wire.codes import ResponseCode
 
-__all__ = ["Admin", "Cluster", "QueueProgress", "TransactionInfo"]
+__all__ = ["Admin", "Cluster", "DelayedInfo", "QueueProgress", "TransactionInfo"]
 
 T = TypeVar("T")
 
@@ -206,6 +207,27 @@ class Admin:
                 following = page.following
             found += of_broker[:count_max]
         return found
+
+    async def delayed(self, *, topic: str = "", count_max: int = 1000) -> list[DelayedInfo]:
+        """Messages that wait for their delivery, so many of each broker group at most."""
+        found: list[DelayedInfo] = []
+        for broker, address in (await self._masters_by_name()).items():
+            of_broker: list[DelayedInfo] = []
+            following = 0
+            while following >= 0 and len(of_broker) < count_max:
+                page = await self._ask(address, delayadmin.listed(broker, following, topic))
+                of_broker += page.delayed
+                following = page.following
+            found += of_broker[:count_max]
+        return found
+
+    async def cancel_delayed(self, wanted: str, operator: str) -> bool:
+        """Have the message with this message id or offset message id not delivered; whether there was one."""
+        asked = [
+            await self._ask(address, delayadmin.cancelled(wanted, operator))
+            for address in (await self._masters_by_name()).values()
+        ]
+        return any(asked)
 
     async def group_violations(self) -> list[str]:
         """Transactional producer groups that are used for something else as well, as sentences."""

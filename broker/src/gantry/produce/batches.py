@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gantry.append.admit import Limits, content_refusal, transaction_refusal
+from gantry.append.admit import Limits, batch_refusal, content_refusal
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties, records
 from gantry.wire.codes import ResponseCode
@@ -37,7 +37,7 @@ def messages_of(request: Send, limits: Limits, count_max: int) -> list[Send] | R
     sends = []
     for number, (flag, body, own) in enumerate(entries):
         send = _message(request, flag, body, shared + own)
-        refusal = transaction_refusal(send) or content_refusal(send)
+        refusal = batch_refusal(send) or content_refusal(send)
         if refusal is None and len(send.properties) > limits.properties_bytes_max:
             refusal = Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,

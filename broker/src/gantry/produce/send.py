@@ -4,8 +4,8 @@ One connection's wake-up brings a run of messages.  Most are plain (their topic 
 they are short enough, they ask for nothing unusual): a run of nothing else is only gathered, and what one turn of the
 loop brought is appended at its end, all connections together.  In any other run each message that is not plain goes
 through `admit`, which refuses it or makes it ready; such a run is appended for itself, behind what was gathered before
-it, and half messages (see `transaction.half`) are a run of their own behind it.  A batch request, which is appended for
-itself, first pushes out what came before it: per connection, order is kept.
+it; half messages (see `transaction.half`) and delayed ones (`schedule.disguise`) are runs of their own behind it.  A
+batch request, which is appended for itself, first pushes out what came before it: per connection, order is kept.
 
 Gathered is at most about a read buffer's worth, and nothing stays gathered when the turn ends; whoever handles other
 requests that could notice (a topic deleted) has it appended first.
@@ -16,14 +16,15 @@ One-way requests are never answered.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import NOT_PLAIN, SYS_TRANSACTION_BITS, Admission
-from gantry.append.batch import Appender, Run
+from gantry.append.batch import Appender, Extras, Run
 from gantry.errors import Refusal
 from gantry.leaves import frames, runs
 from gantry.produce.batches import messages_of
+from gantry.schedule.intake import DelayIntake
 from gantry.transaction.intake import HalfIntake
 from gantry.wire.command import refusal as refusal_to
 
@@ -39,12 +40,20 @@ _GATHERED_BYTES_MAX = 256 << 10
 class Sending:
     """Takes what producers send."""
 
-    def __init__(self, admission: Admission, appender: Appender, batch_messages_max: int, halves: HalfIntake) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        appender: Appender,
+        batch_messages_max: int,
+        halves: HalfIntake,
+        delays: DelayIntake,
+    ) -> None:
         self.refused: dict[int, int] = {}  # by response code
         self._admission = admission
         self._appender = appender
         self._batch_messages_max = batch_messages_max
         self._halves = halves
+        self._delays = delays
         self.gathered: list[Run] = []  # plain runs of this turn of the loop, to be appended at its end
         self._gathered_bytes = 0  # about: as they came over the wire
         # What the call under way, or the last one, has to see to; of it, refused messages with -1, others with the
@@ -102,6 +111,7 @@ class Sending:
         admission = self._admission
         run: list[Send] = []
         halves: list[Send] = []
+        delayed: list[Send] = []
         for send in sends:
             if send.batch:
                 self._append(connection, run)
@@ -113,11 +123,16 @@ class Sending:
                     self._refuse(connection, (send,), refusal)
                 elif self._halves.wants(send):
                     halves.append(send)
+                elif self._delays.wants(send):
+                    delayed.append(send)
                 else:
                     run.append(send)
         self._append(connection, run)
         if halves:
-            self._append_halves(connection, halves)
+            self._append_disguised(connection, halves, self._take_half)
+        if delayed:
+            self._halves.saw_plain(delayed[0].group)
+            self._append_disguised(connection, delayed, self._delays.take, self._delays.extras)
 
     def unanswered(self) -> list[Run]:
         """After something raised: the messages of the call that raised that are neither in the log nor refused.
@@ -128,23 +143,34 @@ class Sending:
         begun = {id(send) for before, part in self._begun if before < log_end for send in part}
         return [(peer, [send for send in sends if id(send) not in begun]) for peer, sends in self._under_way]
 
-    def _append_halves(self, connection: Connection, sends: list[Send]) -> None:
-        halves: list[Send] = []
+    def _take_half(self, send: Send) -> Refusal | None:
+        # A delay counts from the commit on, which can refuse nothing any more.
+        return (self._delays.fault(send) if self._delays.wants(send) else None) or self._halves.take(send)
+
+    def _append_disguised(
+        self,
+        connection: Connection,
+        sends: list[Send],
+        take: Callable[[Send], Refusal | None],
+        extras: Extras | None = None,
+    ) -> None:
+        """Append those that `take` takes; their answers say which queue they were for."""
+        taken: list[Send] = []
         queues: list[int] = []
         for send in sends:
             queue_id = send.queue_id
-            refusal = self._halves.take(send)
+            refusal = take(send)
             if refusal is None:
-                halves.append(send)
+                taken.append(send)
                 queues.append(queue_id)
             else:
                 self._refuse(connection, (send,), refusal)
-        if not halves:
+        if not taken:
             return
-        self._begun.append((self._appender.log_end, halves))
-        refusal = self._appender.append_run(connection, halves, queues)
+        self._begun.append((self._appender.log_end, taken))
+        refusal = self._appender.append_run(connection, taken, queues, extras)
         if refusal is not None:
-            self._refuse(connection, halves, refusal)
+            self._refuse(connection, taken, refusal)
 
     def _append(self, connection: Connection, run: list[Send]) -> None:
         if not run:

@@ -36,6 +36,7 @@ OVERHEAD_BYTES = 512
 """What a disguise may add to the properties: a client's have to be shorter by it."""
 
 _DELAY = b"DELAY"
+_DIGITS_MAX = 9
 _TIMES = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
 _OURS = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS, ROLLED, b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"})
 _BY_LEVEL = _OURS | frozenset({_DELAY, *_TIMES})
@@ -84,17 +85,19 @@ def by_time(send: Send, deliver_at_ms: int) -> None:
 
 
 def cancel(real_topic: str, unique_key: bytes, out_ms: int, born: tuple[int, bytes]) -> Send:
-    """The message that takes another one back; `born` is when and where."""
-    text = properties.pack({"TAGS": RECALL_TAG.decode()}) + b"%b\x01%b\x02%b\x01%d\x02" % (
-        CANCELS,
-        cancel_key(real_topic, unique_key),
-        OUT_MS,
-        out_ms,
+    """The message that takes another one back; `born` is when and where.  RocketMQ: under the same unique key."""
+    pairs = (
+        (b"TAGS", RECALL_TAG),
+        (b"UNIQ_KEY", unique_key),
+        (CANCELS, cancel_key(real_topic, unique_key)),
+        (OUT_MS, b"%d" % out_ms),
+        (REAL_TOPIC, real_topic.encode()),
+        (REAL_QUEUE, b"0"),
     )
-    text += properties.pack({"REAL_TOPIC": real_topic, "REAL_QID": "0"})
-    return frames.Send(
-        topic=names.TIMER_TOPIC, queue_id=0, born_ms=born[0], born_host=born[1], properties=text, body=b"0"
-    )
+    text = b"".join([b"%b\x01%b\x02" % pair for pair in pairs])
+    send = frames.Send(topic=names.TIMER_TOPIC, born_ms=born[0], born_host=born[1], properties=text, body=b"0")
+    send.unique_key = unique_key
+    return send
 
 
 def cancel_key(real_topic: str, unique_key: bytes) -> bytes:
@@ -112,11 +115,25 @@ class Address(NamedTuple):
 
 def address(text: bytes) -> Address | None:
     """The address in a disguised message's properties; None when they have none."""
-    topic = properties.get(text, REAL_TOPIC)
-    queue_id = _number(text, REAL_QUEUE)
-    if topic is None or queue_id is None or queue_id < 0:
+    topic, queue_id = last(text, REAL_TOPIC), last(text, REAL_QUEUE)
+    if not topic or not queue_id.isdigit() or len(queue_id) > _DIGITS_MAX:
         return None
-    return Address(topic.decode("utf-8", "replace"), queue_id, properties.get(text, b"UNIQ_KEY") or b"")
+    return Address(topic.decode("utf-8", "replace"), int(queue_id), last(text, b"UNIQ_KEY"))
+
+
+def last(text: bytes, name: bytes) -> bytes:
+    """The last value under this name, empty when there is none: one search instead of a split (of properties that a
+    broker wrote, where no value is empty).
+    """
+    wanted = b"\x02" + name + b"\x01"
+    at = text.rfind(wanted)
+    if at < 0:
+        if not text.startswith(wanted[1:]):
+            return b""
+        at = -1
+    at += len(wanted)
+    end = text.find(b"\x02", at)
+    return text[at:] if end < 0 else text[at:end]
 
 
 def delivery(record: Record, topic: str, queue_id: int) -> Send:

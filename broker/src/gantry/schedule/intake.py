@@ -7,7 +7,7 @@ for a time of their own as may (1: each costs memory until it is delivered); pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import PROPERTIES_BYTES_MAX
@@ -15,7 +15,8 @@ from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.model import names
-from gantry.schedule import disguise
+from gantry.schedule import disguise, handles
+from gantry.schedule.rules import DelayRules
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
@@ -33,14 +34,11 @@ _CANCEL_WITHOUT_TIME = Refusal(
 class DelayIntake:
     """Takes delayed messages in; `pending` says how many wait for a time of their own."""
 
-    def __init__(
-        self, clock: Clock, levels_ms: Sequence[int], delay_max_ms: int, pending: Callable[[], int], pending_max: int
-    ) -> None:
+    def __init__(self, clock: Clock, rules: DelayRules, pending: Callable[[], int], broker_name: str) -> None:
         self._clock = clock
-        self._level_max = len(levels_ms)
-        self._delay_max_ms = delay_max_ms
+        self._rules = rules
         self._pending = pending
-        self._pending_max = pending_max
+        self._broker_name = broker_name
 
     def wants(self, send: Send) -> bool:
         """Whether an admitted message asks for a delay; a dead letter is not delayed, whatever it asks for."""
@@ -52,24 +50,26 @@ class DelayIntake:
         if isinstance(wish, str):
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, wish)
         ahead_ms = wish.at_ms - self._clock.now_ms()
-        if not wish.level and ahead_ms > self._delay_max_ms:
-            return Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"delivery in {ahead_ms / 1000:.0f} s, {self._delay_max_ms // 1000} s ahead are allowed",
-            )
         if send.traits & properties.TRAIT_TIMER_CANCEL and (wish.level or ahead_ms <= 0):
             return _CANCEL_WITHOUT_TIME
-        if not wish.level and ahead_ms > 0 and self._pending() >= self._pending_max:
+        return (None if wish.level or ahead_ms <= 0 else self._time_fault(ahead_ms)) or _room_fault(send)
+
+    def _time_fault(self, ahead_ms: int) -> Refusal | None:
+        rules = self._rules
+        if not rules.has_times:
             return Refusal(
-                ResponseCode.SYSTEM_ERROR,
-                f"{self._pending_max} messages wait for a time of their own, which is the limit; "
-                "use a delay level, or raise delays.pending_max",
+                ResponseCode.SYSTEM_ERROR, "times of delivery are switched off (delays.times); use a delay level"
             )
-        room = PROPERTIES_BYTES_MAX - disguise.OVERHEAD_BYTES - _ROOM_FOR_OURS_BYTES
-        if len(send.properties) > room:
+        if ahead_ms > rules.delay_max_ms:
             return Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
-                f"the message properties have {len(send.properties)} bytes, {room} are allowed in a delayed message",
+                f"delivery in {ahead_ms / 1000:.0f} s, {rules.delay_max_ms // 1000} s ahead are allowed",
+            )
+        if self._pending() >= rules.pending_max:
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"{rules.pending_max} messages wait for a time of their own, which is the limit; "
+                "use a delay level, or raise delays.pending_max",
             )
         return None
 
@@ -83,10 +83,30 @@ class DelayIntake:
     def redirect(self, send: Send) -> None:
         """Disguise a message that may not be refused any more (a committed half) unless it is due."""
         now_ms = self._clock.now_ms()
-        wish = disguise.wish(send.properties, now_ms)
+        wish = disguise.wish(send.properties, now_ms) if self.wants(send) else ""
         if isinstance(wish, str):
             return
         if wish.level:
-            disguise.by_level(send, wish.level, self._level_max)
+            disguise.by_level(send, wish.level, len(self._rules.levels_ms))
         elif wish.at_ms > now_ms:
             disguise.by_time(send, wish.at_ms)
+
+    def extras(self, send: Send) -> dict[str, str]:
+        """What the answer to a message says beyond that of a plain one: by which handle it is taken back.
+
+        RocketMQ: there is none for messages with a delay level, nor for redeliveries.
+        """
+        if send.topic != names.TIMER_TOPIC or not self._rules.is_recall_allowed:
+            return {}
+        handle = handles.of(send.properties, self._broker_name)
+        return {"recallHandle": handle} if handle else {}
+
+
+def _room_fault(send: Send) -> Refusal | None:
+    room = PROPERTIES_BYTES_MAX - disguise.OVERHEAD_BYTES - _ROOM_FOR_OURS_BYTES
+    if len(send.properties) <= room:
+        return None
+    return Refusal(
+        ResponseCode.MESSAGE_ILLEGAL,
+        f"the message properties have {len(send.properties)} bytes, {room} are allowed in a delayed message",
+    )

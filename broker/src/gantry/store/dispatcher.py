@@ -6,8 +6,8 @@ their entries.  It is the only way into queues and index; recovery uses the same
 may have been dispatched before, which the log offset tells.
 
 Records of RocketMQ 3.2.6's transactions: PREPARED (sysFlag 4) and ROLLBACK (12) have no queue entry;
-ROLLBACK has no index entry either.  For SCHEDULE_TOPIC_XXXX the entry carries the delivery time where others
-carry the tag hash.
+ROLLBACK has no index entry either.  Entries of delayed messages carry when they are due where others carry the tag
+hash (`duetimes`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gantry.errors import CorruptRecordError, StoreError
-from gantry.leaves import properties, queues, records
+from gantry.leaves import queues, records
+from gantry.store import duetimes
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.keyindex import KeyIndex
@@ -26,7 +27,6 @@ from gantry.store.watermarks import Watermark
 Entries = list[records.Entry]
 Listener = Callable[[str, int, int, Entries], None]
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _WALK_RECORDS_MAX = 4096
 
 
@@ -61,8 +61,11 @@ class Derivation:
             group, packed = self._missing(queue, group), b""
             if not group:
                 return None
-        if topic == SCHEDULE_TOPIC:
-            packed = queues.pack_entries([(entry.log_offset, entry.size, self._delivery_ms(entry)) for entry in group])
+        if topic in duetimes.TOPICS:
+            levels_ms = self._delay_levels_ms
+            packed = queues.pack_entries(
+                [(entry.log_offset, entry.size, duetimes.code(entry, levels_ms)) for entry in group]
+            )
         last = group[-1]
         table.add(queue, packed or _packed(group), last.log_offset + last.size)
         return queue, group
@@ -89,12 +92,6 @@ class Derivation:
         """Keep the offsets that producers were told: entries lost for good become fillers, which are never read."""
         end = fresh[-1].log_offset + fresh[-1].size if fresh else queue.log_end
         self._table.add(queue, _packed(fresh) + FILLER * fillers, end)
-
-    def _delivery_ms(self, entry: records.Entry) -> int:
-        level = properties.get(entry.properties, b"DELAY") or b""
-        if not level.isdigit() or int(level) == 0:
-            return entry.tags_code
-        return entry.store_ms + self._delay_levels_ms[min(int(level), len(self._delay_levels_ms)) - 1]
 
 
 def _packed(group: Sequence[records.Entry]) -> bytes:

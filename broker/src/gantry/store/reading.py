@@ -13,6 +13,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from struct import Struct
 
 from gantry.errors import CorruptRecordError
 from gantry.leaves import keys, queues, records
@@ -20,6 +21,7 @@ from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.keyindex import KeyIndex
 from gantry.store.logscan import first_record_ms
+from gantry.store.queuefiles import FILLER_SIZE
 from gantry.store.queuetable import QueueTable
 from gantry.store.watermarks import Watermark
 
@@ -28,6 +30,7 @@ _EXAMINED_MAX = 800
 _WALK_RECORDS_MAX = 1024
 # Where a record has its birth time (see `leaves.records`).
 _BORN_AT = 40
+_PLACE = Struct(">qiq")
 
 
 class FetchStatus(enum.Enum):
@@ -133,6 +136,30 @@ class Reader:
     def record(self, entry: tuple[int, int, int]) -> records.Record | None:
         """The record that an entry leads to; None for anything else that stands there."""
         return self._log.record(entry[0], entry[1], self._dispatched.offset)
+
+    def places(self, topic: str, queue_id: int, offset: int, count_max: int) -> list[tuple[int, int, int]]:
+        """(log offset, size, tag code) of entries from a queue offset on, as they stand side by side: at least one
+        unless the queue ends there.  Fillers and entries of expired records are among them (see `is_place`).
+        """
+        queue = self._table.get(topic, queue_id)
+        if queue is None or not queue.first <= offset < queue.next:
+            return []
+        buffer, at, count = queue.locate(offset)
+        count = min(count, count_max)
+        return list(_PLACE.iter_unpack(bytes(buffer[at : at + count * _PLACE.size])))
+
+    def is_place(self, log_offset: int, size: int) -> bool:
+        """Whether an entry names a record that is still there."""
+        return size != FILLER_SIZE and self._log.holds(log_offset, size, self._dispatched.offset)
+
+    def is_buried(self, topic: str, log_offset: int) -> bool:
+        """Whether the topic was deleted after this place in the log was written."""
+        return log_offset < self._table.gravestones.get(topic, 0)
+
+    def first_behind(self, topic: str, queue_id: int, log_offset: int) -> int:
+        """The first queue offset whose record begins at or behind this log offset; the queue's end when none does."""
+        queue = self._table.get(topic, queue_id)
+        return 0 if queue is None else queue.search(queue.first, log_offset)
 
     def record_at(self, log_offset: int) -> records.Record | None:
         """The dispatched record that begins at this log offset; None for anything else that stands there."""

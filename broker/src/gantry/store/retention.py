@@ -3,7 +3,8 @@
 Every ten seconds: a segment that was last written longer ago than the reserve goes at the hours set for it,
 above the first limit of used disk at any hour; above the second limit the oldest goes whatever its age; above
 the third nothing is written any more until there is room.  At most ten at a time, never the one that is
-written to, never one that holds something still owed (`owed_from`, told by whoever owes).
+written to, never one that holds something still owed (`owe`: open transactions, messages that are not due yet).
+Whoever owes carries on what stands below `carry_below`, so that the segment can go.
 
 A segment goes in this order: the queue-base table knows all its records, durably; the segment leaves the
 list, so nobody finds it any more; its file is unlinked; queue and index files that only pointed there follow.
@@ -25,6 +26,7 @@ from gantry.store.checkpoint import Checkpoint
 from gantry.store.commitlog import CommitLog
 from gantry.store.derived import Derived
 from gantry.store.disk import Disk, unlink_in_order
+from gantry.store.logscan import first_record_ms
 from gantry.store.segments import Segment
 from gantry.store.settings import StoreSettings
 
@@ -79,7 +81,7 @@ class Retention:
         self._wanted = 0
         self._unlink: list[str] = []
         self.seen = DiskView(0.0, ())
-        self.owed_from: Callable[[], int | None] = lambda: None
+        self._owed: list[Callable[[], int | None]] = []
 
     @property
     def refuses_writes(self) -> bool:
@@ -99,6 +101,23 @@ class Retention:
         if self._wanted > self._log.start:
             self._drop(min(self._wanted, durable_end))
         self._unlink_dropped()
+
+    def owe(self, since: Callable[[], int | None]) -> None:
+        """Keep everything from the log offset on that this tells; None while nothing is owed."""
+        self._owed.append(since)
+
+    def owed_from(self) -> int | None:
+        """The first log offset that somebody still needs."""
+        return min((offset for since in self._owed if (offset := since()) is not None), default=None)
+
+    def carry_below(self) -> int:
+        """Below this log offset nothing owed should stay: the oldest segment is about to go.  0: it is not."""
+        settings, segments = self._settings, self._log.segments
+        end = (self._log.start // settings.segment_bytes + 1) * settings.segment_bytes
+        if end + settings.segment_bytes > self._log.end:
+            return 0
+        is_old = self._clock.now_ms() - first_record_ms(segments.at(self._log.start)) > settings.reserved_ms
+        return end if is_old or self.seen.used > settings.disk_used_max else 0
 
     def drop_expired(self) -> None:
         """Drop what is old enough at the next tick, whatever the hour (an administrator asked)."""

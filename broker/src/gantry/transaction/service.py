@@ -91,7 +91,7 @@ class CheckService:
         self._has_room = True
         self._positions: _Positions | None = None
         store.on_dispatched(self._on_dispatched)
-        store.retention.owed_from = self._owed_from
+        store.retention.owe(self._owed_from)
 
     def recover(self) -> Iterator[None]:
         """Read back what is open and repair what a crash left; before the first request is served."""
@@ -252,7 +252,7 @@ class CheckService:
         """Put back halves that have to move; whether there may be more."""
         before = self.counts.put_back
         self._has_room = True
-        for half in list(self.book.must_move(self.rules, self._log_limit(), _MOVES_BATCH)):
+        for half in list(self.book.must_move(self.rules, self._store.retention.carry_below(), _MOVES_BATCH)):
             if not self.settling.is_moving(half.root):
                 self._do(half, self._put_back)
             if not self._has_room:
@@ -269,16 +269,6 @@ class CheckService:
             self._outside.say(
                 "put back", f"open transaction {half.root} of {half.group} cannot be carried on; its segment stays"
             )
-
-    def _log_limit(self) -> int:
-        """Below this log offset nothing open may stay: the oldest segment is going to be deleted."""
-        store, settings = self._store, self._store.settings
-        start = store.reader.log_start
-        end = (start // settings.segment_bytes + 1) * settings.segment_bytes
-        if end + settings.segment_bytes > store.written.offset:
-            return 0
-        is_old = self._clock.now_ms() - store.reader.oldest_ms() > settings.reserved_ms
-        return end if is_old or store.retention.seen.used > settings.disk_used_max else 0
 
     def _save_positions(self) -> None:
         known, store = self._positions, self._store

@@ -114,6 +114,8 @@ class Settling:
         self._pending: dict[int, _Pending] = {}
         self._owed: list[Settled] = []  # ended, and their ops are not written
         self._ops_end = 0  # behind the last op message of the log
+        # What happens to a real message before it is appended: one that asks for a delay is disguised again.
+        self.redirect: Callable[[Send], None] = lambda send: None
 
     def submit(self, end: End) -> None:
         """Settle with all others that come in this turn of the loop; the answer goes out when it is confirmed."""
@@ -277,6 +279,8 @@ class Settling:
         for root, end in fresh.items():
             is_commit = end.outcome is Outcome.COMMITTED
             message = half.real_message(end.record, end.facts, self._queue_of(end.facts)) if is_commit else None
+            if message is not None:
+                self.redirect(message)
             changes.append((message, self._settled(root, end.outcome, end.record.queue_offset)))
         refused = self._append(changes)
         if refused is not None:

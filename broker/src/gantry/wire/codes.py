@@ -172,6 +172,8 @@ class RequestCode(IntEnum):
     LIST_TRANSACTIONS = 24001
     SHOW_TRANSACTION = 24002
     SETTLE_TRANSACTION = 24003
+    LIST_DELAYED = 24011
+    CANCEL_DELAYED = 24012
 
 
 class ResponseCode(IntEnum):
@@ -255,7 +257,6 @@ SERVER_TO_CLIENT = frozenset(
 
 # One reason per line, several codes share it; the names of the numbers stand in RequestCode above.
 _SEND_BACK = "send-back comes with a later version; retry in place, or send to a topic of your own"
-_DELAY = "delayed and timer messages come with a later version"
 _POP = "pop consumption comes with a later version; use a push consumer with client rebalance"
 _ADMIN = "this administration request comes with a later version"
 _CONNECTIONS = "listing connections and progress comes with a later version; see /metrics on port 9404"
@@ -274,7 +275,6 @@ _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_SEND_BACK, (36,)),
-    (_DELAY, (45, 60, 61, 370)),
     (_POP, (400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)),
     (_ADMIN, (202, 217, 300, 303, 305, 307, 308, 309, 314, 315, 316, 317, 321, 343, 345, 353)),
     (_CONNECTIONS, (203, 204, 208, 328)),
@@ -285,7 +285,7 @@ _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_FILTER_SERVER, (301, 302)),
     (_STATIC_TOPIC, (513,)),
     (_ROCKSDB, (354, 355)),
-    (_REPLICATION, (902, 903, 905, 906, 907, 908)),
+    (_REPLICATION, (60, 61, 902, 903, 905, 906, 907, 908)),
     (_CONTROLLER, tuple(range(1001, 1019))),
     (_COLD_DATA, tuple(range(2001, 2005))),
     (_AUTH, tuple(range(3001, 3011))),

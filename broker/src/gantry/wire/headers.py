@@ -229,6 +229,10 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
         "producerGroup!:t topic!:t defaultTopic!:t defaultTopicQueueNums!:i queueId!:i sysFlag!:i bornTimestamp!:l "
         "flag!:i properties:t reconsumeTimes:i unitMode:b bornHost!:t storeHost!:t storeTimestamp!:l"
     ),
+    RequestCode.GET_ALL_DELAY_OFFSET: _NOTHING,
+    RequestCode.RECALL_MESSAGE: _row("producerGroup:t topic!:t recallHandle!:t bname:t"),
+    RequestCode.LIST_DELAYED: _row("topic:t begin:l limit:i"),
+    RequestCode.CANCEL_DELAYED: _row("id!:t operator:t"),
     RequestCode.GET_TOPIC_CONFIG: _row("topic!:t"),
     RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: _row("group!:t"),
     RequestCode.GET_BROKER_MEMBER_GROUP: _row("clusterName!:t brokerName!:t"),
@@ -260,6 +264,7 @@ REPLIES: dict[int, tuple[Field, ...]] = {
     RequestCode.GET_KV_CONFIG: _row("value:t"),
     RequestCode.REGISTER_BROKER: _row("haServerAddr:t masterAddr:t"),
     RequestCode.QUERY_DATA_VERSION: _row("changed!:b"),
+    RequestCode.RECALL_MESSAGE: _row("msgId!:t"),
     RequestCode.WIPE_WRITE_PERM_OF_BROKER: _row("wipeTopicCount!:i"),
     RequestCode.ADD_WRITE_PERM_OF_BROKER: _row("addTopicCount!:i"),
 }

@@ -1,0 +1,105 @@
+"""What is pending and what is under way: lines, timer, flights, and the progress that follows from them.
+
+A *flight* is a batch of deliveries that was appended.  While it is not confirmed it is under way; after that it is
+progress.  Progress is written in two languages (`progress.Progress`): a line knows its next offset; the timer knows up
+to which due time everything is delivered.  What the second cannot express yet (half a slot is delivered; the clock was
+set back) is left to the log: `log` in the document stays where the first such flight begins, and a start reads from
+there what was delivered.
+
+No clock, no disk, no messages here: times and marks are handed in.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from gantry.schedule.cancels import Cancels
+from gantry.schedule.lines import NEVER, Line
+from gantry.schedule.progress import Eras, Progress
+from gantry.schedule.timer import Timer
+
+
+class Flight(NamedTuple):
+    """A batch that was appended."""
+
+    start: int  # of its records in the log
+    end: int
+    line: Line | None  # None: it came from the timer
+    offset: int  # the line's next one; the timer's lowest
+    first_ms: int = 0  # of the timer's, nothing was due before
+    last_ms: int = 0  # and nothing after
+
+
+class DelayBook:
+    """All that waits for its time; one owner, the event loop."""
+
+    def __init__(self) -> None:
+        self.lines: dict[int, Line] = {}  # by level
+        self.timer = Timer()
+        self.cancels = Cancels()
+        self.eras = Eras()
+        self.timer_end = 0  # the timer topic's queue is known up to here
+        self.first_offset = 0  # nothing below is pending or under way
+        self.delivered: set[int] = set()  # log offsets that an earlier life delivered, beyond its document
+        # (copy, original) log offsets of messages that were carried on and whose original is still in the log.
+        self.moved: deque[tuple[int, int]] = deque()
+        self._flights: deque[Flight] = deque()  # not confirmed
+        self._landed: deque[Flight] = deque()  # confirmed, and not expressed by the eras
+
+    @property
+    def under_way(self) -> int:
+        """Batches that are not confirmed."""
+        return len(self._flights)
+
+    def came(self, offset: int, due_ms: int) -> None:
+        """A message for the timer, at the end of its queue; after `advance`."""
+        self.eras.came(offset, due_ms)
+        self.timer.add(offset, due_ms)
+        self.timer_end = offset + 1
+
+    def advance(self, now_ms: int) -> int:
+        """Everything of the timer's that was due before the result is delivered and confirmed."""
+        flying = min([flight.first_ms for flight in self._flights if flight.line is None], default=NEVER)
+        position_ms = min(now_ms, self.timer.first_due_ms(), flying)
+        self.eras.advance(position_ms)
+        return position_ms
+
+    def fly(self, flight: Flight, confirmed: int) -> None:
+        """A batch was appended."""
+        self._flights.append(flight)
+        self.land(confirmed)
+
+    def land(self, confirmed: int) -> None:
+        """The log is confirmed up to here."""
+        while self._flights and self._flights[0].end <= confirmed:
+            flight = self._flights.popleft()
+            if flight.line is not None:
+                flight.line.kept = flight.offset
+            else:
+                self._landed.append(flight)
+
+    def progress(self, now_ms: int, written: int, log_start: int) -> Progress:
+        """How far things are."""
+        self.advance(now_ms)
+        while self._landed and self._landed[0].last_ms < self.eras.least_ms:
+            self._landed.popleft()
+        while self.moved and self.moved[0][1] < log_start:
+            self.moved.popleft()
+        starts = [written, *[some[0].start for some in (self._flights, self._landed) if some]]
+        if self.moved:
+            starts.append(self.moved[0][0])
+        return Progress(
+            levels={level: line.kept for level, line in self.lines.items()},
+            end=self.timer_end,
+            first=self.first_offset,
+            done=self.eras.shown(),
+            log=min(starts),
+            has_timer=True,
+        )
+
+    def look_for_first(self) -> None:
+        """Find `first_offset` anew; it only ever rises, so an old one is no mistake, and this takes a while."""
+        flying = [flight.offset for flight in self._flights if flight.line is None]
+        pending = self.timer.first_offset()
+        self.first_offset = min([*flying, *([] if pending is None else [pending])], default=self.timer_end)

@@ -1,0 +1,35 @@
+"""What happened to delayed messages, in plain integers; /metrics and `gantry delay` look at them."""
+
+from __future__ import annotations
+
+# Seconds from when a message was due to when its delivery was written.
+LATENESS_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 60.0, 600.0)
+
+LEVEL, TIMER = "level", "timer"
+
+
+class DelayCounts:
+    """Counters of one broker's life."""
+
+    __slots__ = ("cancelled", "carried", "delivered", "discarded", "late_sum_s", "latenesses", "recalls", "unreadable")
+
+    def __init__(self) -> None:
+        self.delivered = {LEVEL: 0, TIMER: 0}
+        self.cancelled = 0  # not delivered, because they were taken back
+        self.discarded = 0  # not delivered, because their topic was deleted
+        self.carried = 0  # copied to the log's end, because their segment was about to go
+        self.unreadable = 0  # records that could not be read or say not where they want to go
+        self.recalls = 0  # requests to take one back that were accepted
+        self.latenesses = [0] * (len(LATENESS_BOUNDS_S) + 1)
+        self.late_sum_s = 0.0
+
+    def deliver(self, kind: str, late_ms: int) -> None:
+        """One was delivered so long after it was due."""
+        self.delivered[kind] += 1
+        seconds = max(0, late_ms) / 1000
+        self.late_sum_s += seconds
+        for number, bound in enumerate(LATENESS_BOUNDS_S):
+            if seconds <= bound:
+                self.latenesses[number] += 1
+                return
+        self.latenesses[-1] += 1

@@ -1,0 +1,215 @@
+"""What is asked about delayed messages: RECALL_MESSAGE (370), GET_ALL_DELAY_OFFSET (45), and administration.
+
+A recall names a message by topic, due time and unique key (`handles`); one that is not pending is refused, so that
+success means: it will not be delivered.  RocketMQ's broker answers success for any key.
+
+Administration is ours (LIST_DELAYED, CANCEL_DELAYED): `broker/docs/delay.md`.  Whoever cancels by hand leaves a line
+in the log `gantry.audit`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.append.acks import Acks
+from gantry.clock import Clock
+from gantry.errors import Refusal
+from gantry.leaves import frames, properties, records
+from gantry.leaves.frames import Command
+from gantry.leaves.records import Record
+from gantry.metadata.topics import Topics
+from gantry.model import names
+from gantry.schedule import disguise, handles
+from gantry.schedule.lines import Line
+from gantry.schedule.places import Place
+from gantry.schedule.service import DelayService
+from gantry.wire import bodies, headers
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import refusal, reply
+
+if TYPE_CHECKING:
+    from gantry.store.store import Store
+    from gantry.transport.connection import Connection
+
+_LIST_MAX = 500
+_EXAMINED_MAX = 20_000
+_EXAMINED_AT_ONCE = 200
+_HITS_MAX = 32
+_FOREVER_MS = 1 << 62
+# A list's cursor: a queue offset, and above it the level; the timer comes behind all levels.
+_OFFSETS = 1 << 48
+_BEHIND_LEVELS = 1000
+
+audit = logging.getLogger("gantry.audit")
+
+
+class _Pending(NamedTuple):
+    """A message that is not delivered yet."""
+
+    record: Record
+    address: disguise.Address
+    place: Place
+    level: int  # 0: a time of its own
+
+
+class DelayHandlers:
+    """Requests about delayed messages."""
+
+    def __init__(
+        self, service: DelayService, store: Store, acks: Acks, topics: Topics, clock: Clock, broker_name: str
+    ) -> None:
+        self._service = service
+        self._store = store
+        self._acks = acks
+        self._topics = topics
+        self._clock = clock
+        self._broker_name = broker_name
+
+    def offsets(self, connection: Connection, command: Command) -> Command:
+        """GET_ALL_DELAY_OFFSET: the document, as it would be saved now."""
+        return reply(command, body=bodies.dumps(self._service.document()))
+
+    def recall(self, connection: Connection, command: Command) -> Command | None:
+        """RECALL_MESSAGE: a producer takes a message back."""
+        header = headers.parse(command.code, command.ext)
+        if not self._service.rules.is_recall_allowed:
+            return reply(command, ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+        topic, handle = header.text("topic"), handles.decode(header.text("recallHandle"))
+        if self._topics.get(topic) is None:
+            return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!")
+        if handle is None:
+            return _illegal(command, "recall failed, the handle cannot be read")
+        if handle.topic != topic or handle.broker != self._broker_name:
+            return _illegal(command, f"recall failed, the handle is for {handle.topic} on {handle.broker}")
+        ahead_ms = handle.due_ms - self._clock.now_ms()
+        if not 0 < ahead_ms <= self._service.rules.delay_max_ms:
+            return _illegal(command, "recall failed, timestamp invalid")
+        wanted = self._find(handle.unique_key, names.TIMER_TOPIC)
+        for one in wanted:
+            if one.address.topic == topic and one.place.due_ms == handle.due_ms:
+                return self._take_back(connection, command, one)
+        return _illegal(command, "recall failed, no such message waits for its delivery")
+
+    async def page(self, connection: Connection, command: Command) -> Command:
+        """LIST_DELAYED: what is pending, lines first, each in the order in which it was stored, page by page."""
+        header = headers.parse(command.code, command.ext)
+        limit, topic = max(1, min(header.integer("limit", 100), _LIST_MAX)), header.text("topic")
+        found: list[dict[str, object]] = []
+        following = -1
+        for examined, (cursor, level, place) in enumerate(self._places_from(header.integer("begin"))):
+            if len(found) >= limit or examined >= _EXAMINED_MAX:
+                following = cursor
+                break
+            if examined % _EXAMINED_AT_ONCE == _EXAMINED_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            one = self._pending_at(place, level)
+            if one is not None and topic in ("", one.address.topic):
+                found.append(self._shown(one))
+        return reply(command, body=bodies.dumps({"delayed": found, "next": following}))
+
+    def cancel(self, connection: Connection, command: Command) -> Command | None:
+        """CANCEL_DELAYED: an administrator takes a message back, named by its unique key or offset id."""
+        header = headers.parse(command.code, command.ext)
+        wanted = header.text("id")
+        found = [*self._find(wanted, names.TIMER_TOPIC), *self._find(wanted, names.SCHEDULE_TOPIC)]
+        if not found:
+            return reply(command, ResponseCode.QUERY_NOT_FOUND, f"no message {wanted[:80]!r} waits for its delivery")
+        audit.warning(
+            "cancel of delayed message %s for %s, asked by %r from %s",
+            found[0].address.unique_key.decode("utf-8", "replace"),
+            found[0].address.topic,
+            header.text("operator")[:80],
+            connection.peer,
+        )
+        return self._take_back(connection, command, found[0])
+
+    def _take_back(self, connection: Connection, command: Command, one: _Pending) -> Command | None:
+        address = one.address
+        refused: Refusal | None = self._service.take_back(
+            address.topic, address.unique_key, one.place.due_ms, connection.born_host
+        )
+        if refused is not None:
+            return refusal(command, refused)
+        if not command.is_oneway:
+            answer = reply(command, ext={"msgId": address.unique_key.decode("utf-8", "replace")})
+            self._acks.park(self._store.written.offset, connection, frames.encode(answer), 1)
+        return None
+
+    def _find(self, wanted: str, topic: str) -> list[_Pending]:
+        """The pending messages of this id in one of the two topics."""
+        hits = self._store.reader.query(topic, wanted, _HITS_MAX, 0, _FOREVER_MS) if wanted else []
+        found = [records.view(hit, 0, len(hit)) for hit in hits]
+        at = _log_offset(wanted)
+        record = None if at is None else self._store.reader.record_at(at)
+        if record is not None and record.topic == topic:
+            found.append(record)
+        pending = [self._pending(record) for record in found]
+        return [one for one in pending if one is not None]
+
+    def _pending(self, record: Record) -> _Pending | None:
+        entry = self._store.reader.entry(record.topic, record.queue_id, record.queue_offset)
+        if entry is None:
+            return None
+        if record.topic == names.SCHEDULE_TOPIC:
+            line = self._service.book.lines.get(record.queue_id + 1)
+            place: Place | None = Place(entry[0], entry[1], record.queue_offset, entry[2])
+            if line is None or record.queue_offset < line.next:
+                return None
+            return self._pending_at(place, line.level)
+        place = self._service.places.of_timer(record.queue_offset)
+        return self._pending_at(place, 0)
+
+    def _pending_at(self, place: Place | None, level: int) -> _Pending | None:
+        """What is pending at this place; a cancel and what it cancels are not."""
+        if place is None or not place.size or place.is_cancel:
+            return None
+        if not level and place.due_ms <= self._clock.now_ms():
+            return None
+        record = self._store.reader.record((place.log_offset, place.size, 0))
+        address = None if record is None else disguise.address(record.properties)
+        if record is None or address is None or self._service.book.cancels.has(place.due_ms, address):
+            return None
+        return _Pending(record, address, place, level)
+
+    def _places_from(self, cursor: int) -> Iterator[tuple[int, int, Place | None]]:
+        """(cursor, level, place) of everything that may be pending, from a cursor on."""
+        lines: list[Line] = sorted(self._service.book.lines.values(), key=lambda line: line.level)
+        begin_level, begin = cursor // _OFFSETS, cursor % _OFFSETS
+        for line in lines:
+            if line.level >= begin_level:
+                start = max(line.next, begin if line.level == begin_level else 0)
+                for offset in range(start, line.end):
+                    entry = self._store.reader.entry(names.SCHEDULE_TOPIC, line.queue_id, offset)
+                    place = None if entry is None else Place(entry[0], entry[1], offset, entry[2])
+                    yield line.level * _OFFSETS + offset, line.level, place
+        start = max(self._service.book.first_offset, begin if begin_level == _BEHIND_LEVELS else 0)
+        for offset in range(start, self._service.book.timer_end):
+            yield _BEHIND_LEVELS * _OFFSETS + offset, 0, self._service.places.of_timer(offset)
+
+    def _shown(self, one: _Pending) -> dict[str, object]:
+        pairs = properties.parse(one.record.properties)
+        return {
+            "id": one.address.unique_key.decode("utf-8", "replace"),
+            "topic": one.address.topic,
+            "queueId": one.address.queue_id,
+            "level": one.level,
+            "dueMs": one.place.due_ms,
+            "storedMs": one.record.store_ms,
+            "keys": pairs.get("KEYS", ""),
+            "tags": pairs.get("TAGS", ""),
+            "messageId": records.offset_message_id(self._store.store_host, one.record.log_offset),
+        }
+
+
+def _illegal(command: Command, remark: str) -> Command:
+    return reply(command, ResponseCode.ILLEGAL_OPERATION, remark)
+
+
+def _log_offset(text: str) -> int | None:
+    try:
+        return records.parse_offset_message_id(text)[2]
+    except ValueError:
+        return None

@@ -1,0 +1,71 @@
+"""Where delayed records stand: their queue entries, read as places.
+
+The two topics' queues are the index of everything that is pending (`store.duetimes`).  Entries that RocketMQ wrote
+into the timer topic's queue carry no time; then the record says it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.model import names
+from gantry.schedule.lines import NEVER, Line
+from gantry.store import duetimes
+
+if TYPE_CHECKING:
+    from gantry.store.reading import Reader
+
+
+class Place(NamedTuple):
+    """A delayed record: where it stands in the log and in its queue, and when it is due."""
+
+    log_offset: int
+    size: int
+    offset: int
+    due_ms: int
+    is_cancel: bool = False
+
+
+class Places:
+    """Reads entries; loop thread only."""
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+
+    def of_timer(self, offset: int) -> Place | None:
+        """The timer record at a queue offset; None when it is no longer there."""
+        for log_offset, size, code in self._reader.places(names.TIMER_TOPIC, 0, offset, 1):
+            return self.place(log_offset, size, offset, code)
+        return None
+
+    def due_of(self, offset: int) -> int | None:
+        """When the timer record at a queue offset is due."""
+        place = self.of_timer(offset)
+        return None if place is None else place.due_ms
+
+    def place(self, log_offset: int, size: int, offset: int, code: int) -> Place | None:
+        """The place that an entry of the timer topic names."""
+        if not self._reader.is_place(log_offset, size):
+            return None
+        if not duetimes.is_time(code):
+            record = self._reader.record((log_offset, size, 0))
+            if record is None:
+                return None
+            code = duetimes.timer_code(record.properties, record.store_ms)
+        return Place(log_offset, size, offset, code & ~duetimes.CANCEL_BIT, code & duetimes.CANCEL_BIT != 0)
+
+    def of_line(self, line: Line, count_max: int) -> list[Place]:
+        """What is next in a line; a place of size 0 stands for what is no longer there, due at once."""
+        found = self._reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.next, count_max)
+        return [
+            Place(log_offset, size, offset, due_ms)
+            if self._reader.is_place(log_offset, size)
+            else Place(0, 0, offset, 0)
+            for offset, (log_offset, size, due_ms) in enumerate(found, line.next)
+        ]
+
+    def look_at_head(self, line: Line) -> None:
+        """Tell the line when its head is due."""
+        line.head_ms = NEVER
+        for place in self.of_line(line, 1):
+            line.head_ms = place.due_ms

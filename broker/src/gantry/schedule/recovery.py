@@ -1,0 +1,139 @@
+"""A start: what is owed, from the saved document, the queues, and the part of the log behind the document.
+
+    the document                says what was delivered when it was saved (`progress`)
+    the log from `log` on       deliveries name the record that they were made of: these are delivered as well
+    the timer topic's queue     everything else in it is pending
+
+Where RocketMQ's broker had the folder last, the document has no word about the timer.  Then its `timercheck` says up to
+which time its wheel was delivered and up to which offset it had read the queue (`wheel`).  The wheel itself is not
+needed: every message in it stands in the queue.  A message that RocketMQ rolled stands there more than once; the newest
+copy counts.  Without a word from anybody the whole log is read for deliveries, and everything else is owed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gantry.leaves import fields
+from gantry.model import names
+from gantry.schedule import disguise
+from gantry.schedule.book import DelayBook
+from gantry.schedule.lines import Line
+from gantry.schedule.places import Place, Places
+from gantry.schedule.progress import Eras, Progress
+from gantry.store import duetimes
+
+if TYPE_CHECKING:
+    from gantry.leaves.records import Entry
+    from gantry.schedule.wheel import WheelPosition
+    from gantry.store.store import Store
+
+_PIECE = 1024
+_NOT_DELIVERED_OF = frozenset({names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_HALF_TOPIC})
+
+
+def read_back(
+    store: Store, book: DelayBook, progress: Progress, levels_ms: tuple[int, ...], wheel: WheelPosition | None
+) -> Iterator[None]:
+    """Fill the book; in small slices."""
+    low, high = store.queue_range(names.TIMER_TOPIC, 0) or (0, 0)
+    book.timer_end = high
+    if progress.has_timer:
+        book.eras = Eras([*progress.done, (min(progress.end, high), 0)])
+        low = max(low, min(progress.first, high))
+    elif wheel is not None:
+        book.eras = Eras([(0, wheel.done_ms), (wheel.queue_offset, 0)])
+    if progress.has_timer or (progress.log is None and any(topic in duetimes.TOPICS for topic, _ in store.queues())):
+        yield from _read_marks(store, book, progress.log or 0)
+    make_lines(store, book, progress.levels, levels_ms)
+    places = Places(store.reader)
+    rolled: dict[bytes, int] = {}
+    if not progress.has_timer:
+        yield from _find_rolled(store, places, range(low, high), rolled)
+    for found in _pieces(store, places, range(low, high)):
+        for place in found:
+            if not book.eras.is_done(place.offset, place.due_ms) and place.log_offset not in book.delivered:
+                _enter(store, book, place, rolled)
+        yield
+    book.look_for_first()
+
+
+def make_lines(store: Store, book: DelayBook, at: dict[int, int], levels_ms: tuple[int, ...]) -> None:
+    """A line for each level, and for each queue that has messages from a time with more levels."""
+    filled = [queue_id + 1 for topic, queue_id in store.queues() if topic == names.SCHEDULE_TOPIC]
+    places = Places(store.reader)
+    for level in sorted({*range(1, len(levels_ms) + 1), *filled}):
+        low, high = store.queue_range(names.SCHEDULE_TOPIC, level - 1) or (0, 0)
+        begin = min(max(at.get(level, 0), low), high)
+        line = book.lines[level] = Line(level, levels_ms[min(level, len(levels_ms)) - 1], begin, high)
+        places.look_at_head(line)
+
+
+def delivered_by(entry: Entry) -> int | None:
+    """The log offset of the delayed record that this one was made of; None for what was made of none."""
+    if entry.topic in _NOT_DELIVERED_OF:
+        return None
+    if entry.topic == names.TIMER_TOPIC:
+        # Carried on by us; a committed half names its prepared message there.
+        return entry.prepared_offset or None if disguise.ROLLED in entry.properties else None
+    if entry.prepared_offset:
+        return entry.prepared_offset
+    # Made of the first record of the log, or of none at all.
+    return 0 if disguise.REAL_TOPIC in entry.properties else None
+
+
+def _read_marks(store: Store, book: DelayBook, log: int) -> Iterator[None]:
+    start = max(log, store.reader.log_start)
+    if start >= store.dispatched.offset:
+        return
+    for entries in store.reader.entries(start):
+        for entry in entries:
+            original = delivered_by(entry)
+            if original is not None:
+                book.delivered.add(original)
+                if entry.topic == names.TIMER_TOPIC:
+                    book.moved.append((entry.log_offset, original))
+        yield
+
+
+def _pieces(store: Store, places: Places, offsets: range) -> Iterator[list[Place]]:
+    at = offsets.start
+    while at < offsets.stop:
+        found = store.reader.places(names.TIMER_TOPIC, 0, at, _PIECE)
+        if not found:
+            return
+        made = [places.place(*one[:2], offset, one[2]) for offset, one in enumerate(found, at)]
+        at += len(found)
+        yield [place for place in made if place is not None]
+
+
+def _enter(store: Store, book: DelayBook, place: Place, rolled: dict[bytes, int]) -> None:
+    if place.is_cancel or rolled:
+        record = store.reader.record((place.log_offset, place.size, 0))
+        if record is None:
+            return
+        if place.is_cancel:
+            book.cancels.add(place.due_ms, disguise.last(record.properties, disguise.CANCELS))
+        elif _rolls(record.properties) < rolled.get(_name(record.properties), 0):
+            return
+    book.timer.add(place.offset, place.due_ms)
+
+
+def _find_rolled(store: Store, places: Places, offsets: range, rolled: dict[bytes, int]) -> Iterator[None]:
+    """How often messages were rolled, those that were."""
+    for found in _pieces(store, places, offsets):
+        for place in found:
+            record = store.reader.record((place.log_offset, place.size, 0))
+            if record is not None and (rolls := _rolls(record.properties)):
+                rolled[_name(record.properties)] = max(rolls, rolled.get(_name(record.properties), 0))
+        yield
+
+
+def _name(text: bytes) -> bytes:
+    return disguise.last(text, disguise.REAL_TOPIC) + b"#" + disguise.last(text, b"UNIQ_KEY")
+
+
+def _rolls(text: bytes) -> int:
+    return fields.integer(disguise.last(text, disguise.ROLLED).decode("ascii", "replace")) or 0
+

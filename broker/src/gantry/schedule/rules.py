@@ -1,0 +1,20 @@
+"""What can be set about delayed messages; names in broker.conf: messageDelayLevel, timerWheelEnable, timerMaxDelaySec,
+recallMessageEnable.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gantry.schedule import levels
+
+
+@dataclass(frozen=True, slots=True)
+class DelayRules:
+    """Times in milliseconds."""
+
+    levels_ms: tuple[int, ...] = levels.parse(levels.STANDARD)
+    has_times: bool = True  # messages may ask for a time of their own
+    delay_max_ms: int = 3 * 86_400_000  # how far ahead such a time may be
+    pending_max: int = 10_000_000  # how many such messages may wait
+    is_recall_allowed: bool = True

@@ -1,0 +1,332 @@
+"""Delivery: what is due gets its real topic and is appended again, once.
+
+Every ten milliseconds `deliver` looks at the lines (delay levels) and the timer (times of their own).  A batch of what
+is due is read, undressed and appended as one run.  Progress speaks of what is confirmed only, and is saved once a
+second when the log that it was derived from is durable; each delivered record names the one that it was made of.  So a
+crash, at any point, leaves behind a document and a stretch of log that together say what was delivered (`recovery`),
+and everything is delivered exactly once; where a power cut takes unflushed deliveries along (ASYNC_FLUSH), they are
+made again.
+
+While the gate is shut nothing is delivered; a full disk shuts it, and what was under way is tried again when it opens.
+Memory under way is bounded by the number of batches that are not confirmed.
+
+Messages whose segment is about to go are carried on: copied to the log's end as timer messages that are due when they
+were, whatever they were before.  Those that are due within a minute are not worth it; retention waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gantry.append.admit import WriteGate
+from gantry.append.batch import GATE_DISK_FULL
+from gantry.clock import Clock
+from gantry.errors import DiskFullError, Refusal, StoreError
+from gantry.metadata.state import State
+from gantry.metadata.topics import Topics
+from gantry.model import names
+from gantry.model.topic import DataVersion
+from gantry.schedule import disguise, recovery
+from gantry.schedule.book import DelayBook, Flight
+from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
+from gantry.schedule.lines import NEVER, Line
+from gantry.schedule.places import Place, Places
+from gantry.schedule.progress import Progress, read
+from gantry.schedule.rules import DelayRules
+from gantry.schedule.timer import SLOT_MS
+from gantry.schedule.undressing import Undressing
+from gantry.schedule.wheel import WheelPosition
+from gantry.store import duetimes
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Entry
+    from gantry.store.store import Store
+
+# One slice of the loop: about half a millisecond.
+_BATCH = 64
+_BATCH_BYTES = 1 << 20
+_UNDER_WAY_MAX = 1024
+# What is due so soon has its place looked up, and its record read from a cold disk.
+_AHEAD_MS = 10_000
+_CARRY_AHEAD_MS = 60_000
+_LOOK_S = 5.0
+
+
+class DelayService:
+    """Owns the book.  Loop thread only."""
+
+    def __init__(
+        self,
+        store: Store,
+        state: State,
+        topics: Topics,
+        gate: WriteGate,
+        clock: Clock,
+        rules: DelayRules,
+        say: Callable[[str, str], object],
+    ) -> None:
+        self.rules = rules
+        self.book = DelayBook()
+        self.counts = DelayCounts()
+        self.places = Places(store.reader)
+        self.took_over = False  # RocketMQ's broker had the folder last, and its timer's state became ours
+        self._store = store
+        self._state = state
+        self._gate = gate
+        self._clock = clock
+        self._undressing = Undressing(store.reader, self.book, topics, self.counts, say)
+        self._version = DataVersion()
+        self._next: tuple[Progress, int] | None = None  # is saved when the log is durable up to there
+        self._saved: dict[str, object] = {}
+        self._look_at_s = 0.0
+
+    def recover(self, wheel: WheelPosition | None = None) -> Iterator[None]:
+        """Find out what is owed; before the first request is served.  wheel: where RocketMQ's timer stood."""
+        document = self._state.load()
+        try:
+            found = read(document)
+            self.took_over = wheel is not None and not found.has_timer
+            self._version = DataVersion.from_json((document or {}).get("dataVersion"))
+        except ValueError as error:
+            raise StoreError(
+                f"delayOffset.json: {error}; restore it, or remove it to have the log read instead"
+            ) from error
+        store = self._store
+        yield from recovery.read_back(store, self.book, found, self.rules.levels_ms, wheel)
+        store.on_dispatched(self._on_dispatched)
+        store.confirmed.listen(self.book.land)
+        store.retention.owe(self._owed_from)
+
+    @property
+    def pending(self) -> int:
+        """How many wait for a time of their own."""
+        return self.book.timer.pending
+
+    def deliver(self) -> Iterator[None]:
+        """Deliver what is due, batch by batch; every ten milliseconds."""
+        now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
+        for line in list(self.book.lines.values()):
+            while self._can_deliver and line.is_due(line.next, line.head_ms, now_ms, now_s):
+                if not self._deliver_line(line, now_ms, now_s):
+                    break
+                yield
+        timer = self.book.timer
+        for _ in timer.approach(now_ms + _AHEAD_MS, self._approached):
+            yield
+        while self._can_deliver:
+            slot, offsets = timer.due(now_ms, _BATCH)
+            if not offsets or not self._deliver_slot(slot, offsets):
+                break
+            yield
+
+    @property
+    def _can_deliver(self) -> bool:
+        return self._gate.refusal is None and self.book.under_way < _UNDER_WAY_MAX
+
+    def _deliver_line(self, line: Line, now_ms: int, now_s: float) -> bool:
+        found = self.places.of_line(line, _BATCH)
+        ready = next((n for n, one in enumerate(found) if not line.is_due(one.offset, one.due_ms, now_ms, now_s)), None)
+        batch = _fitting(found if ready is None else found[:ready])
+        if not batch:
+            return False
+        start = self._append(batch, LEVEL)
+        if start < 0:
+            return False
+        line.next = batch[-1].offset + 1
+        self.places.look_at_head(line)
+        self._fly(Flight(start, self._store.written.offset, line, line.next))
+        return True
+
+    def _deliver_slot(self, slot: int, offsets: Sequence[int]) -> bool:
+        of_timer = self.places.of_timer
+        found = [of_timer(offset) or Place(0, 0, offset, slot) for offset in offsets]
+        batch = _fitting(found)
+        start = self._append([place for place in batch if not place.is_cancel], TIMER)
+        if start < 0:
+            return False
+        self.book.timer.done(slot, len(batch))
+        first = min([place.offset for place in batch])
+        self._fly(Flight(start, self._store.written.offset, None, first, slot - SLOT_MS + 1, slot))
+        return True
+
+    def _append(self, batch: Sequence[Place], kind: str) -> int:
+        """Append their real messages as one run; where that begins, -1 when it was not possible."""
+        sends, places = [], []
+        for place in batch:
+            send = self._undressing.delivery(place)
+            if send is not None:
+                sends.append(send)
+                places.append(place)
+        start = self._store.written.offset
+        if sends and not self.write(sends):
+            return -1
+        now_ms = self._clock.now_ms()
+        for place in places:
+            self.counts.deliver(kind, now_ms - place.due_ms)
+        return start
+
+    def take_back(self, topic: str, unique_key: bytes, due_ms: int, host: bytes) -> Refusal | None:
+        """Have the pending message of this name, due then, not delivered: from now on, for good when the log is
+        confirmed up to its end.
+        """
+        if self._gate.refusal is not None:
+            return self._gate.refusal
+        if not self.write([disguise.cancel(topic, unique_key, due_ms, (self._clock.now_ms(), host))]):
+            return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the cancel was not written")
+        self.book.cancels.add(due_ms, disguise.cancel_key(topic, unique_key))
+        self.counts.recalls += 1
+        return None
+
+    def write(self, sends: list[Send]) -> bool:
+        """Append a run of the broker's own; False when that is not possible now."""
+        try:
+            self._store.append(sends)
+        except DiskFullError as error:
+            refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
+            self._gate.shut(GATE_DISK_FULL, refusal)
+            return False
+        except StoreError:
+            return False  # the store has told whoever ends the process
+        return True
+
+    def _fly(self, flight: Flight) -> None:
+        self.book.fly(flight, self._store.confirmed.offset)
+
+    def _approached(self, offset: int) -> int | None:
+        place = self.places.of_timer(offset)
+        if place is None:
+            return None
+        if self._store.dispatched.offset - place.log_offset > self._store.settings.warm_bytes:
+            self._store.bring_in([(place.log_offset, place.size)], lambda: None)
+        return place.due_ms
+
+    def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
+        book = self.book
+        if topic == names.TIMER_TOPIC and queue_id == 0:
+            book.advance(self._clock.now_ms())
+            for entry in entries:
+                code = duetimes.timer_code(entry.properties, entry.store_ms)
+                due_ms = code & ~duetimes.CANCEL_BIT
+                if code != due_ms:
+                    book.cancels.add(due_ms, disguise.last(entry.properties, disguise.CANCELS))
+                book.came(entry.queue_offset, due_ms)
+        elif topic == names.SCHEDULE_TOPIC:
+            line = book.lines.get(queue_id + 1)
+            if line is None:
+                line = book.lines[queue_id + 1] = Line(queue_id + 1, self.rules.levels_ms[-1], end - len(entries), end)
+            line.end = end
+            if line.head_ms == NEVER:
+                self.places.look_at_head(line)
+
+    def tick(self) -> Iterator[None]:
+        """What is due every second: progress saved, messages carried on whose segment is about to go."""
+        if self._clock.monotonic() >= self._look_at_s:
+            self._look_at_s = self._clock.monotonic() + _LOOK_S
+            self.book.look_for_first()
+            yield
+        self.save()
+        position_ms = self.book.advance(self._clock.now_ms())
+        heads_ms = min([line.head_ms for line in self.book.lines.values()], default=NEVER)
+        self.book.cancels.forget_before(min(position_ms, heads_ms))
+        yield
+        limit = self._store.retention.carry_below()
+        if limit:
+            yield from self._carry(limit)
+
+    def save(self) -> None:
+        """Hand to the file what is durable by now, and look how far things are."""
+        store = self._store
+        if self._next is not None:
+            found, log_end = self._next
+            if store.flushed.offset < log_end:
+                return
+            document = found.to_document()
+            if document == self._saved:
+                self._state.retry()
+            else:
+                self._version = self._version.next(self._clock.now_ms())
+                self._state.save({"dataVersion": self._version.to_json(), **document})
+                self._saved = document
+        self._next = self.progress(), store.written.offset
+
+    def save_now(self) -> None:
+        """Put the document on the disk before returning; the log is durable as far as it is written."""
+        self._state.save_now(self.document())
+
+    def wheel_position(self) -> WheelPosition | None:
+        """Where RocketMQ's timer would go on; None when nothing ever had a time of its own."""
+        self.book.look_for_first()
+        if not self.book.timer_end:
+            return None
+        return WheelPosition(self.book.advance(self._clock.now_ms()), self.book.first_offset)
+
+    def document(self) -> dict[str, object]:
+        """What would be saved now."""
+        return {"dataVersion": self._version.to_json(), **self.progress().to_document()}
+
+    def progress(self) -> Progress:
+        """How far things are."""
+        store = self._store
+        return self.book.progress(self._clock.now_ms(), store.written.offset, store.reader.log_start)
+
+    def _carry(self, limit: int) -> Iterator[None]:
+        """Copy what stands below this log offset to the log's end, lines first."""
+        until_ms = self._clock.now_ms() + _CARRY_AHEAD_MS
+        for line in list(self.book.lines.values()):
+            while True:
+                batch = _fitting([one for one in self.places.of_line(line, _BATCH) if one.log_offset < limit])
+                if not batch or batch[0].due_ms <= until_ms or not self._append_copies(batch):
+                    break
+                line.next = batch[-1].offset + 1
+                self.places.look_at_head(line)
+                end = self._store.written.offset
+                self._fly(Flight(end, end, line, line.next))
+                yield
+        offset = self._store.reader.first_behind(names.TIMER_TOPIC, 0, limit)
+        while offsets := self.book.timer.take_far_below(offset, _BATCH):
+            found = [place for one in offsets if (place := self.places.of_timer(one)) is not None]
+            while found:
+                batch = _fitting(found)
+                start = self._store.written.offset
+                if not self._append_copies(batch):
+                    for place in found:
+                        self.book.timer.put_back(place.offset, place.due_ms)
+                    return
+                first, first_ms = min([one.offset for one in batch]), min([one.due_ms for one in batch])
+                self._fly(Flight(start, self._store.written.offset, None, first, first_ms, -1))
+                del found[: len(batch)]
+            yield
+
+    def _append_copies(self, batch: Sequence[Place]) -> bool:
+        if not self._can_deliver:
+            return False
+        read = [(place, self._undressing.read(place)) for place in batch]
+        copies = [disguise.carried(one[0], place.due_ms) for place, one in read if one is not None]
+        if copies and not self.write(copies):
+            return False
+        self.book.moved += [(copy.log_offset, copy.prepared_offset) for copy in copies]
+        self.counts.carried += len(copies)
+        return True
+
+    def _owed_from(self) -> int | None:
+        """Retention leaves everything from here on."""
+        heads = [places[0].log_offset for line in self.book.lines.values() if (places := self._kept(line))]
+        place = self.places.of_timer(self.book.first_offset)
+        return min([*heads, *([] if place is None else [place.log_offset])], default=None)
+
+    def _kept(self, line: Line) -> list[Place]:
+        found = self._store.reader.places(names.SCHEDULE_TOPIC, line.queue_id, line.kept, 1)
+        return [Place(log_offset, size, line.kept, due_ms) for log_offset, size, due_ms in found]
+
+
+def _fitting(places: Sequence[Place]) -> list[Place]:
+    """The first of them that go into one run."""
+    total = 0
+    for number, place in enumerate(places):
+        total += place.size
+        if number and total > _BATCH_BYTES:
+            return list(places[:number])
+    return list(places)

@@ -1,0 +1,72 @@
+"""From a delayed record to the message that consumers get, or to the reason why there is none.
+
+Not delivered, and counted: what was taken back; what wants to go to a topic that was deleted since; what an earlier
+life delivered (that is not even counted).  A topic that is missing for any other reason (it was made just before a
+crash, and nothing but delayed messages was sent to it) is made again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gantry.metadata.topics import Topics
+from gantry.model import names
+from gantry.schedule import disguise
+from gantry.schedule.book import DelayBook
+from gantry.schedule.counts import DelayCounts
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
+    from gantry.leaves.records import Record
+    from gantry.schedule.places import Place
+    from gantry.store.reading import Reader
+
+
+class Undressing:
+    """Makes real messages; loop thread only."""
+
+    def __init__(
+        self, reader: Reader, book: DelayBook, topics: Topics, counts: DelayCounts, say: Callable[[str, str], object]
+    ) -> None:
+        self._reader = reader
+        self._book = book
+        self._topics = topics
+        self._counts = counts
+        self._say = say
+
+    def delivery(self, place: Place) -> Send | None:
+        """The real message; None for what is not to be delivered."""
+        found = self.read(place)
+        if found is None:
+            return None
+        record, address = found
+        return disguise.delivery(record, address.topic, self._queue_of(address))
+
+    def read(self, place: Place) -> tuple[Record, disguise.Address] | None:
+        """The record with its address; None for what is not to be delivered."""
+        if place.log_offset in self._book.delivered or not place.size:
+            return None
+        record = self._reader.record((place.log_offset, place.size, 0))
+        address = None if record is None else disguise.address(record.properties)
+        if record is None or address is None or address.topic == names.HALF_TOPIC:
+            self._counts.unreadable += 1
+            self._say("unreadable delay", f"the delayed message at log offset {place.log_offset} cannot be delivered")
+            return None
+        if not place.is_cancel and self._book.cancels.has(place.due_ms, address):
+            self._counts.cancelled += 1
+            return None
+        if self._reader.is_buried(address.topic, place.log_offset):
+            self._counts.discarded += 1
+            return None
+        return record, address
+
+    def _queue_of(self, address: disguise.Address) -> int:
+        """The queue that the message asked for; another one when the topic has shrunk since."""
+        topic = self._topics.get(address.topic)
+        if topic is None:
+            self._topics.adopt([(address.topic, address.queue_id)])
+            self._say(f"adopted {address.topic}", f"topic {address.topic} has delayed messages: made again")
+            return address.queue_id
+        queues = max(topic.write_queues, topic.read_queues, 1)
+        return address.queue_id if address.queue_id < queues else address.queue_id % max(topic.write_queues, 1)

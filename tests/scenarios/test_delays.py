@@ -1,0 +1,245 @@
+"""Delayed messages from the send to the delivery: never early, once, and through every kind of stop."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from gantry.leaves import properties
+from gantry.model import names
+from gantry.schedule.rules import DelayRules
+from gantry.store.settings import Flush
+from testkit.delayplay import DelayPlay
+
+SECOND_MS = 1000
+DAY_MS = 86_400_000
+
+
+def test_a_level_is_delivered_when_its_duration_has_passed_and_not_before() -> None:
+    play = DelayPlay()
+    assert play.send(b"one", queue_id=3, DELAY="1").code == 0
+    assert play.visible() == []
+    play.pass_ms(990)
+    assert play.visible() == []
+    play.pass_ms(10)
+    (record,) = play.records()
+    assert (record.body, record.queue_id) == (b"one", 3)
+    assert properties.parse(record.properties)["REAL_TOPIC"] == "orders"
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "__STARTDELIVERTIME", "TIMER_DELAY_MS"])
+def test_a_time_is_kept_to_ten_milliseconds(name: str) -> None:
+    play = DelayPlay()
+    base = 0 if name == "TIMER_DELAY_MS" else play.clock.now_ms()
+    play.send(b"later", **{name: str(base + 1234)})
+    play.pass_ms(1230)
+    assert play.visible() == []
+    play.pass_ms(10)
+    assert play.visible() == [b"later"]
+
+
+def test_the_order_of_a_level_is_the_order_of_sending() -> None:
+    play = DelayPlay()
+    for number in range(300):
+        play.send(b"%d" % number, DELAY="2")
+    play.pass_ms(5 * SECOND_MS)
+    assert play.visible() == [b"%d" % number for number in range(300)]
+
+
+def test_times_far_ahead_wait_far_away_and_come_in_their_order() -> None:
+    play = DelayPlay()
+    for hours in (50, 2, 70, 1):
+        play.send(b"%d" % hours, TIMER_DELAY_SEC=str(hours * 3600))
+    seen = 0
+    for _ in range(71 * 60):
+        play.clock.advance(60_000)
+        play.deliver()
+        assert len(play.visible()) - seen in (0, 1)
+        seen = len(play.visible())
+    assert play.visible() == [b"1", b"2", b"50", b"70"] and play.service.pending == 0
+
+
+@pytest.mark.parametrize("flush", [Flush.ASYNC, Flush.SYNC])
+@pytest.mark.parametrize("stop", ["reopen", "kill", "crash"])
+def test_nothing_is_lost_or_delivered_twice_over_a_stop(flush: Flush, stop: str) -> None:
+    play = DelayPlay(flush)
+    for number in range(100):
+        play.send(b"t%02d" % number, TIMER_DELAY_MS=str(20 * number))
+        play.send(b"l%02d" % number, DELAY="1")
+    play.flush()
+    for _ in range(12):
+        play.pass_ms(170)
+        play.flush()
+        play.tick()
+        play.store._flush.finish()
+        play.flush()
+        getattr(play, stop)()
+    play.pass_ms(2 * SECOND_MS)
+    play.flush()
+    assert sorted(play.visible()) == sorted([b"t%02d" % n for n in range(100)] + [b"l%02d" % n for n in range(100)])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_power_cut_in_the_middle_of_a_storm_loses_nothing_acknowledged_and_repeats_only_what_it_took(
+    seed: int,
+) -> None:
+    rng = random.Random(seed)
+    play = DelayPlay(Flush.SYNC)
+    acknowledged = []
+    for number in range(60):
+        pairs = {"DELAY": "1"} if rng.random() < 0.5 else {"TIMER_DELAY_MS": str(rng.randint(1, 1500))}
+        play.send(b"%03d" % number, **pairs)
+        if rng.random() < 0.7:
+            play.flush()
+            acknowledged = [b"%03d" % one for one in range(number + 1)]
+    for _ in range(rng.randint(1, 120)):
+        play.pass_ms(10)
+        if rng.random() < 0.5:
+            play.background.step()
+        if rng.random() < 0.1:
+            play.tick()
+    before = play.visible()
+    play.crash(rng)
+    assert set(before) <= set(play.visible()), "a consumer saw it: it is there"
+    play.pass_ms(3 * SECOND_MS)
+    for _ in range(10):
+        play.flush()
+        play.pass_ms(100)
+    play.flush()
+    seen = play.visible()
+    assert len(seen) == len(set(seen)), "under SYNC_FLUSH what is visible is durable, and so is that it was delivered"
+    assert set(acknowledged) <= set(seen)
+
+
+def test_a_delivery_is_progress_only_when_it_is_confirmed() -> None:
+    play = DelayPlay(Flush.SYNC)
+    play.send(b"x", DELAY="1")
+    play.flush()
+    play.pass_ms(1000)
+    line = play.service.book.lines[1]
+    assert (line.next, line.kept) == (1, 0) and play.visible() == []
+    play.flush()
+    assert line.kept == 1 and play.visible() == [b"x"]
+
+
+def test_setting_the_clock_back_delivers_nothing_early_and_no_level_much_later() -> None:
+    play = DelayPlay()
+    play.send(b"before", DELAY="2")
+    play.pass_ms(1000)
+    play.clock.jump(-3_600_000)
+    play.send(b"after", DELAY="2")
+    play.pass_ms(3_900)
+    assert play.visible() == []
+    play.pass_ms(2_000)
+    assert play.visible() == [b"before", b"after"]
+
+
+def test_a_time_is_the_wall_clocks_also_when_that_is_set_back() -> None:
+    play = DelayPlay()
+    play.send(b"old", TIMER_DELAY_MS="5000")
+    play.pass_ms(6000)
+    assert play.visible() == [b"old"]
+    play.clock.jump(-60_000)
+    play.send(b"new", TIMER_DELAY_MS="3000")
+    play.pass_ms(2000)
+    assert play.visible() == [b"old"]
+    play.tick()
+    play.tick()
+    play.kill()
+    play.pass_ms(1000)
+    assert play.visible() == [b"old", b"new"]
+    play.pass_ms(70_000)
+    play.kill()
+    play.pass_ms(1000)
+    assert play.visible() == [b"old", b"new"]
+
+
+def test_setting_the_clock_forwards_delivers_what_is_due_by_it() -> None:
+    play = DelayPlay()
+    play.send(b"level", DELAY="18")
+    play.send(b"time", TIMER_DELAY_SEC="172800")
+    play.clock.jump(3 * DAY_MS)
+    play.pass_ms(10)
+    assert sorted(play.visible()) == [b"level", b"time"]
+
+
+def test_a_topic_that_only_delayed_messages_were_sent_to_survives_a_crash_before_it_was_saved() -> None:
+    play = DelayPlay()
+    play.send(b"x", topic="young", DELAY="1")
+    play.store._flush.finish()
+    play.crash()
+    assert play.topics.get("young") is None
+    play.pass_ms(2000)
+    assert play.visible("young") == [b"x"] and play.topics.get("young") is not None
+
+
+def test_what_was_sent_before_its_topic_was_deleted_does_not_come_into_the_new_one() -> None:
+    play = DelayPlay()
+    play.send(b"old", DELAY="1")
+    play.send(b"old", TIMER_DELAY_MS="500")
+    play.topics.delete("orders")
+    play.store.tick(play.clock.now_ms())
+    play.send(b"new", DELAY="1")
+    play.pass_ms(2000)
+    assert play.visible() == [b"new"] and play.service.counts.discarded == 2
+
+
+def test_a_queue_that_is_gone_when_the_time_has_come_is_replaced_by_another() -> None:
+    play = DelayPlay()
+    play.send(b"x", queue_id=3, DELAY="1")
+    assert play.send(b"y", queue_id=0).code == 0
+    config = play.topics.get("orders")
+    assert config is not None
+    topics = play.topics._table
+    topics["orders"] = type(config)("orders", read_queues=2, write_queues=2)
+    play.pass_ms(1500)
+    assert sorted((record.body, record.queue_id) for record in play.records()) == [(b"x", 1), (b"y", 0)]
+
+
+def test_a_full_disk_holds_deliveries_back_and_room_lets_them_go() -> None:
+    play = DelayPlay()
+    for number in range(10):
+        play.send(b"%d" % number, TIMER_DELAY_MS="100")
+        play.send(b"%d" % number, DELAY="1")
+    play.store.retention.seen = play.store.retention.seen._replace(used=3.0)
+    play.pass_ms(500)
+    assert play.visible() == [] and play.send(b"no").code == 14
+    play.store.retention.seen = play.store.retention.seen._replace(used=0.0)
+    play.gate.reopen("disk full")
+    play.pass_ms(1000)
+    assert sorted(play.visible()) == sorted([b"%d" % number for number in range(10)] * 2)
+
+
+def test_more_levels_than_the_table_had_are_delivered_all_the_same() -> None:
+    play = DelayPlay(rules=DelayRules(levels_ms=(1000, 2000, 3000)))
+    play.send(b"x", DELAY="3")
+    play.rules = DelayRules(levels_ms=(1000,))
+    play.reopen()
+    play.pass_ms(4000)
+    assert play.visible() == [b"x"]
+
+
+def test_a_message_is_found_under_its_key_when_it_is_delivered() -> None:
+    play = DelayPlay()
+    sent = play.send(b"x", TIMER_DELAY_MS="50")
+    play.pass_ms(100)
+    assert len(play.store.reader.query("orders", sent.key, 5, 0, 1 << 60)) == 1
+
+
+def test_without_its_document_the_log_says_what_was_delivered() -> None:
+    play = DelayPlay()
+    for number in range(20):
+        play.send(b"%d" % number, DELAY="1")
+        play.send(b"t%d" % number, TIMER_DELAY_MS=str(100 * number))
+    play.pass_ms(1000)
+    play.close()
+    for suffix in ("", ".bak"):
+        play.disk.unlink(f"/store/config/delayOffset.json{suffix}")
+    play.open()
+    play.pass_ms(3000)
+    assert len(play.visible()) == 40 == len(set(play.visible()))
+
+
+def test_the_timer_topic_cannot_be_written_by_a_producer() -> None:
+    assert DelayPlay().send(b"x", topic=names.TIMER_TOPIC, TIMER_OUT_MS="5").code == 16

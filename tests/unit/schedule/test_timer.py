@@ -1,0 +1,84 @@
+"""The timer against a table of what is pending."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.schedule.timer import BUCKET_MS, SLOT_MS, Timer
+
+START_MS = 1_700_000_000_000
+
+
+def run_until(timer: Timer, dues: dict[int, int], now_ms: int, count_max: int = 3) -> list[int]:
+    """Everything that is due, in the order in which it comes."""
+    for _ in timer.approach(now_ms + BUCKET_MS, dues.get):
+        pass
+    found: list[int] = []
+    while True:
+        slot, offsets = timer.due(now_ms, count_max)
+        if not offsets:
+            return found
+        timer.done(slot, len(offsets))
+        found += offsets
+
+
+def test_a_slot_is_due_when_it_has_passed() -> None:
+    timer = Timer()
+    for offset, due_ms in enumerate((START_MS + 1, START_MS + 10, START_MS + 11)):
+        timer.add(offset, due_ms)
+    dues = {0: START_MS + 1, 1: START_MS + 10, 2: START_MS + 11}
+    assert run_until(timer, dues, START_MS + 9) == []
+    assert run_until(timer, dues, START_MS + 10) == [0, 1]
+    assert run_until(timer, dues, START_MS + 20) == [2]
+
+
+def test_what_is_no_longer_there_is_no_longer_pending() -> None:
+    timer = Timer()
+    for offset in range(1000):
+        timer.add(offset, START_MS + offset)
+    dues = {offset: START_MS + offset for offset in range(0, 1000, 2)}
+    assert run_until(timer, dues, START_MS + 2000) == list(range(0, 1000, 2)) and timer.pending == 0
+
+
+def test_far_ones_can_be_taken_out_and_put_back() -> None:
+    timer = Timer()
+    far_ms = START_MS + 3_600_000
+    for offset in range(10):
+        timer.add(offset, far_ms)
+    assert timer.take_far_below(7, 5) == [0, 1, 2, 3, 4] and timer.take_far_below(7, 5) == [5, 6]
+    assert timer.pending == 3 and timer.first_offset() == 7
+    timer.put_back(3, far_ms)
+    dues = dict.fromkeys(range(10), far_ms)
+    assert timer.first_offset() == 3
+    assert sorted(run_until(timer, dues, far_ms + SLOT_MS)) == [3, 7, 8, 9]
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(-5_000, 200_000)),
+        st.tuples(st.just("pass"), st.integers(0, 90_000)),
+        st.tuples(st.just("jump back"), st.integers(0, 50_000)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_the_timer_delivers_each_once_and_none_early(steps: list[tuple[str, int]]) -> None:
+    timer, now_ms = Timer(), START_MS
+    pending: dict[int, int] = {}
+    dues: dict[int, int] = {}
+    for kind, number in steps:
+        if kind == "add":
+            offset = len(dues)
+            dues[offset] = pending[offset] = now_ms + number
+            timer.add(offset, now_ms + number)
+        else:
+            now_ms += number if kind == "pass" else -number
+            for offset in run_until(timer, dues, now_ms):
+                assert pending.pop(offset) <= now_ms
+            assert all(due_ms > now_ms - SLOT_MS for due_ms in pending.values()), "late by a slot at most"
+        assert timer.pending == len(pending)
+        assert timer.first_due_ms() <= min(pending.values(), default=timer.first_due_ms())
+        assert timer.first_offset() is None or not pending or timer.first_offset() <= min(pending)
