@@ -195,6 +195,9 @@ def test_open_settled_and_put_back_halves_go_round_between_apache_and_gantry(
     play.send_settled("gantry")
     play.send_open("gantry-back")
     wait_until(lambda: len(play.given_up()) == 2 * COUNT, "given up are not all that should be")
+    play.end("stop")
+    play.serve("gantry")  # with any number of checks: nothing more is given up, however long the rest takes
+    play.produce(everything="unknown")
     before = play.max_offset(HALVES)
     play.arm_again(play.given_up())
     wait_until(lambda: play.max_offset(HALVES) == before + 2 * COUNT, "not all are armed again")
