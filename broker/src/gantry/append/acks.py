@@ -79,8 +79,7 @@ class Acks:
     def park(self, end: int, connection: Connection, replies: Replies, count: int) -> None:
         """Send the replies of `count` messages when everything below `end` is confirmed; maybe now."""
         if end <= self._confirmed.offset:
-            self.acked += count
-            self.latencies[0] += count
+            self.not_parked(count)
             connection.write(replies)
             return
         assert not self._queue or end >= self._queue[-1].end, "parked in the order of the log"
@@ -90,6 +89,11 @@ class Acks:
         if self.parked_bytes > self._limits.bytes_max:
             self._paused.add(connection)
             connection.pause_reading(_PAUSE)
+
+    def not_parked(self, count: int) -> None:
+        """Count replies that could leave at once."""
+        self.acked += count
+        self.latencies[0] += count
 
     def release(self, confirmed: int) -> None:
         """Let go of what lies below the mark: one write per connection."""

@@ -92,10 +92,13 @@ class Appender:
                 self._answer(end, connection, sends)
             return None
         encode, host, region = frames.encode_send_replies, self._marks.store_host, self._marks.region
+        count = 0
         for connection, sends in gathered:
             replies = encode(sends, host, region)
             if replies:
-                self._acks.park(end, connection, replies, len(sends))
+                connection.write(replies)
+                count += len(sends)
+        self._acks.not_parked(count)
         return None
 
     def append_run(

@@ -95,11 +95,11 @@ class Router:
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
         """Everything that one wake-up of a connection brought, in its order."""
-        if len(requests) == 1 or len(set(map(type, requests))) == 1:
-            self._run(connection, type(requests[0]), requests)
-        else:
+        if len(requests) > 1 and len(set(map(type, requests))) > 1:
             for kind, run in groupby(requests, type):
                 self._run(connection, kind, list(run))
+        else:
+            self._run(connection, type(requests[0]), requests)
 
     def _run(self, connection: Connection, kind: type[Request], run: list[Request]) -> None:
         """Neighbours of one kind."""
@@ -120,7 +120,8 @@ class Router:
             task.cancel()
 
     def _run_sends(self, connection: Connection, sends: list[frames.Send]) -> None:
-        self._count(sends[0].code, len(sends))
+        code = sends[0].code
+        self.requests[code] = self.requests.get(code, 0) + len(sends)
         try:
             self._sends.send_run(connection, sends)
         except Exception as error:  # noqa: BLE001  the router's guard
