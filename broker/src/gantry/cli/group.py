@@ -11,7 +11,7 @@ from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.output import Row, add_output, show
 from gantry.client.admin import Admin, QueueProgress
 from gantry.errors import ConfigError
-from gantry.model.names import group_fault, is_system_group, topic_fault
+from gantry.model.names import group_fault, is_retry_topic, is_system_group, topic_fault
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -78,7 +78,8 @@ async def _groups(admin: Admin, with_all: bool) -> list[Row]:
             {
                 "group": name,
                 "members": len(await admin.members(name)),
-                "topics": " ".join(topics),
+                # What waits there to be tried again counts as lag; that the group has such a topic is no news.
+                "topics": " ".join(topic for topic in topics if not is_retry_topic(topic)),
                 "lag": lag,
                 "enabled": config.consume_enable,
             }
