@@ -181,6 +181,18 @@ def test_sends_that_are_gathered_are_appended_before_anything_that_could_notice(
     asyncio.run(play())
 
 
+def test_the_end_of_a_transaction_leaves_what_is_gathered_to_the_end_of_the_turn() -> None:
+    async def play() -> None:
+        play = Play()
+        play.gathers = True
+        play.ask(sent(1), Command(37, opaque=2), sent(3))
+        assert play.runs == []
+        play.soon[0]()
+        assert play.runs == [("send", [1]), ("send", [3])]
+
+    asyncio.run(play())
+
+
 def test_everybody_whose_sends_were_gathered_hears_that_appending_them_raised() -> None:
     async def play() -> None:
         play, other = Play(), FakeConnection()

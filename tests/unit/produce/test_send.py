@@ -92,6 +92,52 @@ def test_what_is_gathered_stands_before_what_the_same_turn_brings_later() -> Non
     assert play.stored("orders") == [b"0", b"1", b"2"] and not play.sending.gathered
 
 
+def _half(body: bytes, queue_id: int) -> frames.Send:
+    send = message(body=body, queue_id=queue_id)
+    send.properties = b"TRAN_MSG\x01true\x02UNIQ_KEY\x01" + body + b"\x02"
+    send.traits, send.unique_key, send.keys, send.tags_code = properties.scan(send.properties)
+    return send
+
+
+def test_halves_of_one_turn_are_one_run_behind_the_plain_ones_and_replies_name_the_queues_they_asked_for() -> None:
+    play, other = SendPlay(), FakeConnection("10.0.0.2:4711")
+    play.send(message(body=b"0"))
+    play.codes()
+    play.sending.send_run(other, [_half(b"a", 2), _half(b"b", 1)])  # type: ignore[arg-type]
+    play.sending.send_run(play.connection, [message(body=b"1")])  # type: ignore[arg-type]
+    play.sending.send_run(play.connection, [_half(b"c", 3)])  # type: ignore[arg-type]
+    end = play.store.written.offset
+    assert play.connection.take() == other.take() == []
+    play.sending.append_gathered()
+    assert play.stored("RMQ_SYS_TRANS_HALF_TOPIC") == [b"a", b"b", b"c"] and play.stored("orders") == [b"0", b"1"]
+    entry = play.store.reader.entry("orders", 0, 1)
+    assert entry is not None and entry[0] == end, "plain ones first"
+    replies = other.take()
+    assert [(one.ext["queueId"], one.ext["queueOffset"]) for one in replies] == [("2", "0"), ("1", "1")]
+    assert [one.ext["queueId"] for one in play.connection.take()] == ["0", "3"]
+    assert play.unanswered() == [] and not play.sending.gathered
+
+
+def test_a_half_is_not_refused_for_anothers_and_names_its_queue_after_a_second_try() -> None:
+    play, other = SendPlay(), FakeConnection("10.0.0.2:4711")
+    play.send(message(body=b"0"))
+    real = play.store.append
+
+    def append(sends: list[frames.Send], *rest: bool) -> int:
+        if any(send.body == b"bad" for send in sends):
+            raise RunTooLongError("does not fit a segment")
+        return real(sends, *rest)
+
+    play.store.append = append  # type: ignore[method-assign,assignment]
+    play.codes()
+    play.sending.send_run(play.connection, [_half(b"good", 2)])  # type: ignore[arg-type]
+    play.sending.send_run(other, [_half(b"bad", 1)])  # type: ignore[arg-type]
+    play.sending.append_gathered()
+    assert [(one.code, one.ext["queueId"]) for one in play.connection.take()] == [(0, "2")]
+    assert [one.code for one in other.take()] == [13]
+    assert play.unanswered() == [] and play.stored("RMQ_SYS_TRANS_HALF_TOPIC") == [b"good"]
+
+
 def test_much_is_not_gathered() -> None:
     play = SendPlay()
     play.send(message(body=b"0"))

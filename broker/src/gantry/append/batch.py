@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 Run = tuple["Connection", list["Send"]]
+Halves = tuple["Connection", list["Send"], list[int]]
+"""A run of half messages, and the queues that their replies name."""
 
 GATE_DISK_FULL = "disk full"
 
@@ -120,6 +122,17 @@ class Appender:
             for send, queue_id in zip(sends, answered_queues, strict=True):
                 send.queue_id = queue_id
         self._answer(end, connection, sends, extras)
+        return None
+
+    def append_halves(self, gathered: Sequence[Halves]) -> Refusal | None:
+        """The same for the half messages of several connections, as one run."""
+        end = self._append(self._sealed([(connection, sends) for connection, sends, _ in gathered]))
+        if isinstance(end, Refusal):
+            return end
+        for connection, sends, queues in gathered:
+            for send, queue_id in zip(sends, queues, strict=True):
+                send.queue_id = queue_id
+            self._answer(end, connection, sends)
         return None
 
     def _answer(self, end: int, connection: Connection, sends: list[Send], extras: Extras | None = None) -> None:

@@ -4,8 +4,8 @@ Per wake-up of a connection: neighbours of one hot kind (sends, pulls) go to the
 everything else goes one by one through `table`, from code to handler.  To find a behaviour: the code in
 `wire/codes.py`, the line here, the handler beside its domain.
 
-Sends may only be gathered by their handler; at the end of the turn of the loop, and before any request of `table`,
-they are appended, those of all connections at once.
+Sends may only be gathered by their handler; at the end of the turn of the loop, and before any request of `table`
+that could notice they are appended, those of all connections at once.
 
 A handler of the table answers with a Command, with None (it answers later, or not at all), or with an awaitable of
 either; the number of those under way is bounded.  A code without a handler is REQUEST_CODE_NOT_SUPPORTED with the
@@ -51,6 +51,8 @@ Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
 PullRun = Callable[["Connection", list[frames.Pull]], None]
 
 _TASKS_MAX = 10_000
+# Requests that cannot notice what is gathered: the half that is ended has been answered, so it is in the log.
+_INDIFFERENT = frozenset({RequestCode.END_TRANSACTION})
 _NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
 
 
@@ -108,9 +110,9 @@ class Router:
         elif kind is frames.Pull:
             self._run_pulls(connection, run)  # type: ignore[arg-type]
         else:
-            if self._sends.gathered:
-                self._append_gathered()
             for command in run:
+                if command.code not in _INDIFFERENT and self._sends.gathered:
+                    self._append_gathered()
                 self._run_command(connection, command)  # type: ignore[arg-type]
 
     def stop(self) -> None:

@@ -5,7 +5,9 @@ they are short enough, they ask for nothing unusual): a run of nothing else is o
 loop brought is appended at its end, all connections together.  In any other run each message that is not plain goes
 through `admit`, which refuses it or makes it ready; such a run is appended for itself, behind what was gathered before
 it; half messages (see `transaction.half`) and delayed ones (`schedule.disguise`) are runs of their own behind it.  A
-batch request, which is appended for itself, first pushes out what came before it: per connection, order is kept.
+run of nothing but halves is gathered like a plain one and appended behind those: nobody sees a half, so what order it
+has among plain messages is of no consequence.  A batch request, which is appended for itself, first pushes out what came
+before it: per connection, order is kept.
 
 Gathered is at most about a read buffer's worth, and nothing stays gathered when the turn ends; whoever handles other
 requests that could notice (a topic deleted) has it appended first.
@@ -20,7 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import NOT_PLAIN, SYS_TRANSACTION_BITS, Admission
-from gantry.append.batch import Appender, Extras, Run
+from gantry.append.batch import Appender, Extras, Halves, Run
 from gantry.errors import Refusal
 from gantry.leaves import frames, runs
 from gantry.produce.batches import messages_of
@@ -54,7 +56,8 @@ class Sending:
         self._batch_messages_max = batch_messages_max
         self._halves = halves
         self._delays = delays
-        self.gathered: list[Run] = []  # plain runs of this turn of the loop, to be appended at its end
+        self.gathered: list[Run] = []  # runs of this turn of the loop, plain or of halves, to be appended at its end
+        self._gathered_halves: list[Halves] = []  # those of halves, again
         self._gathered_bytes = 0  # about: as they came over the wire
         # What the call under way, or the last one, has to see to; of it, refused messages with -1, others with the
         # end of the log before their append.
@@ -70,9 +73,9 @@ class Sending:
             self._refuse(connection, sends, self._admission.gate.refusal)
         elif self._are_plain(sends):
             self.gathered.append(run)
-            self._gathered_bytes += connection.batch_bytes
-            if self._gathered_bytes >= _GATHERED_BYTES_MAX:
-                self.append_gathered()
+            self._gather(connection)
+        elif all(not send.batch and self._halves.wants(send) for send in sends):
+            self._take_halves(connection, sends)
         else:
             self.append_gathered()
             self._under_way = (run,)
@@ -81,10 +84,26 @@ class Sending:
     def append_gathered(self) -> None:
         """Append what was gathered; each message is answered when it is confirmed."""
         gathered, self.gathered, self._gathered_bytes = self.gathered, [], 0
+        halves, self._gathered_halves = self._gathered_halves, []
         if not gathered:
             return
         self._under_way = gathered
         self._begun.clear()
+        plain = gathered
+        if halves:
+            of_halves = {id(sends) for _, sends, _ in halves}
+            plain = [run for run in gathered if id(run[1]) not in of_halves]
+        if plain:
+            self._append_plain(plain)
+        if halves:
+            self._append_halves(halves)
+
+    def _gather(self, connection: Connection) -> None:
+        self._gathered_bytes += connection.batch_bytes
+        if self._gathered_bytes >= _GATHERED_BYTES_MAX:
+            self.append_gathered()
+
+    def _append_plain(self, gathered: list[Run]) -> None:
         log_end = self._appender.log_end
         for _, sends in gathered:
             self._halves.saw_plain(sends[0].group)
@@ -146,6 +165,33 @@ class Sending:
     def _take_half(self, send: Send) -> Refusal | None:
         # A delay counts from the commit on, which can refuse nothing any more.
         return (self._delays.fault(send) if self._delays.wants(send) else None) or self._halves.take(send)
+
+    def _take_halves(self, connection: Connection, sends: list[Send]) -> None:
+        taken: list[Send] = []
+        queues: list[int] = []
+        for send in sends:
+            refusal = self._admission.admit(send)
+            queue_id = send.queue_id
+            refusal = refusal or self._take_half(send)
+            if refusal is None:
+                taken.append(send)
+                queues.append(queue_id)
+            else:
+                self._refuse(connection, (send,), refusal)
+        if taken:
+            self.gathered.append((connection, taken))
+            self._gathered_halves.append((connection, taken, queues))
+            self._gather(connection)
+
+    def _append_halves(self, gathered: list[Halves]) -> None:
+        log_end = self._appender.log_end
+        self._begun += [(log_end, sends) for _, sends, _ in gathered]
+        refusal = self._appender.append_halves(gathered)
+        for run in gathered if refusal is not None else ():
+            # As with plain ones: nobody is refused for another's sake.
+            refusal = self._appender.append_halves([run]) if len(gathered) > 1 else refusal
+            if refusal is not None:
+                self._refuse(run[0], run[1], refusal)
 
     def _append_disguised(
         self,
