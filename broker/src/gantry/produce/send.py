@@ -6,8 +6,8 @@ loop brought is appended at its end, all connections together.  In any other run
 through `admit`, which refuses it or makes it ready; such a run is appended for itself, behind what was gathered before
 it; half messages (see `transaction.half`) and delayed ones (`schedule.disguise`) are runs of their own behind it.  A
 run of nothing but halves is gathered like a plain one and appended behind those: nobody sees a half, so what order it
-has among plain messages is of no consequence.  A batch request, which is appended for itself, first pushes out what came
-before it: per connection, order is kept.
+has among plain messages is of no consequence.  A batch request, which is appended for itself, first pushes out what
+came before it: per connection, order is kept.
 
 Gathered is at most about a read buffer's worth, and nothing stays gathered when the turn ends; whoever handles other
 requests that could notice (a topic deleted) has it appended first.
