@@ -227,7 +227,13 @@ class TransactionProducer:
         their time-out (6 s), or after `immunity_s` for this one.
         """
         settings = self._settings.sending
-        ready = prepare(message, self._identity.message_ids, self._clock.now_ms(), settings.compress_over_bytes)
+        ready = prepare(
+            message,
+            self._identity.message_ids,
+            self._clock.now_ms(),
+            settings.compress_over_bytes,
+            settings.compression,
+        )
         outgoing = as_half(ready, self.group, immunity_s)
 
         async def begin(outgoing: Outgoing) -> Half:
