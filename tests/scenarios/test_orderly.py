@@ -251,3 +251,27 @@ def test_order_and_broadcast_exclude_each_other() -> None:
             listener=Work().listener("a"),
             settings=ConsumerSettings(broadcast=True),
         )
+
+
+def test_a_broker_that_restarts_knows_who_had_its_queues(tmp_path: Path) -> None:
+    async def story() -> None:
+        work = Work()
+        async with running_cluster(tmp_path) as cluster:
+            await filled(cluster, 40)
+            async with member(cluster, work.listener("a")) as first, member(cluster, work.listener("b")) as second:
+                await until(lambda: len(first.queues) == len(second.queues) == 2)
+                await until(lambda: work.count >= 40)
+                owners = dict.fromkeys(first.queues, first.client_id)
+                owners |= dict.fromkeys(second.queues, second.client_id)
+                await cluster.stop("broker-a")
+                await cluster.start("broker-a")
+                parts = cluster.brokers["broker-a"].parts
+                assert parts is not None
+                now = asyncio.get_running_loop().time()
+                for queue, client_id in owners.items():
+                    assert parts.locks.owner("g", (queue.topic, queue.queue_id), now) == client_id
+                await send(cluster, 40, 40)
+                await until(lambda: len({body for done in work.done.values() for body in done}) == 80)
+        assert_in_order(work, 80)
+
+    play(story())
