@@ -34,8 +34,8 @@ from gantry.client.requestreply import (
     Waiting,
     answer_properties,
     answer_to,
+    hand_on,
     request_properties,
-    send_reply,
     ttl_s,
 )
 from gantry.client.results import SendResult
@@ -181,14 +181,9 @@ class Producer:
         """
         message = answer_to(request, body, tags, keys)
         outgoing = self._prepare(Sending(self.group, [message]), answer_properties(request))
-
-        def choose(queues: Sequence[MessageQueue], avoid: frozenset[str]) -> MessageQueue:
-            # The broker that brought the request knows the one who asked best; any other may know it too.
-            near = [one for one in queues if one.broker_name not in avoid]
-            from_there = [one for one in near if one.broker_name == _broker_of(request)]
-            return (from_there or near or list(queues))[0]
-
-        await self._sender.send(outgoing, choose, self._ask_reply, ttl_s(request))
+        stored = request.stored if isinstance(request, ReceivedMessage) else request
+        timeout_s = min(ttl_s(request), self._settings.timeout_s)
+        await hand_on(self._session, self._routes, self.group, outgoing, stored.broker_name, timeout_s)
 
     async def recall(self, handle: str) -> str:
         """Take a delayed message back by the `recall_handle` of its result; gives back its id.
@@ -232,12 +227,5 @@ class Producer:
         masters = {broker.master for one in routes for broker in one.brokers if broker.master is not None}
         await asyncio.gather(*(self._session.meet(master) for master in sorted(masters)), return_exceptions=True)
 
-    def _ask_reply(self, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
-        return send_reply(self.group, outgoing, queue)
-
     def _ask(self, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
         return questions.send(self.group, outgoing, queue)
-
-
-def _broker_of(request: StoredMessage | ReceivedMessage) -> str:
-    return request.stored.broker_name if isinstance(request, ReceivedMessage) else request.broker_name

@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from gantry.client import questions
 from gantry.client.outgoing import Outgoing
-from gantry.client.question import Question
 from gantry.client.received import ReceivedMessage
-from gantry.client.results import SendResult
-from gantry.errors import RemoteProtocolError
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.errors import RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves import properties
 from gantry.leaves.frames import Command, encode
 from gantry.model.message import (
@@ -34,7 +34,6 @@ from gantry.model.message import (
     StoredMessage,
 )
 from gantry.model.names import reply_topic
-from gantry.model.route import MessageQueue
 from gantry.transport.connection import Connection
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode, ResponseCode
@@ -137,8 +136,24 @@ def ttl_s(request: StoredMessage | ReceivedMessage) -> float:
     return int(text) / 1000 if text.isascii() and text.isdecimal() else DEFAULT_TTL_S
 
 
-def send_reply(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
-    """Hand an answer on; refused when the one who asked is not there."""
-    question = questions.send(group, outgoing, queue)
-    question.command.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
-    return question
+async def hand_on(
+    session: Session, routes: Routes, group: str, outgoing: Outgoing, near: str, timeout_s: float
+) -> None:
+    """Give an answer to a broker that knows who asked: to that of group `near` first, then to each other group once.
+
+    RefusedError or UnreachableError when none could hand it on; OutcomeUnknownError when one did not say.
+    """
+    groups = {queue.broker_name: queue for queue in await routes.to_write(outgoing.topic)}
+    failure: RefusedError | UnreachableError | None = None
+    for queue in sorted(groups.values(), key=lambda one: one.broker_name != near):
+        question = questions.send(group, outgoing, queue)
+        question.command.code = int(RequestCode.SEND_REPLY_MESSAGE_V2)
+        try:
+            await session.ask(routes.master(queue), question, timeout_s)
+        except (RefusedError, UnreachableError) as error:
+            failure = failure or error
+        else:
+            return
+    assert failure is not None, "a topic that may be written to has a queue"
+    routes.doubt(outgoing.topic)
+    raise failure
