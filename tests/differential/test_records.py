@@ -93,6 +93,22 @@ def test_walks_over_random_bytes(data: bytes) -> None:
 
 
 @hostile
+@given(messages, st.sampled_from([V4, V6]), st.data())
+def test_properties_of_records(values: list[tuple[object, ...]], store_host: bytes, data: st.DataObject) -> None:
+    log = run(pure, pure_requests, values, store_host)
+    entries = pure.walk(log, 0, len(log), 1 << 40, False)[0]
+    places = [(entry.log_offset, entry.size) for entry in entries]
+    shift = data.draw(st.integers(-3, 3))
+    places += [(offset + shift, size + data.draw(st.integers(-2, 2))) for offset, size in places]
+    places += data.draw(st.lists(st.tuples(st.integers(-(2**62), 2**62), st.integers(-(2**31), 2**40)), max_size=3))
+    for _ in range(data.draw(st.integers(0, 2))):
+        if log:
+            log[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))
+    names = tuple(name.encode() for name in data.draw(st.permutations(NAMES)))[: data.draw(st.integers(0, 5))]
+    assert compiled.named(log, 1 << 40, places, names) == pure.named(log, 1 << 40, places, names)
+
+
+@hostile
 @given(properties)
 def test_scans(props: bytes) -> None:
     assert compiled_properties.scan(props) == pure_properties.scan(props)

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
+from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.handlers import PullHandlers, PullSettings
 from gantry.consume.pull import SUBSCRIPTION_INLINE, PullChecks
 from gantry.leaves import frames, properties
@@ -54,17 +55,27 @@ class PullPlay:
         self.groups = Groups(MemoryState(), self.clock, GroupSettings())
         self.offsets = Offsets(MemoryState(), self.clock)
         self.clients = Clients(ClientLimits())
-        self.checks = PullChecks(self.topics, self.groups, self.clients, "127.0.0.1:10911")
+        self.complaints: list[str] = []
+        self.filters = ConsumerFilters(MemoryState(), self.clock, lambda _, text: self.complaints.append(text))
+        self.clients.on_beat(self.filters.heard)
+        self.clients.on_change(self.filters.group_changed)
+        self.checks = PullChecks(self.topics, self.groups, self.clients, self.filters, "127.0.0.1:10911")
         self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, settings or PullSettings())
         self.store.on_dispatched(self.pulls.held.on_dispatched)
         self.connection: Any = FakeConnection()
         self.topics.put(TopicConfig("T", read_queues=4, write_queues=4))
 
     def send(
-        self, *bodies: str | bytes, topic: str = "T", queue_id: int = 0, tags: str = "", keys: str = ""
+        self,
+        *bodies: str | bytes,
+        topic: str = "T",
+        queue_id: int = 0,
+        tags: str = "",
+        keys: str = "",
+        pairs: dict[str, str] | None = None,
     ) -> list[int]:
-        """Append messages in one run; their log offsets."""
-        named = {"TAGS": tags, "KEYS": keys, "UNIQ_KEY": "uniq"}
+        """Append messages in one run, all with these properties; their log offsets."""
+        named = {"TAGS": tags, "KEYS": keys, "UNIQ_KEY": "uniq", **(pairs or {})}
         packed = properties.pack({name: value for name, value in named.items() if value})
         traits, unique_key, found_keys, tags_code = properties.scan(packed)
         sends = [

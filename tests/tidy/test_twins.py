@@ -12,11 +12,11 @@ from testkit.sources import python_files, tree_of
 TWINS = {
     "frames": {"Send", "Pull", "decode", "encode_send_replies"},
     "requests": {"Send", "Pull"},
-    "records": {"Entry", "encode_run", "run_bytes", "size_of", "walk"},
+    "records": {"Entry", "encode_run", "named", "run_bytes", "size_of", "walk"},
     "stored": {"Entry"},
     "queues": {"by_queue", "gather", "number", "pack_entries", "select", "stretches", "valid_count", "within"},
     "keys": {"hashed", "link", "matches"},
-    "properties": {"scan"},
+    "properties": {"pick", "scan"},
     "runs": {"entries", "plain", "seal"},
     "hashes": {"crc31", "index_hash", "java_hash"},
 }

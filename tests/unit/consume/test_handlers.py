@@ -15,6 +15,18 @@ from testkit.pullplay import SMALL, PullPlay, bodies_of, codes_of, offsets_of
 WAITING = {"sys_flag": SUBSCRIPTION_INLINE | SUSPEND}
 
 
+class Ticking:
+    """A clock that goes on by a step whenever somebody looks."""
+
+    def __init__(self, step_s: float) -> None:
+        self._now = 0.0
+        self._step_s = step_s
+
+    def monotonic(self) -> float:
+        self._now += self._step_s
+        return self._now
+
+
 def test_messages_come_as_they_lie_in_the_log() -> None:
     play = PullPlay()
     play.send("one", "two", "three")
@@ -126,7 +138,71 @@ def test_a_message_that_is_not_wanted_does_not_wake_and_is_passed_when_time_is_o
     assert play.replies() == []
     play.pass_time(5_300)
     (reply,) = play.replies()
-    assert (reply.code, offsets_of(reply)[0]) == (20, 1)
+    assert (reply.code, offsets_of(reply)[0]) == (19, 1)
+
+
+def test_messages_passed_for_another_subscription_are_looked_at_again() -> None:
+    play = PullPlay()
+    play.subscribe(Subscription("T", "A", 1))
+    play.pull(0, sys_flag=SUSPEND)
+    play.send("one", tags="B")
+    play.subscribe(Subscription("T", "B", 2))
+    play.pass_time(16_000)
+    (reply,) = play.replies()
+    assert (reply.code, bodies_of(reply.body)) == (0, ["one"])
+
+
+def test_an_sql_filter_gets_what_it_wants_and_goes_on_behind_what_it_saw() -> None:
+    play = PullPlay()
+    for number in range(10):
+        play.send(f"m{number}", pairs={"n": str(number)})
+    (reply,) = play.pull(2, subscription="n > 4 AND n <> 7", expression_type="SQL92", count_max=3)
+    assert (reply.code, bodies_of(reply.body)) == (0, ["m5", "m6", "m8"])
+    assert offsets_of(reply) == (9, 0, 10)
+    (reply,) = play.pull(0, subscription="n > 99", expression_type="SQL92")
+    assert (reply.code, reply.remark, offsets_of(reply)[0]) == (20, "NO_MATCHED_MESSAGE", 10)
+    assert (play.pulls.counts.sifted, play.pulls.counts.sifted_out) == (17, 14)
+
+
+def test_a_filter_that_wants_nothing_gets_on_in_bounded_steps() -> None:
+    play = PullPlay(PullSettings(sifted_max=100))
+    play.send(*["x"] * 350)
+    offsets, offset = [], 0
+    while offset < 350:
+        (reply,) = play.pull(offset, subscription="n = 'never'", expression_type="SQL92")
+        offset = offsets_of(reply)[0]
+        offsets.append(offset)
+    assert offsets == [100, 200, 300, 350]
+
+
+def test_pulls_that_come_together_share_the_time_for_sifting_and_each_gets_on() -> None:
+    play = PullPlay()
+    play.send(*["x"] * 500)
+    play.pulls._clock = Ticking(0.002)  # type: ignore[assignment]  # each look at it takes 2 ms
+    replies = play.pull(0, 10, subscription="n IS NOT NULL", expression_type="SQL92")
+    steps = [offsets_of(reply)[0] for reply in replies]
+    assert 0 < steps[0] < 500 and 10 < steps[1] < 500
+
+
+def test_an_sql_filter_waits_for_what_it_wants() -> None:
+    play = PullPlay()
+    play.pull(0, subscription="n > 5", expression_type="SQL92", **WAITING)
+    play.send(*["no"] * 300, pairs={"n": "1"})
+    assert play.replies() == []
+    play.send("yes", pairs={"n": "6"})
+    (reply,) = play.replies()
+    assert (reply.code, bodies_of(reply.body), offsets_of(reply)[0]) == (0, ["yes"], 301)
+    assert play.pulls.counts.sifted == 1
+
+
+def test_what_is_cold_is_brought_in_before_its_properties_are_looked_at() -> None:
+    play = PullPlay(store=replace(SMALL, warm_bytes=1))
+    play.send("one", "two", pairs={"n": "1"})
+    assert play.pull(0, subscription="n = 1", expression_type="SQL92") == []
+    assert play.pulls.counts.sifted == 0
+    play.cold.step()
+    (reply,) = play.replies()
+    assert bodies_of(reply.body) == ["one", "two"]
 
 
 def test_when_time_is_over_nothing_found_is_the_answer() -> None:

@@ -3,7 +3,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from gantry.consume.filter import Wanted
 from gantry.consume.hold import HeldPull, HeldPulls
+from gantry.consume.sql92.program import compile_sql
 from gantry.leaves import frames
 from testkit.fake_connection import FakeConnection
 
@@ -13,10 +15,12 @@ class Waiting:
 
     def __init__(self, held_max: int = 10) -> None:
         self.woken: list[int] = []
+        self.passed: list[int] = []
         self.held = HeldPulls(held_max, self._wake)
 
     def _wake(self, held: HeldPull) -> None:
         self.woken.append(held.pull.opaque)
+        self.passed.append(held.passed)
 
     def hold(
         self,
@@ -25,7 +29,7 @@ class Waiting:
         topic: str = "T",
         queue_id: int = 0,
         offset: int = 0,
-        codes: frozenset[int] | None = None,
+        codes: Wanted = None,
         until: float = 10.0,
         connection: Any = None,
     ) -> Any:
@@ -35,7 +39,11 @@ class Waiting:
         return connection
 
     def arrive(self, topic: str = "T", queue_id: int = 0, max_offset: int = 1, codes: tuple[int, ...] = (0,)) -> None:
-        entries: list[Any] = [SimpleNamespace(tags_code=code) for code in codes]
+        first = max_offset - len(codes)
+        entries: list[Any] = [
+            SimpleNamespace(tags_code=code, queue_offset=first + number, properties=b"a\x01%d" % code)
+            for number, code in enumerate(codes)
+        ]
         self.held.on_dispatched(topic, queue_id, max_offset, entries)
 
 
@@ -75,6 +83,41 @@ def test_only_a_message_that_is_wanted_wakes() -> None:
     waiting.arrive(codes=(66, 0))
     assert waiting.woken == []
     waiting.arrive(max_offset=4, codes=(66, 65))
+    assert waiting.woken == [1]
+
+
+def test_properties_decide_who_waits_with_sql() -> None:
+    waiting = Waiting()
+    waiting.hold(1, codes=compile_sql("a > 5"))
+    waiting.hold(2, codes=compile_sql("a > 3"))
+    waiting.arrive(max_offset=2, codes=(1, 4))
+    assert waiting.woken == [2]
+    waiting.arrive(max_offset=3, codes=(6,))
+    assert waiting.woken == [2, 1]
+
+
+def test_what_was_not_wanted_is_not_looked_at_again() -> None:
+    waiting = Waiting()
+    waiting.hold(1, codes=frozenset({65}))
+    waiting.hold(2, codes=compile_sql("a = 65"))
+    waiting.arrive(max_offset=1000, codes=(66,) * 1000)
+    waiting.arrive(max_offset=1002, codes=(65, 66))
+    assert waiting.woken == [1, 2]
+    assert waiting.passed == [1000, 1000]
+
+
+def test_news_with_a_gap_before_it_moves_nobody() -> None:
+    waiting = Waiting()
+    waiting.hold(1, codes=frozenset({65}))
+    waiting.arrive(max_offset=10, codes=(66, 66))
+    waiting.arrive(max_offset=11, codes=(65,))
+    assert waiting.passed == [0]
+
+
+def test_news_that_would_take_long_to_look_at_wakes() -> None:
+    waiting = Waiting()
+    waiting.hold(1, codes=compile_sql(" OR ".join(["a = 1"] * 100)))
+    waiting.arrive(max_offset=1000, codes=(66,) * 1000)
     assert waiting.woken == [1]
 
 

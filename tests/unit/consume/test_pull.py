@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from gantry.consume.filter import Wanted
+from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.pull import CLASS_FILTER, SUBSCRIPTION_INLINE, PullChecks, PullRefusal, code_of, reply_head
+from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
 from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
 from gantry.metadata.groups import Groups, GroupSettings
@@ -28,7 +31,9 @@ class Play:
         self.topics = Topics(MemoryState(), clock, TopicSettings("b", "c"))
         self.groups = Groups(MemoryState({"forbiddenTable": forbidden or {}}), clock, GroupSettings(auto_create))
         self.clients = Clients(ClientLimits())
-        self.checks = PullChecks(self.topics, self.groups, self.clients, "10.0.0.1:10911")
+        self.filters = ConsumerFilters(MemoryState(), clock, lambda cause, text: None)
+        self.clients.on_beat(self.filters.heard)
+        self.checks = PullChecks(self.topics, self.groups, self.clients, self.filters, "10.0.0.1:10911")
         self.topics.put(TopicConfig("T", read_queues=4, write_queues=2))
 
     def online(self, *subscriptions: Subscription, model: str = "CLUSTERING") -> None:
@@ -36,14 +41,14 @@ class Play:
         consumption = Consumption("CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET")
         self.clients.register_consumer(connection, "g", Member("x", 0, 479, 0.0), consumption, subscriptions)
 
-    def wanted(self, **fields: Any) -> frozenset[int] | PullRefusal | None:
+    def wanted(self, **fields: Any) -> Wanted | PullRefusal:
         return self.checks.wanted(frames.Pull(**({"group": "g", "topic": "T"} | fields)))
 
-    def inline(self, **fields: Any) -> frozenset[int] | PullRefusal | None:
+    def inline(self, **fields: Any) -> Wanted | PullRefusal:
         return self.wanted(**({"sys_flag": SUBSCRIPTION_INLINE, "subscription": "*"} | fields))
 
 
-def refused(answer: frozenset[int] | PullRefusal | None) -> tuple[int, int]:
+def refused(answer: Wanted | PullRefusal) -> tuple[int, int]:
     assert isinstance(answer, PullRefusal), answer
     assert answer.remark
     return answer.code, answer.forbidden
@@ -115,12 +120,25 @@ def test_an_expression_that_says_nothing_does_not_parse() -> None:
     assert refused(Play().inline(subscription=" || ")) == (23, 0)
 
 
-def test_sql_is_refused_wherever_the_expression_stands() -> None:
+def test_sql_in_the_pull_is_compiled_once_and_refused_with_the_fault() -> None:
     play = Play()
-    play.online(Subscription("T", "a > 5", expression_type="SQL92"))
-    assert refused(play.wanted()) == (1, 0)
-    assert refused(play.inline(subscription="a > 5", expression_type="SQL92")) == (1, 0)
-    assert refused(play.inline(subscription="", expression_type="SQL92")) == (23, 0)
+    program = play.inline(subscription="a > 5", expression_type="SQL92")
+    assert isinstance(program, Program)
+    assert play.inline(subscription="a > 5", expression_type="SQL92") is program
+    for expression, kind in (("", "SQL92"), ("a >", "SQL92"), ("a > 5", "GROOVY")):
+        assert refused(play.inline(subscription=expression, expression_type=kind)) == (23, 0)
+
+
+def test_sql_in_heartbeats_has_codes_for_what_is_missing_and_what_is_old() -> None:
+    play = Play()
+    play.online(Subscription("T", "a > 5", 7, "SQL92"))
+    program = play.wanted(sub_version=7)
+    assert isinstance(program, Program) and program.names == (b"a",)
+    assert refused(play.wanted(sub_version=8)) == (25, 0)  # the subscription itself is looked at first
+    play.filters.get("T", "g").version = 6  # type: ignore[union-attr]
+    assert refused(play.wanted(sub_version=7)) == (28, 0)
+    play.online(Subscription("T", "a >", 9, "SQL92"))
+    assert refused(play.wanted(sub_version=9)) == (27, 0)
 
 
 def test_class_filters_are_refused() -> None:

@@ -274,3 +274,16 @@ def test_entries_and_records_show_where_they_stand() -> None:
     (entry,), _, _ = records.walk(data, 0, len(data), BASE, True)
     assert repr(entry) == f"Entry('orders'/3 at 4, log 5000+{len(data)})"
     assert repr(records.view(data, 0, len(data))) == f"Record('orders'/3 at 4, log 5000+{len(data)})"
+
+
+def test_properties_are_found_in_records_without_their_bodies() -> None:
+    log = run_of(send(1), send(2, topic="x" * 200, born_host=V6, body=b""), send(3, properties=b""))
+    entries, _, _ = records.walk(log, 0, len(log), BASE, False)
+    places = [(entry.log_offset, entry.size) for entry in entries]
+    assert records.named(log, BASE, places, (b"TAGS", b"KEYS")) == [[b"paid", b"k1"], [b"paid", b"k2"], [None, None]]
+
+
+@pytest.mark.parametrize("place", [(BASE + 1, 100), (BASE - 1, 100), (BASE, 50), (BASE, 99_999), (0, 0), (-5, -5)])
+def test_where_no_record_stands_no_property_is_found(place: tuple[int, int]) -> None:
+    log = run_of(send(1))
+    assert records.named(log, BASE, [place, (BASE, len(log))], (b"TAGS",)) == [None, [b"paid"]]

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from gantry.consume.filter import fault_of
 from gantry.errors import Refusal
 from gantry.leaves.frames import Command
 from gantry.metadata.client_handlers import ClientHandlers
@@ -30,7 +31,7 @@ class Play:
         self.clients = Clients(limits or ClientLimits())
         self.topics = Topics(MemoryState(), self.clock, TopicSettings("b", "c"))
         self.groups = Groups(MemoryState(), self.clock, groups or GroupSettings())
-        self.handlers = ClientHandlers(self.clients, self.topics, self.groups, self.clock)
+        self.handlers = ClientHandlers(self.clients, self.topics, self.groups, self.clock, fault_of)
         self.connection: Any = FakeConnection()
 
     def beat(self, **parts: Any) -> Command:
@@ -145,13 +146,27 @@ def test_a_group_with_nobody_online_is_an_error_as_in_rocketmq() -> None:
     assert answer.remark == "no consumer for this group, g"
 
 
-@pytest.mark.parametrize(("expression_type", "code"), [("TAG", 0), (None, 0), ("", 0), ("SQL92", 1), ("JAVASCRIPT", 1)])
-def test_a_consumer_is_told_at_its_start_that_its_filter_will_not_work(expression_type: str | None, code: int) -> None:
+@pytest.mark.parametrize(
+    ("expression_type", "expression", "code"),
+    [
+        ("TAG", "a >", 0),
+        (None, "a >", 0),
+        ("", "a >", 0),
+        ("SQL92", "a > 1", 0),
+        ("SQL92", "a >", 23),
+        ("SQL92", "", 23),
+        ("JAVASCRIPT", "a > 1", 23),
+    ],
+)
+def test_a_consumer_is_told_at_its_start_that_its_filter_will_not_work(
+    expression_type: str | None, expression: str, code: int
+) -> None:
     play = Play()
-    subscription = {"topic": "T", "subString": "a > 1", "expressionType": expression_type}
+    subscription = {"topic": "T", "subString": expression, "expressionType": expression_type}
     body: dict[str, object] = {"clientId": "x", "group": "g", "subscriptionData": subscription}
     answer = play.handlers.check_config(play.connection, request(RequestCode.CHECK_CLIENT_CONFIG, body))
     assert answer.code == code
+    assert (answer.remark or "").startswith("Invalid MessageSelector. ") is bool(code)
     with pytest.raises(MalformedBodyError):
         play.handlers.check_config(play.connection, request(RequestCode.CHECK_CLIENT_CONFIG, {"subscriptionData": 5}))
 

@@ -1,18 +1,49 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gantry.leaves import hashes
-from gantry.store.reading import FetchStatus
+from gantry.store.reading import Fetched, FetchStatus
 from gantry.store.store import Store
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 from testkit.smallstore import bodies, message, opened, parse, small
+
+
+class Odd:
+    """Wants messages with an odd body, told by a property."""
+
+    names = (b"body",)
+
+    def __init__(self, cost: int = 1) -> None:
+        self.cost = cost
+        self.seen = 0
+
+    def matches(self, values: Sequence[bytes | None]) -> bool:
+        self.seen += 1
+        return values[0] is not None and int(values[0]) % 2 == 1
+
+
+def _counted(store: Store, count: int) -> None:
+    for number in range(count):
+        store.append([message(body=b"%d" % number, pairs={"body": str(number)})])
+
+
+def _sifted(
+    store: Store, offset: int, wanted: Odd, count_max: int = 99, bytes_max: int = 1 << 20, **more: Any
+) -> tuple[Fetched, list[int], int]:
+    fetched = store.reader.candidates("orders", 0, offset, 800, 1 << 20, None)
+    assert not fetched.buffers
+    looked_at = store.reader.sift(fetched, ("orders", 0, offset), wanted, count_max, bytes_max, **more)
+    assert fetched.bytes == sum(map(len, fetched.buffers))
+    return fetched, [int(one.body) for buffer in fetched.buffers for one in parse(bytes(buffer), 0)], looked_at
 
 
 @pytest.fixture
@@ -47,6 +78,56 @@ def test_many_small_messages_that_lie_apart_come_as_one_piece(store: Store) -> N
     fetched = store.reader.fetch("orders", 1, 0, 32, 1 << 20, None)
     assert len(fetched.buffers) == 1 and fetched.bytes == len(fetched.buffers[0])
     assert [one.body for one in parse(bytes(fetched.buffers[0]), 0)] == [b"%d" % number for number in range(1, 14, 2)]
+
+
+def test_records_are_chosen_by_their_properties(store: Store) -> None:
+    _counted(store, 10)
+    fetched, found, looked_at = _sifted(store, 2, Odd())
+    assert (found, fetched.next_offset, looked_at) == ([3, 5, 7, 9], 10, 8)
+
+
+def test_sifting_ends_with_the_last_message_that_fits(store: Store) -> None:
+    _counted(store, 10)
+    fetched, found, _ = _sifted(store, 0, Odd(), count_max=2)
+    assert (found, fetched.next_offset) == ([1, 3], 5)
+    fetched, found, _ = _sifted(store, 0, Odd(), bytes_max=fetched.bytes)
+    assert (found, fetched.next_offset) == ([1, 3], 5)
+    fetched, found, _ = _sifted(store, 0, Odd(), bytes_max=1)
+    assert (found, fetched.next_offset) == ([1], 3)
+
+
+def test_sifting_without_a_match_says_where_to_go_on(store: Store) -> None:
+    _counted(store, 1)
+    fetched, found, _ = _sifted(store, 0, Odd())
+    assert (fetched.status, found, fetched.next_offset) == (FetchStatus.NO_MATCHED_MESSAGE, [], 1)
+
+
+def test_sifting_looks_at_the_clock_now_and_then_and_always_gets_on(store: Store) -> None:
+    _counted(store, 10)
+    fetched, _, looked_at = _sifted(store, 0, Odd(cost=512), is_over=lambda: True)
+    assert (looked_at, fetched.next_offset) == (2, 2)
+    fetched, _, looked_at = _sifted(store, 0, Odd(cost=5000), is_over=lambda: True)
+    assert (looked_at, fetched.next_offset) == (1, 1)
+
+
+def test_entries_of_lost_messages_between_count_for_where_to_go_on(store: Store) -> None:
+    _counted(store, 3)
+    store._table.go_on("orders", 0, 5)
+    store._table.raise_heads()
+    _counted(store, 6)
+    fetched = store.reader.candidates("orders", 0, 0, 800, 1 << 20, None)
+    assert len(fetched.places) == 9 and fetched.next_offset == 11
+    store.reader.sift(fetched, ("orders", 0, 0), Odd(), 2, 1 << 20)
+    assert fetched.next_offset == 8  # where the third match stands: 0 1 2 - - 0 1 2 3
+
+
+def test_a_damaged_record_is_passed_over(store: Store) -> None:
+    _counted(store, 4)
+    place = store.reader.fetch("orders", 0, 1, 1, 1 << 20, None).places[0]
+    fetched = store.reader.fetch("orders", 0, 0, 4, 1 << 20, None)
+    fetched.places[1] = (place[0], place[1] - 1)
+    store.reader.sift(fetched, ("orders", 0, 0), Odd(), 9, 1 << 20)
+    assert len(fetched.places) == 1
 
 
 def test_the_first_message_comes_whatever_its_size(store: Store) -> None:

@@ -6,6 +6,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
     the store failed      -> the broker ends
     a topic changed       -> what admission remembered, the name servers; deleted -> queues, held pulls
     a group changed       -> notices to its consumers (they listen by themselves); a queue's lock that was wanted ended
+    a group went, a heartbeat came -> filters, disagreements of members (they listen by themselves)
     tables are durable    -> administrators who wait for their answer
     a connection went     -> registrations of clients, held pulls
     halves, ops dispatched -> the book of transactions (it listens by itself)
@@ -41,6 +42,8 @@ from gantry.broker.rates import Rates
 from gantry.broker.registration import Identity, PermittedTopics, Registration
 from gantry.broker.router import Handlers, Router, table
 from gantry.clock import Clock
+from gantry.consume.filter import fault_of
+from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.handlers import PullHandlers, PullSettings
 from gantry.consume.lock_handlers import LockHandlers
 from gantry.consume.locks import QueueLocks
@@ -49,6 +52,7 @@ from gantry.consume.pull import PullChecks
 from gantry.errors import StoreError
 from gantry.metadata.client_handlers import ClientHandlers
 from gantry.metadata.clients import ClientLimits, Clients
+from gantry.metadata.disagreements import Disagreements
 from gantry.metadata.group_handlers import GroupHandlers
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.notices import ChangeNotices
@@ -111,6 +115,8 @@ def assemble(
         for key in offsets.bound(store.next_queue_offset):
             log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
     clients = Clients(_client_limits(config))
+    filters = ConsumerFilters(state("consumerFilter.json"), clock, complaints.say)
+    disagreements = Disagreements(clients, complaints.say)
     notices = ChangeNotices(clients, groups, clock)
     locks = QueueLocks(
         state("queueLocks.json"), clock.monotonic(), config.clients.queue_lock_s, config.clients.queue_locks_max
@@ -136,7 +142,7 @@ def assemble(
         transactions.group_rule.note_plain,
     )
     sending = Sending(admission, appender, config.messages.batch_messages_max, intake, delay_intake)
-    checks = PullChecks(topics, groups, clients, opened.addresses.advertised)
+    checks = PullChecks(topics, groups, clients, filters, opened.addresses.advertised)
     pulls = PullHandlers(store, checks, offsets, clock, _pull_settings(config))
 
     client = RemotingClient()
@@ -152,7 +158,7 @@ def assemble(
     )
     rates = Rates(lambda: _counters(appender, pulls), clock)
     handlers = Handlers(
-        clients=ClientHandlers(clients, topics, groups, clock),
+        clients=ClientHandlers(clients, topics, groups, clock, fault_of),
         topics=TopicHandlers(topics, offsets),
         groups=GroupHandlers(groups, offsets),
         offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
@@ -174,6 +180,8 @@ def assemble(
         groups=groups,
         offsets=offsets,
         clients=clients,
+        filters=filters,
+        disagreements=disagreements,
         gate=gate,
         acks=acks,
         appender=appender,
@@ -204,6 +212,8 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     """The news; see the module."""
     store, topics, held = parts.store, parts.topics, parts.pulls.held
     parts.locks.on_free(notices.look_again)
+    parts.clients.on_beat(parts.filters.heard)
+    parts.clients.on_change(parts.filters.group_changed)
     store.on_dispatched(held.on_dispatched)
     store.on_failed(lambda error: fail(f"the store failed: {error}"))
     topics.on_change(admission.topic_changed)

@@ -165,6 +165,7 @@ class Broker:
             parts.groups.save_if_changed()
             parts.offsets.save_if_changed()
             parts.locks.save_if_changed()
+            parts.filters.save_if_changed()
         passed(7)
 
     def _keep_delays(self, store: Store) -> None:

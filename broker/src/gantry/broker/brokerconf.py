@@ -140,7 +140,7 @@ WITHOUT_MEANING: dict[str, str] = {
     "transientStorePoolSize": _POOL,
     "warmMapedFileEnable": _POOL,
     "aclEnable": _ACL,
-    "enablePropertyFilter": "messages are filtered by tag; SQL92 filters come with a later version",
+    "enablePropertyFilter": "SQL92 filters are always on: what an expression may cost is bounded",
     "longPollingEnable": "pulls that ask for it are always held",
     "traceTopicEnable": "message trace comes with a later version",
     "enableConsumeQueueExt": "extended consume queues are not supported",

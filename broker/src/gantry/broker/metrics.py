@@ -23,7 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
-from gantry.broker import delaymetrics, ordermetrics, transactionmetrics
+from gantry.broker import delaymetrics, filtermetrics, ordermetrics, transactionmetrics
 from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
@@ -210,6 +210,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(COUNTER, "gantry_delivered_bytes", "Bytes of those messages.", (), one(lambda p: p.pulls.counts.bytes)),
     *transactionmetrics.FAMILIES,
     *delaymetrics.FAMILIES,
+    *filtermetrics.FAMILIES,
     Family(GAUGE, "gantry_connections", "Open remoting connections.", (), one(lambda p: len(p.server.connections))),
     Family(
         COUNTER,

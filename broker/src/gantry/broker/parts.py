@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from gantry.broker.registration import Registration
     from gantry.broker.router import Router
     from gantry.clock import Clock
+    from gantry.consume.filterdata import ConsumerFilters
     from gantry.consume.handlers import PullHandlers
     from gantry.consume.locks import QueueLocks
     from gantry.metadata.clients import Clients
+    from gantry.metadata.disagreements import Disagreements
     from gantry.metadata.groups import Groups
     from gantry.metadata.offsets import Offsets
     from gantry.metadata.topics import Topics
@@ -46,6 +48,8 @@ class Parts:
     groups: Groups
     offsets: Offsets
     clients: Clients
+    filters: ConsumerFilters
+    disagreements: Disagreements
     gate: WriteGate
     acks: Acks
     appender: Appender

@@ -39,6 +39,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         parts.topics.save_if_changed()
         parts.groups.save_if_changed()
         parts.locks.save_if_changed()
+        parts.filters.save_if_changed()
 
     return [
         Job("store", _STORE_TICK_S, lambda: parts.store.tick(clock.now_ms())),

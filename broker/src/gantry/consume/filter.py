@@ -1,38 +1,60 @@
-"""Which messages a consumer asked for, as far as the broker can tell from a queue entry.
+"""Which messages a consumer asked for, and how the broker finds out.
 
 A tag expression is `*` or tags joined by `||`; each tag stands in the queue as Java's hash of its text, so
 the broker compares numbers and a collision reaches the client, which compares the text.  A message without
-tags has the number 0.
+tags has the number 0.  An SQL92 expression speaks of properties, so the record is looked into, but not its body
+(`sql92`); what it lets through the client does not check again.
 
-An expression becomes a set of numbers, or None for "every message".  Other languages (SQL92 on properties)
-need the record and not only its entry; `codes_of` is where they will come in, and until then they are
-refused.
+An expression becomes a set of numbers, a program, or None for "every message".  One that says nothing (`||`, an empty
+SQL expression), that does not compile, or that is of another type than TAG and SQL92 is refused.  RocketMQ serves a
+pull whose own SQL does not compile *unfiltered*; we do not.
 """
 
 from __future__ import annotations
 
+from gantry.consume.sql92.program import Program, compile_sql
+from gantry.consume.sql92.tokens import SqlError
 from gantry.errors import Refusal
 from gantry.leaves import hashes
-from gantry.model.subscription import ALL_TAGS, TAG_EXPRESSION, tags_of
+from gantry.model.subscription import ALL_TAGS, SQL_EXPRESSION, TAG_EXPRESSION, tags_of
 from gantry.wire.codes import ResponseCode
 
-_NOT_PARSED = Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed")
+Wanted = frozenset[int] | Program | None
+
+_NOT_PARSED = "parse the consumer's subscription failed"
 
 
-def codes_of(expression_type: str | None, expression: str | None) -> frozenset[int] | Refusal | None:
-    """The tag codes that an expression accepts; None is every message."""
+def wanted_by(expression_type: str | None, expression: str | None) -> Wanted | Refusal:
+    """The tag codes or the program that an expression is; None is every message."""
     if not is_tag_filter(expression_type):
-        if not expression:
-            return _NOT_PARSED
-        return Refusal(
-            ResponseCode.SYSTEM_ERROR, f"The broker does not support consumer to filter message by {expression_type}"
-        )
+        program = compiled(expression_type, expression)
+        if isinstance(program, str):
+            return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"{_NOT_PARSED}; {program}")
+        return program
     if not expression or expression == ALL_TAGS:
         return None
     tags = tags_of(expression)
     if not tags:
-        return _NOT_PARSED
+        return Refusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, _NOT_PARSED)
     return frozenset(hashes.java_hash(tag) for tag in tags)
+
+
+def compiled(expression_type: str | None, expression: str | None) -> Program | str:
+    """The program of an expression that is not about tags, or why there is none."""
+    if expression_type != SQL_EXPRESSION:
+        return f"expression type {str(expression_type)[:40]!r} is neither {TAG_EXPRESSION} nor {SQL_EXPRESSION}"
+    if not expression:
+        return "the SQL92 expression is empty"
+    try:
+        return compile_sql(expression)
+    except SqlError as error:
+        return str(error)
+
+
+def fault_of(expression_type: str, expression: str) -> str | None:
+    """Why an expression that is not about tags cannot be; None when it can."""
+    program = compiled(expression_type, expression)
+    return program if isinstance(program, str) else None
 
 
 def is_tag_filter(expression_type: str | None) -> bool:

@@ -14,6 +14,10 @@ A peer that does not take its answers, or asks for very much at once, is not giv
 from the same offset, which it will do when it has read that far.  RocketMQ drops the answer instead and lets the
 client time out.
 
+An SQL filter looks into records, so its pull takes all of them first, brings them in if they are cold, and then keeps
+what it wants.  All pulls that come together share a millisecond for that; each of them looks at a few messages at
+least, and its reply says where to go on.
+
 Per pull of 32 messages of 1 KiB, pure leaves: checks 1 us, header 1 us, the rest is the store and the socket.
 """
 
@@ -23,8 +27,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
+from gantry.consume.filter import Wanted
 from gantry.consume.hold import HeldPull, HeldPulls
 from gantry.consume.pull import COMMIT_OFFSET, SUSPEND, PullChecks, PullRefusal, code_of, reply_head
+from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
 from gantry.metadata.offsets import Offsets
 from gantry.store.reading import Fetched, FetchStatus
@@ -53,12 +59,19 @@ class PullSettings:
     held_max: int = 100_000
     # The client's own patience ends at 30 s by default; a pull that asks for more than this is not a stock client's.
     suspend_ms_max: int = 60_000
+    # What an SQL filter may look at for one pull; RocketMQ's bound is 800 as well.
+    sifted_max: int = 800
+    sifted_bytes_max: int = 8 << 20
+
+
+# Long work goes in slices of a millisecond.
+_SIFT_S = 0.001
 
 
 class PullCounts:
     """What pulls did since the start; read by the metrics."""
 
-    __slots__ = ("by_group", "bytes", "cold", "found", "messages", "missed", "refused", "woken")
+    __slots__ = ("by_group", "bytes", "cold", "found", "messages", "missed", "refused", "sifted", "sifted_out", "woken")
 
     def __init__(self) -> None:
         self.found = 0
@@ -66,6 +79,8 @@ class PullCounts:
         self.refused = 0
         self.woken = 0
         self.cold = 0
+        self.sifted = 0  # messages that SQL filters looked at, and those that they did not want
+        self.sifted_out = 0
         self.messages = 0
         self.bytes = 0
         # (topic, group) -> [messages, bytes]; both names passed the checks, so the table is bounded by the metadata's.
@@ -97,85 +112,111 @@ class PullHandlers:
         self._offsets = offsets
         self._clock = clock
         self._settings = settings
+        self._sift_until: float | None = None  # monotonic; None: nobody sifted yet
 
     def pull_run(self, connection: Connection, pulls: list[Pull]) -> None:
         """Answer, hold or refuse each of the pulls that came together."""
         begun = self.counts.bytes
+        self._sift_until = None
         for pull in pulls:
             if self.counts.bytes - begun > self._settings.run_bytes_max:
                 self._send_back(connection, pull)
             else:
-                self._answer(connection, pull, may_wait=True)
+                self._answer(connection, pull, self._checks.wanted(pull), may_wait=True)
 
     def _wake(self, held: HeldPull) -> None:
         self.counts.woken += 1
-        if not held.connection.closed:
-            self._answer(held.connection, held.pull, may_wait=False)
+        if held.connection.closed:
+            return
+        self._sift_until = None
+        wanted = self._checks.wanted(held.pull)
+        if wanted is held.wanted:
+            # Nothing in between is wanted.  With another subscription by now it might be.
+            held.pull.queue_offset = max(held.pull.queue_offset, held.passed)
+        self._answer(held.connection, held.pull, wanted, may_wait=False)
 
-    def _answer(self, connection: Connection, pull: Pull, may_wait: bool) -> None:
-        codes = self._checks.wanted(pull)
-        if isinstance(codes, PullRefusal):
-            self._refuse(connection, pull, codes)
+    def _answer(self, connection: Connection, pull: Pull, wanted: Wanted | PullRefusal, may_wait: bool) -> None:
+        if isinstance(wanted, PullRefusal):
+            self._refuse(connection, pull, wanted)
             return
         if may_wait and pull.sys_flag & COMMIT_OFFSET and pull.commit_offset >= 0:
             self._offsets.commit(pull.group, pull.topic, pull.queue_id, pull.commit_offset)
         if not connection.is_writable:
             self._send_back(connection, pull)
             return
-        fetched = self._fetch(pull, codes)
+        fetched = self._fetch(pull, wanted)
         code = code_of(fetched.status, pull.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and self._may_hold(pull):
-            self._hold(connection, pull, codes)
+            self._hold(connection, pull, wanted)
         elif fetched.lag_bytes > self._store.settings.warm_bytes:
-            self._bring_in(connection, pull, codes, fetched)
+            self._bring_in(connection, pull, wanted, fetched)
         else:
-            self._reply(connection, pull, code, fetched)
+            self._reply(connection, pull, self._sifted(pull, wanted, fetched))
 
-    def _fetch(self, pull: Pull, codes: frozenset[int] | None) -> Fetched:
+    def _fetch(self, pull: Pull, wanted: Wanted) -> Fetched:
+        reader, settings = self._store.reader, self._settings
+        if isinstance(wanted, Program):
+            bounds = settings.sifted_max, settings.sifted_bytes_max
+            return reader.candidates(pull.topic, pull.queue_id, pull.queue_offset, *bounds, None)
+        return reader.fetch(pull.topic, pull.queue_id, pull.queue_offset, *self._bounds(pull), wanted)
+
+    def _bounds(self, pull: Pull) -> tuple[int, int]:
+        """How many messages and bytes the pull may get."""
         settings = self._settings
-        return self._store.reader.fetch(
-            pull.topic,
-            pull.queue_id,
-            pull.queue_offset,
+        return (
             max(1, min(pull.count_max, settings.count_max)),
             min(pull.bytes_max, settings.bytes_max) if pull.bytes_max > 0 else settings.bytes_default,
-            codes,
         )
 
-    def _reply(self, connection: Connection, pull: Pull, code: int, fetched: Fetched) -> None:
+    def _sifted(self, pull: Pull, wanted: Wanted, fetched: Fetched) -> Fetched:
+        """What an SQL filter leaves of what was fetched for it; anybody else's is as it should be."""
+        if isinstance(wanted, Program) and fetched.status is FetchStatus.FOUND:
+            if self._sift_until is None:
+                self._sift_until = self._clock.monotonic() + _SIFT_S
+            at = pull.topic, pull.queue_id, pull.queue_offset
+            sifted = self._store.reader.sift(fetched, at, wanted, *self._bounds(pull), self._is_sifting_over)
+            self.counts.sifted += sifted
+            self.counts.sifted_out += sifted - len(fetched.places)
+        return fetched
+
+    def _is_sifting_over(self) -> bool:
+        return self._sift_until is not None and self._clock.monotonic() >= self._sift_until
+
+    def _reply(self, connection: Connection, pull: Pull, fetched: Fetched) -> None:
         if fetched.status is FetchStatus.FOUND:
             self.counts.found_some(pull, len(fetched.places), fetched.bytes)
         else:
             self.counts.missed += 1
         if not pull.is_oneway:
+            code = code_of(fetched.status, pull.queue_offset)
             connection.writelines([reply_head(pull, code, fetched), *fetched.buffers])
 
     def _may_hold(self, pull: Pull) -> bool:
         return pull.sys_flag & SUSPEND != 0 and pull.suspend_ms > 0 and not pull.is_oneway
 
-    def _hold(self, connection: Connection, pull: Pull, codes: frozenset[int] | None) -> None:
+    def _hold(self, connection: Connection, pull: Pull, wanted: Wanted) -> None:
         if self.held.is_full:
             remark = f"{len(self.held)} pulls are held, the limit is {self._settings.held_max}"
             self._refuse(connection, pull, PullRefusal(ResponseCode.SYSTEM_BUSY, remark))
             return
         wait_ms = min(pull.suspend_ms, self._settings.suspend_ms_max)
-        self.held.hold(connection, pull, codes, self._clock.monotonic() + wait_ms / 1000)
+        self.held.hold(connection, pull, wanted, self._clock.monotonic() + wait_ms / 1000)
 
-    def _bring_in(self, connection: Connection, pull: Pull, codes: frozenset[int] | None, fetched: Fetched) -> None:
+    def _bring_in(self, connection: Connection, pull: Pull, wanted: Wanted, fetched: Fetched) -> None:
         """Let the cold reader read the messages first, then look again: meanwhile their segment may have gone."""
         self.counts.cold += 1
 
         def is_in() -> None:
             if not connection.closed:
-                again = self._fetch(pull, codes)
-                self._reply(connection, pull, code_of(again.status, pull.queue_offset), again)
+                self._sift_until = None
+                self._reply(connection, pull, self._sifted(pull, wanted, self._fetch(pull, wanted)))
 
         self._store.bring_in(fetched.places, is_in)
 
     def _send_back(self, connection: Connection, pull: Pull) -> None:
         low, high = self._store.queue_range(pull.topic, pull.queue_id) or (0, 0)
         fetched = Fetched(FetchStatus.NO_MATCHED_MESSAGE, pull.queue_offset, low, high)
-        self._reply(connection, pull, ResponseCode.PULL_RETRY_IMMEDIATELY, fetched)
+        self._reply(connection, pull, fetched)
 
     def _refuse(self, connection: Connection, pull: Pull, why: PullRefusal) -> None:
         self.counts.refused += 1

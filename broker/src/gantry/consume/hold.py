@@ -11,14 +11,20 @@ that have passed since the last one, not everybody who waits.
 
 News is told by the store at the end of a dispatch, when the queue already shows the new entries.  RocketMQ
 wakes by the same rule (`PullRequestHoldService.notifyMessageArriving`): the queue's end lies behind the
-offset that was asked for, and the tag filter accepts an arriving message.  Messages that the filter does not
-want leave the pull asleep; its last look, when its time is over, moves it past them.
+offset that was asked for, and the filter, by tags or by properties, accepts an arriving message.
+
+Messages that the filter does not want leave the pull asleep, and it remembers how far it came: when it is woken it
+begins there, so that a filter that keeps one message in a million does not look at the million again.  News that
+would take too long to look at wakes the pull instead, which then looks in slices.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
+
+from gantry.consume.filter import Wanted
+from gantry.consume.sql92.program import Program
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Pull
@@ -29,17 +35,20 @@ _Key = TypeVar("_Key")
 
 # A waiting client cannot tell a quarter of a second from none, and four slots a second make a sweep trivial.
 _SLOTS_PER_S = 4
+# Nodes of an expression evaluated for one piece of news: a few milliseconds.
+_STEPS_MAX = 50_000
 
 
 class HeldPull:
-    """One waiting pull: who asked, what for, and until when."""
+    """One waiting pull: who asked, what for, and until when; from `passed` on there may be messages that it wants."""
 
-    __slots__ = ("codes", "connection", "pull", "queue", "slot")
+    __slots__ = ("connection", "passed", "pull", "queue", "slot", "wanted")
 
-    def __init__(self, connection: Connection, pull: Pull, codes: frozenset[int] | None, slot: int) -> None:
+    def __init__(self, connection: Connection, pull: Pull, wanted: Wanted, slot: int) -> None:
         self.connection = connection
         self.pull = pull
-        self.codes = codes
+        self.wanted = wanted
+        self.passed = pull.queue_offset
         self.queue = (pull.topic, pull.queue_id)
         self.slot = slot
 
@@ -65,13 +74,13 @@ class HeldPulls:
         """Whether the next pull has to be refused instead of held."""
         return self._count >= self.held_max
 
-    def hold(self, connection: Connection, pull: Pull, codes: frozenset[int] | None, until: float) -> None:
+    def hold(self, connection: Connection, pull: Pull, wanted: Wanted, until: float) -> None:
         """Keep a pull until `until` (monotonic seconds) at the latest; the caller has asked `is_full`."""
         assert self._count < self.held_max
         slot = int(until * _SLOTS_PER_S) + 1
         if self._swept_slot is not None and slot <= self._swept_slot:
             slot = self._swept_slot + 1
-        held = HeldPull(connection, pull, codes, slot)
+        held = HeldPull(connection, pull, wanted, slot)
         self._by_queue.setdefault(held.queue, {})[held] = None
         self._by_connection.setdefault(connection, {})[held] = None
         self._by_slot.setdefault(slot, {})[held] = None
@@ -82,9 +91,20 @@ class HeldPulls:
         waiting = self._by_queue.get((topic, queue_id))
         if not waiting:
             return
-        self._wake_all(
-            held for held in list(waiting) if max_offset > held.pull.queue_offset and _is_wanted(held.codes, entries)
-        )
+        # Many wait with the same filter: each one judges the news once.
+        verdicts: dict[Wanted, bool] = {}
+        due = []
+        for held in waiting:
+            if max_offset <= held.passed:
+                continue
+            verdict = verdicts.get(held.wanted)
+            if verdict is None:
+                verdict = verdicts[held.wanted] = _is_wanted(held.wanted, entries)
+            if verdict:
+                due.append(held)
+            elif _is_all(entries, held.passed, max_offset):
+                held.passed = max_offset
+        self._wake_all(due)
 
     def sweep(self, now: float) -> None:
         """Wake those whose time is over by `now` (monotonic seconds)."""
@@ -129,10 +149,17 @@ class HeldPulls:
         return True
 
 
-def _is_wanted(codes: frozenset[int] | None, entries: list[Entry]) -> bool:
-    if codes is None:
+def _is_wanted(wanted: Wanted, entries: list[Entry]) -> bool:
+    if wanted is None:
         return True
-    return any(entry.tags_code in codes for entry in entries)
+    if isinstance(wanted, Program):
+        return wanted.cost * len(entries) > _STEPS_MAX or any(wanted.accepts(entry.properties) for entry in entries)
+    return any(entry.tags_code in wanted for entry in entries)
+
+
+def _is_all(entries: list[Entry], start: int, end: int) -> bool:
+    """Whether these are all messages of their queue from start to end."""
+    return bool(entries) and entries[0].queue_offset <= start and len(entries) == end - entries[0].queue_offset
 
 
 def _discard(table: dict[_Key, dict[HeldPull, None]], key: _Key, held: HeldPull) -> None:

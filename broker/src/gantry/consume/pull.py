@@ -6,7 +6,8 @@ PULL_NOT_FOUND (19), PULL_RETRY_IMMEDIATELY (20) and PULL_OFFSET_MOVED (21) carr
 unasked; the header is prepared bytes into which numbers are filled, because it is made once for every pull.
 
 A subscription stands in the pull itself or in what the group's consumers said in their heartbeats.  The tag codes are
-always computed here from the expression: what a client sends as its codes may be wrong or missing.
+always computed here from the expression: what a client sends as its codes may be wrong or missing.  SQL that came by
+heartbeat was compiled then (`filterdata`).
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from __future__ import annotations
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.consume.filter import codes_of
+from gantry.consume.filter import Wanted, is_tag_filter, wanted_by
+from gantry.consume.filterdata import ConsumerFilters
 from gantry.errors import Refusal
 from gantry.leaves import frames
 from gantry.metadata.clients import Clients
@@ -62,16 +64,19 @@ class PullRefusal(NamedTuple):
 class PullChecks:
     """Reads the metadata for pulls; changes nothing but that an unknown group may come to be."""
 
-    def __init__(self, topics: Topics, groups: Groups, clients: Clients, broker_address: str) -> None:
+    def __init__(
+        self, topics: Topics, groups: Groups, clients: Clients, filters: ConsumerFilters, broker_address: str
+    ) -> None:
         self.is_readable = True  # brokerPermission, may change at run time
         self._topics = topics
         self._groups = groups
         self._clients = clients
+        self._filters = filters
         self._broker_address = broker_address
-        self._expressions: dict[tuple[str | None, str | None], frozenset[int] | PullRefusal | None] = {}
+        self._expressions: dict[tuple[str | None, str | None], Wanted | PullRefusal] = {}
 
-    def wanted(self, pull: Pull) -> frozenset[int] | PullRefusal | None:
-        """The tag codes that the pull wants (None: every message), or why it gets nothing."""
+    def wanted(self, pull: Pull) -> Wanted | PullRefusal:
+        """The tag codes or the program that the pull wants (None: every message), or why it gets nothing."""
         group = self._groups.ensure(pull.group)
         topic = self._topics.get(pull.topic)
         if (
@@ -85,7 +90,7 @@ class PullChecks:
             return self._subscribed(pull)
         return self._why_not(pull)
 
-    def _subscribed(self, pull: Pull) -> frozenset[int] | PullRefusal | None:
+    def _subscribed(self, pull: Pull) -> Wanted | PullRefusal:
         if pull.sys_flag & CLASS_FILTER:
             return PullRefusal(
                 ResponseCode.SYSTEM_ERROR, "class filters are not supported; RocketMQ removed them too, filter by tag"
@@ -109,15 +114,28 @@ class PullChecks:
             return PullRefusal(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
         if subscription.class_filter_mode:
             return None
+        if not is_tag_filter(subscription.expression_type):
+            return self._filtered(pull)
         return self._parsed(subscription.expression_type, subscription.expression)
 
-    def _parsed(self, expression_type: str | None, expression: str | None) -> frozenset[int] | PullRefusal | None:
+    def _filtered(self, pull: Pull) -> Wanted | PullRefusal:
+        """What the group's heartbeats said in SQL."""
+        data = self._filters.get(pull.topic, pull.group)
+        if data is None:
+            remark = "The broker's consumer filter data is not exist!Your expression may be wrong!"
+            return PullRefusal(ResponseCode.FILTER_DATA_NOT_EXIST, remark)
+        if data.version < pull.sub_version:
+            remark = "the consumer's consumer filter data not latest"
+            return PullRefusal(ResponseCode.FILTER_DATA_NOT_LATEST, remark)
+        return data.program
+
+    def _parsed(self, expression_type: str | None, expression: str | None) -> Wanted | PullRefusal:
         key = (expression_type, expression)
         known = self._expressions.get(key, _UNKNOWN)
         if known is not _UNKNOWN:
             return known
-        codes = codes_of(expression_type, expression)
-        result = PullRefusal(codes.code, codes.remark) if isinstance(codes, Refusal) else codes
+        wanted = wanted_by(expression_type, expression)
+        result = PullRefusal(wanted.code, wanted.remark) if isinstance(wanted, Refusal) else wanted
         if len(self._expressions) >= _EXPRESSIONS_MAX:
             self._expressions.clear()
         self._expressions[key] = result

@@ -25,13 +25,13 @@ known to begin there and raises when it does not look like one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import Any
 
 from gantry.errors import CorruptRecordError
 from gantry.leaves.hashes import crc31
-from gantry.leaves.properties import scan
+from gantry.leaves.properties import pick, scan
 from gantry.leaves.requests import Send
 from gantry.leaves.stored import Entry, Record
 
@@ -49,6 +49,7 @@ __all__ = [
     "Record",
     "encode_blank",
     "encode_run",
+    "named",
     "offset_message_id",
     "parse_offset_message_id",
     "run_bytes",
@@ -246,6 +247,25 @@ def view(buffer: bytes | bytearray | memoryview, at: int, end: int, check_crc: b
             raise CorruptRecordError(f"record at byte {at} has a topic that is not UTF-8") from error
         body = bytes(memory[body_at : body_at + fields[14]])
         return Record(*(*fields[:14], body, topic, bytes(memory[properties_at : at + fields[0]])))
+
+
+def named(
+    buffer: bytes | bytearray | memoryview, log_start: int, places: Sequence[tuple[int, int]], names: tuple[bytes, ...]
+) -> list[list[bytes | None] | None]:
+    """Of the records at these (log offset, size) the values of the properties with these names, bodies untouched.
+
+    buffer[0] stands at `log_start` in the log.  Where no record of that size lies in the buffer there is None.
+    """
+    values: list[list[bytes | None] | None] = []
+    with memoryview(buffer) as memory:
+        for log_offset, size in places:
+            at = log_offset - log_start
+            read = _read(memory, at, at + size, False) if 0 <= at <= len(memory) - size else "lies elsewhere"
+            if isinstance(read, str) or read[0][0] != size:
+                values.append(None)
+            else:
+                values.append(pick(bytes(memory[read[4] : at + size]), names))
+    return values
 
 
 def offset_message_id(store_host: bytes, log_offset: int) -> str:

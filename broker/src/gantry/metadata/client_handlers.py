@@ -7,6 +7,7 @@ fingerprint) are not offered: the reply does not say that they are understood, s
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
@@ -31,8 +32,16 @@ if TYPE_CHECKING:
 class ClientHandlers:
     """Requests about the one who sends them."""
 
-    def __init__(self, clients: Clients, topics: Topics, groups: Groups, clock: Clock) -> None:
+    def __init__(
+        self,
+        clients: Clients,
+        topics: Topics,
+        groups: Groups,
+        clock: Clock,
+        fault_of: Callable[[str, str], str | None],  # why an expression (type, text) that is not about tags is none
+    ) -> None:
         self._clients = clients
+        self._fault_of = fault_of
         self._topics = topics
         self._groups = groups
         self._clock = clock
@@ -80,8 +89,11 @@ class ClientHandlers:
             raise bodies.MalformedBodyError(f"client configuration: {error}") from error
         if subscription.expression_type == TAG_EXPRESSION:
             return reply(command)
-        remark = f"The broker does not support consumer to filter message by {subscription.expression_type}"
-        return reply(command, ResponseCode.SYSTEM_ERROR, remark)
+        fault = self._fault_of(subscription.expression_type, subscription.expression)
+        if fault is None:
+            return reply(command)
+        # RocketMQ's clients show this text to their user.
+        return reply(command, ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"Invalid MessageSelector. {fault}")
 
     def _register_consumer(self, connection: Connection, member: Member, consumer: ConsumerData) -> Refusal | None:
         config = self._groups.ensure(consumer.group)

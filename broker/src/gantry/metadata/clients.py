@@ -10,12 +10,13 @@ keep overwriting each other.  RocketMQ: `ConsumerGroupInfo` does exactly this, a
 when topics come and go.
 
 Whoever must know that a group's members or topics changed listens to `on_change`; a mere newer version of a
-subscription is not a change.  Everything here is bounded: what does not fit is refused, never evicted.
+subscription is not a change, and who wants to know what every heartbeat says listens to `on_beat`.
+Everything here is bounded: what does not fit is refused, never evicted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -91,6 +92,9 @@ class ConsumerGroup:
         return is_changed
 
 
+Beat = Callable[["Connection", ConsumerGroup, Sequence[Subscription]], None]
+
+
 class Clients:
     """All registrations of this broker, by group and by connection."""
 
@@ -104,10 +108,15 @@ class Clients:
         self._producer_ids: dict[str, Connection] = {}  # where a client id was last heard of
         self._registrations = 0
         self._listeners: list[Callable[[ConsumerGroup], None]] = []
+        self._beat_listeners: list[Beat] = []
 
     def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
         """Hear of every consumer group whose members or topics changed; a group without members is its last news."""
         self._listeners.append(listener)
+
+    def on_beat(self, listener: Beat) -> None:
+        """Hear what each heartbeat says that its group wants, after it was taken over."""
+        self._beat_listeners.append(listener)
 
     def register_producer(self, connection: Connection, group: str, member: Member) -> Refusal | None:
         """A producer is alive in this group."""
@@ -150,6 +159,8 @@ class Clients:
         is_changed = entry.subscribe(wanted)
         if is_changed or previous is None or previous.client_id != member.client_id:
             self._tell(entry)
+        for listener in self._beat_listeners:
+            listener(connection, entry, wanted)
         return None
 
     def unregister_producer(self, connection: Connection, group: str) -> None:

@@ -11,9 +11,10 @@ on to their segment.
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import Protocol
 
 from gantry.errors import CorruptRecordError
 from gantry.leaves import keys, queues, records
@@ -28,6 +29,9 @@ from gantry.store.watermarks import Watermark
 # RocketMQ's maxFilterMessageCount: at most 16 000 bytes of entries are examined for one pull.
 _EXAMINED_MAX = 800
 _WALK_RECORDS_MAX = 1024
+# What a filter may do between two looks at the clock: some 0.1 ms.
+_STEPS = 1024
+_ANY_BYTES = 1 << 62
 # Where a record has its birth time (see `leaves.records`).
 _BORN_AT = 40
 _PLACE = Struct(">qiq")
@@ -65,6 +69,24 @@ class Fetched:
     places: list[tuple[int, int]] = field(default_factory=list)
 
 
+class RecordFilter(Protocol):
+    """Chooses records by their properties: gets the values of `names`; `cost` is what one record costs, in steps."""
+
+    @property
+    def names(self) -> tuple[bytes, ...]:
+        """Whose values it wants to see."""
+        ...
+
+    @property
+    def cost(self) -> int:
+        """How many steps one record takes."""
+        ...
+
+    def matches(self, values: Sequence[bytes | None]) -> bool:
+        """Whether the record with these values is wanted."""
+        ...
+
+
 class Reader:
     """Loop thread only."""
 
@@ -82,7 +104,15 @@ class Reader:
     def fetch(
         self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
     ) -> Fetched:
-        """Messages of a queue from offset on, those whose tag code is wanted; the first one whatever its size.
+        """Messages of a queue from offset on, those whose tag code is wanted; the first one whatever its size."""
+        fetched = self.candidates(topic, queue_id, offset, count_max, bytes_max, codes)
+        self._gather(fetched)
+        return fetched
+
+    def candidates(
+        self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
+    ) -> Fetched:
+        """The same without the bytes.
 
         Looks at one queue file or the tail in memory, so a pull may get fewer than there are; next_offset
         goes on behind what was examined.
@@ -108,10 +138,70 @@ class Reader:
             fetched.status = FetchStatus.NO_MATCHED_MESSAGE
         else:
             fetched.places = chosen
-            fetched.buffers = self._log.pieces(queues.stretches(chosen))
-            fetched.bytes = sum(map(len, fetched.buffers))
             fetched.lag_bytes = end - chosen[0][0]
         return fetched
+
+    def _gather(self, fetched: Fetched) -> None:
+        if fetched.places:
+            fetched.buffers = self._log.pieces(queues.stretches(fetched.places))
+            fetched.bytes = sum(map(len, fetched.buffers))
+
+    def sift(
+        self,
+        fetched: Fetched,
+        at: tuple[str, int, int],
+        wanted: RecordFilter,
+        count_max: int,
+        bytes_max: int,
+        is_over: Callable[[], bool] = lambda: False,
+    ) -> int:
+        """Keep of the candidates at (topic, queue id, offset), taken without codes, the records whose properties are
+        wanted, and gather their bytes; how many were looked at.
+
+        Ends early, with the next offset behind the last record that was looked at, when enough was found or when,
+        after the first few, `is_over` says so.  Of a record only the properties are touched, and only what the filter
+        names is looked up.
+        """
+        places = fetched.places
+        taken: list[tuple[int, int]] = []
+        total = looked_at = 0
+        is_enough = False
+        step = max(1, _STEPS // wanted.cost)
+        while looked_at < len(places) and not is_enough and not (looked_at and is_over()):
+            part = places[looked_at : looked_at + step]
+            for place, values in zip(part, self._values(part, wanted.names), strict=True):
+                if values is not None and wanted.matches(values):
+                    is_enough = len(taken) == count_max or (bool(taken) and total + place[1] > bytes_max)
+                    if is_enough:
+                        break
+                    taken.append(place)
+                    total += place[1]
+                looked_at += 1
+        if looked_at < len(places):
+            fetched.next_offset = at[2] + self._examined(at, looked_at)
+        fetched.places = taken
+        self._gather(fetched)
+        if not taken:
+            fetched.status = FetchStatus.NO_MATCHED_MESSAGE
+        return looked_at
+
+    def _examined(self, at: tuple[str, int, int], messages: int) -> int:
+        """How many entries stand there up to this many messages: entries of lost messages are between them."""
+        queue = self._table.get(at[0], at[1])
+        assert queue is not None, "nothing was deleted since the fetch"
+        buffer, start, count = queue.locate(at[2])
+        return queues.select(buffer, start, count, None, messages, _ANY_BYTES)[1]
+
+    def _values(self, places: list[tuple[int, int]], names: tuple[bytes, ...]) -> list[list[bytes | None] | None]:
+        """The values of these properties of each of the records."""
+        values: list[list[bytes | None] | None] = []
+        while len(values) < len(places):
+            segment = self._log.segments.at(places[len(values)][0])
+            behind = next(
+                (number for number in range(len(values), len(places)) if places[number][0] >= segment.end), len(places)
+            )
+            values += records.named(segment.view, segment.start, places[len(values) : behind], names)
+        return values
 
     def _good(self, chosen: list[tuple[int, int]], end: int) -> int:
         """How many of the places can be records: a cheap look, against damaged queue files.

@@ -139,26 +139,29 @@ def scan(bytes properties):
     return send.traits, send.unique_key, send.keys, send.tags_code
 
 
-def pick(bytes properties, tuple names):
-    """The values under these names, in their order; see the pure twin."""
-    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(properties)
-    cdef const unsigned char* end = at + PyBytes_GET_SIZE(properties)
+cdef list pick_in(const unsigned char* at, const unsigned char* end, tuple names):
+    """The values of these names in the properties [at, end), None for each that is not there."""
     cdef const unsigned char* stop
     cdef const unsigned char* mark
-    cdef Py_ssize_t i, n
+    cdef Py_ssize_t i, count = len(names)
     cdef bytes name
-    cdef list found = [None] * len(names)
+    cdef list found = [None] * count
     while at < end:
         stop = <const unsigned char*>memchr(at, 2, <size_t>(end - at))
         if stop == NULL:
             stop = end
         mark = <const unsigned char*>memchr(at, 1, <size_t>(stop - at))
         if mark != NULL and mark + 1 != stop:
-            n = mark - at
-            for i in range(len(names)):
+            for i in range(count):
                 name = <bytes>names[i]
-                if PyBytes_GET_SIZE(name) == n and memcmp(PyBytes_AS_STRING(name), at, <size_t>n) == 0:
+                if _is(at, mark - at, PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)):
                     found[i] = PyBytes_FromStringAndSize(<const char*>mark + 1, stop - mark - 1)
                     break
         at = stop + 1
     return found
+
+
+def pick(bytes properties, tuple names):
+    """The values under these names, in their order; see the pure twin."""
+    cdef const unsigned char* at = <const unsigned char*>PyBytes_AS_STRING(properties)
+    return pick_in(at, at + PyBytes_GET_SIZE(properties), names)

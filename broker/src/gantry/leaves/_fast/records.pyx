@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False
-"""The compiled twin of `leaves.records`: encoding runs and walking stretches of log.
+"""The compiled twin of `leaves.records`: encoding runs, walking stretches of log, looking up properties.
 
 `walk` takes what is plainly good; where anything is odd it hands the rest of the range to the pure twin, which
 says why it stops.  So the reasons are worded once, and what counts as a record is decided in one place.
@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes
 from libc.string cimport memchr, memcmp, memcpy
 
 from gantry.leaves import records as pure
-from gantry.leaves._fast.properties cimport is_ascii, scan_into
+from gantry.leaves._fast.properties cimport pick_in, is_ascii, scan_into
 from gantry.leaves._fast.requests cimport Send
 from gantry.leaves.records import (
     BLANK_BYTES_MIN,
@@ -274,3 +274,56 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, long long log_offset, bint ch
     more, at, reason = pure.walk(buffer, at, end, at + shift, check_crc, max(count_max - len(entries), 0))
     entries.extend([_as_ours(odd) for odd in more])
     return entries, at, reason
+
+
+cdef Py_ssize_t _properties_at(const unsigned char* at, Py_ssize_t size) noexcept nogil:
+    """Where the properties of a record of exactly this size begin, or -1 when it is none; the checks are the pure twin's."""
+    cdef unsigned int magic, sys_flag, body_bytes
+    cdef Py_ssize_t body_at = HEAD_BYTES, topic_at, topic_bytes, properties_at
+    if size < MINIMUM or <Py_ssize_t>_u32(at) != size:
+        return -1
+    magic = _u32(at + 4)
+    sys_flag = _u32(at + 36)
+    if (magic != V1 and magic != V2) or _u32(at + 12) > 0x7FFFFFFF or _i64(at + 20) < 0:
+        return -1
+    if sys_flag & 0x10:
+        body_at += 12
+    if sys_flag & 0x20:
+        body_at += 12
+    if body_at > size:
+        return -1
+    body_bytes = _u32(at + body_at - 4)
+    topic_at = body_at + <Py_ssize_t>body_bytes + (1 if magic == V1 else 2)
+    if body_bytes > 0x7FFFFFFF or topic_at > size:
+        return -1
+    topic_bytes = at[topic_at - 1]
+    if magic == V2:
+        topic_bytes |= <Py_ssize_t>at[topic_at - 2] << 8
+    properties_at = topic_at + topic_bytes + 2
+    if topic_bytes == 0 or topic_bytes > (V1_TOPIC_MAX if magic == V1 else 32767) or properties_at > size:
+        return -1
+    if properties_at + ((<Py_ssize_t>at[properties_at - 2] << 8) | at[properties_at - 1]) != size:
+        return -1
+    return -1 if at[properties_at - 2] & 0x80 else properties_at
+
+
+def named(buffer, long long log_start, places, tuple names):
+    """Of the records at these places the values of these properties, or None; see the pure twin."""
+    cdef Py_buffer memory
+    cdef const unsigned char* base
+    cdef list values = []
+    cdef long long log_offset
+    cdef Py_ssize_t at, size, properties_at
+    PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
+    try:
+        base = <const unsigned char*>memory.buf
+        for log_offset, size in places:
+            at = <Py_ssize_t>(log_offset - log_start)
+            properties_at = _properties_at(base + at, size) if 0 <= at <= memory.len - size else -1
+            if properties_at < 0:
+                values.append(None)
+            else:
+                values.append(pick_in(base + at + properties_at, base + at + size, names))
+    finally:
+        PyBuffer_Release(&memory)
+    return values

@@ -1,0 +1,209 @@
+"""What consumer groups filter by, compiled: the table behind RocketMQ's `consumerFilter.json`.
+
+A group's expression on a topic is compiled when a heartbeat first brings it, not when somebody pulls.  It stays, marked
+dead, when the topic leaves the group's subscription or the last consumer leaves, and goes a day later; a consumer that
+comes back with the same version finds it alive again.  The file is written every few seconds when something changed,
+and after a start all in it count as dead until a heartbeat says otherwise.  Source: `ConsumerFilterManager`.
+
+    an older or equal version      is ignored, except that an equal one revives
+    a newer version, same words    is noted
+    a newer version, other words   replaces; if it does not compile, the old expression goes and nothing takes its place
+
+So a group whose expression is wrong has no data here: its pulls are refused with FILTER_DATA_NOT_EXIST (27), and the
+log has the position of the fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gantry.clock import Clock
+from gantry.consume import bloom
+from gantry.consume.filter import compiled, is_tag_filter
+from gantry.consume.sql92.program import Program
+from gantry.errors import StoreError
+from gantry.metadata.clients import ConsumerGroup
+from gantry.metadata.state import State
+from gantry.model import documents
+from gantry.model.subscription import Subscription
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+DEAD_MS_MAX = 24 * 3_600_000
+_LOOK_EVERY_MS = 60_000
+_ENTRIES_MAX = 50_000  # dead ones included
+_DEAD_BEFORE_START_MS = 30_000  # RocketMQ's guess of when the consumers of a stopped broker left
+
+
+@dataclass(slots=True)
+class FilterData:
+    """One group's expression on one topic; alive while `dead_ms` is before `born_ms`."""
+
+    topic: str
+    group: str
+    expression_type: str
+    expression: str
+    version: int
+    born_ms: int
+    program: Program
+    dead_ms: int = 0
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether no consumer of the group wants this now."""
+        return self.dead_ms >= self.born_ms
+
+
+class ConsumerFilters:
+    """The table; one owner, the event loop.  `complain` gets a cause and a text, and says each cause now and then."""
+
+    def __init__(self, state: State, clock: Clock, complain: Callable[[str, str], None]) -> None:
+        self.faults = 0  # expressions in heartbeats that did not compile
+        self._state = state
+        self._clock = clock
+        self._complain = complain
+        self._table: dict[str, dict[str, FilterData]] = {}  # group -> topic
+        self._count = 0
+        self._look_ms = 0  # when the dead ones are looked through next
+        self._is_changed = False
+        self._load(state.load())
+
+    def __len__(self) -> int:
+        return self._count
+
+    def get(self, topic: str, group: str) -> FilterData | None:
+        """What the group filters this topic by."""
+        topics = self._table.get(group)
+        return None if topics is None else topics.get(topic)
+
+    def heard(self, _: Connection, beating: ConsumerGroup, subscriptions: Iterable[Subscription]) -> None:
+        """A heartbeat of the group said that it wants exactly this."""
+        group = beating.name
+        named = set()
+        for subscription in subscriptions:
+            named.add(subscription.topic)
+            if not is_tag_filter(subscription.expression_type):
+                self._register(group, subscription)
+        self._bury([data for topic, data in self._table.get(group, {}).items() if topic not in named])
+
+    def group_changed(self, group: ConsumerGroup) -> None:
+        """When nobody is left in the group, nobody filters."""
+        if not group.members:
+            self._bury(self._table.get(group.name, {}).values())
+
+    def save_if_changed(self) -> None:
+        """Drop what is dead for a day; hand the document to the disk when something changed since the last time."""
+        now_ms = self._clock.now_ms()
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + _LOOK_EVERY_MS
+            for data in [data for data in self._all() if data.is_dead and now_ms - data.dead_ms > DEAD_MS_MAX]:
+                self._remove(data)
+        if self._is_changed:
+            self._is_changed = False
+            self._state.save(self.to_document())
+        else:
+            self._state.retry()
+
+    def to_document(self) -> dict[str, object]:
+        """RocketMQ's shape."""
+        topics: dict[str, dict[str, object]] = {}
+        for data in self._all():
+            topics.setdefault(data.topic, {})[data.group] = {
+                "bloomFilterData": {"bitNum": bloom.BITS, "bitPos": bloom.positions(data.group, data.topic)},
+                "bornTime": data.born_ms,
+                "clientVersion": data.version,
+                "consumerGroup": data.group,
+                "deadTime": data.dead_ms,
+                "expression": data.expression,
+                "expressionType": data.expression_type,
+                "topic": data.topic,
+            }
+        by_topic = {topic: {"groupFilterData": groups, "topic": topic} for topic, groups in topics.items()}
+        return {"filterDataByTopic": by_topic}
+
+    def _register(self, group: str, wanted: Subscription) -> None:
+        known = self.get(wanted.topic, group)
+        if known is not None and wanted.version <= known.version:
+            if wanted.version == known.version and known.is_dead:
+                known.dead_ms, self._is_changed = 0, True
+            return
+        if known is not None and (known.expression_type, known.expression) == (
+            wanted.expression_type,
+            wanted.expression,
+        ):
+            known.version, known.dead_ms, self._is_changed = wanted.version, 0, True
+            return
+        program = compiled(wanted.expression_type, wanted.expression)
+        if known is not None:
+            self._remove(known)
+        if isinstance(program, str):
+            self.faults += 1
+            self._complain(
+                f"filter of {group} on {wanted.topic}",
+                f"group {group} filters topic {wanted.topic} by {wanted.expression[:200]!r}, refused: {program}",
+            )
+        elif self._count >= _ENTRIES_MAX:
+            self._complain(
+                "filters are full", f"{self._count} filters are kept, the limit is {_ENTRIES_MAX}: {group} gets none"
+            )
+        else:
+            born_ms = self._clock.now_ms()
+            self._add(
+                FilterData(
+                    wanted.topic, group, wanted.expression_type, wanted.expression, wanted.version, born_ms, program
+                )
+            )
+
+    def _add(self, data: FilterData) -> None:
+        self._table.setdefault(data.group, {})[data.topic] = data
+        self._count += 1
+        self._is_changed = True
+
+    def _remove(self, data: FilterData) -> None:
+        topics = self._table[data.group]
+        del topics[data.topic]
+        if not topics:
+            del self._table[data.group]
+        self._count -= 1
+        self._is_changed = True
+
+    def _bury(self, found: Iterable[FilterData]) -> None:
+        for data in found:
+            if not data.is_dead:
+                data.dead_ms, self._is_changed = self._clock.now_ms(), True
+
+    def _all(self) -> list[FilterData]:
+        return [data for topics in self._table.values() for data in topics.values()]
+
+    def _load(self, document: object | None) -> None:
+        if document is None:
+            return
+        try:
+            source = documents.document(document, "the document")
+            for topic, value in documents.mapping(source, "filterDataByTopic").items():
+                groups = documents.mapping(documents.document(value, f"topic {topic}"), "groupFilterData")
+                for group, found in groups.items():
+                    self._load_one(topic, group, documents.document(found, f"group {group}"))
+        except ValueError as error:
+            raise StoreError(f"consumerFilter.json: {error}") from error
+        self._is_changed = False
+
+    def _load_one(self, topic: str, group: str, source: documents.Document) -> None:
+        expression_type = documents.text(source, "expressionType")
+        expression = documents.text(source, "expression")
+        program = compiled(expression_type, expression)
+        if isinstance(program, str):
+            self._complain(
+                f"filter of {group} on {topic}",
+                f"consumerFilter.json: group {group}, topic {topic}: {expression[:200]!r} is left out: {program}",
+            )
+            return
+        born_ms = documents.integer(source, "bornTime")
+        version = documents.integer(source, "clientVersion")
+        data = FilterData(topic, group, expression_type, expression, version, born_ms, program)
+        dead_ms = documents.integer(source, "deadTime")
+        data.dead_ms = dead_ms or max(born_ms, self._clock.now_ms() - _DEAD_BEFORE_START_MS)
+        self._add(data)

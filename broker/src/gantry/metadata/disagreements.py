@@ -1,0 +1,87 @@
+"""Members of one consumer group that do not want the same.
+
+A group has one table of subscriptions (see `clients`), and queues are shared among all members whoever wants what.  So
+with different subscriptions messages are skipped for the whole group: the expression of the last heartbeat filters
+what everybody pulls, and a queue whose owner does not want its topic is read by nobody.  RocketMQ says nothing about
+it.  Here it is a metric and a log line for as long as it lasts; what happens is the same, because clients rely on it.
+
+Two wishes are the same when they have the same type and words, tags in any order.  A topic that only some members want
+counts, too.  A deployment that changes a subscription member by member is reported while it lasts, and rightly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from gantry.metadata.clients import Clients, ConsumerGroup
+from gantry.model.subscription import Subscription
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+_SHOWN_MAX = 3
+_TEXT_MAX = 80
+
+_Wishes = Mapping[str, str]  # topic -> what of it, in words
+
+
+class Disagreements:
+    """Listens to `Clients`; `found` says in how many ways the members of a group want a topic, where it is not one."""
+
+    def __init__(self, clients: Clients, complain: Callable[[str, str], None]) -> None:
+        self.found: dict[tuple[str, str], int] = {}
+        self._complain = complain
+        self._members: dict[str, dict[Connection, _Wishes]] = {}
+        self._texts: dict[str, str] = {}  # by group
+        clients.on_beat(self.heard)
+        clients.on_change(self.group_changed)
+
+    def heard(self, connection: Connection, group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> None:
+        """A member said what it wants; says once a minute what does not fit."""
+        wishes: _Wishes = {subscription.topic: _words(subscription) for subscription in subscriptions}
+        members = self._members.setdefault(group.name, {})
+        if members.get(connection) != wishes:
+            # Equal ones are one object, so that comparing a thousand members is comparing one.
+            members[connection] = next((other for other in members.values() if other == wishes), wishes)
+            self._compare(group.name)
+        text = self._texts.get(group.name)
+        if text is not None:
+            self._complain(f"disagreement in {group.name}", text)
+
+    def group_changed(self, group: ConsumerGroup) -> None:
+        """Members came or went."""
+        members = self._members.get(group.name, {})
+        gone = [connection for connection in members if connection not in group.members]
+        for connection in gone:
+            del members[connection]
+        if not members:
+            self._members.pop(group.name, None)
+        if gone:
+            self._compare(group.name)
+
+    def _compare(self, group: str) -> None:
+        for key in [key for key in self.found if key[0] == group] if group in self._texts else ():
+            del self.found[key]
+        self._texts.pop(group, None)
+        distinct = list({id(wishes): wishes for wishes in self._members.get(group, {}).values()}.values())
+        if len(distinct) < 2:
+            return
+        for topic in sorted({topic for wishes in distinct for topic in wishes}):
+            ways = {wishes.get(topic, "nothing") for wishes in distinct}
+            if len(ways) > 1:
+                self.found[group, topic] = len(ways)
+                shown = ", ".join(sorted(ways)[:_SHOWN_MAX])
+                text = (
+                    f"members of group {group} subscribe differently to topic {topic} ({shown}), so messages are "
+                    "skipped for the whole group; give all members of a group the same subscription"
+                )
+                self._texts.setdefault(group, text)
+
+
+def _words(subscription: Subscription) -> str:
+    if subscription.tags:
+        text = " || ".join(sorted(subscription.tags))
+    else:
+        text = subscription.expression.strip()
+    return f"{subscription.expression_type} {text[:_TEXT_MAX]!r}"
