@@ -14,7 +14,7 @@ import signal
 
 from gantry.cli.clientflags import add_client_flags, run_client
 from gantry.cli.output import add_output
-from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
+from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, Sql, StartFrom
 
 _STARTS = {"last": StartFrom.LAST, "first": StartFrom.FIRST}
 
@@ -23,7 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Whom to listen to, and for how long."""
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--group", default="gantry-cli", help="the consumer group (default: %(default)s)")
-    parser.add_argument("--tags", metavar="EXPRESSION", default="*", help="such as 'paid || refunded' (default: all)")
+    wanted = parser.add_mutually_exclusive_group()
+    wanted.add_argument("--tags", metavar="EXPRESSION", default="*", help="such as 'paid || refunded' (default: all)")
+    wanted.add_argument("--sql", metavar="EXPRESSION", help="on properties, such as \"amount > 100 AND region = 'eu'\"")
     parser.add_argument(
         "--from",
         dest="start",
@@ -43,9 +45,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 async def _consume(arguments: argparse.Namespace) -> int:
+    wanted = arguments.tags if arguments.sql is None else Sql(arguments.sql)
     settings = ConsumerSettings(start_from=_STARTS[arguments.start])
     async with Consumer(
-        arguments.group, nameserver=arguments.namesrv, subscription={arguments.topic: arguments.tags}, settings=settings
+        arguments.group, nameserver=arguments.namesrv, subscription={arguments.topic: wanted}, settings=settings
     ) as consumer:
         printing = asyncio.ensure_future(_print_messages(consumer, arguments))
         loop = asyncio.get_running_loop()

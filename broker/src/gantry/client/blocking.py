@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
 
 from gantry.client import questions
+from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.identity import Identity
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch
 from gantry.client.question import Question
@@ -41,13 +42,14 @@ from gantry.leaves.frames import Command, encode
 from gantry.model.message import Message
 from gantry.model.names import TEMPLATE_TOPIC
 from gantry.model.route import MessageQueue, TopicRoute
-from gantry.model.subscription import Subscription
 from gantry.transport.addresses import split_address
 from gantry.wire.codes import ResponseCode
 from gantry.wire.frame import FrameReader
 from gantry.wire.heartbeat import Heartbeat
 
-__all__ = ["BlockingProducer", "BlockingPuller", "Message", "MessageQueue", "PullResult", "PullStatus", "SendResult"]
+__all__ = [
+    "BlockingProducer", "BlockingPuller", "Message", "MessageQueue", "PullResult", "PullStatus", "SendResult", "Sql",
+]  # fmt: skip
 
 T = TypeVar("T")
 
@@ -350,13 +352,13 @@ class BlockingPuller:
         queue: MessageQueue,
         offset: int,
         *,
-        tags: str = "*",
+        tags: Filter = "*",
         count_max: int = 32,
         bytes_max: int = 1 << 20,
         wait_s: float = 0.0,
     ) -> PullResult:
-        """The messages from `offset` on that have one of the tags; waits up to `wait_s` while there are none."""
-        settings = PullSettings(self.group, Subscription(queue.topic, tags), count_max, bytes_max, wait_s)
+        """Messages from `offset` on with one of the tags, or that fulfil an `Sql`; waits while there are none."""
+        settings = PullSettings(self.group, subscription_to(queue.topic, tags), count_max, bytes_max, wait_s)
         return self._ask(queue, questions.pull(queue, offset, settings), wait_s + _PULL_MARGIN_S)
 
     def committed(self, queue: MessageQueue) -> int | None:

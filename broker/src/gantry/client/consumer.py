@@ -29,6 +29,7 @@ from typing import Self
 
 from gantry.client import questions
 from gantry.client.broadcast import LocalOffsets
+from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import Identity
 from gantry.client.intake import Intake, Memory
@@ -40,7 +41,7 @@ from gantry.client.redelivery import Redelivery
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom
-from gantry.client.subscribing import subscriptions_of
+from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.clock import Clock, SystemClock
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.frames import Command
@@ -52,7 +53,7 @@ from gantry.transport.connection import Connection
 from gantry.wire.codes import RequestCode
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
-__all__ = ["Consumer", "ConsumerSettings", "Listener", "ReceivedMessage", "StartFrom"]
+__all__ = ["Consumer", "ConsumerSettings", "Listener", "ReceivedMessage", "Sql", "StartFrom"]
 
 Listener = Callable[[ReceivedMessage], Awaitable[None]]
 
@@ -70,7 +71,7 @@ class Consumer:
         group: str,
         *,
         nameserver: str | Sequence[str],
-        subscription: Mapping[str, str],
+        subscription: Mapping[str, Filter],
         listener: Listener | None = None,
         settings: ConsumerSettings | None = None,
         clock: Clock | None = None,
@@ -113,8 +114,7 @@ class Consumer:
     async def start(self) -> None:
         """1. connections, 2. progress is committed, 3. listeners wait, 4. queues are shared out and pulled."""
         self._ended = asyncio.get_running_loop().create_future()
-        await self._session.start()
-        await self._routes.start()
+        await start_checked(self._session, self._routes, self.group, self.client_id, self._subscriptions)
         self._tasks.append(self._spawn(self._commit_regularly(), "gantry-commit"))
         if self._listener is not None:
             count = self.settings.concurrency

@@ -21,6 +21,7 @@ from typing import Self
 
 from gantry.client import questions
 from gantry.client.consumer import Listener
+from gantry.client.filters import Filter, Sql
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory
 from gantry.client.offsets import Offsets
@@ -32,7 +33,7 @@ from gantry.client.received import ReceivedMessage
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
-from gantry.client.subscribing import subscriptions_of
+from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError
 from gantry.leaves.frames import Command
@@ -42,7 +43,7 @@ from gantry.transport.connection import Connection
 from gantry.wire.codes import RequestCode
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
-__all__ = ["ConsumerSettings", "Listener", "OrderSettings", "OrderlyConsumer", "ReceivedMessage", "StartFrom"]
+__all__ = ["ConsumerSettings", "Listener", "OrderSettings", "OrderlyConsumer", "ReceivedMessage", "Sql", "StartFrom"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class OrderlyConsumer:
         group: str,
         *,
         nameserver: str | Sequence[str],
-        subscription: Mapping[str, str],
+        subscription: Mapping[str, Filter],
         listener: Listener,
         settings: ConsumerSettings | None = None,
         order: OrderSettings | None = None,
@@ -108,8 +109,7 @@ class OrderlyConsumer:
     async def start(self) -> None:
         """1. connections, 2. progress is committed, 3. locks are kept, 4. queues are shared out."""
         self._ended = asyncio.get_running_loop().create_future()
-        await self._session.start()
-        await self._routes.start()
+        await start_checked(self._session, self._routes, self.group, self.client_id, self._subscriptions)
         self._tasks = [
             self._spawn(self._share_regularly(), "gantry-rebalance"),  # the first to end at stop()
             self._spawn(self._commit_regularly(), "gantry-commit"),

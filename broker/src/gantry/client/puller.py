@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from gantry.client import questions
+from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus
@@ -22,10 +23,9 @@ from gantry.client.session import Session
 from gantry.client.settings import check_group
 from gantry.errors import RefusedError
 from gantry.model.route import MessageQueue
-from gantry.model.subscription import Subscription
 from gantry.wire.codes import ResponseCode
 
-__all__ = ["PullResult", "PullStatus", "Puller"]
+__all__ = ["PullResult", "PullStatus", "Puller", "Sql"]
 
 _MARGIN_S = 5.0  # beyond the time that the broker may hold a pull
 
@@ -68,17 +68,18 @@ class Puller:
         queue: MessageQueue,
         offset: int,
         *,
-        tags: str = "*",
+        tags: Filter = "*",
         count_max: int = 32,
         bytes_max: int = 1 << 20,
         wait_s: float = 0.0,
     ) -> PullResult:
-        """The messages from `offset` on that have one of the tags; waits up to `wait_s` while there are none.
+        """The messages from `offset` on that have one of the tags, or fulfil an `Sql`; waits up to `wait_s` while there
+        are none.
 
         The broker compares hashes of tags: a message with another tag of the same hash may be among them.
         """
         await self._routes.to_read(queue.topic)
-        settings = PullSettings(self.group, Subscription(queue.topic, tags), count_max, bytes_max, wait_s)
+        settings = PullSettings(self.group, subscription_to(queue.topic, tags), count_max, bytes_max, wait_s)
         question = questions.pull(queue, offset, settings)
         return await self._session.ask(self._routes.master(queue), question, wait_s + _MARGIN_S)
 

@@ -17,6 +17,7 @@ from gantry.model.names import TEMPLATE_TOPIC
 from gantry.model.route import MessageQueue, QueueData, TopicRoute
 from gantry.model.subscription import Subscription
 from gantry.wire import record
+from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import request
 from gantry.wire.heartbeat import Heartbeat
@@ -173,6 +174,12 @@ def send_back(group: str, message: StoredMessage, level: int, redeliveries_max: 
     if redeliveries_max is not None:
         ext["maxReconsumeTimes"] = str(redeliveries_max)
     return Question(request(RequestCode.CONSUMER_SEND_MSG_BACK, ext), read)
+
+
+def check_filter(group: str, client_id: str, subscription: Subscription) -> Question[None]:
+    """Whether a broker can filter like this; RefusedError with the fault when it cannot."""
+    body = dumps({"clientId": client_id, "group": group, "subscriptionData": subscription.to_json()})
+    return Question(request(RequestCode.CHECK_CLIENT_CONFIG, {}, body), nothing)
 
 
 def heartbeat(news: Heartbeat) -> Question[None]:
