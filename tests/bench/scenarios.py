@@ -18,6 +18,7 @@ from os import kill
 from pathlib import Path
 
 import pages
+from filters import filters
 from servers import Server, fixed_reply, gantry, redis
 from transactions import transactions
 
@@ -176,4 +177,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "start": start_times,
     "footprint": footprint,
     "transactions": transactions,
+    "filters": filters,
 }

@@ -1,3 +1,4 @@
+import java.util.List;
 import java.util.Map;
 
 /** The fields of one command; an absent text is empty, an absent number has the caller's default. */
@@ -11,6 +12,11 @@ final class Command {
     String text(String name) {
         Object value = fields.get(name);
         return value == null ? "" : value.toString();
+    }
+
+    List<?> list(String name) {
+        Object value = fields.get(name);
+        return value == null ? List.of() : (List<?>) value;
     }
 
     long number(String name, long otherwise) {

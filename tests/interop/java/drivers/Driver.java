@@ -107,6 +107,8 @@ public final class Driver {
             case "offsets": offsets(c, answer); break;
             case "view": answer.put("found", Rows.describe(admin().viewMessage(c.text("topic"), c.text("id")))); break;
             case "query": query(c, answer); break;
+            case "judge": Filters.judge(c, answer); break;
+            case "bloom": Filters.bloom(c, answer); break;
             case "create": create(c); break;
             case "cluster": cluster(answer); break;
             case "fill": new Bulk(producer(c.text("group")), c).fill(answer); break;
@@ -163,6 +165,7 @@ public final class Driver {
         String body = c.text("prefix") + "-" + i + c.text("padding");
         Message message = new Message(c.text("topic"), c.text("tag"), c.text("prefix") + "-key-" + i, body.getBytes(StandardCharsets.UTF_8));
         message.putUserProperty("colour", "blue");
+        message.putUserProperty("number", String.valueOf(i));
         if (c.text("kind").equals("delay")) {
             message.setDelayTimeLevel(1);
         }
@@ -231,7 +234,7 @@ public final class Driver {
         consumer.setConsumeThreadMax(2);
         boolean first = !"last".equals(c.text("from"));
         consumer.setConsumeFromWhere(first ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
-        consumer.subscribe(c.text("topic"), c.text("expression").isEmpty() ? "*" : c.text("expression"));
+        consumer.subscribe(c.text("topic"), Filters.selector(c));
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             for (MessageExt message : messages) {
                 Map<String, Object> event = Rows.describe(message);
@@ -276,7 +279,7 @@ public final class Driver {
             long offset = c.number("offset", 0);
             PullResult result;
             do {
-                result = puller.pull(queue, c.text("expression").isEmpty() ? "*" : c.text("expression"), offset, 32);
+                result = puller.pull(queue, Filters.selector(c), offset, 32);
                 statuses.add(result.getPullStatus().name());
                 offset = result.getNextBeginOffset();
                 if (result.getMsgFoundList() != null) {
@@ -307,7 +310,7 @@ public final class Driver {
         consumer.setInstanceName("lite-" + c.text("group"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommit(true);
-        consumer.subscribe(c.text("topic"), "*");
+        consumer.subscribe(c.text("topic"), Filters.selector(c));
         consumer.start();
         List<Object> messages = new ArrayList<>();
         long deadline = System.currentTimeMillis() + c.number("wait_ms", 5000);
