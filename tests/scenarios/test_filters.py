@@ -121,7 +121,9 @@ def test_our_consumer_takes_tags_and_sql(tmp_path: Path) -> None:
     async def play() -> None:
         async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
             for number in range(20):
-                await producer.send(Message("T", b"%d" % number, tags="ab"[number % 2], properties={"n": str(number)}))
+                sent = await producer.send(
+                    Message("T", b"%d" % number, tags="ab"[number % 2], properties={"n": str(number)})
+                )
                 await producer.send(Message("U", b"%d" % number, tags="ab"[number % 2], properties={"n": str(number)}))
             wanted = {"T": Sql("n BETWEEN 3 AND 5 AND TAGS = 'b'"), "U": "a"}
             got: set[tuple[str, bytes]] = set()
@@ -140,7 +142,7 @@ def test_our_consumer_takes_tags_and_sql(tmp_path: Path) -> None:
                     for message in (await puller.pull(queue, 0, tags=Sql("n = 7"))).messages
                 ]
                 assert found == b"7"
-                result = await puller.pull((await puller.queues("T"))[0], 0, tags=Sql("n = 99"))
+                result = await puller.pull(sent.queue, 0, tags=Sql("n = 99"))
                 assert result.status is PullStatus.NO_MATCH
 
     asyncio.run(play())

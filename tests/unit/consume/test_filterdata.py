@@ -107,6 +107,14 @@ def test_a_restart_keeps_filters_as_dead_until_a_heartbeat_comes() -> None:
     assert not after.data().is_dead
 
 
+def test_what_does_not_fit_is_told_and_what_is_there_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gantry.consume.filterdata._CHARS_MAX", 10)
+    play = Play()
+    play.beat(("T", "a > 5", 1), ("U", "b > 5", 1), ("V", "c", 1))
+    assert play.data("T") and play.data("U") and play.filters.get("V", "g") is None
+    assert "filters of 10 characters" in play.said[0]
+
+
 def test_nothing_changed_is_nothing_saved() -> None:
     play = Play()
     play.beat(("T", "a > 5", 1))

@@ -129,6 +129,13 @@ def test_sql_in_the_pull_is_compiled_once_and_refused_with_the_fault() -> None:
         assert refused(play.inline(subscription=expression, expression_type=kind)) == (23, 0)
 
 
+def test_long_expressions_do_not_pile_up() -> None:
+    play = Play()
+    for number in range(500):
+        play.inline(subscription=f"a = '{number}{'x' * 10_000}'", expression_type="SQL92")
+    assert len(play.checks._expressions) < 110
+
+
 def test_sql_in_heartbeats_has_codes_for_what_is_missing_and_what_is_old() -> None:
     play = Play()
     play.online(Subscription("T", "a > 5", 7, "SQL92"))

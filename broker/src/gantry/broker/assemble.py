@@ -116,7 +116,6 @@ def assemble(
             log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
     clients = Clients(_client_limits(config))
     filters = ConsumerFilters(state("consumerFilter.json"), clock, complaints.say)
-    disagreements = Disagreements(clients, complaints.say)
     notices = ChangeNotices(clients, groups, clock)
     locks = QueueLocks(
         state("queueLocks.json"), clock.monotonic(), config.clients.queue_lock_s, config.clients.queue_locks_max
@@ -181,7 +180,7 @@ def assemble(
         offsets=offsets,
         clients=clients,
         filters=filters,
-        disagreements=disagreements,
+        disagreements=Disagreements(clients, complaints.say),
         gate=gate,
         acks=acks,
         appender=appender,

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 DEAD_MS_MAX = 24 * 3_600_000
 _LOOK_EVERY_MS = 60_000
 _ENTRIES_MAX = 50_000  # dead ones included
+_CHARS_MAX = 8 << 20  # of all expressions; some 50 bytes each when compiled
 _DEAD_BEFORE_START_MS = 30_000  # RocketMQ's guess of when the consumers of a stopped broker left
 
 
@@ -66,7 +67,7 @@ class ConsumerFilters:
         self._clock = clock
         self._complain = complain
         self._table: dict[str, dict[str, FilterData]] = {}  # group -> topic
-        self._count = 0
+        self._count = self._chars = 0
         self._look_ms = 0  # when the dead ones are looked through next
         self._is_changed = False
         self._load(state.load())
@@ -145,9 +146,10 @@ class ConsumerFilters:
                 f"filter of {group} on {wanted.topic}",
                 f"group {group} filters topic {wanted.topic} by {wanted.expression[:200]!r}, refused: {program}",
             )
-        elif self._count >= _ENTRIES_MAX:
+        elif self._count >= _ENTRIES_MAX or self._chars + len(wanted.expression) > _CHARS_MAX:
+            what = f"{self._count} filters of {self._chars} characters are kept"
             self._complain(
-                "filters are full", f"{self._count} filters are kept, the limit is {_ENTRIES_MAX}: {group} gets none"
+                "filters are full", f"{what}, the limits are {_ENTRIES_MAX} and {_CHARS_MAX}: group {group} gets none"
             )
         else:
             born_ms = self._clock.now_ms()
@@ -160,6 +162,7 @@ class ConsumerFilters:
     def _add(self, data: FilterData) -> None:
         self._table.setdefault(data.group, {})[data.topic] = data
         self._count += 1
+        self._chars += len(data.expression)
         self._is_changed = True
 
     def _remove(self, data: FilterData) -> None:
@@ -168,6 +171,7 @@ class ConsumerFilters:
         if not topics:
             del self._table[data.group]
         self._count -= 1
+        self._chars -= len(data.expression)
         self._is_changed = True
 
     def _bury(self, found: Iterable[FilterData]) -> None:

@@ -34,7 +34,9 @@ SUBSCRIPTION_INLINE = 4
 CLASS_FILTER = 8
 
 # Distinct expressions are few; a client that makes up new ones all the time only empties the table for everybody.
+# Their length bounds what a program of one takes: some 50 bytes a character.
 _EXPRESSIONS_MAX = 10_000
+_EXPRESSIONS_CHARS_MAX = 1_000_000
 
 _PREFIX = Struct(">ii")
 
@@ -73,6 +75,7 @@ class PullChecks:
         self._clients = clients
         self._filters = filters
         self._broker_address = broker_address
+        self._chars = 0  # of all expressions in there
         self._expressions: dict[tuple[str | None, str | None], Wanted | PullRefusal] = {}
 
     def wanted(self, pull: Pull) -> Wanted | PullRefusal:
@@ -93,7 +96,8 @@ class PullChecks:
     def _subscribed(self, pull: Pull) -> Wanted | PullRefusal:
         if pull.sys_flag & CLASS_FILTER:
             return PullRefusal(
-                ResponseCode.SYSTEM_ERROR, "class filters are not supported; RocketMQ removed them too, filter by tag"
+                ResponseCode.SYSTEM_ERROR,
+                "class filters are not supported; RocketMQ removed them too, filter by tag or SQL92",
             )
         if pull.sys_flag & SUBSCRIPTION_INLINE:
             return self._parsed(pull.expression_type, pull.subscription)
@@ -136,8 +140,10 @@ class PullChecks:
             return known
         wanted = wanted_by(expression_type, expression)
         result = PullRefusal(wanted.code, wanted.remark) if isinstance(wanted, Refusal) else wanted
-        if len(self._expressions) >= _EXPRESSIONS_MAX:
+        self._chars += len(expression or "")
+        if len(self._expressions) >= _EXPRESSIONS_MAX or self._chars > _EXPRESSIONS_CHARS_MAX:
             self._expressions.clear()
+            self._chars = len(expression or "")
         self._expressions[key] = result
         return result
 
