@@ -1,11 +1,16 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gantry.errors import StoreError
 from gantry.metadata.offsets import NOT_COMMITTED, Offsets
+from gantry.store.background import InlineBackground
+from gantry.store.statefile import JsonState
 from testkit.memory_state import MemoryState
 from testkit.simclock import SimClock
+from testkit.simdisk import SimDisk
 
 
 def offsets_of(state: MemoryState | None = None) -> Offsets:
@@ -118,3 +123,38 @@ def test_an_offset_behind_the_end_of_its_queue_is_set_to_the_end() -> None:
     assert bounded == ["orders@a", "orders@c"]
     assert [offsets.of(group, "orders") for group in "abc"] == [{0: 4, 1: 3}, {0: 4}, {7: 0}]
     assert offsets.went_back == 0 and offsets.bound(lambda topic, queue_id: 5) == []
+
+
+def many(disk: SimDisk) -> tuple[Offsets, JsonState]:
+    """Offsets that take several slices to save."""
+    state = JsonState("/config/consumerOffset.json", disk, InlineBackground().housekeeper)
+    offsets = Offsets(state, SimClock())
+    for number in range(200):
+        offsets.commit("g", f"T{number}", 0, number)
+    return offsets, state
+
+
+def test_many_offsets_are_saved_in_slices_and_all_come_back() -> None:
+    offsets, state = many(SimDisk())
+    saving = offsets.saving()
+    next(saving)
+    offsets.commit("g", "T0", 0, 1000)  # its line is written already
+    offsets.commit("g", "late", 0, 7)
+    assert len(list(saving)) >= 2
+    saved = Offsets(state, SimClock())
+    assert [saved.query("g", f"T{number}", 0) for number in range(1, 200)] == list(range(1, 200))
+    assert list(offsets.saving()) != []
+    saved = Offsets(state, SimClock())
+    assert (saved.query("g", "T0", 0), saved.query("g", "late", 0)) == (1000, 7)
+    assert list(offsets.saving()) == [], "nothing came since"
+    assert state.load() == json.loads(json.dumps(offsets.to_body()))
+
+
+def test_what_was_removed_and_saved_between_two_slices_does_not_come_back() -> None:
+    offsets, state = many(SimDisk())
+    saving = offsets.saving()
+    next(saving)
+    offsets.remove_group("g")
+    offsets.save_if_changed()
+    assert list(saving) != []
+    assert Offsets(state, SimClock()).of("g", "T0") == {}

@@ -47,7 +47,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("held pulls", _HELD_S, lambda: parts.pulls.held.sweep(clock.monotonic())),
         Job("notices", _NOTICES_S, lambda: notices.flush(clock.monotonic())),
         Job("save topics and groups", _SAVE_S, save),
-        Job("save offsets", parts.live.current.clients.offsets_save_s, parts.offsets.save_if_changed),
+        Job("save offsets", parts.live.current.clients.offsets_save_s, parts.offsets.saving),
         Job("check back", parts.live.current.transactions.check_interval_s, parts.transactions.run_pass),
         Job("transactions", _TRANSACTIONS_S, parts.transactions.tick),
         Job("delivery", _DUE_S, parts.delays.deliver),

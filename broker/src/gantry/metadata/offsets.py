@@ -23,9 +23,11 @@ from gantry.leaves import fields
 from gantry.metadata.state import State
 from gantry.model import documents
 from gantry.model.topic import DataVersion
+from gantry.store.statefile import Lines, line
 
 NOT_COMMITTED = -1
 
+_SLICE_KEYS = 64  # a third of a millisecond with eight queues each
 _CARRIED_ALONG = ("pullOffsetTable", "resetOffsetTable")
 
 
@@ -39,6 +41,7 @@ class Offsets:
         self._carried: dict[str, object] = {}
         self._version = DataVersion()
         self._is_changed = False
+        self._saves = 0
         self.went_back = 0
         self._load(state.load())
 
@@ -110,9 +113,12 @@ class Offsets:
 
     def to_body(self) -> dict[str, object]:
         """The document, as saved and as answered to GET_ALL_CONSUMER_OFFSET."""
+        return self._document({key: dict(queues) for key, queues in self._table.items()})
+
+    def _document(self, table: object) -> dict[str, object]:
         return {
             "dataVersion": self._version.to_json(),
-            "offsetTable": {key: dict(queues) for key, queues in self._table.items()},
+            "offsetTable": table,
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
 
@@ -122,12 +128,37 @@ class Offsets:
             self._state.retry()
             return
         self._close_version()
-        self._state.save(self.to_body())
+        self._save({key: dict(queues) for key, queues in self._table.items()})
+
+    def saving(self) -> Iterator[None]:
+        """The same in slices; 24 000 offsets take 13 ms.  What comes meanwhile may wait for the next save."""
+        if not self._is_changed:
+            self._state.retry()
+            return
+        self._close_version()
+        saves = self._saves
+        entries = Lines()
+        for number, key in enumerate(sorted(self._table), 1):
+            queues = self._table.get(key)
+            if queues is not None:
+                entries.append(line(key, queues))
+            if number % _SLICE_KEYS == 0:
+                yield
+        if self._saves == saves:
+            self._save(entries)
+        else:
+            # Somebody who removed offsets had the table saved meanwhile: these entries are older.
+            self._is_changed = True
 
     def save_now(self) -> None:
         """Put the document on the disk before returning; for shutdown."""
         self._close_version()
+        self._saves += 1
         self._state.save_now(self.to_body())
+
+    def _save(self, table: object) -> None:
+        self._saves += 1
+        self._state.save(self._document(table))
 
     def _close_version(self) -> None:
         """A version is what is saved, not every commit."""

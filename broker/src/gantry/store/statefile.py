@@ -150,11 +150,22 @@ def to_bytes(table: Mapping[str, object]) -> bytes:
     return f"{{\n {members}\n}}\n".encode()
 
 
+class Lines(list[str]):
+    """The entries of a table as `line` gives them, in order: who has many makes them in slices and saves them then."""
+
+
+def line(key: object, value: object) -> str:
+    """One entry of a table in its file."""
+    return f"{_encode(str(key))}: {_encode(value)}"
+
+
 def _lines(value: object) -> str:
-    if not isinstance(value, Mapping) or not value:
+    if isinstance(value, Mapping):
+        value = Lines(line(key, value[key]) for key in sorted(value))
+    elif not isinstance(value, Lines):
         return _encode(value)
-    entries = ",\n  ".join(f"{_encode(str(key))}: {_encode(value[key])}" for key in sorted(value))
-    return f"{{\n  {entries}\n }}"
+    entries = ",\n  ".join(value)
+    return f"{{\n  {entries}\n }}" if value else "{}"
 
 
 def replace(disk: Disk, path: str, contents: bytes) -> None:
