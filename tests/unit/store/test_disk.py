@@ -135,3 +135,9 @@ def test_a_disk_for_reading_changes_nothing(tmp_path: Path) -> None:
     assert bytes(file.map()) == b"abc"
     with pytest.raises(StoreError):
         file.pwrite(b"x", 0)
+
+
+def test_what_cannot_be_a_folder_is_told_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="Not a directory; a file is where a folder has to be; choose another folder"):
+        RealDisk().make_folders(f"{tmp_path}/file/store")

@@ -143,8 +143,19 @@ def unlink_in_order(disk: Disk, path: str) -> None:
     disk.sync_folder(path.rsplit("/", 1)[0])
 
 
+_ADVICE = {
+    errno.EACCES: "let the broker's user write there, or choose another folder",
+    errno.EPERM: "let the broker's user write there, or choose another folder",
+    errno.EROFS: "mount it for writing, or choose another folder",
+    errno.ENOTDIR: "a file is where a folder has to be; choose another folder",
+    errno.EMFILE: "raise the limit of open files (ulimit -n)",
+    errno.ENFILE: "raise the system's limit of open files (fs.file-max)",
+}
+
+
 def _translated(error: OSError, doing: str, path: str) -> StoreError:
-    reason = f"{doing} {path}: {error.strerror or error}"
+    advice = _ADVICE.get(error.errno or 0, "")
+    reason = f"{doing} {path}: {error.strerror or error}{advice and '; '}{advice}"
     if error.errno in _FULL:
         return DiskFullError(reason)
     return StoreError(reason)
