@@ -18,6 +18,7 @@ import pytest
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
 from gantry.client.orderly import OrderlyConsumer, OrderSettings
 from gantry.client.producer import Message, Producer
+from gantry.client.pullconsumer import PullConsumer
 from interop import prepare, servers
 from interop.clients import CLIENTS, Client, Running
 from interop.conftest import require
@@ -122,6 +123,24 @@ def test_members_share_queues_in_order_and_a_failure_suspends_its_queue(
         assert bodies_of(found, "entered").count(body) >= 2, "it failed once"
     assert {str(event["consumer"])[-1] for event in found} == {"a", "b"}
     driver.call("leave", id=name + "b")
+
+
+def test_what_a_java_listener_gives_up_is_a_dead_letter(driver: Driver, quick: servers.Server, name: str) -> None:
+    servers.create_topic(quick, name, queues=1)
+    driver.call("orderly", id=name, group=name, topic=name, stumble="-1", attempts=1)
+    fill(driver, name, 4, queues=1)
+    events(driver, 3)
+    assert bodies_of(driver.events) == ["00-0-0", "00-0-2", "00-0-3"]
+    driver.call("leave", id=name)
+    servers.wait_until_routed(quick.name_server, f"%DLQ%{name}", WITHIN_S)
+
+    async def dead() -> list[bytes]:
+        settings = ConsumerSettings(start_from=StartFrom.FIRST)
+        async with PullConsumer(name + "d", nameserver=quick.name_server, settings=settings) as consumer:
+            await consumer.assign(await consumer.topic_queues(f"%DLQ%{name}"))
+            return [message.body for message in await consumer.poll(WITHIN_S)]
+
+    assert asyncio.run(asyncio.wait_for(dead(), 2 * WITHIN_S)) == [b"00-0-1"]
 
 
 class Ours:

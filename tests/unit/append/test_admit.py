@@ -135,6 +135,16 @@ def test_a_redelivery_beyond_the_groups_patience_goes_to_the_dead_letters() -> N
     assert config is not None and (config.write_queues, config.perm) == (1, 6)
 
 
+def test_what_an_orderly_group_gives_up_is_a_dead_letter_at_once() -> None:
+    play = Play()
+    play.groups.ensure("g")
+    play.groups.ensure("h")
+    play.admission.is_orderly = lambda group: group == "g"
+    given_up, other = message("%RETRY%g", reconsume_times=1), message("%RETRY%h", reconsume_times=1)
+    assert play.admission.admit(given_up) is None and given_up.topic == "%DLQ%g"
+    assert play.admission.admit(other) is None and other.topic == "%RETRY%h"
+
+
 def test_a_client_may_set_its_own_patience_if_it_is_new_enough() -> None:
     play = Play()
     play.groups.ensure("g")

@@ -21,6 +21,7 @@ A refusal is a value.  Nothing here knows sockets, time or the store.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -119,6 +120,7 @@ class Admission:
         self.gate = gate
         self.limits = limits
         self.is_writable = True  # the broker's own permission
+        self.is_orderly: Callable[[str], bool] = lambda group: False  # whether a group consumes in order now
         self._topics = topics
         self._groups = groups
         self._broker_name = broker_name
@@ -223,7 +225,8 @@ class Admission:
         origin = self._origin_topic(send)
         fate: Retry | DeadLetter = Retry(0)
         refusal = None
-        if send.reconsume_times > times_max:
+        # RocketMQ 5: an orderly consumer retries in place and sends here only what it has given up.
+        if send.reconsume_times > times_max or self.is_orderly(group):
             fate = DeadLetter()
             refusal = self._make_dead_letter(send, group, origin)
         refusal = refusal or content_refusal(send) or self.size_refusal(send)

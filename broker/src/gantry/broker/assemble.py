@@ -211,6 +211,7 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     """The news; see the module."""
     store, topics, held = parts.store, parts.topics, parts.pulls.held
     parts.locks.on_free(notices.look_again)
+    admission.is_orderly = lambda group: parts.locks.holds_any(group, parts.clock.monotonic())
     parts.clients.on_beat(parts.filters.heard)
     parts.clients.on_change(parts.filters.group_changed)
     store.on_dispatched(held.on_dispatched)

@@ -61,6 +61,7 @@ final class Order {
     /** Emits "entered" before and "message" after each message; fails the first attempt of bodies that end as told. */
     private static void orderly(String nameServer, Command c) throws Exception {
         DefaultMQPushConsumer consumer = consumer(nameServer, c);
+        consumer.setMaxReconsumeTimes((int) c.number("attempts", -1));
         Map<String, Integer> attempts = new ConcurrentHashMap<>();
         consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
             for (MessageExt message : messages) {
@@ -71,8 +72,8 @@ final class Order {
                 } catch (InterruptedException e) {
                     return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
                 }
-                boolean isFirst = attempts.merge(body, 1, Integer::sum) == 1;
-                if (isFirst && !c.text("stumble").isEmpty() && body.endsWith(c.text("stumble"))) {
+                boolean isToFail = attempts.merge(body, 1, Integer::sum) == 1 || c.number("attempts", -1) >= 0;
+                if (isToFail && !c.text("stumble").isEmpty() && body.endsWith(c.text("stumble"))) {
                     context.setSuspendCurrentQueueTimeMillis(100);
                     return ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT;
                 }
