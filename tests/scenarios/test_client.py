@@ -181,7 +181,10 @@ def test_a_listener_that_fails_gets_the_message_again_until_it_succeeds(tmp_path
             if len(attempts) == 4:
                 done.set()
 
-        async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
+        async with (
+            running_cluster(tmp_path, delays__levels="1s") as cluster,
+            Producer("p", nameserver=cluster.nameserver) as producer,
+        ):
             await producer.send(Message("T", b"bad"), key="one queue")
             await producer.send(Message("T", b"good"), key="one queue")
             async with Consumer(

@@ -57,6 +57,7 @@ class SendBackPlay:
         )
         self.group = group or GroupConfig(GROUP)
         self.levels: list[int] = []
+        self.opaque = 0  # of the last request
         self.refuses_delay: Refusal | None = None
         self._opaques = iter(range(1, 1 << 30))
         self.open()
@@ -117,7 +118,8 @@ class SendBackPlay:
 
     def ask(self, version: int = 479, is_oneway: bool = False, **ext: str | int) -> frames.Command | None:
         """Request 36 as it is; the answer if there is one already."""
-        command = frames.Command(RequestCode.CONSUMER_SEND_MSG_BACK, opaque=next(self._opaques), version=version)
+        self.opaque = next(self._opaques)
+        command = frames.Command(RequestCode.CONSUMER_SEND_MSG_BACK, opaque=self.opaque, version=version)
         command.ext = {name: str(value) for name, value in ext.items()}
         if is_oneway:
             command.flag |= frames.FLAG_ONEWAY

@@ -67,6 +67,7 @@ async function subscribe(command) {
     consumerGroup: command.group,
     instanceName: command.id,
     isBroadcast: Boolean(command.broadcast),
+    maxReconsumeTimes: command.max_times === undefined ? 16 : command.max_times,
     consumeFromWhere: command.from === 'last' ? 'CONSUME_FROM_LAST_OFFSET' : 'CONSUME_FROM_FIRST_OFFSET',
   }));
   consumer.on('error', report(command.id));
@@ -76,7 +77,10 @@ async function subscribe(command) {
       tags: message.tags, body: message.body.toString(), queueId: message.queueId,
       queueOffset: Number(message.queueOffset), times: message.reconsumeTimes,
     });
-    return command.fail ? Consumer.ACTION_RETRY : undefined;
+    const fails = command.fail || message.reconsumeTimes < (command.fail_times || 0);
+    // Of a redelivered message the library looks at exceptions only, not at what its handler returns.
+    if (fails && message.reconsumeTimes > 0) throw new Error('not yet');
+    return fails ? Consumer.ACTION_RETRY : undefined;
   });
   await consumer.ready();
   consumers.set(command.id, consumer);

@@ -128,7 +128,8 @@ class Driver:
             if OLD:
                 return command["refused"] if command.get("fail") else None  # a KeyError is its way to say "later"
             status = client.ConsumeStatus
-            return status.RECONSUME_LATER if command.get("fail") else status.CONSUME_SUCCESS
+            fails = command.get("fail") or message.reconsume_times < command.get("fail_times", 0)
+            return status.RECONSUME_LATER if fails else status.CONSUME_SUCCESS
 
         consumer.subscribe(command["topic"], received, command.get("expression", "*"))
         consumer.start()

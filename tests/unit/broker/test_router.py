@@ -104,9 +104,9 @@ def test_neighbours_of_one_kind_go_together_and_order_is_kept() -> None:
 
 def test_an_unknown_code_is_refused_with_what_to_do_instead() -> None:
     async def play() -> None:
-        unknown, later = Play().ask(Command(777, opaque=1), Command(36, opaque=2))
+        unknown, later = Play().ask(Command(777, opaque=1), Command(513, opaque=2))
         assert (unknown.code, unknown.remark) == (3, " request type 777 not supported")
-        assert later.remark is not None and UNSUPPORTED[36] in later.remark
+        assert later.remark is not None and UNSUPPORTED[513] in later.remark
 
     asyncio.run(play())
 

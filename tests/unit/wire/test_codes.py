@@ -21,7 +21,7 @@ def test_every_served_code_has_a_row_for_its_header() -> None:
 
 
 def test_a_remark_names_the_code_and_what_to_do() -> None:
-    assert unsupported_remark(36).startswith(" request type 36 not supported; send-back comes with a later version")
+    assert unsupported_remark(513).startswith(" request type 513 not supported; static topics are not supported; use")
     assert unsupported_remark(9999) == " request type 9999 not supported"
 
 

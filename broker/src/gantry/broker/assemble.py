@@ -49,6 +49,7 @@ from gantry.consume.lock_handlers import LockHandlers
 from gantry.consume.locks import QueueLocks
 from gantry.consume.lookups import LookupHandlers
 from gantry.consume.pull import PullChecks
+from gantry.consume.sendback import SendBack
 from gantry.errors import StoreError
 from gantry.metadata.client_handlers import ClientHandlers
 from gantry.metadata.clients import ClientLimits, Clients
@@ -162,6 +163,7 @@ def assemble(
         groups=GroupHandlers(groups, offsets),
         offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
         lookups=LookupHandlers(store, clock),
+        send_back=SendBack(store, acks, admission, topics, groups, delay_intake.take),
         locks=LockHandlers(locks, topics, groups, config.name, clock),
         replies=replies,
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
@@ -186,6 +188,7 @@ def assemble(
         appender=appender,
         sending=sending,
         pulls=pulls,
+        redeliveries=admission.redeliveries,
         locks=locks,
         replies=replies,
         transactions=transactions,

@@ -23,7 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
-from gantry.broker import delaymetrics, filtermetrics, ordermetrics, transactionmetrics
+from gantry.broker import delaymetrics, filtermetrics, ordermetrics, redeliverymetrics, transactionmetrics
 from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
@@ -208,6 +208,7 @@ FAMILIES: tuple[Family, ...] = (
         COUNTER, "gantry_messages_delivered", "Messages in pull replies.", (), one(lambda p: p.pulls.counts.messages)
     ),
     Family(COUNTER, "gantry_delivered_bytes", "Bytes of those messages.", (), one(lambda p: p.pulls.counts.bytes)),
+    *redeliverymetrics.FAMILIES,
     *transactionmetrics.FAMILIES,
     *delaymetrics.FAMILIES,
     *filtermetrics.FAMILIES,

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gantry.append.acks import Acks
     from gantry.append.admit import WriteGate
     from gantry.append.batch import Appender
+    from gantry.append.redelivery import RedeliveryCounts
     from gantry.broker.jobs import Jobs
     from gantry.broker.live import LiveConfig
     from gantry.broker.looplag import LoopLag
@@ -55,6 +56,7 @@ class Parts:
     appender: Appender
     sending: Sending
     pulls: PullHandlers
+    redeliveries: RedeliveryCounts
     locks: QueueLocks
     replies: ReplyHandlers
     transactions: CheckService

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from gantry.broker.admin import AdminHandlers
     from gantry.consume.lock_handlers import LockHandlers
     from gantry.consume.lookups import LookupHandlers
+    from gantry.consume.sendback import SendBack
     from gantry.metadata.client_handlers import ClientHandlers
     from gantry.metadata.group_handlers import GroupHandlers
     from gantry.metadata.offset_handlers import OffsetHandlers
@@ -221,6 +222,7 @@ class Handlers:
     groups: GroupHandlers
     offsets: OffsetHandlers
     lookups: LookupHandlers
+    send_back: SendBack
     locks: LockHandlers
     replies: ReplyHandlers
     admin: AdminHandlers
@@ -250,6 +252,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.VIEW_MESSAGE_BY_ID: on.lookups.view,
         RequestCode.HEART_BEAT: on.clients.heartbeat,
         RequestCode.UNREGISTER_CLIENT: on.clients.unregister,
+        RequestCode.CONSUMER_SEND_MSG_BACK: on.send_back.send_back,
         RequestCode.END_TRANSACTION: on.transactions.end,
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: on.clients.consumer_list,
         RequestCode.LOCK_BATCH_MQ: on.locks.lock,

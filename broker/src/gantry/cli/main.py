@@ -28,6 +28,7 @@ COMMANDS = {
     "group": "list consumer groups, see their progress, set their offsets",
     "tx": "list open transactions, settle them by hand",
     "delay": "list messages that wait for their delivery, take one back",
+    "dlq": "list, show and replay messages that groups gave up",
     "cluster": "which brokers there are and how they do",
     "store": "check the files of a broker that is not running",
 }

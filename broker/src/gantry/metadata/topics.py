@@ -148,7 +148,7 @@ class Topics:
         counts: dict[str, int] = {}
         for name, queue_id in queues:
             if name not in self._table:
-                counts[name] = max(counts.get(name, 1 if names.is_retry_topic(name) else _CLIENT_QUEUES), queue_id + 1)
+                counts[name] = max(counts.get(name, _queues_of(name)), queue_id + 1)
         for name, count in counts.items():
             self._change(TopicConfig(name, read_queues=count, write_queues=count, perm=PERM_READ_WRITE))
         return list(counts)
@@ -218,6 +218,11 @@ class Topics:
                 self._table[name] = replace(TopicConfig.from_json(value), name=name)
         except ValueError as error:
             raise StoreError(f"topics.json: {error}") from error
+
+
+def _queues_of(name: str) -> int:
+    """How many queues a topic gets that comes into being by itself."""
+    return 1 if names.is_retry_topic(name) or names.is_dlq_topic(name) else _CLIENT_QUEUES
 
 
 def _boot_topics(settings: TopicSettings) -> Iterator[TopicConfig]:

@@ -256,7 +256,6 @@ SERVER_TO_CLIENT = frozenset(
 )
 
 # One reason per line, several codes share it; the names of the numbers stand in RequestCode above.
-_SEND_BACK = "send-back comes with a later version; retry in place, or send to a topic of your own"
 _POP = "pop consumption comes with a later version; use a push consumer with client rebalance"
 _ADMIN = "this administration request comes with a later version"
 _CONNECTIONS = "listing connections and progress comes with a later version; see /metrics on port 9404"
@@ -274,7 +273,6 @@ _AUTH = "users and access rules come with a later version; restrict the network 
 _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
-    (_SEND_BACK, (36,)),
     (_POP, (400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)),
     (_ADMIN, (202, 217, 300, 303, 305, 307, 308, 309, 314, 315, 316, 317, 321, 343, 345, 353)),
     (_CONNECTIONS, (203, 204, 208, 328)),

@@ -232,6 +232,7 @@ public final class Driver {
         consumer.setAwaitTerminationMillisWhenShutdown(60_000);
         consumer.setConsumeThreadMin(2);
         consumer.setConsumeThreadMax(2);
+        consumer.setMaxReconsumeTimes((int) c.number("max_times", -1));
         boolean first = !"last".equals(c.text("from"));
         consumer.setConsumeFromWhere(first ? ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET : ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET);
         consumer.subscribe(c.text("topic"), Filters.selector(c));
@@ -242,7 +243,9 @@ public final class Driver {
                 event.put("consumer", c.text("id"));
                 emit(event);
             }
-            return c.text("fail").isEmpty() ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
+            context.setDelayLevelWhenNextConsume((int) c.number("level", 0));
+            boolean fails = !c.text("fail").isEmpty() || messages.get(0).getReconsumeTimes() < c.number("fail_times", 0);
+            return fails ? ConsumeConcurrentlyStatus.RECONSUME_LATER : ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
         consumer.start();
         synchronized (this) {

@@ -32,6 +32,7 @@ final class Rows {
         row.put("colour", message.getUserProperty("colour"));
         row.put("body", new String(message.getBody(), StandardCharsets.UTF_8));
         row.put("times", message.getReconsumeTimes());
+        row.put("stored", message.getStoreTimestamp());
         row.put("transactionId", message.getTransactionId());
         return row;
     }

@@ -1,0 +1,234 @@
+"""Dead letters: what groups gave up, to look at and to hand out again.
+
+A replay sends a copy of a dead letter to the group's retry topic, so that this group gets it and no other; it comes
+under the topic that it was sent to first, with all its attempts before it.  Or, when the caller says so, to that topic
+itself, and every group that subscribes to it gets it again.  The copy is the same message: its body byte for byte, its
+message id, its birth; the property GANTRY_REPLAYS counts how often it was replayed, also over further deaths.  The dead
+letter stays where it is, until its segment goes.
+
+Replays go on where the last one ended: progress is kept by the broker as the offset of the group TOOLS_CONSUMER in the
+dead-letter topic, and moves when the copy is acknowledged.  Whoever breaks off (Ctrl-C, a refusal, a crash) replays at
+most the one message twice that was on its way.  What dies again while a replay runs is left for the next one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+from gantry.client import questions
+from gantry.client.admin import Admin
+from gantry.client.offsets import Offsets
+from gantry.client.outgoing import Outgoing
+from gantry.client.question import Question, number, require
+from gantry.client.questions import PullSettings
+from gantry.client.routes import Routes
+from gantry.client.session import Session
+from gantry.errors import CorruptRecordError, RefusedError, RemoteProtocolError
+from gantry.leaves import properties, records
+from gantry.leaves.frames import Command
+from gantry.leaves.records import Record
+from gantry.model.names import DLQ_PREFIX, dlq_topic, group_of, retry_topic
+from gantry.model.route import MessageQueue
+from gantry.model.subscription import Subscription
+from gantry.wire.codes import ResponseCode
+from gantry.wire.record import message
+
+REPLAYS = "GANTRY_REPLAYS"
+PROGRESS_GROUP = "TOOLS_CONSUMER"  # exists on every broker
+PRODUCER_GROUP = "gantry-dlq"
+
+_KEPT_SYS_FLAGS = 0x703  # compressed, its kind, many tags
+# A copy is neither dead nor delayed nor half of a transaction, and its route through the broker begins anew.
+_SPENT = frozenset(
+    b"DELAY REAL_TOPIC REAL_QID WAIT RECONSUME_TIME MAX_RECONSUME_TIMES DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID "
+    b"TRAN_MSG __transactionId__ TRAN_PREPARED_QUEUE_OFFSET POP_CK TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS "
+    b"TIMER_OUT_MS TIMER_DEL_UNIQKEY __STARTDELIVERTIME RETRY_TOPIC GANTRY_REPLAYS".split()
+)
+_EMPTY = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class DeadQueue:
+    """One queue of dead letters; those from `replayed_to` on have not been replayed."""
+
+    group: str
+    queue: MessageQueue
+    start: int
+    end: int
+    replayed_to: int
+    oldest_ms: int  # when its first one died; -1 without any
+    newest_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """One dead letter, its body as it is stored."""
+
+    queue: MessageQueue
+    record: Record
+    properties: dict[str, str]
+
+    @property
+    def message_id(self) -> str:
+        """The producer's unique id, else the offset id of the dead letter."""
+        return self.properties.get("UNIQ_KEY") or records.offset_message_id(
+            self.record.store_host, self.record.log_offset
+        )
+
+    @property
+    def origin_topic(self) -> str:
+        """The topic that it was sent to first, empty when it does not say."""
+        return self.properties.get("RETRY_TOPIC") or self.properties.get("DLQ_ORIGIN_TOPIC", "")
+
+    @property
+    def replays(self) -> int:
+        """How often it was replayed before it died again."""
+        said = self.properties.get(REPLAYS, "")
+        return int(said) if said.isdecimal() and len(said) < 10 else 0
+
+    def body(self) -> bytes:
+        """What was sent, decompressed; RemoteProtocolError where that is not possible."""
+        return message(self.record).body
+
+
+def copy_of(letter: DeadLetter, topic: str) -> Outgoing:
+    """The message that a replay sends to `topic`."""
+    record = letter.record
+    pairs = [pair for pair in record.properties.split(properties.PAIR_END) if pair]
+    kept = [pair for pair in pairs if pair.partition(properties.NAME_END)[0] not in _SPENT]
+    text = b"".join([pair + properties.PAIR_END for pair in kept])
+    if letter.origin_topic:
+        text = properties.add(text, b"RETRY_TOPIC", letter.origin_topic.encode())
+    return Outgoing(
+        topic,
+        record.body,
+        properties.add(text, REPLAYS.encode(), b"%d" % (letter.replays + 1)),
+        (letter.message_id,),
+        record.born_ms,
+        record.flag,
+        record.sys_flag & _KEPT_SYS_FLAGS,
+    )
+
+
+class DeadLetters:
+    """Reads and replays; an asynchronous context manager."""
+
+    def __init__(self, *, nameserver: str | Sequence[str], timeout_s: float = 5.0) -> None:
+        self._session = Session(nameserver)
+        self._routes = Routes(self._session)
+        self._admin = Admin(nameserver=nameserver, timeout_s=timeout_s)
+        self._offsets = Offsets(self._session, self._routes, PROGRESS_GROUP)
+        self._timeout_s = timeout_s
+
+    async def __aenter__(self) -> Self:
+        """Nothing to begin: connections are made when they are needed."""
+        await self._session.start()
+        await self._admin.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the connections."""
+        await self._admin.stop()
+        await self._routes.close()
+        await self._session.close()
+
+    async def groups(self) -> list[str]:
+        """The groups that have a dead-letter topic."""
+        return [group_of(topic) or "" for topic in await self._admin.topics() if topic.startswith(DLQ_PREFIX)]
+
+    async def queues(self, group: str) -> list[DeadQueue]:
+        """A group's queues of dead letters; RefusedError 17 when it never had one, 16 when nobody may read them."""
+        topic = dlq_topic(group)
+        queues = await self._routes.to_read(topic)
+        if not queues:
+            # RocketMQ: brokers before 4.9 make these topics for writing only.
+            remark = f"nobody may read {topic}; make it readable with `gantry topic create '{topic}' --queues 1`"
+            raise RefusedError(ResponseCode.NO_PERMISSION, remark)
+        return [await self._looked_at(group, queue) for queue in queues]
+
+    async def letters(self, found: DeadQueue, start: int, end: int | None = None) -> AsyncIterator[DeadLetter]:
+        """The dead letters of a queue from an offset on, oldest first."""
+        offset, end = max(start, found.start), found.end if end is None else min(end, found.end)
+        while offset < end:
+            offset, page = await self._page(found.queue, offset)
+            for record in page:
+                if record.queue_offset < end:
+                    yield DeadLetter(found.queue, record, properties.parse(record.properties))
+
+    async def replay(self, letter: DeadLetter, topic: str) -> None:
+        """Send a copy; returns when it is acknowledged."""
+        queues = await self._routes.to_write(topic)
+        # On the broker where it died, whose retry topic its consumers read as well as any other's.
+        near = [queue for queue in queues if queue.broker_name == letter.queue.broker_name] or queues
+        target = near[letter.record.queue_offset % len(near)]
+        question = questions.send(PRODUCER_GROUP, copy_of(letter, topic), target)
+        await self._session.ask(self._routes.master(target), question, self._timeout_s)
+
+    async def passed(self, letter: DeadLetter) -> None:
+        """The next replay goes on behind this one."""
+        await self._offsets.commit(letter.queue, letter.record.queue_offset + 1)
+
+    async def _looked_at(self, group: str, queue: MessageQueue) -> DeadQueue:
+        start, end = await self._offsets.min_offset(queue), await self._offsets.max_offset(queue)
+        committed = await self._offsets.committed(queue)
+        times = [await self._stored_ms(queue, offset) if start < end else -1 for offset in (start, end - 1)]
+        return DeadQueue(group, queue, start, end, max(start, min(committed or 0, end)), times[0], times[1])
+
+    async def _stored_ms(self, queue: MessageQueue, offset: int) -> int:
+        _, page = await self._page(queue, offset, 1)
+        return page[0].store_ms if page else -1
+
+    async def _page(self, queue: MessageQueue, offset: int, count_max: int = 32) -> tuple[int, list[Record]]:
+        settings = PullSettings(PROGRESS_GROUP, Subscription(queue.topic), count_max, wait_s=0.0)
+        asked = questions.pull(queue, offset, settings)
+
+        def read(reply: Command) -> tuple[int, list[Record]]:
+            require(reply, *_EMPTY)
+            following = number(reply, "nextBeginOffset")
+            if reply.code == ResponseCode.SUCCESS:
+                return following, list(_records(reply.body))
+            # Never stand still, whatever a broker says about an offset that it has.
+            return max(following, offset + 1), []
+
+        return await self._session.ask(self._routes.master(queue), Question(asked.command, read), self._timeout_s)
+
+
+async def paced(letters: AsyncIterator[DeadLetter], rate: float) -> AsyncIterator[DeadLetter]:
+    """The same, at most so many each second, evenly."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    async for letter in letters:
+        await asyncio.sleep(max(0.0, due - loop.time()))
+        due = max(due, loop.time()) + 1 / rate
+        yield letter
+
+
+async def only(letters: AsyncIterator[DeadLetter], message_ids: Collection[str]) -> AsyncIterator[DeadLetter]:
+    """Those with one of these ids; all when none is named."""
+    async for letter in letters:
+        if not message_ids or letter.message_id in message_ids:
+            yield letter
+
+
+def target_topic(letter: DeadLetter, group: str, to_origin: bool) -> str:
+    """Where a replay goes; empty when it is to go to its origin and does not say which."""
+    return letter.origin_topic if to_origin else retry_topic(group)
+
+
+def _records(data: bytes) -> Iterator[Record]:
+    at = 0
+    while at < len(data):
+        try:
+            record = records.view(data, at, len(data), True)
+        except CorruptRecordError as error:
+            raise RemoteProtocolError(f"answer with {at} good bytes, then: {error}") from error
+        yield record
+        at += record.size
