@@ -171,10 +171,9 @@ def test_forged_ends_are_refused_and_change_nothing(tmp_path: Path) -> None:
     asyncio.run(play())
 
 
-def test_a_half_that_waits_for_its_delivery_time_and_one_in_a_batch_are_refused(tmp_path: Path) -> None:
+def test_a_half_in_a_batch_and_one_that_says_it_is_committed_are_refused(tmp_path: Path) -> None:
     async def play() -> None:
         async with running_broker(tmp_path) as broker, peer(broker) as client:
-            assert (await client.call(half("orders", b"x", "k1", DELAY="3"))).code == ResponseCode.MESSAGE_ILLEGAL
             answer = await client.call(batch("orders", [(b"a", {"TRAN_MSG": "true"})]))
             assert answer.code == ResponseCode.MESSAGE_ILLEGAL
             answer = await client.call(send("orders", b"x", 1, f="8"))

@@ -18,6 +18,7 @@ from gantry.store.settings import Flush, StoreSettings
 from gantry.transaction.intake import HalfIntake
 from testkit.fake_connection import FakeConnection
 from testkit.memory_state import MemoryState
+from testkit.scannedruns import hold_to_it
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 
@@ -36,6 +37,7 @@ class SendPlay:
         settings = StoreSettings("/store", 1 << 20, 100, 100, 400, flush, store_host=HOST)
         self.store = open_store(settings, self.disk, self.clock, self.background)
         self.store.confirm_locally()
+        hold_to_it(self.store)
         self.topics = Topics(MemoryState(), self.clock, TopicSettings("b", "c"))
         self.groups = Groups(MemoryState(), self.clock, GroupSettings())
         self.gate = WriteGate()

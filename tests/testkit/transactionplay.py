@@ -38,6 +38,7 @@ from gantry.transaction.settle import Settling
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
 from testkit.fake_connection import FakeConnection
+from testkit.scannedruns import hold_to_it
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 
@@ -114,6 +115,7 @@ class TransactionPlay:
         self.background = InlineBackground(at_once=self.settings.flush is Flush.ASYNC)
         self.store = open_store(self.settings, self.disk, self.clock, self.background)
         self.store.confirm_locally()
+        hold_to_it(self.store)
         topics, groups, offsets = self.states
         self.topics = Topics(topics, self.clock, TopicSettings("b", "c"))
         self.groups = Groups(groups, self.clock, GroupSettings())

@@ -81,7 +81,8 @@ def test_a_queue_is_locked_before_its_start_is_asked_for_and_committed_before_it
             start, commit = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
             order = cluster.order(LOCK, start, commit, UNLOCK, RequestCode.UNREGISTER_CLIENT)
             assert order[:2] == [LOCK, start]
-            assert order[-3:] == [commit, UNLOCK, RequestCode.UNREGISTER_CLIENT]
+            assert order[-2:] == [UNLOCK, RequestCode.UNREGISTER_CLIENT]
+            assert commit in order[:-2], "by the clock or at the end, but before the queue is given back"
             assert cluster.committed()[-1] == 10
 
     play(story())

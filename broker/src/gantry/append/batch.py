@@ -126,7 +126,7 @@ class Appender:
 
     def append_halves(self, gathered: Sequence[Halves]) -> Refusal | None:
         """The same for the half messages of several connections, as one run."""
-        end = self._append(self._sealed([(connection, sends) for connection, sends, _ in gathered]))
+        end = self._append(self._sealed([(connection, sends) for connection, sends, _ in gathered]), is_scanned=True)
         if isinstance(end, Refusal):
             return end
         for connection, sends, queues in gathered:

@@ -33,7 +33,7 @@ from gantry.append.admit import WriteGate
 from gantry.append.batch import GATE_DISK_FULL
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, Refusal, StoreError
-from gantry.leaves import frames, records
+from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Command
 from gantry.leaves.records import Record
 from gantry.metadata.topics import Topics
@@ -326,7 +326,9 @@ class Settling:
         if self._gate.refusal is not None:
             return self._gate.refusal
         try:
-            self._ops_end = self._store.append(run, together=True)
+            # Only what asks for a delay is altered again after its properties were scanned.
+            is_scanned = not any(send.traits & properties.TRAIT_DELAY for send in run)
+            self._ops_end = self._store.append(run, together=True, is_scanned=is_scanned)
         except DiskFullError as error:
             return self._shut(error)
         except RunTooLongError as error:
