@@ -65,6 +65,15 @@ def test_what_is_produced_is_consumed_once_and_the_group_remembers(cluster: Clus
     assert (again.returncode, again.stdout) == (0, "")
 
 
+def test_messages_are_chosen_by_sql_and_a_fault_in_it_is_told(cluster: Cluster) -> None:
+    for tag in ("a", "b"):
+        cluster.gantry("produce", "chosen", f"is {tag}", "--tags", tag)
+    found = cluster.gantry("consume", "chosen", "--group", "g-chosen", "--sql", "TAGS = 'b'", "--count", "1")
+    assert "is b" in found.stdout
+    refused = cluster.gantry("consume", "chosen", "--group", "g-chosen", "--sql", "TAGS == 'b'")
+    assert refused.returncode != 0 and "position 6" in refused.stderr and "single =" in refused.stderr
+
+
 def test_every_line_of_stdin_is_a_message(cluster: Cluster) -> None:
     sent = cluster.rows("produce", "lines", stdin="".join(f"line {number}\n" for number in range(200)))
     assert len({row["message_id"] for row in sent}) == 200

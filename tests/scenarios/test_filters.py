@@ -10,6 +10,7 @@ import pytest
 
 from gantry.client.consumer import Consumer, ConsumerSettings, Sql, StartFrom
 from gantry.client.producer import Message, Producer
+from gantry.client.pullconsumer import PullConsumer
 from gantry.client.puller import Puller, PullStatus
 from gantry.errors import RefusedError
 from gantry.leaves.frames import Command
@@ -17,7 +18,7 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.brokerplay import Peer, bodies, peer, pull, running_broker, send
 from testkit.clusterplay import running_cluster
 from testkit.requests import request
-from testkit.turning import until
+from testkit.turning import WITHIN_S, until
 
 BY_HEARTBEAT = {"sysFlag": "0", "subscription": "", "expressionType": ""}
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
@@ -45,6 +46,14 @@ async def beat(client: Peer, *wanted: tuple[str, str, int], group: str = "reader
 async def send_numbers(client: Peer, topic: str, *numbers: int) -> None:
     for number in numbers:
         await ask(client, send(topic, b"%d" % number, pairs={"n": str(number)}))
+
+
+async def polled(consumer: PullConsumer, count: int) -> set[bytes]:
+    found: set[bytes] = set()
+    async with asyncio.timeout(WITHIN_S):
+        while len(found) < count:
+            found |= {message.body for message in await consumer.poll(1.0)}
+    return found
 
 
 def test_sql_said_by_heartbeat_filters_pulls_and_a_restart_keeps_it(tmp_path: Path) -> None:
@@ -144,6 +153,22 @@ def test_our_consumer_takes_tags_and_sql(tmp_path: Path) -> None:
                 assert found == b"7"
                 result = await puller.pull(sent.queue, 0, tags=Sql("n = 99"))
                 assert result.status is PullStatus.NO_MATCH
+
+    asyncio.run(play())
+
+
+def test_our_pull_consumer_takes_sql_assigned_or_subscribed(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
+            for number in range(20):
+                await producer.send(Message("T", b"%d" % number, properties={"n": str(number)}))
+            async with PullConsumer("g", nameserver=cluster.nameserver, settings=FROM_FIRST) as consumer:
+                await consumer.assign(await consumer.topic_queues("T"), Sql("n < 3"))
+                assert await polled(consumer, 3) == {b"0", b"1", b"2"}
+            async with PullConsumer(
+                "h", nameserver=cluster.nameserver, subscription={"T": Sql("n > 17")}, settings=FROM_FIRST
+            ) as consumer:
+                assert await polled(consumer, 2) == {b"18", b"19"}
 
     asyncio.run(play())
 

@@ -21,6 +21,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Self
 
 from gantry.client import questions
+from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory, Starts
 from gantry.client.offsets import Offsets
@@ -30,7 +31,7 @@ from gantry.client.rebalance import Rebalance
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom, check_group
-from gantry.client.subscribing import subscriptions_of
+from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves.frames import Command
@@ -41,7 +42,7 @@ from gantry.transport.connection import Connection
 from gantry.wire.codes import RequestCode
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
-__all__ = ["ConsumerSettings", "MessageQueue", "PullConsumer", "StartFrom", "StoredMessage"]
+__all__ = ["ConsumerSettings", "MessageQueue", "PullConsumer", "Sql", "StartFrom", "StoredMessage"]
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +59,7 @@ class PullConsumer:
         group: str,
         *,
         nameserver: str | Sequence[str],
-        subscription: Mapping[str, str] | None = None,
+        subscription: Mapping[str, Filter] | None = None,
         settings: ConsumerSettings | None = None,
         auto_commit: bool = True,
         clock: Clock | None = None,
@@ -102,8 +103,7 @@ class PullConsumer:
     async def start(self) -> None:
         """1. connections, 2. progress is committed, 3. queues are shared out, if it is a member."""
         self._ended = asyncio.get_running_loop().create_future()
-        await self._session.start()
-        await self._routes.start()
+        await start_checked(self._session, self._routes, self.group, self._identity.client_id, self._subscriptions)
         if self._auto_commit:
             self._tasks.append(self._spawn(self._commit_regularly(), "gantry-commit"))
         if self._subscriptions:
@@ -173,11 +173,11 @@ class PullConsumer:
         """All queues of a topic, in their order; RefusedError 17 when nobody has it."""
         return list(await self._routes.to_read(topic))
 
-    async def assign(self, queues: Iterable[MessageQueue], tags: str = "*") -> None:
+    async def assign(self, queues: Iterable[MessageQueue], tags: Filter = "*") -> None:
         """Work on exactly these from now on; each begins where the group stopped, or where the settings say."""
         if self._subscriptions:
             raise ConfigError("a consumer with a subscription gets its queues from its group; make one without")
-        wanted = {queue: Subscription(queue.topic, tags) for queue in queues}
+        wanted = {queue: subscription_to(queue.topic, tags) for queue in queues}
         for topic in {queue.topic for queue in wanted}:
             await self._routes.to_read(topic)
         await self._leave([queue for queue in self._queues if wanted.get(queue) != self._wanted.get(queue)])
