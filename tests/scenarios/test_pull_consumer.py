@@ -10,7 +10,7 @@ import pytest
 
 from gantry.client.admin import Admin
 from gantry.client.producer import Message, Producer
-from gantry.client.pullconsumer import ConsumerSettings, MessageQueue, PullConsumer, StartFrom, StoredMessage
+from gantry.client.pullconsumer import ConsumerSettings, MessageQueue, PullConsumer, Sql, StartFrom, StoredMessage
 from gantry.errors import ConfigError
 from testkit.clusterplay import Cluster, running_cluster
 from testkit.onequeue import play
@@ -161,5 +161,22 @@ def test_a_new_group_begins_where_its_settings_say(tmp_path: Path, start: StartF
                     await until(lambda: consumer.position(queue) == 20)
                 else:
                     assert (await polled(consumer, 1))[0].queue_offset == first
+
+    play(story())
+
+
+def test_assigned_queues_may_be_filtered_by_tags_and_by_properties(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with running_cluster(tmp_path) as cluster:
+            queues = await filled(cluster)
+            async with puller(cluster) as consumer:
+                await consumer.assign(queues, "odd")
+                assert {message.tags for message in await polled(consumer, 20)} == {"odd"}
+                for queue in queues:
+                    await consumer.seek_to_first(queue)
+                await consumer.assign(queues, Sql("TAGS = 'even'"))
+                for queue in queues:
+                    await consumer.seek_to_first(queue)
+                assert {message.tags for message in await polled(consumer, 20)} == {"even"}
 
     play(story())

@@ -37,6 +37,7 @@ from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError
 from gantry.leaves.frames import Command
+from gantry.model.names import retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
 from gantry.transport.connection import Connection
@@ -71,7 +72,9 @@ class OrderlyConsumer:
             raise ConfigError("an orderly consumer shares queues with its group; broadcast has no order to keep")
         self._order = order or OrderSettings()
         self._clock = clock or SystemClock()
-        self._subscriptions = subscriptions_of(group, subscription, self._clock.now_ms())
+        # As all members have it, Java's too: a broker keeps one list of topics for a group.
+        self._subscriptions = subscriptions_of(group, subscription, self._clock.now_ms(), with_retries=True)
+        self._retry_topic = retry_topic(group)
         self._session = Session(nameserver, self._heartbeat, self._on_request)
         self._routes = Routes(self._session)
         self._identity = Identity(self._session.nameservers[0], self._clock)
@@ -101,10 +104,10 @@ class OrderlyConsumer:
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours to work on now: our share, and locked."""
+        """The queues that are ours to work on now: our share, and locked; the retry topic's left out."""
         now = asyncio.get_running_loop().time()
         found = (one for one, _ in self._queues.values() if not one.is_leaving and one.lease.is_held(now))
-        return sorted(one.queue for one in found)
+        return sorted(one.queue for one in found if one.queue.topic != self._retry_topic)
 
     async def start(self) -> None:
         """1. connections, 2. progress is committed, 3. locks are kept, 4. queues are shared out."""
@@ -159,7 +162,8 @@ class OrderlyConsumer:
             for subscription in self._subscriptions:
                 share = await self._rebalance.share(subscription.topic, broadcast=False)
                 if share is None:
-                    is_complete = False
+                    # A group whose messages are never brought again has no retry topic.
+                    is_complete = is_complete and subscription.topic == self._retry_topic
                 else:
                     self._take(subscription, share.queues)
             await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)

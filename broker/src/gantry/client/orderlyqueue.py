@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gantry.client import questions
 from gantry.client.hooks import called
@@ -31,10 +31,11 @@ from gantry.client.received import LEVEL_DEAD, Again, ReceivedMessage
 from gantry.client.redelivery import LADDER_S
 from gantry.client.routes import Routes
 from gantry.client.session import Session
-from gantry.client.settings import ConsumerSettings, OrderSettings
+from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
 from gantry.clock import Clock
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
-from gantry.model.message import StoredMessage
+from gantry.model.message import RETRY_TOPIC, StoredMessage
+from gantry.model.names import is_retry_topic
 from gantry.model.route import MessageQueue
 
 log = logging.getLogger(__name__)
@@ -113,9 +114,13 @@ class OrderlyQueue:
 
     async def _serve(self) -> None:
         around = self._around
+        settings = around.settings
+        if is_retry_topic(self.queue.topic):
+            # RocketMQ: wherever a group begins, none of its redeliveries is passed over.
+            settings = replace(settings, start_from=StartFrom.FIRST)
         self._intake = intake = Intake(self.queue, self._pulling, around.memory, self._deliver)
         running = intake.run(
-            around.session, around.routes, around.offsets, around.settings, around.clock.now_ms()
+            around.session, around.routes, around.offsets, settings, around.clock.now_ms()
         )
         pulling = asyncio.create_task(running, name=f"gantry-pull-{self.queue.topic}-{self.queue.queue_id}")
         pulling.add_done_callback(lambda _: self._news.set())
@@ -214,6 +219,8 @@ class OrderlyQueue:
             pass
 
     def _deliver(self, intake: Intake, stored: StoredMessage) -> None:
+        if is_retry_topic(stored.topic):
+            stored = replace(stored, topic=stored.properties.get(RETRY_TOPIC, stored.topic))
         self._waiting.append((stored, intake.life))
         self._news.set()
 
