@@ -48,7 +48,7 @@ class Broker(ScriptedCluster):
         self.answers[broker, PULL] = self._pull
         self.answers[broker, RequestCode.QUERY_CONSUMER_OFFSET] = refuse(ResponseCode.QUERY_NOT_FOUND)
         self.answers[broker, RequestCode.GET_MIN_OFFSET] = offset(0)
-        self.answers[broker, RequestCode.GET_MAX_OFFSET] = offset(count)
+        self.answers[broker, RequestCode.GET_MAX_OFFSET] = offset(max(count, redelivered))
 
     def backs(self) -> list[tuple[str, str]]:
         """(log offset, level) of what was sent back."""
