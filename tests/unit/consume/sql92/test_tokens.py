@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.consume.sql92.tokens import EXPRESSION_CHARS_MAX, SqlError, tokens
+from gantry.consume.sql92.tokens import EXPRESSION_CHARS_MAX, WORDS_MAX, SqlError, tokens
 
 
 def words(expression: str) -> list[tuple[str, object]]:
@@ -64,6 +64,12 @@ def test_what_is_no_word_is_named_with_its_place(expression: str, at: int, hint:
         tokens(expression)
     assert found.value.at == at
     assert f"position {at}:" in str(found.value)
+
+
+def test_an_expression_has_so_many_words_at_most() -> None:
+    assert len(tokens("a " * WORDS_MAX)) == WORDS_MAX + 1
+    with pytest.raises(SqlError, match="more than 4096 words"):
+        tokens("(" * (WORDS_MAX + 1))
 
 
 def test_an_expression_has_a_longest_length() -> None:
