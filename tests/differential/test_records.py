@@ -85,6 +85,34 @@ def test_runs_and_walks_over_them(values: list[tuple[object, ...]], store_host: 
             same_outcome(lambda a=arguments: walked(pure, log, *a), lambda a=arguments: walked(compiled, log, *a))
 
 
+def viewed(records: ModuleType, data: bytes, at: int, end: int, check_crc: bool) -> object:
+    record = records.view(data, at, end, check_crc)
+    return [getattr(record, name) for name in stored.Record.__slots__]
+
+
+@hostile
+@given(messages, st.sampled_from([V4, V6]), st.data())
+def test_views_of_records(values: list[tuple[object, ...]], store_host: bytes, data: st.DataObject) -> None:
+    log = run(pure, pure_requests, values, store_host)
+    starts = [log_at for log_at, _ in pure_places(log)]
+    for _ in range(data.draw(st.integers(0, 2))):
+        if log:
+            log[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))
+    at = data.draw(st.sampled_from([*starts, 0, 1]))
+    end = data.draw(st.one_of(st.just(len(log)), st.integers(0, len(log) + 5)))
+    for crc in (True, False):
+        same_outcome(
+            lambda a=(bytes(log), at, end, crc): viewed(pure, *a),
+            lambda a=(bytes(log), at, end, crc): viewed(compiled, *a),
+        )
+
+
+def pure_places(log: bytearray) -> list[tuple[int, int]]:
+    """Where each record of a run begins, and how long it is."""
+    entries, _, _ = pure.walk(log, 0, len(log), 1 << 40, False)
+    return [(entry.log_offset - (1 << 40), entry.size) for entry in entries]
+
+
 @hostile
 @given(st.binary(max_size=300))
 def test_walks_over_random_bytes(data: bytes) -> None:

@@ -28,7 +28,6 @@ from gantry.leaves.records import (
     offset_message_id,
     parse_offset_message_id,
     split_batch,
-    view,
 )
 from gantry.leaves.stored import Record
 
@@ -239,6 +238,43 @@ cdef Entry _entry(const unsigned char* at, Py_ssize_t left, long long log_offset
     entry.keys = scanned.keys
     entry.properties = scanned.properties
     return entry
+
+
+def view(buffer, Py_ssize_t at, Py_ssize_t end, bint check_crc=False):
+    """The record that begins at buffer[at]; see the pure twin, which also says what is wrong with one."""
+    cdef Py_buffer memory
+    cdef const unsigned char* p
+    cdef unsigned int size, body_bytes
+    cdef Py_ssize_t born = 8, store = 8, body_at, topic_at, topic_bytes, properties_at
+    cdef object found = None
+    PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
+    try:
+        if 0 <= at and end <= memory.len and end - at >= MINIMUM:
+            p = <const unsigned char*>memory.buf + at
+            # What makes an entry makes a record, whatever log offset it says it has.
+            if _entry(p, end - at, _i64(p + 28), check_crc) is not None:
+                size = _u32(p)
+                born = 20 if _u32(p + 36) & 0x10 else 8
+                store = 20 if _u32(p + 36) & 0x20 else 8
+                body_at = 72 + born + store
+                body_bytes = _u32(p + body_at - 4)
+                topic_at = body_at + <Py_ssize_t>body_bytes + (1 if _u32(p + 4) == V1 else 2)
+                topic_bytes = p[topic_at - 1]
+                if _u32(p + 4) == V2:
+                    topic_bytes |= <Py_ssize_t>p[topic_at - 2] << 8
+                properties_at = topic_at + topic_bytes + 2
+                found = Record(
+                    <int>size, <int>_u32(p + 4), <int>_u32(p + 8), <int>_u32(p + 12), <int>_u32(p + 16), _i64(p + 20),
+                    _i64(p + 28), <int>_u32(p + 36), _i64(p + 40), PyBytes_FromStringAndSize(<const char*>p + 48, born),
+                    _i64(p + 48 + born), PyBytes_FromStringAndSize(<const char*>p + 56 + born, store),
+                    <int>_u32(p + 56 + born + store), _i64(p + 60 + born + store),
+                    PyBytes_FromStringAndSize(<const char*>p + body_at, <Py_ssize_t>body_bytes),
+                    _topic(p + topic_at, topic_bytes),
+                    PyBytes_FromStringAndSize(<const char*>p + properties_at, <Py_ssize_t>size - properties_at),
+                )
+    finally:
+        PyBuffer_Release(&memory)
+    return pure.view(buffer, at, end, check_crc) if found is None else found
 
 
 cdef Entry _as_ours(object entry):
