@@ -203,15 +203,18 @@ def test_registrations_carry_the_empty_tables_of_static_topics() -> None:
 def test_a_topic_whose_messages_outlived_its_document_is_made_again() -> None:
     topics = topics_of()
     topics.put(TopicConfig("bills", read_queues=2, write_queues=2))
-    assert topics.adopt([("orders", 0), ("orders", 6), ("bills", 1), ("few", 0), ("%RETRY%group", 0)]) == [
+    there = [("orders", 0), ("orders", 6), ("bills", 1), ("few", 0), ("%RETRY%group", 0), ("%DLQ%group", 0)]
+    assert topics.adopt(there) == [
         "orders",
         "few",
         "%RETRY%group",
+        "%DLQ%group",
     ]
-    made = {name: topics.get(name) for name in ("orders", "few", "%RETRY%group", "bills")}
+    made = {name: topics.get(name) for name in ("orders", "few", "%RETRY%group", "%DLQ%group", "bills")}
     assert {name: config.write_queues for name, config in made.items() if config is not None} == {
         "orders": 7,
         "few": 4,
         "%RETRY%group": 1,
+        "%DLQ%group": 1,
         "bills": 2,
     }
