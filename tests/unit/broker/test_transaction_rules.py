@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gantry.broker import config
-from gantry.broker.assemble import transaction_rules
+from gantry.broker.shares import transaction_rules
 from gantry.errors import ConfigError
 
 _H = 3_600_000

@@ -26,11 +26,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from gantry.append.acks import AckLimits, Acks
-from gantry.append.admit import Admission, Limits, WriteGate
+from gantry.append.admit import Admission, WriteGate
 from gantry.append.batch import Appender, Marks
 from gantry.broker.admin import AdminHandlers
 from gantry.broker.complaints import Complaints
-from gantry.broker.config import BrokerConfig, TransactionProfile
+from gantry.broker.config import BrokerConfig
 from gantry.broker.durably import Durably
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
@@ -39,12 +39,22 @@ from gantry.broker.parts import Parts
 from gantry.broker.periodic import table as job_table
 from gantry.broker.ports import Addresses
 from gantry.broker.rates import Rates
-from gantry.broker.registration import Identity, PermittedTopics, Registration
+from gantry.broker.registration import PermittedTopics, Registration
 from gantry.broker.router import Handlers, Router, table
+from gantry.broker.shares import (
+    client_limits,
+    connection_limits,
+    delay_rules,
+    identity,
+    message_limits,
+    pull_settings,
+    store_root,
+    transaction_rules,
+)
 from gantry.clock import Clock
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
-from gantry.consume.handlers import PullHandlers, PullSettings
+from gantry.consume.handlers import PullHandlers
 from gantry.consume.lock_handlers import LockHandlers
 from gantry.consume.locks import QueueLocks
 from gantry.consume.lookups import LookupHandlers
@@ -52,7 +62,7 @@ from gantry.consume.pull import PullChecks
 from gantry.consume.sendback import SendBack
 from gantry.errors import StoreError
 from gantry.metadata.client_handlers import ClientHandlers
-from gantry.metadata.clients import ClientLimits, Clients
+from gantry.metadata.clients import Clients
 from gantry.metadata.disagreements import Disagreements
 from gantry.metadata.group_handlers import GroupHandlers
 from gantry.metadata.groups import Groups, GroupSettings
@@ -65,25 +75,21 @@ from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import Sending
-from gantry.schedule import levels
 from gantry.schedule.handlers import DelayHandlers
 from gantry.schedule.intake import DelayIntake
-from gantry.schedule.rules import DelayRules
 from gantry.schedule.service import DelayService
 from gantry.store import filenames
 from gantry.store.background import Background
 from gantry.store.disk import Disk
-from gantry.store.settings import StoreSettings
 from gantry.store.statefile import JsonState
 from gantry.store.store import Store
-from gantry.transaction.checker import Book, Rules
+from gantry.transaction.checker import Book
 from gantry.transaction.handlers import TransactionHandlers
 from gantry.transaction.intake import HalfIntake
 from gantry.transaction.service import CheckService, Outside
 from gantry.transaction.settle import Settling
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
-from gantry.transport.connection import Limits as ConnectionLimits
 from gantry.transport.server import RemotingServer
 
 log = logging.getLogger("gantry.broker")
@@ -115,7 +121,7 @@ def assemble(
     if store.report.start.is_crash:
         for key in offsets.bound(store.next_queue_offset):
             log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
-    clients = Clients(_client_limits(config))
+    clients = Clients(client_limits(config))
     filters = ConsumerFilters(state("consumerFilter.json"), clock, complaints.say)
     notices = ChangeNotices(clients, groups, clock)
     locks = QueueLocks(
@@ -124,7 +130,7 @@ def assemble(
     replies = ReplyHandlers(clients, clock, packed)
 
     marks = Marks(config.cluster, config.messages.region, packed)
-    admission = Admission(topics, groups, gate, _limits(config, marks), config.name)
+    admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
     acks = Acks(store.confirmed, clock, AckLimits(config.messages.ack_wait_s, config.messages.parked_bytes_max))
     unique_ids = UniqueIds(packed[:-4], os.getpid(), random.SystemRandom().getrandbits(32), clock)
     appender = Appender(store, acks, gate, marks, unique_ids.next)
@@ -143,14 +149,14 @@ def assemble(
     )
     sending = Sending(admission, appender, config.messages.batch_messages_max, intake, delay_intake)
     checks = PullChecks(topics, groups, clients, filters, opened.addresses.advertised)
-    pulls = PullHandlers(store, checks, offsets, clock, _pull_settings(config))
+    pulls = PullHandlers(store, checks, offsets, clock, pull_settings(config))
 
     client = RemotingClient()
     permitted = PermittedTopics(topics, config.permission)
     registration = Registration(
         client,
         config.name_servers,
-        _identity(config, opened.addresses),
+        identity(config, opened.addresses),
         permitted,
         complaints,
         config.registration.period_s,
@@ -197,7 +203,7 @@ def assemble(
         server=RemotingServer(
             router.on_requests,
             on_close=lambda connection: _connection_went(connection, clients, pulls),
-            limits=_connection_limits(config),
+            limits=connection_limits(config),
         ),
         client=client,
         registration=registration,
@@ -253,30 +259,6 @@ def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> 
     return Outside(clients.producers, subscribed, complaints.say, config.name)
 
 
-def transaction_rules(config: BrokerConfig) -> Rules:
-    """The rules of checking back, as profile and keys say."""
-    given = config.transactions
-    is_cloud = given.profile is TransactionProfile.CLOUD
-    checks_max, age_max_hours = (0, 12.0) if is_cloud else (15, config.store.reserved_hours)
-    return Rules(
-        immunity_ms=round(given.immunity_s * 1000),
-        checks_max=checks_max if given.checks_max < 0 else given.checks_max,
-        age_max_ms=round((age_max_hours if given.age_max_hours < 0 else given.age_max_hours) * 3_600_000),
-    )
-
-
-def delay_rules(config: BrokerConfig) -> DelayRules:
-    """The rules of delayed messages."""
-    delays = config.delays
-    return DelayRules(
-        levels_ms=levels.parse(delays.levels),
-        has_times=delays.times,
-        delay_max_ms=delays.ahead_s_max * 1000,
-        pending_max=delays.pending_max,
-        is_recall_allowed=delays.recall,
-    )
-
-
 def _connection_went(connection: Connection, clients: Clients, pulls: PullHandlers) -> None:
     clients.connection_closed(connection)
     pulls.held.connection_closed(connection)
@@ -322,65 +304,6 @@ def _metadata(
             GroupSettings(config.topics.auto_create_groups, config.topics.groups_max),
         ),
         Offsets(state("consumerOffset.json"), clock),
-    )
-
-
-def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:
-    """The store's part of the configuration."""
-    store = config.store
-    return StoreSettings(
-        root=store_root(config),
-        segment_bytes=store.segment_bytes,
-        queue_file_entries=store.queue_file_entries,
-        index_slots=store.index_slots,
-        index_entries=store.index_entries,
-        flush=store.flush,
-        flush_interval_ms=store.flush_interval_ms,
-        flush_pages=store.flush_pages,
-        flush_full_ms=store.flush_full_ms,
-        checkpoint_interval_ms=store.checkpoint_interval_ms,
-        store_host=addresses.packed,
-        warm_bytes=store.warm_bytes,
-        reserved_ms=round(store.reserved_hours * 3_600_000),
-        delete_hours=frozenset(map(int, store.delete_hours)),
-        disk_used_max=store.disk_used_max,
-        disk_used_clean=store.disk_used_clean,
-        clean_forcibly=store.clean_forcibly,
-        disk_used_refuse=store.disk_used_refuse,
-        delay_levels_ms=levels.parse(config.delays.levels),
-    )
-
-
-def store_root(config: BrokerConfig) -> str:
-    """The store's folder, absolute."""
-    return os.path.abspath(os.path.expanduser(config.store.root))
-
-
-def _identity(config: BrokerConfig, addresses: Addresses) -> Identity:
-    return Identity(config.cluster, config.name, config.id, addresses.advertised, addresses.ha)
-
-
-def _limits(config: BrokerConfig, marks: Marks) -> Limits:
-    return Limits(config.messages.body_bytes_max, marks.properties_bytes_max)
-
-
-def _client_limits(config: BrokerConfig) -> ClientLimits:
-    clients = config.clients
-    return ClientLimits(clients.registrations_max, clients.groups_per_connection_max, clients.topics_per_group_max)
-
-
-def _pull_settings(config: BrokerConfig) -> PullSettings:
-    pull = config.pull
-    return PullSettings(pull.count_max, pull.bytes_default, pull.bytes_max, pull.held_max, pull.suspend_ms_max)
-
-
-def _connection_limits(config: BrokerConfig) -> ConnectionLimits:
-    network = config.network
-    return ConnectionLimits(
-        idle_s=network.idle_s,
-        output_bytes_high=network.output_bytes_high,
-        output_bytes_max=network.output_bytes_max,
-        connections_max=network.connections_max,
     )
 
 

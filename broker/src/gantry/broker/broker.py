@@ -21,12 +21,13 @@ import logging
 from collections.abc import Callable
 
 from gantry.append.admit import WriteGate
-from gantry.broker.assemble import Opened, assemble, store_settings
+from gantry.broker.assemble import Opened, assemble
 from gantry.broker.config import BrokerConfig
 from gantry.broker.jobs import Job
 from gantry.broker.metrics import Metrics
 from gantry.broker.parts import Parts
 from gantry.broker.ports import Addresses, Reservation, reserve
+from gantry.broker.shares import store_settings
 from gantry.clock import Clock, SystemClock
 from gantry.errors import Refusal, StoreError
 from gantry.schedule import wheel

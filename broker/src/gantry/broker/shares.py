@@ -1,0 +1,106 @@
+"""What each part gets of the configuration: from the one tree of `config` to settings, rules and limits."""
+
+from __future__ import annotations
+
+import os
+
+from gantry.append.admit import Limits
+from gantry.append.batch import Marks
+from gantry.broker.config import BrokerConfig, TransactionProfile
+from gantry.broker.ports import Addresses
+from gantry.broker.registration import Identity
+from gantry.consume.handlers import PullSettings
+from gantry.metadata.clients import ClientLimits
+from gantry.schedule import levels
+from gantry.schedule.rules import DelayRules
+from gantry.store.settings import StoreSettings
+from gantry.transaction.checker import Rules
+from gantry.transport.connection import Limits as ConnectionLimits
+
+
+def transaction_rules(config: BrokerConfig) -> Rules:
+    """The rules of checking back, as profile and keys say."""
+    given = config.transactions
+    is_cloud = given.profile is TransactionProfile.CLOUD
+    checks_max, age_max_hours = (0, 12.0) if is_cloud else (15, config.store.reserved_hours)
+    return Rules(
+        immunity_ms=round(given.immunity_s * 1000),
+        checks_max=checks_max if given.checks_max < 0 else given.checks_max,
+        age_max_ms=round((age_max_hours if given.age_max_hours < 0 else given.age_max_hours) * 3_600_000),
+    )
+
+
+def delay_rules(config: BrokerConfig) -> DelayRules:
+    """The rules of delayed messages."""
+    delays = config.delays
+    return DelayRules(
+        levels_ms=levels.parse(delays.levels),
+        has_times=delays.times,
+        delay_max_ms=delays.ahead_s_max * 1000,
+        pending_max=delays.pending_max,
+        is_recall_allowed=delays.recall,
+    )
+
+
+def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:
+    """The store's part of the configuration."""
+    store = config.store
+    return StoreSettings(
+        root=store_root(config),
+        segment_bytes=store.segment_bytes,
+        queue_file_entries=store.queue_file_entries,
+        index_slots=store.index_slots,
+        index_entries=store.index_entries,
+        flush=store.flush,
+        flush_interval_ms=store.flush_interval_ms,
+        flush_pages=store.flush_pages,
+        flush_full_ms=store.flush_full_ms,
+        checkpoint_interval_ms=store.checkpoint_interval_ms,
+        store_host=addresses.packed,
+        warm_bytes=store.warm_bytes,
+        reserved_ms=round(store.reserved_hours * 3_600_000),
+        delete_hours=frozenset(map(int, store.delete_hours)),
+        disk_used_max=store.disk_used_max,
+        disk_used_clean=store.disk_used_clean,
+        clean_forcibly=store.clean_forcibly,
+        disk_used_refuse=store.disk_used_refuse,
+        delay_levels_ms=levels.parse(config.delays.levels),
+    )
+
+
+def store_root(config: BrokerConfig) -> str:
+    """The store's folder, absolute."""
+    return os.path.abspath(os.path.expanduser(config.store.root))
+
+
+def identity(config: BrokerConfig, addresses: Addresses) -> Identity:
+    """Who this broker is to name servers."""
+    return Identity(config.cluster, config.name, config.id, addresses.advertised, addresses.ha)
+
+
+def message_limits(config: BrokerConfig, marks: Marks) -> Limits:
+    """How large a message may be."""
+    return Limits(config.messages.body_bytes_max, marks.properties_bytes_max)
+
+
+def client_limits(config: BrokerConfig) -> ClientLimits:
+    """How much clients may register."""
+    clients = config.clients
+    return ClientLimits(clients.registrations_max, clients.groups_per_connection_max, clients.topics_per_group_max)
+
+
+def pull_settings(config: BrokerConfig) -> PullSettings:
+    """How much a pull may take."""
+    pull = config.pull
+    return PullSettings(pull.count_max, pull.bytes_default, pull.bytes_max, pull.held_max, pull.suspend_ms_max)
+
+
+def connection_limits(config: BrokerConfig) -> ConnectionLimits:
+    """What one connection may cost."""
+    network = config.network
+    return ConnectionLimits(
+        idle_s=network.idle_s,
+        output_bytes_high=network.output_bytes_high,
+        output_bytes_max=network.output_bytes_max,
+        connections_max=network.connections_max,
+    )
