@@ -104,6 +104,7 @@ def events(driver: Driver, count: int, timeout_s: float = WITHIN_S) -> list[Json
     return driver.events
 
 
+@pytest.mark.not_in_the_old_pair  # 5.x's push consumer waits in vain for what 4.9.7 does not say
 def test_members_share_queues_in_order_and_a_failure_suspends_its_queue(
     driver: Driver, quick: servers.Server, name: str
 ) -> None:
@@ -125,6 +126,7 @@ def test_members_share_queues_in_order_and_a_failure_suspends_its_queue(
     driver.call("leave", id=name + "b")
 
 
+@pytest.mark.only_on_gantry  # 4.9's broker sends it round the retry topic once more, 5's does as ours
 def test_what_a_java_listener_gives_up_is_a_dead_letter(driver: Driver, quick: servers.Server, name: str) -> None:
     servers.create_topic(quick, name, queues=1)
     driver.call("orderly", id=name, group=name, topic=name, stumble="-1", attempts=1)
@@ -207,6 +209,7 @@ def wait_until(holds: Callable[[], bool], what: str, driver: Driver | None = Non
             driver.settle(0.1)
 
 
+@pytest.mark.not_in_the_old_pair
 def test_our_member_and_a_java_one_hand_queues_over_without_losing_the_order(
     driver: Driver, quick: servers.Server, name: str, ours: Ours
 ) -> None:
