@@ -203,4 +203,5 @@ def test_the_statuses_have_rocketmqs_codes() -> None:
         "OFFSET_FOUND_NULL": (19, 19),
         "OFFSET_OVERFLOW_BADLY": (21, 21),
         "OFFSET_TOO_SMALL": (21, 21),
+        "OFFSET_RESET": (21, 21),
     }

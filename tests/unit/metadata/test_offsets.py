@@ -158,3 +158,38 @@ def test_what_was_removed_and_saved_between_two_slices_does_not_come_back() -> N
     offsets.save_if_changed()
     assert list(saving) != []
     assert Offsets(state, SimClock()).of("g", "T0") == {}
+
+
+def test_commits_of_a_marked_queue_count_for_nothing_until_somebody_pulled() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 9)
+    offsets.reset("g", "T", 0, 4, marks=True)
+    offsets.commit("g", "T", 0, 9)
+    offsets.commit("g", "T", 1, 5)
+    assert (offsets.query("g", "T", 0), offsets.query("g", "T", 1)) == (4, 5)
+    assert offsets.take_reset("g", "T", 1, 5) is None
+    assert (offsets.take_reset("g", "T", 0, 4), offsets.take_reset("g", "T", 0, 4)) == (4, None)
+    offsets.commit("g", "T", 0, 9)
+    assert offsets.query("g", "T", 0) == 9
+
+
+def test_who_was_told_and_pulls_there_is_not_told_again() -> None:
+    offsets = offsets_of()
+    assert not offsets.was_told("g", "T", 0)
+    offsets.reset("g", "T", 0, 4, marks=True)
+    assert offsets.was_told("g", "T", 0)
+    assert offsets.take_reset("g", "T", 0, 4) is None
+    assert not offsets.has_resets
+
+
+def test_marks_are_saved_and_go_with_their_topic_and_with_the_next_reset() -> None:
+    state = MemoryState()
+    offsets = offsets_of(state)
+    offsets.reset("g", "T", 0, 4, marks=True)
+    offsets.save_if_changed()
+    again = offsets_of(state)
+    assert again.is_reset("g", "T", 0)
+    again.reset("g", "T", 0, 3, marks=False)
+    assert not again.has_resets and again.query("g", "T", 0) == 3
+    offsets.remove_topic("T")
+    assert not offsets.has_resets

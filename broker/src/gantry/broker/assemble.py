@@ -58,11 +58,15 @@ from gantry.consume.handlers import PullHandlers
 from gantry.consume.lock_handlers import LockHandlers
 from gantry.consume.locks import QueueLocks
 from gantry.consume.lookups import LookupHandlers
+from gantry.consume.progress import ProgressHandlers
 from gantry.consume.pull import PullChecks
+from gantry.consume.relays import RelayHandlers
+from gantry.consume.resets import ResetHandlers
 from gantry.consume.sendback import SendBack
 from gantry.errors import StoreError
 from gantry.metadata.client_handlers import ClientHandlers
 from gantry.metadata.clients import Clients
+from gantry.metadata.connection_handlers import ConnectionHandlers
 from gantry.metadata.disagreements import Disagreements
 from gantry.metadata.group_handlers import GroupHandlers
 from gantry.metadata.groups import Groups, GroupSettings
@@ -170,6 +174,10 @@ def assemble(
         offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
         lookups=LookupHandlers(store, clock),
         send_back=SendBack(store, acks, admission, topics, groups, delay_intake.take),
+        progress=ProgressHandlers(store, offsets, topics, clients, pulls.rates, clock, config.name),
+        connections=ConnectionHandlers(clients),
+        relays=RelayHandlers(clients),
+        resets=ResetHandlers(store, offsets, topics, groups, clients, pulls.held, config.name),
         locks=LockHandlers(locks, topics, groups, config.name, clock),
         replies=replies,
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),

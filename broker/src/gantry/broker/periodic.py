@@ -13,6 +13,7 @@ from gantry.append.batch import GATE_DISK_FULL
 from gantry.broker.jobs import Job
 from gantry.broker.looplag import PERIOD_S
 from gantry.broker.rates import SAMPLE_S
+from gantry.consume.grouprates import SAMPLE_S as GROUP_SAMPLE_S
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
@@ -56,5 +57,6 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("queue locks", _LOCKS_S, lambda: parts.locks.expire(clock.monotonic())),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
         Job("rates", SAMPLE_S, parts.rates.sample),
+        Job("rates of groups", GROUP_SAMPLE_S, parts.pulls.rates.sample),
         Job("loop lag", PERIOD_S, parts.loop_lag.sample),
     ]

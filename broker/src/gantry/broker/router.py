@@ -37,8 +37,12 @@ if TYPE_CHECKING:
     from gantry.broker.admin import AdminHandlers
     from gantry.consume.lock_handlers import LockHandlers
     from gantry.consume.lookups import LookupHandlers
+    from gantry.consume.progress import ProgressHandlers
+    from gantry.consume.relays import RelayHandlers
+    from gantry.consume.resets import ResetHandlers
     from gantry.consume.sendback import SendBack
     from gantry.metadata.client_handlers import ClientHandlers
+    from gantry.metadata.connection_handlers import ConnectionHandlers
     from gantry.metadata.group_handlers import GroupHandlers
     from gantry.metadata.offset_handlers import OffsetHandlers
     from gantry.metadata.topic_handlers import TopicHandlers
@@ -223,6 +227,10 @@ class Handlers:
     offsets: OffsetHandlers
     lookups: LookupHandlers
     send_back: SendBack
+    progress: ProgressHandlers
+    connections: ConnectionHandlers
+    relays: RelayHandlers
+    resets: ResetHandlers
     locks: LockHandlers
     replies: ReplyHandlers
     admin: AdminHandlers
@@ -262,6 +270,16 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: kept(on.groups.update, on.durable),
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: on.groups.all,
+        RequestCode.GET_TOPIC_STATS_INFO: on.progress.topic_stats,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: on.connections.consumers,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: on.connections.producers,
+        RequestCode.GET_CONSUME_STATS: on.progress.consume_stats,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: kept(on.resets.reset, on.durable),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: on.progress.topic_groups,
+        RequestCode.GET_CONSUMER_RUNNING_INFO: on.relays.running_info,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: on.progress.group_topics,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: on.connections.subscription,
+        RequestCode.LIST_LAG: on.progress.lag,
         RequestCode.DELETE_SUBSCRIPTIONGROUP: kept(on.groups.delete, on.durable),
         RequestCode.DELETE_TOPIC_IN_BROKER: kept(on.topics.delete, on.durable, on.caught_up),
         RequestCode.SEND_MESSAGE_V2: ill_formed(RequestCode.SEND_MESSAGE_V2),
@@ -286,14 +304,15 @@ async def nothing_to_announce() -> None:
 
 
 def kept(
-    handler: Callable[[Connection, Command], Answer],
+    handler: Cold,
     durable: Callable[[], Awaitable[bool]],
     announced: Callable[[], Awaitable[None]] = nothing_to_announce,
 ) -> Cold:
     """Answer when no crash undoes it and, of a topic, name servers know: its client asks them for the route next."""
 
     async def handle(connection: Connection, command: Command) -> Answer:
-        answer = handler(connection, command)
+        given = handler(connection, command)
+        answer = given if given is None or isinstance(given, Command) else await given
         if answer is not None and not answer.code:
             is_durable, _ = await asyncio.gather(durable(), announced())
             if not is_durable:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
 from gantry.consume.filter import Wanted
+from gantry.consume.grouprates import GroupRates
 from gantry.consume.hold import HeldPull, HeldPulls
 from gantry.consume.pull import COMMIT_OFFSET, SUSPEND, PullChecks, PullRefusal, code_of, reply_head
 from gantry.consume.sql92.program import Program
@@ -107,6 +108,7 @@ class PullHandlers:
     ) -> None:
         self.held = HeldPulls(settings.held_max, self._wake)
         self.counts = PullCounts()
+        self.rates = GroupRates(self.counts.by_group, clock)
         self._store = store
         self._checks = checks
         self._offsets = offsets
@@ -144,6 +146,8 @@ class PullHandlers:
         if not connection.is_writable:
             self._send_back(connection, pull)
             return
+        if self._offsets.has_resets and self._moves(connection, pull):
+            return
         fetched = self._fetch(pull, wanted)
         code = code_of(fetched.status, pull.queue_offset)
         if code == ResponseCode.PULL_NOT_FOUND and may_wait and self._may_hold(pull):
@@ -152,6 +156,15 @@ class PullHandlers:
             self._bring_in(connection, pull, wanted, fetched)
         else:
             self._reply(connection, pull, self._sifted(pull, wanted, fetched))
+
+    def _moves(self, connection: Connection, pull: Pull) -> bool:
+        """Tell the puller to go on elsewhere, if its group was reset in this queue (RocketMQ 5: OFFSET_RESET)."""
+        target = self._offsets.take_reset(pull.group, pull.topic, pull.queue_id, pull.queue_offset)
+        if target is None:
+            return False
+        low, high = self._store.queue_range(pull.topic, pull.queue_id) or (0, 0)
+        self._reply(connection, pull, Fetched(FetchStatus.OFFSET_RESET, target, low, high))
+        return True
 
     def _fetch(self, pull: Pull, wanted: Wanted) -> Fetched:
         reader, settings = self._store.reader, self._settings

@@ -122,6 +122,12 @@ class HeldPulls:
         for queue in [queue for queue in self._by_queue if queue[0] == topic]:
             self._wake_all(list(self._by_queue.get(queue, ())))
 
+    def release_group(self, topic: str, queue_id: int, group: str) -> bool:
+        """The group is to go on elsewhere in this queue: those of it that wait here are told; whether any did."""
+        waiting = [held for held in self._by_queue.get((topic, queue_id), ()) if held.pull.group == group]
+        self._wake_all(waiting)
+        return bool(waiting)
+
     def release_all(self) -> None:
         """The broker stops: everybody gets an answer while connections are still open."""
         for queue in list(self._by_queue):

@@ -50,6 +50,7 @@ _CODES: dict[FetchStatus, ResponseCode] = {
     FetchStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
     FetchStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     FetchStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    FetchStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,
 }
 # A client that asks an empty or unknown queue for anything but its beginning has an offset from another life.
 _EMPTY = frozenset({FetchStatus.NO_MATCHED_LOGIC_QUEUE, FetchStatus.NO_MESSAGE_IN_QUEUE})

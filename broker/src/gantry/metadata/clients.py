@@ -238,6 +238,12 @@ class Clients:
         entry = self._consumers.get(group)
         return None if entry is None else entry.subscriptions.get(topic)
 
+    def consumer(self, group: str, client_id: str) -> tuple[Connection, Member] | None:
+        """The member of the group with this client id, on its newest connection."""
+        entry = self._consumers.get(group)
+        members = () if entry is None else reversed(entry.members.items())
+        return next((found for found in members if found[1].client_id == client_id), None)
+
     def producers(self, group: str) -> Mapping[Connection, Member]:
         """The producers of a group, by connection."""
         return self._producers.get(group, {})

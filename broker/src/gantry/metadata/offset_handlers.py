@@ -37,8 +37,10 @@ class OffsetHandlers:
     def query(self, connection: Connection, command: Command) -> Command:
         """QUERY_CONSUMER_OFFSET: where to go on; 22 tells a client to begin as it is configured."""
         header = headers.parse(command.code, command.ext)
-        topic, queue_id = header.text("topic"), header.integer("queueId")
-        offset = self._offsets.query(header.text("consumerGroup"), topic, queue_id)
+        group, topic, queue_id = header.text("consumerGroup"), header.text("topic"), header.integer("queueId")
+        offset = self._offsets.query(group, topic, queue_id)
+        # A member that begins asks first; it is not told once more to go where it is.
+        self._offsets.was_told(group, topic, queue_id)
         if offset == NOT_COMMITTED and header.boolean("setZeroIfNotFound") and self._is_young(topic, queue_id):
             offset = 0
         if offset == NOT_COMMITTED:
@@ -53,6 +55,8 @@ class OffsetHandlers:
         why = self._why_not(group, topic, queue_id, offset)
         if why is not None:
             return refusal(command, why)
+        if self._offsets.is_reset(group, topic, queue_id):
+            return reply(command, remark="Offset has been previously reset")
         self._offsets.commit(group, topic, queue_id, offset)
         return reply(command)
 

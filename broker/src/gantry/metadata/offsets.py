@@ -9,6 +9,10 @@ Who commits decides: an offset may be set back, which is how tools reset a group
 `ConsumerOffsetManager.commitOffset` logs it and obeys).  A deleted topic takes all offsets in it
 along, as its queues begin anew should it come back; a deleted group loses them only when asked to.
 
+A group that is reset while its members work is *marked* queue by queue: until a member has been told, at its next
+pull at the latest, commits in that queue count for nothing, because they speak of what was before.  RocketMQ 5:
+`resetOffsetTable`, which the document has a place for.
+
 After a crash an offset may count messages that the crash took, because ASYNC_FLUSH shows what is not durable yet.
 The queue's next messages get those numbers again, and a group that went on behind them would miss them: so `bound`.
 """
@@ -28,7 +32,7 @@ from gantry.store.statefile import Lines, line
 NOT_COMMITTED = -1
 
 _SLICE_KEYS = 64  # a third of a millisecond with eight queues each
-_CARRIED_ALONG = ("pullOffsetTable", "resetOffsetTable")
+_CARRIED_ALONG = ("pullOffsetTable",)
 
 
 class Offsets:
@@ -39,6 +43,8 @@ class Offsets:
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
         self._carried: dict[str, object] = {}
+        self._resets: dict[str, dict[int, int]] = {}
+        self._told: set[tuple[str, int]] = set()  # marks whose members also got a request to move
         self._version = DataVersion()
         self._is_changed = False
         self._saves = 0
@@ -48,6 +54,8 @@ class Offsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember the next offset that the group wants of this queue."""
         key = f"{topic}@{group}"
+        if self._resets and queue_id in self._resets.get(key, {}):
+            return
         queues = self._table.get(key)
         if queues is None:
             queues = self._table[key] = {}
@@ -58,6 +66,54 @@ class Offsets:
             self.went_back += 1
         queues[queue_id] = offset
         self._is_changed = True
+
+    @property
+    def has_resets(self) -> bool:
+        """Whether any queue of any group is marked; asked with every pull."""
+        return bool(self._resets)
+
+    def reset(self, group: str, topic: str, queue_id: int, offset: int, *, marks: bool) -> None:
+        """Let the group go on at this offset; with `marks` the queue's member has to be told."""
+        key = f"{topic}@{group}"
+        self._unmark(key, queue_id)
+        self.commit(group, topic, queue_id, offset)
+        if marks:
+            self._resets.setdefault(key, {})[queue_id] = offset
+            self._is_changed = True
+
+    def was_told(self, group: str, topic: str, queue_id: int) -> bool:
+        """The queue's member was sent there, or asked for the offset: whoever pulls there now has moved.
+
+        False when the queue is not marked.
+        """
+        key = f"{topic}@{group}"
+        if queue_id not in self._resets.get(key, {}):
+            return False
+        self._told.add((key, queue_id))
+        return True
+
+    def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
+        """Whether commits in this queue count for nothing now."""
+        return queue_id in self._resets.get(f"{topic}@{group}", {})
+
+    def take_reset(self, group: str, topic: str, queue_id: int, pulled: int) -> int | None:
+        """Where whoever pulls this queue at `pulled` has to go on instead, once; None when it is right there."""
+        key = f"{topic}@{group}"
+        target = self._resets.get(key, {}).get(queue_id)
+        if target is None:
+            return None
+        has_moved = pulled == target and (key, queue_id) in self._told
+        self._unmark(key, queue_id)
+        return None if has_moved else target
+
+    def _unmark(self, key: str, queue_id: int) -> None:
+        marked = self._resets.get(key, {})
+        if marked.pop(queue_id, None) is None:
+            return
+        self._told.discard((key, queue_id))
+        self._is_changed = True
+        if not marked:
+            del self._resets[key]
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, or NOT_COMMITTED."""
@@ -78,6 +134,10 @@ class Offsets:
         """The groups that ever committed an offset of this topic."""
         return [group for group, name, _ in self.all() if name == topic]
 
+    def topics_of(self, group: str) -> list[str]:
+        """The topics that the group ever committed an offset of."""
+        return [topic for owner, topic, _ in self.all() if owner == group]
+
     def clone(self, source: str, target: str, topic: str) -> None:
         """Put one group where another stands."""
         for queue_id, offset in list(self.of(source, topic).items()):
@@ -92,6 +152,8 @@ class Offsets:
             ahead = {queue_id: end for queue_id, end in ends.items() if queues[queue_id] > end}
             if ahead:
                 queues.update(ahead)
+                for queue_id in ahead:
+                    self._unmark(key, queue_id)
                 bounded.append(key)
         self._is_changed = self._is_changed or bool(bounded)
         return bounded
@@ -109,6 +171,8 @@ class Offsets:
     def _remove(self, keys: list[str]) -> None:
         for key in keys:
             del self._table[key]
+            self._resets.pop(key, None)
+            self._told = {told for told in self._told if told[0] != key}
             self._is_changed = True
 
     def to_body(self) -> dict[str, object]:
@@ -119,6 +183,7 @@ class Offsets:
         return {
             "dataVersion": self._version.to_json(),
             "offsetTable": table,
+            "resetOffsetTable": {key: dict(queues) for key, queues in self._resets.items()},
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
 
@@ -173,11 +238,18 @@ class Offsets:
             source = documents.document(document, "the document")
             self._version = DataVersion.from_json(source.get("dataVersion"))
             self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
-            for key, value in documents.mapping(source, "offsetTable").items():
-                queues = documents.document(value, f"offsetTable of {key}")
-                self._table[key] = {_queue_id(name): documents.integer(queues, name) for name in queues}
+            self._table = _by_queue(source, "offsetTable")
+            self._resets = _by_queue(source, "resetOffsetTable")
         except ValueError as error:
             raise StoreError(f"consumerOffset.json: {error}") from error
+
+
+def _by_queue(source: documents.Document, name: str) -> dict[str, dict[int, int]]:
+    table: dict[str, dict[int, int]] = {}
+    for key, value in documents.mapping(source, name).items():
+        queues = documents.document(value, f"{name} of {key}")
+        table[key] = {_queue_id(queue): documents.integer(queues, queue) for queue in queues}
+    return table
 
 
 def _queue_id(name: str) -> int:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 from json import JSONDecoder, JSONEncoder
 from typing import NoReturn
 
@@ -33,6 +34,11 @@ class MalformedBodyError(ValueError):
 def dumps(value: object) -> bytes:
     """Compact JSON in ASCII, keys sorted; integer keys become their digits in quotes."""
     return _encode(value).encode("ascii")
+
+
+def object_keyed(rows: Iterable[tuple[object, object]]) -> bytes:
+    """A map whose keys are objects, as fastjson writes and Java reads it: the keys stand there unquoted."""
+    return ("{" + ",".join([f"{_encode(key)}:{_encode(value)}" for key, value in rows]) + "}").encode("ascii")
 
 
 def loads(body: bytes | bytearray | memoryview) -> object:

@@ -174,6 +174,7 @@ class RequestCode(IntEnum):
     SETTLE_TRANSACTION = 24003
     LIST_DELAYED = 24011
     CANCEL_DELAYED = 24012
+    LIST_LAG = 24021
 
 
 class ResponseCode(IntEnum):
@@ -258,8 +259,8 @@ SERVER_TO_CLIENT = frozenset(
 # One reason per line, several codes share it; the names of the numbers stand in RequestCode above.
 _POP = "pop consumption comes with a later version; use a push consumer with client rebalance"
 _ADMIN = "this administration request comes with a later version"
-_CONNECTIONS = "listing connections and progress comes with a later version; see /metrics on port 9404"
-_RESET = "resetting offsets through the broker comes with a later version; set them with UPDATE_CONSUMER_OFFSET (15)"
+_PRODUCERS = "listing all producers comes with a later version; ask group by group (204)"
+_STATUS = "offsets that clients hold are not collected; ask each client (307), or the broker for its progress (208)"
 _ONE_BY_ONE = "lists come with a later version; send one request per entry"
 _RETENTION = "old files are deleted on schedule; deleting on demand comes with a later version"
 _UNITS = "units are not supported"
@@ -274,9 +275,9 @@ _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_POP, (400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)),
-    (_ADMIN, (202, 217, 300, 303, 305, 307, 308, 309, 314, 315, 316, 317, 321, 343, 345, 353)),
-    (_CONNECTIONS, (203, 204, 208, 328)),
-    (_RESET, (222, 223)),
+    (_ADMIN, (217, 303, 305, 308, 309, 314, 315, 316, 317, 321, 353)),
+    (_PRODUCERS, (328,)),
+    (_STATUS, (223,)),
     (_ONE_BY_ONE, (18, 225)),
     (_RETENTION, (27, 306, 329)),
     (_UNITS, (311, 312, 313)),

@@ -1,0 +1,40 @@
+"""How many messages a second each group takes of each topic, over the last minute or as long as there is.
+
+A sample of the counters every ten seconds; a rate is the difference between now and the oldest one.  For the tools of
+RocketMQ, which show it beside a group's progress; the exact counters are in /metrics.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+
+from gantry.clock import Clock
+
+SAMPLE_S = 10.0
+_SAMPLES = 7
+
+Counters = Mapping[tuple[str, str], list[int]]  # (topic, group) -> messages first
+
+
+class GroupRates:
+    """Samples `counters`, which somebody else counts."""
+
+    def __init__(self, counters: Counters, clock: Clock) -> None:
+        self._counters = counters
+        self._clock = clock
+        self._samples: deque[tuple[float, dict[tuple[str, str], int]]] = deque(maxlen=_SAMPLES)
+        self.sample()
+
+    def sample(self) -> None:
+        """Take one; a job calls it every SAMPLE_S."""
+        self._samples.append((self._clock.monotonic(), {key: found[0] for key, found in self._counters.items()}))
+
+    def per_second(self, topic: str, group: str) -> float:
+        """Messages of the topic that went to the group."""
+        at, then = self._samples[0]
+        elapsed = self._clock.monotonic() - at
+        found = self._counters.get((topic, group))
+        if found is None or elapsed <= 0:
+            return 0.0
+        return (found[0] - then.get((topic, group), 0)) / elapsed

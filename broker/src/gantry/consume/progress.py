@@ -1,0 +1,167 @@
+"""How far groups are and how far topics have come: GET_TOPIC_STATS_INFO (202), GET_CONSUME_STATS (208),
+QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_TOPICS_BY_CONSUMER (343), and of ours LIST_LAG (24021).  RocketMQ:
+`AdminBrokerProcessor`.
+
+A group that never committed in a queue counts as being at 0 in RocketMQ's answers; ours says -1, and where the queue
+begins, so that what has expired is not counted as waiting.  `lastTimestamp` is when the last message was stored that
+the group has finished.
+
+Thousands of queues are looked at in slices: everybody else gets a turn in between, and numbers of one answer may be a
+moment apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.clock import Clock
+from gantry.leaves.frames import Command
+from gantry.metadata.clients import Clients
+from gantry.metadata.offsets import NOT_COMMITTED, Offsets
+from gantry.metadata.topics import Topics
+from gantry.model.route import MessageQueue
+from gantry.model.topic import TopicConfig
+from gantry.store.store import Store
+from gantry.wire import bodies, headers
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import reply
+
+if TYPE_CHECKING:
+    from gantry.consume.grouprates import GroupRates
+    from gantry.transport.connection import Connection
+
+_LOOKED_AT_ONCE = 32  # a queue costs some 15 us, most of it the record of lastTimestamp
+_PUT_WINDOW_S = 60
+PAGE_QUEUES_MAX = 4000  # 50 bytes each
+
+
+class QueueLag(NamedTuple):
+    """One queue of one group."""
+
+    queue_id: int
+    committed: int  # NOT_COMMITTED: never
+    low: int
+    high: int
+    last_ms: int  # 0: unknown
+
+
+class ProgressHandlers:
+    """Questions about queues and groups that only read."""
+
+    def __init__(
+        self,
+        store: Store,
+        offsets: Offsets,
+        topics: Topics,
+        clients: Clients,
+        rates: GroupRates,
+        clock: Clock,
+        broker_name: str,
+    ) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._topics = topics
+        self._clients = clients
+        self._rates = rates
+        self._clock = clock
+        self._broker_name = broker_name
+
+    async def topic_stats(self, connection: Connection, command: Command) -> Command:
+        """GET_TOPIC_STATS_INFO: the ends of each queue, and how much comes in."""
+        topic = headers.parse(command.code, command.ext).text("topic")
+        config = self._topics.get(topic)
+        if config is None:
+            return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        rows: list[tuple[object, object]] = []
+        reader, recent = self._store.reader, 0
+        since_ms = self._clock.now_ms() - _PUT_WINDOW_S * 1000
+        for queue_id in range(config.write_queues):
+            low, high = self._store.queue_range(topic, queue_id) or (0, 0)
+            last_ms = reader.store_time(topic, queue_id, high - 1) or 0
+            if last_ms >= since_ms:
+                recent += high - reader.offset_by_time(topic, queue_id, since_ms)
+            offsets = {"lastUpdateTimestamp": last_ms, "maxOffset": high, "minOffset": low}
+            rows.append((MessageQueue(topic, self._broker_name, queue_id).to_json(), offsets))
+            if queue_id % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        tps = str(round(recent / _PUT_WINDOW_S, 2)).encode()
+        return reply(command, body=b'{"offsetTable":' + bodies.object_keyed(rows) + b',"topicPutTps":' + tps + b"}")
+
+    async def consume_stats(self, connection: Connection, command: Command) -> Command:
+        """GET_CONSUME_STATS: how far a group is, in one topic, in some, or in all that it ever committed in."""
+        header = headers.parse(command.code, command.ext)
+        group = header.text("consumerGroup")
+        named = [name for name in (header.text("topic") or header.text("topicList")).split(";") if name]
+        rows: list[tuple[object, object]] = []
+        tps = 0.0
+        for topic in named or self._offsets.topics_of(group):
+            config = self._topics.get(topic)
+            if config is None or self._was_left(group, topic):
+                continue
+            tps += self._rates.per_second(topic, group)
+            async for lag in self._queues(group, config):
+                # RocketMQ: a queue without a committed offset counts as read up to 0.
+                committed = max(lag.committed, 0)
+                wrapper = {
+                    "brokerOffset": lag.high,
+                    "consumerOffset": committed,
+                    "lastTimestamp": lag.last_ms,
+                    "pullOffset": committed,
+                }
+                rows.append((MessageQueue(topic, self._broker_name, lag.queue_id).to_json(), wrapper))
+        body = f'{{"consumeTps":{round(tps, 2)},"offsetTable":'.encode() + bodies.object_keyed(rows) + b"}"
+        return reply(command, body=body)
+
+    def topic_groups(self, connection: Connection, command: Command) -> Command:
+        """QUERY_TOPIC_CONSUME_BY_WHO: the groups that subscribe to a topic now, or ever committed in it."""
+        topic = headers.parse(command.code, command.ext).text("topic")
+        online = [group.name for group in self._clients.consumer_groups() if topic in group.subscriptions]
+        groups = sorted({*online, *self._offsets.groups_of(topic)})
+        return reply(command, body=bodies.dumps({"groupList": groups}))
+
+    def group_topics(self, connection: Connection, command: Command) -> Command:
+        """QUERY_TOPICS_BY_CONSUMER: the topics that a group ever committed in."""
+        topics = self._offsets.topics_of(headers.parse(command.code, command.ext).text("group"))
+        return reply(command, body=bodies.dumps({"brokerAddr": None, "topicList": sorted(topics)}))
+
+    async def lag(self, connection: Connection, command: Command) -> Command:
+        """LIST_LAG: every group in every topic that it subscribes to or committed in, from a place on."""
+        header = headers.parse(command.code, command.ext)
+        begin, limit = max(0, header.integer("begin")), header.integer("limit") or PAGE_QUEUES_MAX
+        pairs = self._pairs(header.text("group"), header.text("topic"))
+        found: list[list[object]] = []
+        queues = following = 0
+        for number, (group, topic) in enumerate(islice(pairs, begin, None), begin + 1):
+            config = self._topics.get(topic)
+            if config is None:
+                continue
+            queues += config.read_queues
+            found.append([group, topic, [list(one) async for one in self._queues(group, config)]])
+            if queues >= min(limit, PAGE_QUEUES_MAX) and number < len(pairs):
+                following = number
+                break
+        return reply(command, body=bodies.dumps({"lag": found, "next": following or -1}))
+
+    def _pairs(self, group: str, topic: str) -> list[tuple[str, str]]:
+        committed = dict.fromkeys((owner, name) for owner, name, _ in self._offsets.all())
+        for online in self._clients.consumer_groups():
+            committed |= dict.fromkeys((online.name, name) for name in online.subscriptions)
+        return [one for one in committed if group in ("", one[0]) and topic in ("", one[1])]
+
+    def _was_left(self, group: str, topic: str) -> bool:
+        """Whether the group is at work and no longer wants the topic: its offsets there are history."""
+        online = self._clients.consumer_group(group)
+        return online is not None and bool(online.subscriptions) and topic not in online.subscriptions
+
+    async def _queues(self, group: str, config: TopicConfig) -> AsyncIterator[QueueLag]:
+        committed = self._offsets.of(group, config.name)
+        for queue_id in range(config.read_queues):
+            low, high = self._store.queue_range(config.name, queue_id) or (0, 0)
+            offset = committed.get(queue_id, NOT_COMMITTED)
+            last_ms = (self._store.reader.store_time(config.name, queue_id, offset - 1) or 0) if offset > 0 else 0
+            yield QueueLag(queue_id, offset, low, high, last_ms)
+            if queue_id % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)

@@ -1,0 +1,76 @@
+"""Who is connected: GET_CONSUMER_CONNECTION_LIST (203), GET_PRODUCER_CONNECTION_LIST (204),
+QUERY_SUBSCRIPTION_BY_CONSUMER (345).  RocketMQ: `AdminBrokerProcessor`.
+
+A group is listed as its members' last heartbeats describe it; one without members is not online, whatever its offsets
+and its configuration say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gantry.leaves.frames import Command
+from gantry.metadata.clients import Clients, Member
+from gantry.wire import bodies, headers
+from gantry.wire.codes import Language, ResponseCode
+from gantry.wire.command import reply
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+_LANGUAGES = frozenset(Language)
+
+
+class ConnectionHandlers:
+    """Questions of administrators about clients."""
+
+    def __init__(self, clients: Clients) -> None:
+        self._clients = clients
+
+    def consumers(self, connection: Connection, command: Command) -> Command:
+        """GET_CONSUMER_CONNECTION_LIST: the members of a consumer group, how they consume and what."""
+        name = headers.parse(command.code, command.ext).text("consumerGroup")
+        group = self._clients.consumer_group(name)
+        if group is None:
+            return reply(command, ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
+        found = {
+            "connectionSet": _connections(group.members),
+            "consumeFromWhere": group.consumption.consume_from_where,
+            "consumeType": group.consumption.consume_type,
+            "messageModel": group.consumption.message_model,
+            "subscriptionTable": {topic: one.to_json() for topic, one in group.subscriptions.items()},
+        }
+        return reply(command, body=bodies.dumps(found))
+
+    def producers(self, connection: Connection, command: Command) -> Command:
+        """GET_PRODUCER_CONNECTION_LIST: the members of a producer group."""
+        name = headers.parse(command.code, command.ext).text("producerGroup")
+        members = self._clients.producers(name)
+        if not members:
+            return reply(command, ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
+        return reply(command, body=bodies.dumps({"connectionSet": _connections(members)}))
+
+    def subscription(self, connection: Connection, command: Command) -> Command:
+        """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic; null when it does not subscribe to it."""
+        header = headers.parse(command.code, command.ext)
+        group, topic = header.text("group"), header.text("topic")
+        found = self._clients.subscription(group, topic)
+        answer = {"group": group, "subscriptionData": None if found is None else found.to_json(), "topic": topic}
+        return reply(command, body=bodies.dumps(answer))
+
+
+def _connections(members: Mapping[Connection, Member]) -> list[dict[str, object]]:
+    return [
+        {
+            "clientAddr": connection.peer,
+            "clientId": member.client_id,
+            "language": _language(member.language),
+            "version": member.version,
+        }
+        for connection, member in members.items()
+    ]
+
+
+def _language(number: int) -> str:
+    return (Language(number) if number in _LANGUAGES else Language.OTHER).name

@@ -1,0 +1,68 @@
+"""Who is connected, as tools ask for it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gantry.leaves.frames import Command
+from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
+from gantry.metadata.connection_handlers import ConnectionHandlers
+from gantry.model.subscription import Subscription
+from gantry.wire import bodies
+from gantry.wire.codes import Language, RequestCode, ResponseCode
+from testkit.fake_connection import FakeConnection
+from testkit.requests import request
+
+CONNECTION: Any = FakeConnection("10.0.0.1:99")
+
+
+@pytest.fixture
+def handlers() -> ConnectionHandlers:
+    clients = Clients(ClientLimits())
+    consumption = Consumption("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")
+    clients.register_consumer(
+        CONNECTION, "g", Member("c", Language.GO, 317, 0.0), consumption, [Subscription("T", "a || b", 7)]
+    )
+    clients.register_producer(CONNECTION, "p", Member("c", 99, 1, 0.0))
+    return ConnectionHandlers(clients)
+
+
+def body(answer: Command) -> dict[str, object]:
+    assert answer.code == 0
+    return bodies.loads_object(answer.body)
+
+
+def test_a_consumer_group_is_listed_as_its_heartbeats_say(handlers: ConnectionHandlers) -> None:
+    found = body(handlers.consumers(CONNECTION, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g")))
+    assert found["connectionSet"] == [{"clientAddr": "10.0.0.1:99", "clientId": "c", "language": "GO", "version": 317}]
+    assert (found["consumeType"], found["messageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
+    assert found["consumeFromWhere"] == "CONSUME_FROM_LAST_OFFSET"
+    assert found["subscriptionTable"] == {"T": Subscription("T", "a || b", 7).to_json()}
+
+
+def test_a_group_without_members_is_not_online(handlers: ConnectionHandlers) -> None:
+    asked = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="other")
+    assert handlers.consumers(CONNECTION, asked).code == ResponseCode.CONSUMER_NOT_ONLINE
+
+
+def test_producers_are_listed_and_an_unknown_language_is_other(handlers: ConnectionHandlers) -> None:
+    asked = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="p")
+    assert body(handlers.producers(CONNECTION, asked))["connectionSet"] == [
+        {"clientAddr": "10.0.0.1:99", "clientId": "c", "language": "OTHER", "version": 1}
+    ]
+    missing = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="other")
+    assert handlers.producers(CONNECTION, missing).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_what_a_group_wants_of_a_topic(handlers: ConnectionHandlers) -> None:
+    def asked(topic: str) -> dict[str, object]:
+        return body(
+            handlers.subscription(
+                CONNECTION, request(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="g", topic=topic)
+            )
+        )
+
+    assert asked("T")["subscriptionData"] == Subscription("T", "a || b", 7).to_json()
+    assert asked("U") == {"group": "g", "subscriptionData": None, "topic": "U"}
