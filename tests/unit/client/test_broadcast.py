@@ -108,6 +108,20 @@ def test_a_file_that_cannot_be_written_is_said_and_tried_again(tmp_path: Path) -
     play(story())
 
 
+def test_a_commit_that_is_called_off_does_not_meet_the_next_one_in_the_file(tmp_path: Path) -> None:
+    async def story() -> None:
+        offsets = LocalOffsets(tmp_path, "g", None)  # type: ignore[arg-type]
+        for offset in range(30):
+            called_off = asyncio.ensure_future(offsets.commit(QUEUE, offset))
+            for _ in range(4):
+                await asyncio.sleep(0)
+            called_off.cancel()
+        await offsets.commit(QUEUE, 99)
+        assert broadcast.read(offsets.path.read_bytes()) == {QUEUE: 99}
+
+    play(story())
+
+
 def test_a_broadcasting_member_goes_on_where_it_stopped_and_tells_no_broker(tmp_path: Path) -> None:
     async def story() -> None:
         settings = replace(FIRST, broadcast=True, offsets_folder=str(tmp_path), commit_every_s=0.02)

@@ -37,6 +37,7 @@ class LocalOffsets:
         self._changes = 0
         self._written = 0  # how many of the changes the file has
         self._file = asyncio.Lock()
+        self._saving: set[asyncio.Task[None]] = set()
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
         """Where this member stopped; where the settings say when it never was there."""
@@ -48,7 +49,18 @@ class LocalOffsets:
         table = await self._loaded()
         table[queue] = offset
         self._changes += 1
-        mine = self._changes
+        # Shielded: who is cancelled leaves a thread that writes, and the next one must wait for it.
+        saving = asyncio.ensure_future(self._save(table, self._changes))
+        self._saving.add(saving)
+        saving.add_done_callback(self._saved)
+        await asyncio.shield(saving)
+
+    def _saved(self, saving: asyncio.Task[None]) -> None:
+        self._saving.discard(saving)
+        if not saving.cancelled():
+            saving.exception()  # heard, also when nobody waits for it any more
+
+    async def _save(self, table: dict[MessageQueue, int], mine: int) -> None:
         async with self._file:
             if self._written >= mine:
                 return  # another commit wrote this one too
@@ -104,7 +116,9 @@ def _replace(path: Path, contents: bytes) -> None:
         file.flush()
         os.fdatasync(file.fileno())
     if path.exists():
-        path.replace(path.with_name(path.name + ".bak"))
+        before = path.with_name(path.name + ".bak")
+        before.unlink(missing_ok=True)
+        os.link(path, before)  # a link, so that there is no moment without the file itself
     unfinished.replace(path)
     folder = os.open(path.parent, os.O_RDONLY)
     try:
