@@ -18,6 +18,7 @@ from os import kill
 from pathlib import Path
 
 import pages
+from delays import delays
 from filters import filters
 from servers import Server, fixed_reply, gantry, redis
 from transactions import transactions
@@ -178,4 +179,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "footprint": footprint,
     "transactions": transactions,
     "filters": filters,
+    "delays": delays,
 }

@@ -185,7 +185,7 @@ def java_only(driver: Driver, broker: str, topic: str) -> None:
     driver.call("cluster")
     driver.call("lite", 30.0, group="lite", topic=topic, count=1)
     with contextlib.suppress(DriverError):
-        driver.call("send", group="orders", kind="delay", topic=topic, count=1, prefix="late")
+        driver.call("send", group="orders", topic=topic, count=1, prefix="late", delay_level=1)
         driver.call("send", group="txorders", kind="transaction", topic=topic, count=1, prefix="half")
 
 

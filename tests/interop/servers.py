@@ -162,6 +162,7 @@ class Apache:
         port = int(self.broker.rsplit(":", 1)[1])
         config: Settings = {
             **SETTINGS,
+            "timerWheelEnable": "false",  # its files would be 100 MB of zeros
             **self._settings,
             "namesrvAddr": self.name_server,
             "bindAddress": "127.0.0.1",
@@ -169,7 +170,6 @@ class Apache:
             "haListenPort": port + 1,
             "storePathRootDir": str(self._data),
             "storePathCommitLog": str(self._data / "commitlog"),
-            "timerWheelEnable": "false",  # its files would be 100 MB of zeros
             "registerNameServerPeriod": 10_000,
             "transactionOpBatchInterval": 100,  # 5.x asks about what has ended until its batch is written
             "waitTimeMillsInSendQueue": 20_000,  # not "broker busy" after 200 ms on a machine that others use too

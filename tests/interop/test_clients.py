@@ -178,16 +178,3 @@ def test_a_batch_of_the_old_c_core_is_acknowledged(server: servers.Server, runni
     driver = running.driver(CLIENTS["cpp-2.1.8"])
     answer = driver.call("send", group=topic, kind="batch", topic=topic, count=3, prefix="b")
     assert answer["results"] == [{"status": "OK", "msgId": "", "queueOffset": 0}]
-
-
-@pytest.mark.only_on_gantry
-@pytest.mark.parametrize("name_of_client", ["cpp-2.1.8", "cpp-2.1.11", "java-4.9.7", "java-5.x"])
-def test_a_delayed_send_is_refused_and_never_delivered(running: Running, name_of_client: str, topic: str) -> None:
-    driver = running.driver(CLIENTS[name_of_client])
-    with pytest.raises(DriverError):
-        driver.call("send", group=topic, kind="delay", delay_level=1, topic=topic, count=1, prefix="late", tag="Late")
-    driver.call("subscribe", id=topic, group=topic, topic=topic)
-    driver.call("send", group=topic, topic=topic, count=1, prefix="plain", tag="TagA")
-    driver.receive(topic, 1)
-    driver.settle(0.5)
-    assert bodies(driver.received(topic)) == ["plain-0"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 # Seconds from when a message was due to when its delivery was written.
 LATENESS_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 5.0, 60.0, 600.0)
 
@@ -28,8 +30,4 @@ class DelayCounts:
         self.delivered[kind] += 1
         seconds = max(0, late_ms) / 1000
         self.late_sum_s += seconds
-        for number, bound in enumerate(LATENESS_BOUNDS_S):
-            if seconds <= bound:
-                self.latenesses[number] += 1
-                return
-        self.latenesses[-1] += 1
+        self.latenesses[bisect_left(LATENESS_BOUNDS_S, seconds)] += 1

@@ -6,6 +6,7 @@ into the timer topic's queue carry no time; then the record says it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.model import names
@@ -37,6 +38,20 @@ class Places:
         for log_offset, size, code in self._reader.places(names.TIMER_TOPIC, 0, offset, 1):
             return self.place(log_offset, size, offset, code)
         return None
+
+    def of_timer_all(self, offsets: Sequence[int]) -> list[Place | None]:
+        """The same for several; neighbours, which they mostly are, with one look into the queue."""
+        found: list[Place | None] = []
+        while len(found) < len(offsets):
+            at = len(found)
+            count = 1
+            while at + count < len(offsets) and offsets[at + count] == offsets[at] + count:
+                count += 1
+            entries = self._reader.places(names.TIMER_TOPIC, 0, offsets[at], count)
+            found += [self.place(*one[:2], offset, one[2]) for offset, one in enumerate(entries, offsets[at])]
+            if not entries:
+                found.append(None)
+        return found
 
     def due_of(self, offset: int) -> int | None:
         """When the timer record at a queue offset is due."""

@@ -141,9 +141,8 @@ class DelayService:
         return True
 
     def _deliver_slot(self, slot: int, offsets: Sequence[int]) -> bool:
-        of_timer = self.places.of_timer
-        found = [of_timer(offset) or Place(0, 0, offset, slot) for offset in offsets]
-        batch = _fitting(found)
+        found = zip(offsets, self.places.of_timer_all(offsets), strict=True)
+        batch = _fitting([place or Place(0, 0, offset, slot) for offset, place in found])
         start = self._append([place for place in batch if not place.is_cancel], TIMER)
         if start < 0:
             return False

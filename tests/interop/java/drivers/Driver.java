@@ -99,6 +99,7 @@ public final class Driver {
             case "report": consumers.get(c.text("id")).getDefaultMQPushConsumerImpl().persistConsumerOffset(); break;
             case "close": close(c.text("id")); break;
             case "open": Transactions.everything = c.text("everything"); producer(c.text("group")); break;
+            case "recall": answer.put("recalled", Delays.recall(producer(c.text("group")), c.text("topic"), c.text("handle"))); break;
             case "pull": pull(c, answer); break;
             case "hold": hold(c, answer); break;
             case "lite": lite(c, answer); break;
@@ -161,14 +162,12 @@ public final class Driver {
         answer.put("results", results);
     }
 
-    private static Message message(Command c, int i) {
+    private static Message message(Command c, int i) throws Exception {
         String body = c.text("prefix") + "-" + i + c.text("padding");
         Message message = new Message(c.text("topic"), c.text("tag"), c.text("prefix") + "-key-" + i, body.getBytes(StandardCharsets.UTF_8));
         message.putUserProperty("colour", "blue");
         message.putUserProperty("number", String.valueOf(i));
-        if (c.text("kind").equals("delay")) {
-            message.setDelayTimeLevel(1);
-        }
+        Delays.ask(message, c);
         return message;
     }
 

@@ -17,6 +17,7 @@ final class Rows {
         row.put("offsetMsgId", result.getOffsetMsgId());
         row.put("queueId", result.getMessageQueue().getQueueId());
         row.put("queueOffset", result.getQueueOffset());
+        row.put("recallHandle", Delays.handle(result));
         return row;
     }
 
