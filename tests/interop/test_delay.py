@@ -57,7 +57,9 @@ def test_a_time_is_kept(running: Running, server: servers.Server, client: str, f
     sent = results_of(driver.call("send", group=name, topic=name, count=3, prefix="t", tag="T", **{field: 1500}))
     received = driver.receive(name, 3, WITHIN_S)
     assert time.monotonic() - begun >= 1.5
-    assert {message["msgId"] for message in received} == {result["msgId"] for result in sent}
+    assert sorted(str(message["body"]) for message in received) == ["t-0", "t-1", "t-2"]
+    if client != "ali-ons-3.12":  # its ids are log offsets, and a delivery stands elsewhere
+        assert {message["msgId"] for message in received} == {result["msgId"] for result in sent}
     driver.settle(NEVER_S)
     assert len(driver.received(name)) == 3
 

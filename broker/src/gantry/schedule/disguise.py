@@ -29,6 +29,7 @@ REAL_TOPIC = b"REAL_TOPIC"
 REAL_QUEUE = b"REAL_QID"
 OUT_MS = b"TIMER_OUT_MS"
 ROLLED = b"TIMER_ROLL_TIMES"
+CARRIED = b"GANTRY_CARRIED"  # ours: the log offset of the record that this copy stands for
 CANCELS = b"TIMER_DEL_UNIQKEY"
 RECALL_TAG = b"_RECALL_TAG_"
 
@@ -38,9 +39,9 @@ OVERHEAD_BYTES = 512
 _DELAY = b"DELAY"
 _DIGITS_MAX = 9
 _TIMES = (b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS", b"TIMER_DELIVER_MS", b"__STARTDELIVERTIME")
-_OURS = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS, ROLLED, b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"})
+_OURS = frozenset({REAL_TOPIC, REAL_QUEUE, OUT_MS, ROLLED, CARRIED, b"TIMER_ENQUEUE_MS", b"TIMER_DEQUEUE_MS"})
 _BY_LEVEL = _OURS | frozenset({_DELAY, *_TIMES})
-_HINTS = (REAL_TOPIC, b"TIMER_", _DELAY, b"__STARTDELIVERTIME")
+_HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, _DELAY, b"__STARTDELIVERTIME")
 
 
 class Wish(NamedTuple):
@@ -155,8 +156,8 @@ def delivery(record: Record, topic: str, queue_id: int) -> Send:
 def carried(record: Record, due_ms: int) -> Send:
     """A copy for the timer topic: due at the same time, at the log's end (RocketMQ: a rolled timer message)."""
     rolled = (_number(record.properties, ROLLED) or 0) + 1
-    text = _without(record.properties, frozenset({OUT_MS, ROLLED}))
-    text += b"%b\x01%d\x02%b\x01%d\x02" % (OUT_MS, due_ms, ROLLED, rolled)
+    text = _without(record.properties, frozenset({OUT_MS, ROLLED, CARRIED}))
+    text += b"%b\x01%d\x02%b\x01%d\x02%b\x01%d\x02" % (OUT_MS, due_ms, ROLLED, rolled, CARRIED, record.log_offset)
     send = delivery(record, names.TIMER_TOPIC, 0)
     send.properties = text
     return send

@@ -75,8 +75,8 @@ def delivered_by(entry: Entry) -> int | None:
     if entry.topic in _NOT_DELIVERED_OF:
         return None
     if entry.topic == names.TIMER_TOPIC:
-        # Carried on by us; a committed half names its prepared message there.
-        return entry.prepared_offset or None if disguise.ROLLED in entry.properties else None
+        # Carried on by us.
+        return fields.integer(disguise.last(entry.properties, disguise.CARRIED).decode("ascii", "replace"))
     if entry.prepared_offset:
         return entry.prepared_offset
     # Made of the first record of the log, or of none at all.

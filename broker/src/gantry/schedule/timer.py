@@ -128,5 +128,9 @@ class Timer:
 
     def put_back(self, offset: int, due_ms: int) -> None:
         """One that was taken out and could not be moved."""
+        if due_ms < self.horizon_ms:
+            self.add(offset, due_ms)
+            return
         self.pending += 1
-        self._add_near(offset, due_ms)
+        bucket = self._far.setdefault(due_ms // BUCKET_MS, array("q"))
+        bucket.insert(bisect_left(bucket, offset), offset)
