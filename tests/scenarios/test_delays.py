@@ -80,6 +80,23 @@ def test_nothing_is_lost_or_delivered_twice_over_a_stop(flush: Flush, stop: str)
     assert sorted(play.visible()) == sorted([b"t%02d" % n for n in range(100)] + [b"l%02d" % n for n in range(100)])
 
 
+def test_two_kills_in_a_row_repeat_nothing() -> None:
+    play = DelayPlay()
+    play.send(b"first", TIMER_DELAY_MS="100")
+    play.send(b"far", TIMER_DELAY_MS="90000")
+    play.pass_ms(100)
+    assert play.visible() == [b"first"]
+    play.kill()
+    play.clock.jump(-200)
+    for _ in range(3):
+        play.tick()
+        play.store._flush.finish()
+    assert play.disk.exists("/store/config/delayOffset.json")
+    play.kill()
+    play.pass_ms(1000)
+    assert play.visible() == [b"first"]
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_a_power_cut_in_the_middle_of_a_storm_loses_nothing_acknowledged_and_repeats_only_what_it_took(
     seed: int,

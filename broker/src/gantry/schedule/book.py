@@ -41,7 +41,6 @@ class DelayBook:
         self.eras = Eras()
         self.timer_end = 0  # the timer topic's queue is known up to here
         self.first_offset = 0  # nothing below is pending or under way
-        self.delivered: set[int] = set()  # log offsets that an earlier life delivered, beyond its document
         # (copy, original) log offsets of messages that were carried on and whose original is still in the log.
         self.moved: deque[tuple[int, int]] = deque()
         self._flights: deque[Flight] = deque()  # not confirmed
@@ -69,6 +68,12 @@ class DelayBook:
         """A batch was appended."""
         self._flights.append(flight)
         self.land(confirmed)
+
+    def note_earlier(self, log: int, last_ms: int) -> None:
+        """An earlier life delivered messages of the timer's that were due until then, beyond what its document says;
+        the log from `log` on tells which.
+        """
+        self._landed.append(Flight(log, log, None, 0, 0, last_ms))
 
     def land(self, confirmed: int) -> None:
         """The log is confirmed up to here."""

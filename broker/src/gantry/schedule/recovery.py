@@ -44,22 +44,58 @@ def read_back(
         low = max(low, min(progress.first, high))
     elif wheel is not None:
         book.eras = Eras([(0, wheel.done_ms), (wheel.queue_offset, 0)])
+    marks = _Marks()
     if progress.has_timer or (progress.log is None and any(topic in duetimes.TOPICS for topic, _ in store.queues())):
-        yield from _read_marks(store, book, progress.log or 0)
-    make_lines(store, book, progress.levels, levels_ms)
+        yield from marks.read(store, progress.log or 0)
+    book.moved.extend(marks.moved)
+    yield from _make_lines(store, book, progress.levels, levels_ms, marks)
     places = Places(store.reader)
     rolled: dict[bytes, int] = {}
     if not progress.has_timer:
         yield from _find_rolled(store, places, range(low, high), rolled)
+    last_ms = 0
     for found in _pieces(store, places, range(low, high)):
         for place in found:
-            if not book.eras.is_done(place.offset, place.due_ms) and place.log_offset not in book.delivered:
+            if book.eras.is_done(place.offset, place.due_ms) or place.log_offset in marks.carried:
+                continue
+            if place.log_offset in marks.delivered:
+                last_ms = max(last_ms, place.due_ms)
+            else:
                 _enter(store, book, place, rolled)
         yield
+    if last_ms:
+        book.note_earlier(marks.log, last_ms)
     book.look_for_first()
 
 
-def make_lines(store: Store, book: DelayBook, at: dict[int, int], levels_ms: tuple[int, ...]) -> None:
+class _Marks:
+    """What the log says beyond the document: log offsets of records that were delivered, or carried on."""
+
+    def __init__(self) -> None:
+        self.log = 0
+        self.delivered: set[int] = set()
+        self.carried: set[int] = set()
+        self.moved: list[tuple[int, int]] = []
+
+    def read(self, store: Store, log: int) -> Iterator[None]:
+        self.log = max(log, store.reader.log_start)
+        if self.log >= store.dispatched.offset:
+            return
+        for entries in store.reader.entries(self.log):
+            for entry in entries:
+                original = delivered_by(entry)
+                if original is None:
+                    continue
+                self.delivered.add(original)
+                if entry.topic == names.TIMER_TOPIC:
+                    self.carried.add(original)
+                    self.moved.append((entry.log_offset, original))
+            yield
+
+
+def _make_lines(
+    store: Store, book: DelayBook, at: dict[int, int], levels_ms: tuple[int, ...], marks: _Marks
+) -> Iterator[None]:
     """A line for each level, and for each queue that has messages from a time with more levels."""
     filled = [queue_id + 1 for topic, queue_id in store.queues() if topic == names.SCHEDULE_TOPIC]
     places = Places(store.reader)
@@ -67,6 +103,10 @@ def make_lines(store: Store, book: DelayBook, at: dict[int, int], levels_ms: tup
         low, high = store.queue_range(names.SCHEDULE_TOPIC, level - 1) or (0, 0)
         begin = min(max(at.get(level, 0), low), high)
         line = book.lines[level] = Line(level, levels_ms[min(level, len(levels_ms)) - 1], begin, high)
+        # Delivered in the order of the line: what is marked stands at its beginning.
+        while (found := places.of_line(line, 1)) and found[0].log_offset in marks.delivered and found[0].size:
+            line.next = line.kept = found[0].offset + 1
+            yield
         places.look_at_head(line)
 
 
@@ -81,20 +121,6 @@ def delivered_by(entry: Entry) -> int | None:
         return entry.prepared_offset
     # Made of the first record of the log, or of none at all.
     return 0 if disguise.REAL_TOPIC in entry.properties else None
-
-
-def _read_marks(store: Store, book: DelayBook, log: int) -> Iterator[None]:
-    start = max(log, store.reader.log_start)
-    if start >= store.dispatched.offset:
-        return
-    for entries in store.reader.entries(start):
-        for entry in entries:
-            original = delivered_by(entry)
-            if original is not None:
-                book.delivered.add(original)
-                if entry.topic == names.TIMER_TOPIC:
-                    book.moved.append((entry.log_offset, original))
-        yield
 
 
 def _pieces(store: Store, places: Places, offsets: range) -> Iterator[list[Place]]:

@@ -1,8 +1,8 @@
 """From a delayed record to the message that consumers get, or to the reason why there is none.
 
-Not delivered, and counted: what was taken back; what wants to go to a topic that was deleted since; what an earlier
-life delivered (that is not even counted).  A topic that is missing for any other reason (it was made just before a
-crash, and nothing but delayed messages was sent to it) is made again.
+Not delivered, and counted: what was taken back; what wants to go to a topic that was deleted since.  A topic that is
+missing for any other reason (it was made just before a crash, and nothing but delayed messages was sent to it) is made
+again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Undressing:
 
     def read(self, place: Place) -> tuple[Record, disguise.Address] | None:
         """The record with its address; None for what is not to be delivered."""
-        if place.log_offset in self._book.delivered or not place.size:
+        if not place.size:
             return None
         record = self._reader.record((place.log_offset, place.size, 0))
         address = None if record is None else disguise.address(record.properties)
