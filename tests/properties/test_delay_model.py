@@ -39,6 +39,7 @@ class Sent:
     passed_ms: float  # by the monotonic clock; 0 for a time
     handle: str = ""
     is_kept: bool = False
+    is_doubtful: bool = False  # not acknowledged when the power went
     is_recalled: bool = False
 
 
@@ -66,8 +67,12 @@ class Model:
 
     def flush(self) -> None:
         self.play.flush()
+        self.acknowledged()
+
+    def acknowledged(self) -> None:
+        """What waited for the disk has it."""
         for one in self.sent.values():
-            one.is_kept = True
+            one.is_kept = not one.is_doubtful
 
     def look(self) -> None:
         """What consumers can see now."""
@@ -86,11 +91,12 @@ class Model:
     def stop(self, how: int, rng: random.Random) -> None:
         if how == 0:
             self.play.reopen()
-            for one in self.sent.values():
-                one.is_kept = True
+            self.acknowledged()
         elif how == 1:
             self.play.kill()
         else:
+            for one in self.sent.values():
+                one.is_doubtful = not one.is_kept
             self.play.crash(rng)
 
     def recall(self, number: int) -> None:
@@ -101,8 +107,7 @@ class Model:
         if self.play.ask(370, topic="orders", recallHandle=one.handle).code == 0:
             assert body not in self.seen
             one.is_recalled = True
-        for other in self.sent.values():  # asking flushed
-            other.is_kept = True
+        self.acknowledged()  # asking flushed
 
 
 @settings(max_examples=30, deadline=None)

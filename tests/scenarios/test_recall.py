@@ -92,6 +92,14 @@ def test_what_is_not_pending_cannot_be_taken_back() -> None:
     assert recall(play, sent).code == 604 and play.visible() == [b"x"]
 
 
+def test_what_was_delivered_cannot_be_taken_back_because_the_clock_was_set_back() -> None:
+    play = DelayPlay()
+    sent = play.send(b"x", TIMER_DELAY_MS="50")
+    play.pass_ms(100)
+    play.clock.jump(-90)
+    assert recall(play, sent).code == 604 and listed(play)[0] == []
+
+
 def test_a_second_recall_of_the_same_message_finds_nothing_pending() -> None:
     play = DelayPlay()
     sent = play.send(b"x", TIMER_DELAY_MS="50")

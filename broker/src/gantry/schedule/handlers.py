@@ -166,7 +166,7 @@ class DelayHandlers:
         """What is pending at this place; a cancel and what it cancels are not."""
         if place is None or not place.size or place.is_cancel:
             return None
-        if not level and place.due_ms <= self._clock.now_ms():
+        if not level and not self._service.is_pending(place):
             return None
         record = self._store.reader.record((place.log_offset, place.size, 0))
         address = None if record is None else disguise.address(record.properties)

@@ -105,6 +105,12 @@ class DelayService:
         """How many wait for a time of their own."""
         return self.book.timer.pending
 
+    def is_pending(self, place: Place) -> bool:
+        """Whether a timer message is not delivered; also when the clock was set back behind its delivery."""
+        now_ms = self._clock.now_ms()
+        self.book.advance(now_ms)
+        return place.due_ms > now_ms and not self.book.eras.is_done(place.offset, place.due_ms)
+
     def deliver(self) -> Iterator[None]:
         """Deliver what is due, batch by batch; every ten milliseconds."""
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
@@ -121,6 +127,8 @@ class DelayService:
             if not offsets or not self._deliver_slot(slot, offsets):
                 break
             yield
+        # Now, because the clock may be set back before anybody asks.
+        self.book.advance(now_ms)
 
     @property
     def _can_deliver(self) -> bool:
