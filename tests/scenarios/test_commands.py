@@ -88,6 +88,16 @@ def test_a_topic_is_created_listed_and_deleted(cluster: Cluster) -> None:
     assert not [row for row in cluster.rows("topic", "list") if row["topic"] == "made"]
 
 
+def test_a_topic_limits_its_messages_by_attributes(cluster: Cluster) -> None:
+    created = cluster.gantry("topic", "create", "limited", "--attribute", "message.size.max=5")
+    assert created.returncode == 0, created.stderr
+    assert len(cluster.rows("produce", "limited", "12345")) == 1
+    refused = cluster.gantry("produce", "limited", "123456")
+    assert refused.returncode == 1
+    assert "topic[limited] allows 5 (message.size.max)" in refused.stderr
+    assert cluster.gantry("topic", "create", "limited", "--attribute", "message.size.max").returncode == 2
+
+
 def test_rocketmqs_own_topics_and_groups_are_listed_only_when_asked_for(cluster: Cluster) -> None:
     cluster.rows("produce", "mine", "one")
     cluster.gantry("consume", "mine", "--group", "g-mine", "--count", "1")

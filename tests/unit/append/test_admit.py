@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from gantry.append.admit import Admission, Limits, WriteGate
@@ -170,3 +172,17 @@ def test_the_gate_is_shut_while_any_reason_is_left() -> None:
     gate.reopen("stop")
     gate.reopen("never shut")
     assert gate.refusal is None
+
+
+def test_a_topics_own_limits_hold_for_every_message_also_when_they_come_later() -> None:
+    play = Play()
+    assert play.code(topic="orders", body=bytes(100)) == 0
+    config = play.topics.get("orders")
+    assert config is not None
+    play.topics.put(replace(config, attributes={"message.size.max": "10", "property.count.max": "1"}))
+    assert play.code(topic="orders", body=bytes(11)) == 13
+    assert play.code(topic="orders", body=bytes(10), pairs={"a": "1", "b": "2"}) == 13
+    assert play.code(topic="orders", body=bytes(10), pairs={"a": "1", "TAGS": "t"}) == 0
+    assert play.admission.queues == {}, "the fast path does not know these limits"
+    play.topics.put(config)
+    assert play.code(topic="orders", body=bytes(100)) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gantry.append.admit import Limits
+from gantry.append.topiclimits import TopicLimits
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.produce.batches import messages_of
@@ -43,3 +44,13 @@ def test_properties_too_long_together_are_refused() -> None:
     body = entry(0, b"a", b"p\x01" + b"x" * 600 + b"\x02")
     refused = messages_of(message("orders", body, {"q": "y" * 600}, batch=True), LIMITS, 10)
     assert isinstance(refused, Refusal) and refused.code == 13
+
+
+def test_each_message_is_held_to_its_topics_own_limits() -> None:
+    own = TopicLimits("orders", body_bytes_max=3, property_count_max=1)
+    inside = message("orders", entry(0, b"abc", b"a\x011\x02") + entry(0, b"abc"), {}, batch=True)
+    assert not isinstance(messages_of(inside, LIMITS, 10, own), Refusal)
+    outside = message("orders", entry(0, b"abc") + entry(0, b"abcd"), {}, batch=True)
+    refused = messages_of(outside, LIMITS, 10, own)
+    assert isinstance(refused, Refusal)
+    assert refused.remark.startswith("message 1 of the batch: the message body has 4 bytes")

@@ -10,7 +10,7 @@ The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProc
     the queue does not exist                29; a negative queue is "any"
     a retry topic                           26 without its group; too often redelivered: on to the dead-letter topic
     transaction bits                        13: never stored as a plain message
-    body or properties too long             13
+    body or properties too long             13; also by what the topic's attributes allow
 
 `admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the
 loop over a run asks one table and compares a few numbers; whoever changes a topic calls `topic_changed`.  Only
@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from gantry.append.redelivery import ORIGIN_ID, RETRY_TOPIC, DeadLetter, RedeliveryCounts, Retry, as_dead_letter
+from gantry.append.topiclimits import TopicLimits, limits_of
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.model import names
@@ -150,17 +151,26 @@ class Admission:
             return refusal
         if names.is_retry_topic(send.topic):
             return self._admit_redelivery(send)
+        limits = limits_of(topic.name, topic.attributes)
         if topic.filter_type == MULTI_TAG:
             send.sys_flag |= SYS_MULTI_TAGS
-        elif self.is_writable or not topic.order:
+        elif limits is None and (self.is_writable or not topic.order):
             self.queues[topic.name] = max(topic.write_queues, topic.read_queues)
-        return content_refusal(send) or self.size_refusal(send)
+        refusal = content_refusal(send) or self.size_refusal(send)
+        if refusal is None and limits is not None and not send.batch:
+            return limits.refusal(send.body, send.properties)
+        return refusal
 
     def admit_batch(self, send: Send) -> Refusal | None:
         """The same for the request that carries a batch; its messages are looked at one by one afterwards."""
         if names.is_retry_topic(send.topic):
             return _RETRY_BATCH
         return batch_refusal(send) or self.admit(send)
+
+    def limits_of(self, name: str) -> TopicLimits | None:
+        """What a topic allows less of than the broker, for the messages of a batch."""
+        topic = self._topics.get(name)
+        return None if topic is None else limits_of(name, topic.attributes)
 
     def size_refusal(self, send: Send) -> Refusal | None:
         """Whether body and properties are short enough."""

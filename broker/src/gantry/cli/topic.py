@@ -33,6 +33,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     creating.add_argument("--perm", choices=sorted(_PERMISSIONS), default="rw", help="(default: %(default)s)")
     creating.add_argument("--cluster", metavar="NAME", help="only there")
+    creating.add_argument(
+        "--attribute",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="such as message.size.max=65536 or property.count.max=16; may come several times",
+    )
     deleting = commands.add_parser("delete", help="forget a topic with its messages")
     deleting.add_argument("topic", metavar="TOPIC")
     deleting.add_argument("--cluster", metavar="NAME", help="only there")
@@ -64,7 +71,13 @@ async def _run(arguments: argparse.Namespace) -> int:
                 if arguments.queues < 1:
                     raise ConfigError(f"--queues {arguments.queues}: expected at least 1")
                 perm = _PERMISSIONS[arguments.perm]
-                await admin.create_topic(arguments.topic, queues=arguments.queues, perm=perm, cluster=arguments.cluster)
+                await admin.create_topic(
+                    arguments.topic,
+                    queues=arguments.queues,
+                    perm=perm,
+                    cluster=arguments.cluster,
+                    attributes=_attributes(arguments.attribute),
+                )
             case "delete":
                 await admin.delete_topic(arguments.topic, cluster=arguments.cluster)
             case "status":
@@ -74,6 +87,16 @@ async def _run(arguments: argparse.Namespace) -> int:
                 show([_message(one) for one in found], arguments.output, empty="no such message")
                 return 0 if found else 1
     return 0
+
+
+def _attributes(given: list[str]) -> dict[str, str]:
+    attributes = {}
+    for one in given:
+        key, equals, value = one.partition("=")
+        if not key or not equals:
+            raise ConfigError(f"--attribute {one!r}: expected KEY=VALUE")
+        attributes[key] = value
+    return attributes
 
 
 async def _topics(admin: Admin, with_all: bool) -> list[Row]:

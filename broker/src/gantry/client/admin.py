@@ -13,7 +13,7 @@ clusters are meant.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
 from gantry.client import adminquestions, delayadmin, questions, transactionadmin
@@ -91,11 +91,21 @@ class Admin:
         return await self._routes.route(topic)
 
     async def create_topic(
-        self, topic: str, *, queues: int = 8, perm: int = PERM_READ_WRITE, cluster: str | None = None
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        perm: int = PERM_READ_WRITE,
+        cluster: str | None = None,
+        attributes: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a topic with so many queues per broker group, or change one that exists."""
+        """Make a topic with so many queues per broker group, or change one that exists.
+
+        Attributes are set; those that are not named stay as they are.
+        """
         _refuse(topic_fault(topic))
-        question = adminquestions.put_topic(TopicConfig(topic, queues, queues, perm))
+        config = TopicConfig(topic, queues, queues, perm, attributes=dict(attributes or {}))
+        question = adminquestions.put_topic(config)
         for address in await self._masters(cluster):
             await self._ask(address, question)
 

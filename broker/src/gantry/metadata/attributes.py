@@ -5,7 +5,8 @@ the table of attributes itself has bare keys (RocketMQ: `AttributeUtil`, `TopicA
 checked before any is applied, so a refused modification changes nothing.
 
 Some attributes say how the topic's files look (`queue.type`, `cleanup.policy`) and can only be given when the
-topic is made.  The broker stores all of them and acts on none: they steer clients and tools.
+topic is made.  The broker acts on those that limit messages (see `append.topiclimits`), which RocketMQ does not have;
+the others it stores for clients and tools.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ _CHOICES: dict[str, frozenset[str]] = {
     "cleanup.policy": frozenset({"DELETE", "COMPACTION"}),
     "message.type": frozenset({"UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED"}),
 }
-_LONG_MINIMA = {"reserve.time": -1}
+_LONG_MINIMA = {"reserve.time": -1, "message.size.max": 0, "property.count.max": 0}
 _LONG_MAX = 2**63 - 1
 _UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import Limits, batch_refusal, content_refusal
+from gantry.append.topiclimits import TopicLimits
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties, records
 from gantry.wire.codes import ResponseCode
@@ -21,7 +22,9 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
 
-def messages_of(request: Send, limits: Limits, count_max: int) -> list[Send] | Refusal:
+def messages_of(
+    request: Send, limits: Limits, count_max: int, topic: TopicLimits | None = None
+) -> list[Send] | Refusal:
     """The messages of a batch request that itself was admitted, or why it is refused."""
     try:
         entries = records.split_batch(request.body)
@@ -43,6 +46,8 @@ def messages_of(request: Send, limits: Limits, count_max: int) -> list[Send] | R
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message properties have {len(send.properties)} bytes, {limits.properties_bytes_max} are allowed",
             )
+        if refusal is None and topic is not None:
+            refusal = topic.refusal(send.body, send.properties)
         if refusal is not None:
             return Refusal(refusal.code, f"message {number} of the batch: {refusal.remark}")
         sends.append(send)

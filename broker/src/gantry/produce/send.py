@@ -230,7 +230,9 @@ class Sending:
     def _send_batch(self, connection: Connection, request: Send) -> None:
         refusal = self._admission.admit_batch(request)
         if refusal is None:
-            messages = messages_of(request, self._admission.limits, self._batch_messages_max)
+            messages = messages_of(
+                request, self._admission.limits, self._batch_messages_max, self._admission.limits_of(request.topic)
+            )
             if isinstance(messages, Refusal):
                 refusal = messages
             else:
