@@ -351,9 +351,11 @@ def test_open_halves_are_carried_on_before_their_segment_goes_and_hold_it_until_
     play.save()
     assert play.service.counts.put_back == 0
     play.clock.advance(3_600_001)
-    play.save()
+    play.retain()
     assert play.service.counts.put_back >= 1
     owed = play.store.retention.owed_from()
     assert owed is not None and owed >= 1 << 14
+    assert play.store.stats().log_start >= 1 << 14
+    play.save()
     play.reopen()
     assert play.end(old, COMMIT) == 0 and ("old" in [key for _, key in play.visible()])

@@ -12,8 +12,10 @@ def hold_to_it(store: Store) -> None:
     """From now on an append that says `is_scanned` is checked: a walk finds the same keys and tag codes."""
     real = store.append
 
-    def append(sends: Sequence[frames.Send], together: bool = False, is_scanned: bool = False) -> int:
-        end = real(sends, together, is_scanned)
+    def append(
+        sends: Sequence[frames.Send], together: bool = False, is_scanned: bool = False, is_owed: bool = False
+    ) -> int:
+        end = real(sends, together, is_scanned, is_owed)
         for send in sends if is_scanned else ():
             view = store.reader._log.slice(send.log_offset, send.size)
             (entry,), _, _ = records.walk(view, 0, len(view), send.log_offset, True)

@@ -169,6 +169,17 @@ class TransactionPlay:
         self._soon.clear()
         self.open()
 
+    def retain(self) -> None:
+        """What is old enough goes, at any hour; what is owed is carried on first."""
+        self.store.retention.drop_expired()
+        for _ in range(20):
+            self.clock.advance(1100)
+            for _ in self.store.tick(self.clock.now_ms()):
+                pass
+            self.tick()
+            self.store._flush.finish()
+            self.flush()
+
     def save(self) -> None:
         """Positions and topics to their files."""
         for _ in range(3):
@@ -229,6 +240,7 @@ class TransactionPlay:
             "tranStateTableOffset": str(half.queue_offset),
             "commitLogOffset": str(half.log_offset),
             "commitOrRollback": str(kind),
+            "transactionId": half.key,
             "fromTransactionCheck": "true" if is_check else "false",
         }
         answer = self.handlers.end(self.connection, command)  # type: ignore[arg-type]

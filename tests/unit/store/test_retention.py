@@ -25,14 +25,19 @@ NOW = 1_000 * HOUR_MS
         (0.1, [100, 71, 80], True, True, 1),
         (0.1, [71, 100], True, True, 0),
         (0.76, [100, 71], False, True, 1),
-        (0.86, [1, 0], False, True, 2),
+        (0.851, [1, 0, 0], False, True, 1),
+        (0.858, [1, 0, 0], False, True, 2),
+        (0.99, [1, 0, 0], False, True, 3),
+        (0.851, [100, 90, 0], False, True, 2),
+        (0.86, [], False, True, 0),
         (0.86, [1, 0], False, False, 0),
         (0.86, [100, 0], False, False, 1),
         (0.1, [], True, True, 0),
     ],
 )
 def test_what_goes(used: float, ages_h: list[int], is_hour: bool, forcibly: bool, count: int) -> None:
-    seen = DiskView(used, tuple(NOW - age * HOUR_MS for age in ages_h))
+    # A disk of 200 segments: half a percent each.
+    seen = DiskView(used, tuple(NOW - age * HOUR_MS for age in ages_h), 200 << 30)
     assert count_to_drop(seen, NOW, is_hour, StoreSettings("/s", clean_forcibly=forcibly)) == count
 
 
@@ -48,7 +53,7 @@ def _aged(tmp_path: Path, clock: SimClock, hours: int = 100) -> Store:
 
 
 def _pass(store: Store, clock: SimClock) -> None:
-    for _ in range(5):
+    for _ in range(12):
         clock.advance(11_000)
         store.tick(clock.now_ms())
 

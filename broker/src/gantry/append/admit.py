@@ -106,6 +106,10 @@ class WriteGate:
         self._reasons.pop(reason, None)
         self.refusal = next(iter(self._reasons.values()), None)
 
+    def refusal_but_for(self, reason: str) -> Refusal | None:
+        """As if this reason were none: what the broker owes is written on a disk that is too full for more."""
+        return next((refusal for each, refusal in self._reasons.items() if each != reason), None)
+
     @property
     def reasons(self) -> list[str]:
         """Why it is shut, in the order in which the reasons came."""

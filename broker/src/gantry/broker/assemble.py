@@ -3,7 +3,7 @@
 Calls go down: every part here was given what it uses.  News goes up, and all of it is on this page:
 
     a mark moved          confirmed -> acks (they listen by themselves), dispatched -> held pulls
-    the store failed      -> the broker ends
+    the store failed      -> the broker ends; a segment that is gone is still read -> its readers are counted out
     a topic changed       -> what admission remembered, the name servers; deleted -> queues, held pulls
     a group changed       -> notices to its consumers (they listen by themselves); a queue's lock that was wanted ended
     a group went, a heartbeat came -> filters, disagreements of members (they listen by themselves)
@@ -31,6 +31,7 @@ from gantry.append.batch import Appender, Marks
 from gantry.broker.admin import AdminHandlers
 from gantry.broker.complaints import Complaints
 from gantry.broker.config import BrokerConfig
+from gantry.broker.disk_handlers import DiskHandlers
 from gantry.broker.durably import Durably
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
@@ -40,6 +41,7 @@ from gantry.broker.periodic import table as job_table
 from gantry.broker.ports import Addresses
 from gantry.broker.rates import Rates
 from gantry.broker.registration import PermittedTopics, Registration
+from gantry.broker.releasing import Releasing
 from gantry.broker.router import Handlers, Router, table
 from gantry.broker.shares import (
     client_limits,
@@ -183,6 +185,7 @@ def assemble(
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
         delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
+        disk=DiskHandlers(store, topics),
         durable=durably.caught_up,
         caught_up=registration.caught_up,
     )
@@ -235,6 +238,8 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     store.on_failed(lambda error: fail(f"the store failed: {error}"))
     topics.on_change(admission.topic_changed)
     topics.on_change(parts.registration.topic_changed)
+    releasing = Releasing(parts.server)
+    store.retention.dropping.listen(releasing.lingers, releasing.hangs)
     topics.on_delete(store.delete_queues)
     topics.on_delete(held.release_topic)
 

@@ -23,7 +23,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
-from gantry.broker import delaymetrics, filtermetrics, ordermetrics, redeliverymetrics, transactionmetrics
+from gantry.broker import delaymetrics, diskmetrics, filtermetrics, ordermetrics, redeliverymetrics, transactionmetrics
 from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
@@ -189,13 +189,7 @@ FAMILIES: tuple[Family, ...] = (
         ("reason",),
         _gate,
     ),
-    Family(
-        GAUGE,
-        "gantry_disk_used_ratio",
-        "Share of the store's disk in use.",
-        (),
-        one(lambda p: p.store.stats().disk_used),
-    ),
+    *diskmetrics.FAMILIES,
     Family(
         COUNTER,
         "gantry_pulls",

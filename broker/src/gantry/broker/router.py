@@ -35,6 +35,7 @@ from gantry.wire.headers import HeaderError
 
 if TYPE_CHECKING:
     from gantry.broker.admin import AdminHandlers
+    from gantry.broker.disk_handlers import DiskHandlers
     from gantry.consume.lock_handlers import LockHandlers
     from gantry.consume.lookups import LookupHandlers
     from gantry.consume.progress import ProgressHandlers
@@ -236,6 +237,7 @@ class Handlers:
     admin: AdminHandlers
     transactions: TransactionHandlers
     delays: DelayHandlers
+    disk: DiskHandlers
     durable: Callable[[], Awaitable[bool]]  # all changes so far are on the disk; false: not in time
     caught_up: Callable[[], Awaitable[None]]  # the name servers know of all topic changes so far
 
@@ -292,6 +294,10 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.LIST_TRANSACTIONS: on.transactions.page,
         RequestCode.SHOW_TRANSACTION: on.transactions.show,
         RequestCode.SETTLE_TRANSACTION: on.transactions.settle,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: on.disk.clean_queues,
+        RequestCode.CLEAN_UNUSED_TOPIC: kept(on.disk.clean_topics, on.durable),
+        RequestCode.DELETE_EXPIRED_COMMITLOG: on.disk.delete_expired,
+        RequestCode.SHOW_RETENTION: on.disk.show,
         RequestCode.LIST_DELAYED: on.delays.page,
         RequestCode.CANCEL_DELAYED: on.delays.cancel,
         RequestCode.RECALL_MESSAGE: on.delays.recall,

@@ -30,7 +30,7 @@ COMMANDS = {
     "delay": "list messages that wait for their delivery, take one back",
     "dlq": "list, show and replay messages that groups gave up",
     "cluster": "which brokers there are and how they do",
-    "store": "check the files of a broker that is not running",
+    "store": "check the files of a stopped broker, have old messages deleted",
 }
 
 FAILED = 1

@@ -1,7 +1,10 @@
-"""`gantry store verify DIR`: is every record whole, and does its queue lead to it?
+"""`gantry store verify DIR`: is every record whole, and does its queue lead to it?  `gantry store clean`: delete now.
 
-For a broker that is not running: its lock is taken for as long as the files are read.  Nothing is changed.
+`verify` is for a broker that is not running: its lock is taken for as long as the files are read.  Nothing is changed.
 Exit code 0 when all is well, 1 when something is damaged.
+
+`clean` asks running brokers to delete what is old enough now, instead of at the hour for it; --dry-run shows what that
+would be.  Nothing goes that retention would not delete by itself: no younger segment, and nothing that is still owed.
 """
 
 from __future__ import annotations
@@ -9,8 +12,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from datetime import UTC, datetime
 
+from gantry.cli.clientflags import add_client_flags, run_client
 from gantry.cli.output import Row, add_output, show, show_json, show_one
+from gantry.client.admin import Admin
+from gantry.client.storeadmin import RetentionInfo, SegmentInfo
 from gantry.errors import ConfigError
 from gantry.store import filenames
 from gantry.store.disk import RealDisk
@@ -25,9 +32,51 @@ def configure(parser: argparse.ArgumentParser) -> None:
     checking = commands.add_parser("verify", help="read every record and every queue entry; change nothing")
     checking.add_argument("folder", metavar="DIR", help="the folder of the store, as given to --data")
     add_output(checking)
+    cleaning = commands.add_parser("clean", help="have messages deleted that are old enough, whatever the hour")
+    cleaning.add_argument("--dry-run", action="store_true", help="only show what would go")
+    cleaning.add_argument("--broker", metavar="NAME", help="only there")
+    add_client_flags(cleaning)
+    add_output(cleaning)
 
 
 def run(arguments: argparse.Namespace) -> int:
+    """Do what the subcommand says."""
+    return run_client(_clean(arguments)) if arguments.command == "clean" else _verify(arguments)
+
+
+async def _clean(arguments: argparse.Namespace) -> int:
+    async with Admin(nameserver=arguments.namesrv, timeout_s=arguments.timeout) as admin:
+        found = [one for one in await admin.retention() if arguments.broker in (None, one.broker)]
+        if not found:
+            raise ConfigError(f"no broker {arguments.broker} is registered; `gantry cluster` lists them")
+        show(
+            [_segment(one, each) for one in found for each in one.segments],
+            arguments.output,
+            empty="no segment can go: the one that is written to always stays",
+        )
+        going = sum(each.goes for one in found for each in one.segments)
+        for one in found:
+            print(f"gantry: {one.broker}: the disk is {one.disk_used:.0%} full", file=sys.stderr)
+        if not arguments.dry_run:
+            await admin.delete_expired(arguments.broker)
+            print(f"gantry: {going} segments are being deleted", file=sys.stderr)
+    return 0
+
+
+def _segment(one: RetentionInfo, each: SegmentInfo) -> Row:
+    written = datetime.fromtimestamp(each.last_written_ms / 1000, UTC).isoformat(sep=" ", timespec="seconds")
+    return {
+        "broker": one.broker,
+        "segment": each.start,
+        "bytes": each.bytes,
+        "last_written": written,
+        "expired": each.expired,
+        "goes": each.goes,
+        "owed": each.owed,
+    }
+
+
+def _verify(arguments: argparse.Namespace) -> int:
     """Read it all, say what was found."""
     root = os.path.abspath(os.path.expanduser(arguments.folder))
     if not os.path.isdir(filenames.commit_log(root)):

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
-from gantry.client import adminquestions, delayadmin, questions, transactionadmin
+from gantry.client import adminquestions, delayadmin, questions, storeadmin, transactionadmin
 from gantry.client.adminquestions import Cluster
 from gantry.client.delayadmin import DelayedInfo
 from gantry.client.offsets import Offsets
@@ -24,6 +24,7 @@ from gantry.client.question import Question
 from gantry.client.results import QueueProgress
 from gantry.client.routes import Routes
 from gantry.client.session import Session
+from gantry.client.storeadmin import RetentionInfo
 from gantry.client.transactionadmin import TransactionInfo
 from gantry.errors import RefusedError, UnreachableError
 from gantry.leaves.records import parse_offset_message_id
@@ -34,7 +35,7 @@ from gantry.model.subscription import GroupConfig
 from gantry.model.topic import PERM_READ_WRITE, TopicConfig
 from gantry.wire.codes import ResponseCode
 
-__all__ = ["Admin", "Cluster", "DelayedInfo", "QueueProgress", "TransactionInfo"]
+__all__ = ["Admin", "Cluster", "DelayedInfo", "QueueProgress", "RetentionInfo", "TransactionInfo"]
 
 T = TypeVar("T")
 
@@ -238,6 +239,18 @@ class Admin:
             for address in (await self._masters_by_name()).values()
         ]
         return any(asked)
+
+    async def retention(self) -> list[RetentionInfo]:
+        """Each broker group's disk, and what `delete_expired` would delete."""
+        masters = await self._masters_by_name()
+        return [await self._ask(address, storeadmin.retention(broker)) for broker, address in masters.items()]
+
+    async def delete_expired(self, broker: str | None = None) -> None:
+        """Have messages that are old enough deleted now instead of at the hour for it, on one broker or on all."""
+        for name, address in (await self._masters_by_name()).items():
+            if broker is None or name == broker:
+                for question in (storeadmin.delete_expired(), storeadmin.clean_queues(), storeadmin.clean_topics()):
+                    await self._ask(address, question)
 
     async def group_violations(self) -> list[str]:
         """Transactional producer groups that are used for something else as well, as sentences."""

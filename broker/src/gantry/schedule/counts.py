@@ -13,13 +13,24 @@ LEVEL, TIMER = "level", "timer"
 class DelayCounts:
     """Counters of one broker's life."""
 
-    __slots__ = ("cancelled", "carried", "delivered", "discarded", "late_sum_s", "latenesses", "recalls", "unreadable")
+    __slots__ = (
+        "cancelled",
+        "carried",
+        "delivered",
+        "discarded",
+        "late_sum_s",
+        "latenesses",
+        "recalls",
+        "stuck",
+        "unreadable",
+    )
 
     def __init__(self) -> None:
         self.delivered = {LEVEL: 0, TIMER: 0}
         self.cancelled = 0  # not delivered, because they were taken back
         self.discarded = 0  # not delivered, because their topic was deleted
         self.carried = 0  # copied to the log's end, because their segment was about to go
+        self.stuck = 0  # now: those to be copied for that reason that find no room
         self.unreadable = 0  # records that could not be read or say not where they want to go
         self.recalls = 0  # requests to take one back that were accepted
         self.latenesses = [0] * (len(LATENESS_BOUNDS_S) + 1)

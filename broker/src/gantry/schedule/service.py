@@ -23,6 +23,7 @@ from gantry.append.admit import WriteGate
 from gantry.append.batch import GATE_DISK_FULL
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, Refusal, StoreError
+from gantry.leaves import records
 from gantry.metadata.state import State
 from gantry.metadata.topics import Topics
 from gantry.model import names
@@ -77,6 +78,7 @@ class DelayService:
         self._state = state
         self._gate = gate
         self._clock = clock
+        self._say = say
         self._undressing = Undressing(store.reader, self.book, topics, self.counts, say)
         self._version = DataVersion()
         self._next: tuple[Progress, int] | None = None  # is saved when the log is durable up to there
@@ -187,10 +189,10 @@ class DelayService:
         self.counts.recalls += 1
         return None
 
-    def write(self, sends: list[Send]) -> bool:
+    def write(self, sends: list[Send], is_owed: bool = False) -> bool:
         """Append a run of the broker's own; False when that is not possible now."""
         try:
-            self._store.append(sends)
+            self._store.append(sends, is_owed=is_owed)
         except DiskFullError as error:
             refusal = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
             self._gate.shut(GATE_DISK_FULL, refusal)
@@ -240,6 +242,7 @@ class DelayService:
         self.book.cancels.forget_before(min(position_ms, heads_ms))
         yield
         limit = self._store.retention.carry_below()
+        self.counts.stuck = 0
         if limit:
             yield from self._carry(limit)
 
@@ -285,7 +288,10 @@ class DelayService:
         for line in list(self.book.lines.values()):
             while True:
                 batch = _fitting([one for one in self.places.of_line(line, _BATCH) if one.log_offset < limit])
-                if not batch or batch[0].due_ms <= until_ms or not self._append_copies(batch):
+                if not batch or batch[0].due_ms <= until_ms:
+                    break
+                if not self._append_copies(batch):
+                    self._report_stuck(batch)
                     break
                 line.next = batch[-1].offset + 1
                 self.places.look_at_head(line)
@@ -301,18 +307,29 @@ class DelayService:
                 if not self._append_copies(batch):
                     for place in found:
                         self.book.timer.put_back(place.offset, place.due_ms)
+                    self._report_stuck(found)
                     return
                 first, first_ms = min([one.offset for one in batch]), min([one.due_ms for one in batch])
                 self._fly(Flight(start, self._store.written.offset, None, first, first_ms, -1))
                 del found[: len(batch)]
             yield
 
+    def _report_stuck(self, batch: Sequence[Place]) -> None:
+        """Name those that have to be carried on and cannot be; their segment stays."""
+        self.counts.stuck += len(batch)
+        ids = [records.offset_message_id(self._store.store_host, place.log_offset) for place in batch]
+        self._say(
+            f"stuck delays {self.counts.stuck}",
+            f"delayed messages cannot be carried on for want of room, and their segment stays; make room or take them "
+            f"back by `gantry delay cancel`: {', '.join(ids)}",
+        )
+
     def _append_copies(self, batch: Sequence[Place]) -> bool:
-        if not self._can_deliver:
+        if self._gate.refusal_but_for(GATE_DISK_FULL) is not None or self.book.under_way >= _UNDER_WAY_MAX:
             return False
         read = [(place, self._undressing.read(place)) for place in batch]
         copies = [disguise.carried(one[0], place.due_ms) for place, one in read if one is not None]
-        if copies and not self.write(copies):
+        if copies and not self.write(copies, is_owed=True):
             return False
         self.book.moved += [(copy.log_offset, copy.prepared_offset) for copy in copies]
         self.counts.carried += len(copies)

@@ -13,7 +13,8 @@ offset is copied.  The housekeeper gets one job, which does only input and outpu
 
 On the loop again, what was written leaves memory.  Nothing that is not flushed in the log goes into a queue file
 or an index file.  A cycle that fails for want of room is repeated with the same and newer contents; a failed sync
-is final.
+is final.  A full disk does not keep a cycle from its end as long as there is the `reserve`; while that is gone, or a
+cycle fails all the same (`is_short`), nothing is appended, and cycles go on until there is room again.
 
 Taking and leaving are done in slices (`go_on`): ten thousand queues take 40 ms together, and sends wait behind each
 slice only.  What is dispatched between two slices lies behind the offset of the picture and is not in it; a queue
@@ -28,7 +29,7 @@ from functools import partial
 from typing import NamedTuple, TypeVar
 
 from gantry.clock import Clock
-from gantry.errors import StoreError
+from gantry.errors import DiskFullError, StoreError
 from gantry.store import javacheckpoint, queuebase, recoverypoint
 from gantry.store.background import Done, Worker
 from gantry.store.consumequeue import ConsumeQueue
@@ -40,6 +41,7 @@ from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import Tail
 from gantry.store.queuetable import QueueTable, add_ends, tails_of
 from gantry.store.recoverypoint import RecoveryPoint
+from gantry.store.reserve import Reserve
 from gantry.store.settings import StoreSettings
 
 # The next cycle waits at least this many times as long as the last one took, so that many queues on a slow
@@ -92,6 +94,8 @@ class Checkpoint:
     def __init__(
         self, disk: Disk, settings: StoreSettings, clock: Clock, housekeeper: Worker, table: QueueTable, index: KeyIndex
     ) -> None:
+        self.reserve = Reserve(disk, settings)
+        self.is_short = False  # the last cycle found no room, or only that of the reserve
         self._disk = disk
         self._settings = settings
         self._clock = clock
@@ -118,7 +122,9 @@ class Checkpoint:
         """Whether the period has passed and there is something new."""
         if self._running or self._clock.monotonic() < self._due_s:
             return False
-        return self._wants_base or self._point is None or self._point.dispatched != flushed or self._point.clean
+        if self.is_short or self._wants_base or self._point is None:
+            return True
+        return self._point.dispatched != flushed or self._point.clean
 
     def want_base(self) -> None:
         """Write the queue-base table with the next cycle: retention waits for it."""
@@ -186,7 +192,8 @@ class Checkpoint:
             tails = [(queue, tail) for queue, tail in tails if self._table.get(queue.topic, queue.queue_id) is queue]
             self._wants_base, base = self._wants_base or base is not None, None
         picture = _Picture(tails, indexes, base, changes, point, java, dropped)
-        if not self._housekeeper.submit(partial(self._write, picture), partial(self._written, picture, begun_s, done)):
+        job = partial(self.reserve.carry_out, partial(self._write, picture))
+        if not self._housekeeper.submit(job, partial(self._written, picture, begun_s, done)):
             self._running = False
 
     def _where(self, flushed: int, complete: int, clean: bool) -> tuple[RecoveryPoint, JavaCheckpoint]:
@@ -216,8 +223,10 @@ class Checkpoint:
         javacheckpoint.save(disk, root, picture.java)
         for path in picture.dropped:
             disk.unlink(path)
+        self.reserve.keep()
 
     def _written(self, picture: _Picture, begun_s: float, done: Done, error: StoreError | None) -> None:
+        self.is_short = isinstance(error, DiskFullError) or not self.reserve.is_whole
         if error is None:
             self._work = self._settle(picture, begun_s, done)
             self.go_on()

@@ -28,6 +28,8 @@ _BUFFER_BYTES = 1 << 20
 _RECENT_MAX = 8192
 _PIECES_MAX = 4
 _PIECE_BYTES_MIN = 8 << 10
+# Of the last segment that a full disk has: what retention waits for can still be carried on then.
+_SHARE_FOR_OWED = 16
 _REWRITE_CHUNK_BYTES = 1 << 20
 
 Sends = Sequence[frames.Send]
@@ -55,6 +57,17 @@ class CommitLog:
     def start(self) -> int:
         """The first offset that is still there."""
         return self.segments.start
+
+    @property
+    def is_short(self) -> bool:
+        """Whether no further segment finds room and this one is nearly full: the rest is for what is owed."""
+        active = self._active
+        return (
+            self.segments.is_short
+            and active is not None
+            and active.end == self.segments.end
+            and active.end - self.end < self._segment_bytes // _SHARE_FOR_OWED
+        )
 
     def append(
         self, sends: Sends, store_ms: int, store_host: bytes, together: bool = False, is_scanned: bool = False

@@ -16,18 +16,26 @@ from gantry.store.background import Worker
 from gantry.store.disk import Disk
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuetable import QueueTable
+from gantry.store.reserve import Reserve
 
 
 class Deleting:
     """Loop thread only, but for the job."""
 
     def __init__(
-        self, disk: Disk, root: str, table: QueueTable, housekeeper: Worker, on_failed: Callable[[StoreError], None]
+        self,
+        disk: Disk,
+        root: str,
+        table: QueueTable,
+        housekeeper: Worker,
+        reserve: Reserve,
+        on_failed: Callable[[StoreError], None],
     ) -> None:
         self._disk = disk
         self._root = root
         self._table = table
         self._housekeeper = housekeeper
+        self._reserve = reserve
         self._on_failed = on_failed
         self._topics: dict[str, int] = {}  # with the number of the deletion
         self._is_running = False
@@ -58,9 +66,8 @@ class Deleting:
         topics = dict(self._topics)
         base = self._table.base(durable_end)
         self._is_running = True
-        if not self._housekeeper.submit(
-            partial(self._job, tuple(topics), base), partial(self._done, topics, self.asked)
-        ):
+        job = partial(self._reserve.carry_out, partial(self._job, tuple(topics), base))
+        if not self._housekeeper.submit(job, partial(self._done, topics, self.asked)):
             self._is_running = False
 
     def _job(self, topics: tuple[str, ...], base: QueueBase) -> None:

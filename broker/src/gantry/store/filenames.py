@@ -6,7 +6,7 @@
     config/*.json  *.json.bak                  tables of the broker
     checkpoint  abort  lock                    RocketMQ's
     gantry/                                    ours: recovery (the recovery file), queues.json (next offsets),
-                                               segment.new and index.new (being allocated)
+                                               segment.new and index.new (being allocated), reserve (room)
 
 RocketMQ refuses a store whose commitlog or index folder holds a name that is not a number, therefore
 whatever is unfinished stands in our own folder and is renamed into its place.
@@ -47,6 +47,11 @@ def queue(root: str, topic: str, queue_id: int) -> str:
 def index(root: str) -> str:
     """Folder of the index files."""
     return f"{root}/index"
+
+
+def reserve(root: str) -> str:
+    """Room for when the disk has none."""
+    return f"{root}/gantry/reserve"
 
 
 def config(root: str, name: str) -> str:

@@ -1,86 +1,91 @@
 """Which segments go, and when.
 
-Every ten seconds: a segment that was last written longer ago than the reserve goes at the hours set for it,
-above the first limit of used disk at any hour; above the second limit the oldest goes whatever its age; above
-the third nothing is written any more until there is room.  At most ten at a time, never the one that is
-written to, never one that holds something still owed (`owe`: open transactions, messages that are not due yet).
-Whoever owes carries on what stands below `carry_below`, so that the segment can go.
+Every ten seconds the oldest segments are looked at, at most ten, and it is decided how many go (`count_to_drop`):
+those that were last written longer ago than the reserve, at the hours set for it, or at any hour when the disk is
+fuller than the first limit or an administrator asked; above the second limit as many of the oldest, whatever their
+age, as bring the disk below it.  Above the third limit nothing is written any more until there is room, but for what is
+owed.
 
-A segment goes in this order: the queue-base table knows all its records, durably; the segment leaves the
-list, so nobody finds it any more; its file is unlinked; queue and index files that only pointed there follow.
-Output that still refers to its map keeps the memory, not the name.  Source of the rules: RocketMQ's
-`CleanCommitLogService`.
+Never the segment that is written to, never one that is not flushed and dispatched, never one that holds something still
+owed (`owe`: open transactions, messages that are not due yet).  Whoever owes carries on what stands below
+`carry_below`, so that the segment can go; until then it stays, also on a full disk.  `dropping` says how a segment
+goes.  Source of the rules: RocketMQ's `CleanCommitLogService`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import takewhile
+from math import ceil
 from time import localtime
 from typing import NamedTuple
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
 from gantry.store.background import Worker
-from gantry.store.checkpoint import Checkpoint
 from gantry.store.commitlog import CommitLog
-from gantry.store.derived import Derived
-from gantry.store.disk import Disk, unlink_in_order
-from gantry.store.logscan import first_record_ms
-from gantry.store.segments import Segment
+from gantry.store.disk import Disk
+from gantry.store.dropping import Dropping
 from gantry.store.settings import StoreSettings
 
 _PERIOD_S = 10.0
 # While writes are refused somebody waits for room.
 _PERIOD_FULL_S = 1.0
-_SEGMENTS_MAX = 10
+SEGMENTS_MAX = 10
+# RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES: who asks by hand gets so many passes at any hour.
+_PASSES_BY_HAND = 20
 
 
 class DiskView(NamedTuple):
-    """What a look at the disk saw: share in use, and when the oldest segments were last written."""
+    """What a look at the disk saw: share in use, when the oldest segments were last written, bytes of the disk."""
 
     used: float
     modified_ms: tuple[int, ...]
+    total_bytes: int = 0
+
+
+class Survey(NamedTuple):
+    """What retention knows and wants, for an administrator: the segments that may go by their place, oldest first."""
+
+    seen: DiskView
+    log_start: int
+    owed_from: int | None
+    expired: int  # how many of them are old enough
+    going: int  # how many go at the next pass, whatever is owed
+
+
+def expired_count(seen: DiskView, now_ms: int, settings: StoreSettings) -> int:
+    """How many of the oldest segments are old enough."""
+    return sum(1 for _ in takewhile(lambda at_ms: now_ms - at_ms >= settings.reserved_ms, seen.modified_ms))
 
 
 def count_to_drop(seen: DiskView, now_ms: int, is_hour: bool, settings: StoreSettings) -> int:
     """How many of the oldest segments go now."""
+    count = expired_count(seen, now_ms, settings) if is_hour or seen.used > settings.disk_used_max else 0
     if settings.clean_forcibly and seen.used > settings.disk_used_clean:
-        return len(seen.modified_ms)
-    if not is_hour and seen.used <= settings.disk_used_max:
-        return 0
-    for count, modified_ms in enumerate(seen.modified_ms):
-        if now_ms - modified_ms < settings.reserved_ms:
-            return count
-    return len(seen.modified_ms)
+        excess_bytes = (seen.used - settings.disk_used_clean) * seen.total_bytes
+        count = max(count, 1, ceil(excess_bytes / settings.segment_bytes))
+    return min(count, len(seen.modified_ms))
 
 
 class Retention:
     """Loop thread only, but for the look."""
 
     def __init__(
-        self,
-        settings: StoreSettings,
-        disk: Disk,
-        clock: Clock,
-        housekeeper: Worker,
-        log: CommitLog,
-        derived: Derived,
-        checkpoint: Checkpoint,
+        self, settings: StoreSettings, disk: Disk, clock: Clock, housekeeper: Worker, log: CommitLog, dropping: Dropping
     ) -> None:
+        self.seen = DiskView(0.0, ())
+        self.dropping = dropping
         self._settings = settings
         self._disk = disk
         self._clock = clock
         self._housekeeper = housekeeper
         self._log = log
-        self._derived = derived
-        self._checkpoint = checkpoint
         self._due_s = clock.monotonic()
         self._is_looking = False
-        self._any_hour = False
-        self._wanted = 0
-        self._unlink: list[str] = []
-        self.seen = DiskView(0.0, ())
+        self._by_hand = 0  # passes at any hour that are left of an administrator's wish
+        self._wanted = 0  # what ends up to here is to go
         self._owed: list[Callable[[], int | None]] = []
 
     @property
@@ -88,19 +93,23 @@ class Retention:
         """Whether the disk is fuller than writing is allowed."""
         return self.seen.used > self._settings.disk_used_refuse
 
+    @property
+    def waiting(self) -> int:
+        """How many segments are to go and have not gone yet."""
+        return max(0, self._wanted - self._log.start) // self._settings.segment_bytes
+
     def tick(self, durable_end: int, now_ms: int) -> None:
-        """Look at the disk when it is time; drop what was found to go and may go."""
-        now_s = self._clock.monotonic()
-        if now_s >= self._due_s and not self._is_looking:
-            oldest = [segment.file.path for segment in self._droppable(durable_end)]
+        """Look at the disk when it is time; drop what is to go and may go."""
+        if self._clock.monotonic() >= self._due_s and not self._is_looking:
             outcome: list[DiskView] = []
-            look = partial(self._look, oldest, outcome)
             self._is_looking = True
-            if not self._housekeeper.submit(look, partial(self._looked, outcome, now_ms)):
+            if not self._housekeeper.submit(
+                self._look_at(durable_end, outcome), partial(self._looked, outcome, now_ms)
+            ):
                 self._is_looking = False
         if self._wanted > self._log.start:
-            self._drop(min(self._wanted, durable_end))
-        self._unlink_dropped()
+            self._drop(durable_end)
+        self.dropping.tick()
 
     def owe(self, since: Callable[[], int | None]) -> None:
         """Keep everything from the log offset on that this tells; None while nothing is owed."""
@@ -111,28 +120,45 @@ class Retention:
         return min((offset for since in self._owed if (offset := since()) is not None), default=None)
 
     def carry_below(self) -> int:
-        """Below this log offset nothing owed should stay: the oldest segment is about to go.  0: it is not."""
-        settings, segments = self._settings, self._log.segments
-        end = (self._log.start // settings.segment_bytes + 1) * settings.segment_bytes
-        if end + settings.segment_bytes > self._log.end:
-            return 0
-        is_old = self._clock.now_ms() - first_record_ms(segments.at(self._log.start)) > settings.reserved_ms
-        return end if is_old or self.seen.used > settings.disk_used_max else 0
+        """Below this log offset nothing owed should stay: these segments are about to go.  0: none is."""
+        return self._wanted if self._wanted > self._log.start else 0
 
     def drop_expired(self) -> None:
-        """Drop what is old enough at the next tick, whatever the hour (an administrator asked)."""
+        """Drop what is old enough from the next tick on, whatever the hour (an administrator asked)."""
         self._due_s = self._clock.monotonic()
-        self._any_hour = True
+        self._by_hand = _PASSES_BY_HAND
 
-    def _droppable(self, durable_end: int) -> list[Segment]:
-        owed = self.owed_from()
-        limit = durable_end if owed is None else min(owed, durable_end)
-        return [segment for segment in self._log.segments if segment.end <= limit][:_SEGMENTS_MAX]
+    def drop_queue_files(self) -> None:
+        """Drop queue and index files of which all records are gone; they went with their segments already."""
+        self.dropping.drop_derived()
+
+    def survey(self, durable_end: int, done: Callable[[Survey | None], None]) -> None:
+        """Look at the disk and tell what would go by hand now; None when that was not possible."""
+        outcome: list[DiskView] = []
+
+        def looked(error: StoreError | None) -> None:
+            if error is not None:
+                done(None)
+                return
+            seen, now_ms = outcome[0], self._clock.now_ms()
+            expired = expired_count(seen, now_ms, self._settings)
+            going = count_to_drop(seen, now_ms, True, self._settings)
+            done(Survey(seen, self._log.start, self.owed_from(), expired, going))
+
+        if not self._housekeeper.submit(self._look_at(durable_end, outcome, None), looked):
+            done(None)
+
+    def _look_at(
+        self, durable_end: int, outcome: list[DiskView], count_max: int | None = SEGMENTS_MAX
+    ) -> Callable[[], None]:
+        """The job that looks at the oldest segments that may go by their place."""
+        durable = [segment.file.path for segment in self._log.segments if segment.end <= durable_end]
+        return partial(self._look, durable[:count_max], outcome)
 
     def _look(self, oldest: Sequence[str], outcome: list[DiskView]) -> None:
         total, free = self._disk.usage(self._settings.root)
         modified = tuple(self._disk.modified_ms(path) for path in oldest)
-        outcome.append(DiskView(1 - free / total if total else 0.0, modified))
+        outcome.append(DiskView(1 - free / total if total else 0.0, modified, total))
 
     def _looked(self, outcome: list[DiskView], now_ms: int, error: StoreError | None) -> None:
         self._is_looking = False
@@ -141,35 +167,17 @@ class Retention:
         self._due_s = self._clock.monotonic() + (_PERIOD_FULL_S if self.refuses_writes else _PERIOD_S)
         if error is not None:
             return
-        is_hour = self._any_hour or localtime(now_ms // 1000).tm_hour in self._settings.delete_hours
-        self._any_hour = False
+        is_hour = self._by_hand > 0 or localtime(now_ms // 1000).tm_hour in self._settings.delete_hours
         count = count_to_drop(self.seen, now_ms, is_hour, self._settings)
-        if count:
-            self._wanted = self._log.start + count * self._settings.segment_bytes
+        self._by_hand = max(self._by_hand - 1, 0) if count else 0
+        self._wanted = self._log.start + count * self._settings.segment_bytes if count else 0
 
-    def _drop(self, until: int) -> None:
-        if self._checkpoint.base_log_offset < until:
-            self._checkpoint.want_base()
+    def _drop(self, durable_end: int) -> None:
+        end = self._log.start + self._settings.segment_bytes
+        owed = self.owed_from()
+        if end > min(self._wanted, durable_end) or (owed is not None and owed < end):
             return
-        for segment in self._log.segments.take_before(until):
-            segment.close()
-            self._unlink.append(segment.file.path)
-        self._derived.index.drop_before(self._log.start)
-        self._unlink += self._derived.table.drop_before(self._log.start)
-        # A start compares with the table where each queue's files begin.
-        self._checkpoint.want_base()
-        self._wanted = 0
-
-    def _unlink_dropped(self) -> None:
-        paths, self._unlink = self._unlink, []
-        if paths and not self._housekeeper.submit(partial(self._unlink_all, paths), partial(self._unlinked, paths)):
-            self._unlink = paths
-
-    def _unlink_all(self, paths: Sequence[str]) -> None:
-        for path in paths:
-            unlink_in_order(self._disk, path)
-
-    def _unlinked(self, paths: Sequence[str], error: StoreError | None) -> None:
-        if error is not None:
-            # Again, from the first on: what is gone already does not matter.
-            self._unlink = [*paths, *self._unlink]
+        self.dropping.drop_first()
+        if self._by_hand and self._log.start >= self._wanted:
+            # Who asked by hand does not wait for the period, as long as there is more.
+            self._due_s = self._clock.monotonic()

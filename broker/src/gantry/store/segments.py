@@ -11,7 +11,8 @@ is sent.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from functools import partial
 
 from gantry.clock import Clock
@@ -48,6 +49,21 @@ class Segment:
         self._view = None
         self.file.close()
 
+    def release(self) -> Callable[[], bool]:
+        """Close the file for good; what is given back tells whether views of it are still in use."""
+        is_used = (lambda: False) if self._view is None else _usage_of(self._view)
+        self.close()
+        return is_used
+
+
+def _usage_of(view: memoryview) -> Callable[[], bool]:
+    """Tells whether this view's memory, or any slice of it, is still referred to; it does not refer to it itself."""
+    try:
+        memory = weakref.ref(view.obj)
+    except TypeError:  # memory of the interpreter's own, which no disk waits for
+        return lambda: False
+    return lambda: memory() is not None
+
 
 def create_segment(disk: Disk, root: str, start: int, segment_bytes: int) -> None:
     """Make a zeroed segment of full size appear under its name, or leave nothing behind."""
@@ -78,6 +94,7 @@ class Segments:
         self._list: list[Segment] = []
         self._ahead_start = -1
         self._refuse_until_s = 0.0
+        self.is_short = False  # the last segment that was wanted found no room
         self.failed: StoreError | None = None
 
     def __len__(self) -> int:
@@ -143,7 +160,7 @@ class Segments:
             try:
                 create_segment(self._disk, self._root, start, self._bytes)
             except DiskFullError:
-                self._refuse_until_s = self._clock.monotonic() + _RETRY_S
+                self._found_no_room()
                 raise
             self._adopt(start)
 
@@ -166,14 +183,19 @@ class Segments:
         if error is None:
             self._adopt(start)
         elif isinstance(error, DiskFullError):
-            self._refuse_until_s = self._clock.monotonic() + _RETRY_S
+            self._found_no_room()
         else:
             self.failed = error
+
+    def _found_no_room(self) -> None:
+        self.is_short = True
+        self._refuse_until_s = self._clock.monotonic() + _RETRY_S
 
     def _adopt(self, start: int) -> None:
         assert not self._list or start == self._list[-1].end, f"segment {start} behind {self.end}"
         file = self._disk.open(filenames.by_offset(filenames.commit_log(self._root), start), create=False)
         self._list.append(Segment(start, start + self._bytes, file))
+        self.is_short = False
 
     def cut(self, offset: int) -> None:
         """Take everything from offset on out of the files: only before the first append after a start.

@@ -20,6 +20,7 @@ from gantry.store import filenames
 from gantry.store.commitlog import RunTooLongError
 from gantry.store.deleting import Deleting
 from gantry.store.dispatcher import Dispatcher, Listener
+from gantry.store.dropping import Dropping
 from gantry.store.flushing import LogFlush
 from gantry.store.reading import Reader
 from gantry.store.recovery import Parts, RecoveryReport
@@ -29,9 +30,6 @@ from gantry.store.stats import StoreStats
 from gantry.store.watermarks import Watermark
 
 Places = Sequence[tuple[int, int]]
-
-# Entries that the queue files lack because the disk is full; beyond this, appends are refused.
-_TAIL_BYTES_MAX = 64 << 20
 
 
 class Store:
@@ -58,10 +56,11 @@ class Store:
         self._flush = LogFlush(
             parts.log, self.written, self.flushed, parts.background.flusher, parts.settings, parts.clock, self._fail
         )
-        self.deleting = Deleting(parts.disk, parts.settings.root, self._table, housekeeper, self._fail)
-        self.retention = Retention(
-            parts.settings, parts.disk, parts.clock, housekeeper, parts.log, parts.derived, parts.checkpoint
+        self.deleting = Deleting(
+            parts.disk, parts.settings.root, self._table, housekeeper, parts.checkpoint.reserve, self._fail
         )
+        dropping = Dropping(parts.disk, parts.clock, housekeeper, parts.log, parts.derived, parts.checkpoint)
+        self.retention = Retention(parts.settings, parts.disk, parts.clock, housekeeper, parts.log, dropping)
         self.reader = Reader(parts.log, self._table, self._index, self.dispatched)
 
     def confirm_locally(self) -> None:
@@ -70,16 +69,19 @@ class Store:
         mark.listen(self.confirmed.advance)
         self.confirmed.advance(mark.offset)
 
-    def append(self, sends: Sequence[frames.Send], together: bool = False, is_scanned: bool = False) -> int:
+    def append(
+        self, sends: Sequence[frames.Send], together: bool = False, is_scanned: bool = False, is_owed: bool = False
+    ) -> int:
         """Write a run of messages; their queue offset, log offset and size are set.  Returns the log's end.
 
         Queue offsets follow each other per queue in the order of the run; topic, queue and properties are
         final.  together: all in one segment (a crash may still keep only the beginning of the run).
         is_scanned: traits, keys and tag codes are those of the final properties, so that nobody need read them again.
+        is_owed: copies without which retention cannot go on are written as long as they find room at all.
         DiskFullError and RunTooLongError: nothing happened, and no offset was used up.  Any other StoreError:
         the store has failed.
         """
-        self._refuse_if_unfit()
+        self._refuse_if_unfit(is_owed)
         heads = self._table.heads
         given = queues.number(sends, heads)
         # Times never fall within the log, whatever the wall clock does: search by time relies on it.
@@ -97,15 +99,19 @@ class Store:
         self.written.advance(end)
         return end
 
-    def _refuse_if_unfit(self) -> None:
+    def _refuse_if_unfit(self, is_owed: bool) -> None:
         if self.failed is not None:
             raise StoreError(f"the store has failed: {self.failed}") from self.failed
         if self._is_closed:
             raise StoreError("the store is closed")
+        if is_owed:
+            return
         if self.retention.refuses_writes:
             raise DiskFullError(f"the disk is {self.retention.seen.used:.0%} full")
-        if self._table.tail_bytes > _TAIL_BYTES_MAX:
-            raise DiskFullError("the queue files cannot be written")
+        if self._checkpoint.is_short:
+            raise DiskFullError("no room for queue and index files")
+        if self._log.is_short:
+            raise DiskFullError("no room for the next segment of the log; what is left is kept for what is owed")
 
     def tick(self, now_ms: int) -> Iterator[bool]:
         """Keep things going; every 10 to 100 ms.  now_ms is the wall clock.  The rest of what a checkpoint does on the
@@ -116,17 +122,18 @@ class Store:
         self._checkpoint.go_on()
         self._flush.tick()
         self._index.absorb(self.flushed.offset)
-        self.deleting.go_on(self._durable_end)
+        self.deleting.go_on(self.durable_end)
         if not self.deleting.is_pending and self._checkpoint.is_due(self.flushed.offset):
             self._checkpoint.begin(self.flushed.offset, self.dispatched.offset, self._checkpointed)
-        self.retention.tick(self._durable_end, now_ms)
+        self.retention.tick(self.durable_end, now_ms)
         self._log.prepare()
         if self._log.segments.failed is not None:
             self._fail(self._log.segments.failed)
         return iter(self._checkpoint.go_on, False)
 
     @property
-    def _durable_end(self) -> int:
+    def durable_end(self) -> int:
+        """Up to here the log is on the disk, and queues and index know it."""
         return min(self.flushed.offset, self.dispatched.offset)
 
     def _checkpointed(self, error: StoreError | None) -> None:
@@ -162,7 +169,7 @@ class Store:
 
     def delete_queues(self, topic: str) -> None:
         """Forget a topic's queues; its records stay in the log until they expire, but are never found again."""
-        self.deleting.delete(topic, self.written.offset, self._durable_end)
+        self.deleting.delete(topic, self.written.offset, self.durable_end)
 
     def bring_in(self, places: Places, done: Callable[[], None]) -> None:
         """Have the cold reader read these (log offset, size), then call done on the loop."""

@@ -30,6 +30,7 @@ class TransactionCounts:
         "repaired",
         "repeated",
         "rolled_back",
+        "stuck",
         "unknown",
         "unreadable",
     )
@@ -49,6 +50,7 @@ class TransactionCounts:
         self.conflicts = 0  # ends that contradict how the transaction had ended
         self.refused: dict[str, int] = {}  # ends refused, by reason
         self.unknown = 0  # ends that say nothing
+        self.stuck = 0  # now: halves whose segment is to go and that cannot be carried on for want of room
         self.unreadable = 0  # halves whose record could not be read
         self.passes = 0
         self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)

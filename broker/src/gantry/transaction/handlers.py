@@ -2,7 +2,8 @@
 
 An end names its half by queue offset and log offset.  Neither is believed: the half queue's entry at that offset has to
 point to that log offset, so nothing but a half record can be named, neither the middle of one nor one faked inside a
-body.  Then the group has to be the one that the half says.  RocketMQ: `EndTransactionProcessor`; its stock clients send
+body.  Where a half was carried on and its first place is gone with its segment, its unique key has to be right instead.
+Then the group has to be the one that the half says.  RocketMQ: `EndTransactionProcessor`; its stock clients send
 37 one-way, so refusals are counted as well as answered.
 
 Administration is ours (LIST_TRANSACTIONS, SHOW_TRANSACTION, SETTLE_TRANSACTION): `broker/docs/transactions.md`.
@@ -76,32 +77,55 @@ class TransactionHandlers:
             return reply(command)
         queue_offset, log_offset = header.integer("tranStateTableOffset"), header.integer("commitLogOffset")
         entry = self._store.reader.entry(names.HALF_TOPIC, 0, queue_offset)
+        keys: tuple[str, ...] = ()
+        if entry is None and log_offset < self._store.reader.log_start:
+            entry = self._carried_on(queue_offset)
+            keys = header.text("transactionId"), header.text("msgId")
+            log_offset = entry[0] if entry is not None else log_offset
         if entry is None:
+            if self._settling.outcome(queue_offset) is outcome:
+                self._counts.repeated += 1
+                return reply(command)
             return self._refused(command, "no such half", f"the half queue has no message {queue_offset}")
         if entry[0] != log_offset:
             remark = f"half message {queue_offset} does not stand at log offset {log_offset}"
             return self._refused(command, "wrong offset", remark)
         group = header.text("producerGroup")
         if self._store.dispatched.offset - log_offset <= self._store.settings.warm_bytes:
-            return self._end_at(connection, command, entry, group, outcome)
+            return self._end_at(connection, command, entry, (group, *keys), outcome)
 
         def came() -> None:
-            answer = self._end_at(connection, command, entry, group, outcome)
+            answer = self._end_at(connection, command, entry, (group, *keys), outcome)
             if answer is not None and not command.is_oneway:
                 connection.write(frames.encode(answer))
 
         self._store.bring_in([(log_offset, entry[1])], came)
         return None
 
+    def _carried_on(self, root: int) -> tuple[int, int, int] | None:
+        """Where the transaction stands whose first half was deleted with its segment; its entry in the half queue."""
+        half = self._service.book.find(root)
+        return None if half is None else self._store.reader.entry(names.HALF_TOPIC, 0, half.current)
+
     def _end_at(
-        self, connection: Connection, command: Command, entry: tuple[int, int, int], group: str, outcome: Outcome
+        self,
+        connection: Connection,
+        command: Command,
+        entry: tuple[int, int, int],
+        named: tuple[str, ...],
+        outcome: Outcome,
     ) -> Command | None:
+        """named: the group, and the keys one of which has to be the half's, where its log offset proves nothing."""
+        group, *keys = named
         record = self._store.reader.record(entry)
         if record is None or record.topic != names.HALF_TOPIC:
             return self._refused(command, "unreadable half", f"the half at log offset {entry[0]} cannot be read")
         facts = HalfFacts(record.properties, record.queue_offset)
         if facts.group != group:
             return self._refused(command, "wrong group", "the producer group wrong")
+        if keys and facts.unique_key not in keys:
+            remark = "the half was carried on to another place, and its transactionId is not the one that was given"
+            return self._refused(command, "wrong key", remark)
         self._settling.submit(End(connection, command, record, facts, outcome))
         return None
 

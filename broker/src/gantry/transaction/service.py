@@ -19,7 +19,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.clock import Clock
@@ -46,6 +46,8 @@ if TYPE_CHECKING:
 _PASS_S_MAX = 60.0
 _MOVES_BATCH = 64
 _MOVE_ROUNDS_MAX = 64
+_NAMED_A_LINE = 50
+_NAMED_MAX = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,12 +253,15 @@ class CheckService:
     def _put_back_some(self) -> bool:
         """Put back halves that have to move; whether there may be more."""
         before = self.counts.put_back
+        limit = self._store.retention.carry_below()
         self._has_room = True
-        for half in list(self.book.must_move(self.rules, self._store.retention.carry_below(), _MOVES_BATCH)):
+        for half in list(self.book.must_move(self.rules, limit, _MOVES_BATCH)):
             if not self.settling.is_moving(half.root):
                 self._do(half, self._put_back)
             if not self._has_room:
+                self._report_stuck(limit)
                 return False
+        self.counts.stuck = 0
         return self.counts.put_back > before
 
     def _put_back(self, half: OpenHalf) -> None:
@@ -265,9 +270,16 @@ class CheckService:
             return
         self._has_room = self.settling.put_back(half.root, record, half.checks, half.since_ms)
         self.counts.put_back += self._has_room
-        if not self._has_room:
+
+    def _report_stuck(self, limit: int) -> None:
+        """Name those that have to be carried on and cannot be; their segment stays."""
+        roots = [str(half.root) for half in takewhile(lambda half: half.log_offset < limit, self.book.open.values())]
+        self.counts.stuck = len(roots)
+        for at in range(0, min(len(roots), _NAMED_MAX), _NAMED_A_LINE):
             self._outside.say(
-                "put back", f"open transaction {half.root} of {half.group} cannot be carried on; its segment stays"
+                f"stuck transactions {at}",
+                f"{len(roots)} open transactions cannot be carried on for want of room, and their segment stays; make "
+                f"room or settle them by `gantry tx`: {', '.join(roots[at : at + _NAMED_A_LINE])}",
             )
 
     def _save_positions(self) -> None:

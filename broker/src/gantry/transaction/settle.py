@@ -150,7 +150,7 @@ class Settling:
 
     def put_back(self, root: int, record: Record, checks: int, since_ms: int) -> bool:
         """Append a copy that takes its place; False when that is not possible now."""
-        return self._move(root, half.put_back(record, root, checks, since_ms))
+        return self._move(root, half.put_back(record, root, checks, since_ms), is_owed=True)
 
     def rearm(self, connection: Connection, request: Command, root: int, record: Record) -> Refusal | None:
         """Open again one that was given up; answered when that is confirmed."""
@@ -215,11 +215,12 @@ class Settling:
             if pending.shown_at < end:
                 del self._pending[root]
 
-    def _move(self, root: int, copy: Send) -> bool:
-        if self._gate.refusal is not None:
+    def _move(self, root: int, copy: Send, is_owed: bool = False) -> bool:
+        refusal = self._gate.refusal_but_for(GATE_DISK_FULL) if is_owed else self._gate.refusal
+        if refusal is not None:
             return False
         try:
-            self._store.append([copy])
+            self._store.append([copy], is_owed=is_owed)
         except DiskFullError as error:
             self._shut(error)
             return False

@@ -162,6 +162,11 @@ class Connection(asyncio.BufferedProtocol):
         """Whether the peer keeps up with what we write; RocketMQ drops pull replies to those that do not."""
         return not self.closed and "output" not in self._pauses
 
+    @property
+    def has_output(self) -> bool:
+        """Whether something waits for the peer to read it."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
+
     def write(self, data: Chunk) -> None:
         """Send `data`, at the end of the running batch if there is one; nothing happens when closed."""
         if self._corked is not None:

@@ -175,6 +175,7 @@ class RequestCode(IntEnum):
     LIST_DELAYED = 24011
     CANCEL_DELAYED = 24012
     LIST_LAG = 24021
+    SHOW_RETENTION = 24031
 
 
 class ResponseCode(IntEnum):
@@ -262,7 +263,7 @@ _ADMIN = "this administration request comes with a later version"
 _PRODUCERS = "listing all producers comes with a later version; ask group by group (204)"
 _STATUS = "offsets that clients hold are not collected; ask each client (307), or the broker for its progress (208)"
 _ONE_BY_ONE = "lists come with a later version; send one request per entry"
-_RETENTION = "old files are deleted on schedule; deleting on demand comes with a later version"
+_RETENTION = "RocketMQ's brokers do not carry this out either; use DELETE_EXPIRED_COMMITLOG (329)"
 _UNITS = "units are not supported"
 _FILTER_SERVER = "filter servers are gone from RocketMQ too; filter by tag or SQL92"
 _STATIC_TOPIC = "static topics are not supported; use ordinary topics"
@@ -275,11 +276,11 @@ _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_POP, (400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)),
-    (_ADMIN, (217, 303, 305, 308, 309, 314, 315, 316, 317, 321, 353)),
+    (_ADMIN, (217, 303, 305, 308, 309, 314, 315, 317, 321, 353)),
     (_PRODUCERS, (328,)),
     (_STATUS, (223,)),
     (_ONE_BY_ONE, (18, 225)),
-    (_RETENTION, (27, 306, 329)),
+    (_RETENTION, (27,)),
     (_UNITS, (311, 312, 313)),
     (_FILTER_SERVER, (301, 302)),
     (_STATIC_TOPIC, (513,)),

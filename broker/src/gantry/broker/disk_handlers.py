@@ -1,0 +1,99 @@
+"""Deleting by hand: what RocketMQ's `mqadmin` asks for, and what would go.
+
+    DELETE_EXPIRED_COMMITLOG (329)     segments that are old enough go at any hour, from now on for twenty passes
+    CLEAN_EXPIRED_CONSUMEQUEUE (306)   queue and index files of which all records are gone
+    CLEAN_UNUSED_TOPIC (316)           queues of topics that nobody has any more
+    SHOW_RETENTION (24031)             ours: the segments with their age, what would go, what holds them
+
+None of them deletes what retention would not delete by itself; RocketMQ: `AdminBrokerProcessor`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from gantry.errors import RefusedError
+from gantry.leaves.frames import Command
+from gantry.metadata.topics import Topics
+from gantry.store.retention import Survey
+from gantry.store.store import Store
+from gantry.wire import bodies
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import reply
+
+if TYPE_CHECKING:
+    from gantry.transport.connection import Connection
+
+audit = logging.getLogger("gantry.audit")
+
+_SEGMENTS_SHOWN_MAX = 10_000
+
+
+class DiskHandlers:
+    """Requests about the room that messages take."""
+
+    def __init__(self, store: Store, topics: Topics) -> None:
+        self._store = store
+        self._topics = topics
+
+    def delete_expired(self, connection: Connection, command: Command) -> Command:
+        """329: begin; the answer does not wait for it."""
+        audit.warning("expired segments are deleted now, asked by %s", connection.peer)
+        self._store.retention.drop_expired()
+        return reply(command)
+
+    def clean_queues(self, connection: Connection, command: Command) -> Command:
+        """306: they went with their segments; what an earlier life left goes now."""
+        self._store.retention.drop_queue_files()
+        return reply(command)
+
+    def clean_topics(self, connection: Connection, command: Command) -> Command:
+        """316: queues that belong to no topic."""
+        unused = {topic for topic, _ in self._store.queues() if self._topics.get(topic) is None}
+        for topic in sorted(unused):
+            if not self._topics.is_system(topic):
+                audit.warning("queues of the unused topic %s are deleted, asked by %s", topic, connection.peer)
+                self._store.delete_queues(topic)
+        return reply(command)
+
+    async def show(self, connection: Connection, command: Command) -> Command:
+        """24031: what is there and what would go by hand."""
+        found: asyncio.Future[Survey | None] = asyncio.get_running_loop().create_future()
+
+        def tell(survey: Survey | None) -> None:
+            if not found.done():
+                found.set_result(survey)
+
+        self._store.retention.survey(self._store.durable_end, tell)
+        survey = await found
+        if survey is None:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, "the disk could not be looked at; ask again")
+        return reply(command, body=bodies.dumps(self._document(survey)))
+
+    def _document(self, survey: Survey) -> dict[str, object]:
+        size, retention = self._store.settings.segment_bytes, self._store.retention
+        segments = [
+            {
+                "start": survey.log_start + number * size,
+                "bytes": size,
+                "lastWrittenMs": modified_ms,
+                "expired": number < survey.expired,
+                "goes": number < survey.going,
+                "owed": survey.owed_from is not None and survey.owed_from < survey.log_start + (number + 1) * size,
+            }
+            for number, modified_ms in enumerate(survey.seen.modified_ms[:_SEGMENTS_SHOWN_MAX])
+        ]
+        return {
+            "diskUsed": survey.seen.used,
+            "diskBytes": survey.seen.total_bytes,
+            "logStart": survey.log_start,
+            "logEnd": self._store.written.offset,
+            "owedFrom": -1 if survey.owed_from is None else survey.owed_from,
+            "refusesWrites": retention.refuses_writes,
+            "waiting": retention.waiting,
+            "lingering": retention.dropping.lingering,
+            "deleted": retention.dropping.segments,
+            "segments": segments,
+        }

@@ -1,0 +1,121 @@
+"""How a segment goes: one at a time, in an order that no crash turns into a gap or into offsets given twice.
+
+    1. the queue-base table knows all its records, durably
+    2. it leaves the list of segments, so nobody finds it any more
+    3. its file is unlinked, and so are the queue files of which all records are gone; the name is durable before the
+       next one is removed; index files follow with a checkpoint
+
+Output that waits in a socket still refers to the segment's map, and as long as it does the disk does not get the room
+back.  Such a segment *lingers*: `on_lingering` tells its first offset at once, `on_hung` when it still does after two
+minutes (RocketMQ's destroyMapedFileIntervalForcibly), for whoever can take the output away from its reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from gantry.clock import Clock
+from gantry.errors import StoreError
+from gantry.store.background import Worker
+from gantry.store.checkpoint import Checkpoint
+from gantry.store.commitlog import CommitLog
+from gantry.store.derived import Derived
+from gantry.store.disk import Disk, unlink_in_order
+
+# RocketMQ's deleteCommitLogFilesInterval: the disk has other work than to unlink gigabytes.
+INTERVAL_S = 0.1
+HANG_S = 120.0
+
+
+class _Lingering(NamedTuple):
+    start: int
+    hung_at_s: float
+    is_used: Callable[[], bool]
+
+
+class Dropping:
+    """Loop thread only, but for the unlinking."""
+
+    def __init__(
+        self, disk: Disk, clock: Clock, housekeeper: Worker, log: CommitLog, derived: Derived, checkpoint: Checkpoint
+    ) -> None:
+        self.segments = 0  # dropped so far
+        self._disk = disk
+        self._clock = clock
+        self._housekeeper = housekeeper
+        self._log = log
+        self._derived = derived
+        self._checkpoint = checkpoint
+        self._next_s = clock.monotonic()
+        self._unlink: list[str] = []
+        self._lingering: list[_Lingering] = []
+        self._on_lingering: Callable[[int], None] = lambda start: None
+        self._on_hung: Callable[[int], None] = lambda start: None
+
+    @property
+    def lingering(self) -> int:
+        """How many dropped segments somebody still reads."""
+        return len(self._lingering)
+
+    def listen(self, on_lingering: Callable[[int], None], on_hung: Callable[[int], None]) -> None:
+        """Hear the first offset of a segment that is dropped and still read, at once and after two minutes."""
+        self._on_lingering, self._on_hung = on_lingering, on_hung
+
+    def drop_first(self) -> None:
+        """Drop the oldest segment, if the interval is over and the queue-base table is far enough."""
+        now_s = self._clock.monotonic()
+        first = next(iter(self._log.segments))
+        if now_s < self._next_s:
+            return
+        if self._checkpoint.base_log_offset < first.end:
+            self._checkpoint.want_base()
+            return
+        for segment in self._log.segments.take_before(first.end):
+            self._next_s = now_s + INTERVAL_S
+            self.segments += 1
+            is_used = segment.release()
+            self._unlink.append(segment.file.path)
+            if is_used():
+                self._lingering.append(_Lingering(segment.start, now_s + HANG_S, is_used))
+                self._on_lingering(segment.start)
+        self.drop_derived()
+
+    def drop_derived(self) -> None:
+        """Drop queue and index files of which all records are gone."""
+        self._derived.index.drop_before(self._log.start)
+        self._unlink += self._derived.table.drop_before(self._log.start)
+        # A start compares with the table where each queue's files begin.
+        self._checkpoint.want_base()
+
+    def tick(self) -> None:
+        """Unlink what was dropped, look at what lingers."""
+        paths, self._unlink = self._unlink, []
+        if paths and not self._housekeeper.submit(partial(self._unlink_all, paths), partial(self._unlinked, paths)):
+            self._unlink = paths
+        if self._lingering:
+            self._look_at_lingering()
+
+    def _look_at_lingering(self) -> None:
+        now_s = self._clock.monotonic()
+        kept = []
+        for one in self._lingering:
+            if not one.is_used():
+                continue
+            if now_s < one.hung_at_s:
+                kept.append(one)
+                continue
+            # Told again and again: a reader that was just about to let go is not counted out for good.
+            kept.append(one._replace(hung_at_s=now_s + HANG_S))
+            self._on_hung(one.start)
+        self._lingering = kept
+
+    def _unlink_all(self, paths: Sequence[str]) -> None:
+        for path in paths:
+            unlink_in_order(self._disk, path)
+
+    def _unlinked(self, paths: Sequence[str], error: StoreError | None) -> None:
+        if error is not None:
+            # Again, from the first on: what is gone already does not matter.
+            self._unlink = [*paths, *self._unlink]

@@ -1,0 +1,70 @@
+"""Room that is kept for the moment when the disk has none: a file of our own, given up when it is needed.
+
+A segment goes only when the queue-base table knows its records, and that table, the queue and index files before it and
+the gravestones of deleted topics have to be written on the very disk that is full.  So the broker, alone on a full
+disk, could never make room by itself.  The file is there from the first checkpoint on; a job that finds no room removes
+it and is done again; `keep` makes it again as soon as that is possible, and until then nothing is appended.
+
+Belongs to the housekeeper's jobs; `is_whole` may be read by the loop between them.
+"""
+
+from __future__ import annotations
+
+from gantry.errors import DiskFullError, StoreError
+from gantry.store import filenames
+from gantry.store.background import Job
+from gantry.store.disk import Disk
+from gantry.store.settings import StoreSettings
+
+# What a checkpoint writes in about a second at 100 000 messages a second, and a page for each of a thousand queues.
+_BYTES_MAX = 16 << 20
+_BYTES_MIN = 8 << 10
+_SHARE_OF_SEGMENT = 16
+
+
+class Reserve:
+    """One file."""
+
+    def __init__(self, disk: Disk, settings: StoreSettings) -> None:
+        self._disk = disk
+        self._path = filenames.reserve(settings.root)
+        self._bytes = min(_BYTES_MAX, max(_BYTES_MIN, settings.segment_bytes // _SHARE_OF_SEGMENT))
+        self._is_kept = False
+        self.is_whole = True  # nobody had to give it up, or it is back
+
+    def carry_out(self, job: Job) -> None:
+        """Do the job; if the disk has no room for it, with that of the reserve."""
+        try:
+            job()
+        except DiskFullError:
+            if not self._give_up():
+                raise
+            job()
+
+    def keep(self) -> None:
+        """Make the file unless it is there; that there is no room for it is said by `is_whole`."""
+        if self._is_kept:
+            return
+        try:
+            self._make()
+        except DiskFullError:
+            self.is_whole = False
+            return
+        self._is_kept = self.is_whole = True
+
+    def _make(self) -> None:
+        file = self._disk.open(self._path, create=True)
+        try:
+            file.allocate(self._bytes)
+        except StoreError:
+            self._disk.unlink(self._path)
+            raise
+        finally:
+            file.close()
+
+    def _give_up(self) -> bool:
+        """Remove the file, also one that an earlier life left; whether that made room."""
+        was_there = self._disk.exists(self._path)
+        self._disk.unlink(self._path)
+        self._is_kept = self.is_whole = False
+        return was_there

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+from pathlib import Path
+
+from gantry.store.dropping import HANG_S, INTERVAL_S
+from gantry.store.settings import Flush
+from gantry.store.store import Store
+from testkit.simclock import SimClock
+from testkit.smallstore import message, opened, small
+
+
+def _aged(tmp_path: Path, clock: SimClock, segments: int) -> Store:
+    store = opened(small(tmp_path, delete_hours=frozenset(), flush=Flush.SYNC), clock)
+    while store.written.offset < segments * 16384:
+        store.append([message(body=b"." * 4000)])
+    for path in (tmp_path / "commitlog").iterdir():
+        os.utime(path, (0, 0))
+    return store
+
+
+def _ticks(store: Store, clock: SimClock, seconds: float, step_s: float = 0.05) -> None:
+    for _ in range(round(seconds / step_s)):
+        clock.advance(round(step_s * 1000))
+        for _ in store.tick(clock.now_ms()):
+            pass
+
+
+def test_segments_go_one_by_one_with_an_interval_and_ten_a_pass(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = _aged(tmp_path, clock, 16)
+    store.retention.drop_expired()
+    starts, at_s = [], []
+    for _ in range(60):
+        before = store.stats().log_start
+        _ticks(store, clock, 0.05)
+        if store.stats().log_start != before:
+            starts.append(store.stats().log_start - before)
+            at_s.append(clock.monotonic())
+        if len(starts) == 10:
+            break
+    assert starts == [16384] * 10, "one at a time"
+    assert all(later - sooner >= INTERVAL_S * 0.99 for sooner, later in pairwise(at_s))
+    assert store.retention.dropping.segments == 10
+    _ticks(store, clock, 5)
+    assert store.stats().log_start >= 15 * 16384, "who asked by hand gets all that is old enough"
+
+
+def test_nothing_goes_without_its_trigger(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = _aged(tmp_path, clock, 4)
+    _ticks(store, clock, 30, 0.5)
+    assert store.stats().log_start == 0
+
+
+def test_a_segment_that_is_still_read_is_told_at_once_and_again_when_it_hangs(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = _aged(tmp_path, clock, 4)
+    told: list[tuple[str, int]] = []
+    store.retention.dropping.listen(
+        lambda start: told.append(("lingers", start)), lambda start: told.append(("hangs", start))
+    )
+    buffers = store.reader.fetch("orders", 0, 0, 1, 1 << 20, None).buffers
+    assert len(bytes(buffers[0])) > 4000
+    store.retention.drop_expired()
+    _ticks(store, clock, 5)
+    assert told == [("lingers", 0)] and store.retention.dropping.lingering == 1
+    _ticks(store, clock, HANG_S, 1)
+    assert told == [("lingers", 0), ("hangs", 0)]
+    buffers.clear()
+    _ticks(store, clock, 1)
+    assert store.retention.dropping.lingering == 0
+    _ticks(store, clock, HANG_S, 1)
+    assert len(told) == 2, "who let go is not told on"
+
+
+def test_by_hand_only_what_is_old_enough_goes_and_a_survey_says_so_before(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = _aged(tmp_path, clock, 5)
+    now_s = clock.now_ms() / 1000
+    for number, path in enumerate(sorted((tmp_path / "commitlog").iterdir())):
+        os.utime(path, (0, 0) if number < 2 else (now_s, now_s))
+    store.retention.owe(lambda: 20_000)
+    found = []
+    store.retention.survey(store.durable_end, found.append)
+    (survey,) = found
+    assert survey is not None and (survey.expired, survey.going, survey.owed_from) == (2, 2, 20_000)
+    assert len(survey.seen.modified_ms) >= 4 and store.stats().log_start == 0
+    store.retention.drop_expired()
+    _ticks(store, clock, 5)
+    assert store.stats().log_start == 16384 and store.retention.waiting == 1
+    assert store.retention.carry_below() == 2 * 16384
