@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -256,6 +257,27 @@ def test_without_its_document_the_log_says_what_was_delivered() -> None:
     play.open()
     play.pass_ms(3000)
     assert len(play.visible()) == 40 == len(set(play.visible()))
+
+
+def test_what_lies_far_behind_is_read_from_the_disk_before_it_is_due() -> None:
+    play = DelayPlay(warm_bytes=1000)
+    asked: list[int] = []
+    real = play.store.bring_in
+
+    def bring_in(places: list[tuple[int, int]], done: Callable[[], None]) -> None:
+        asked.append(len(places))
+        real(places, done)
+
+    play.store.bring_in = bring_in  # type: ignore[method-assign,assignment]
+    for number in range(10):
+        play.send(b"%d" % number, TIMER_DELAY_MS="60000")
+    play.send(bytes(5000))
+    play.clock.advance(51_000)
+    play.deliver()
+    assert asked == [10], "with one look, and before they are due"
+    play.clock.advance(10_000)
+    play.deliver()
+    assert len(play.visible()) == 11
 
 
 def test_the_timer_topic_cannot_be_written_by_a_producer() -> None:

@@ -84,6 +84,7 @@ class DelayService:
         self._next: tuple[Progress, int] | None = None  # is saved when the log is durable up to there
         self._saved: dict[str, object] = {}
         self._look_at_s = 0.0
+        self._cold: list[tuple[int, int]] = []
 
     def recover(self, wheel: WheelPosition | None = None) -> Iterator[None]:
         """Find out what is owed; before the first request is served.  wheel: where RocketMQ's timer stood."""
@@ -123,6 +124,7 @@ class DelayService:
                 yield
         timer = self.book.timer
         for _ in timer.approach(now_ms + _AHEAD_MS, self._approached):
+            self._warm_up()
             yield
         while self._can_deliver:
             slot, offsets = timer.due(now_ms, _BATCH)
@@ -209,8 +211,14 @@ class DelayService:
         if place is None:
             return None
         if self._store.dispatched.offset - place.log_offset > self._store.settings.warm_bytes:
-            self._store.bring_in([(place.log_offset, place.size)], lambda: None)
+            self._cold.append((place.log_offset, place.size))
         return place.due_ms
+
+    def _warm_up(self) -> None:
+        """Have records far behind read from the disk, so that their delivery does not wait for it."""
+        if self._cold:
+            self._store.bring_in(self._cold, lambda: None)
+            self._cold = []
 
     def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
         book = self.book
