@@ -169,6 +169,27 @@ def test_nobody_is_refused_for_anothers_message() -> None:
 
 
 
+def test_when_one_by_one_raises_too_those_behind_it_are_not_taken_for_answered() -> None:
+    play = SendPlay()
+    play.send(message(body=b"0"))
+    play.codes()
+    real, tries = play.store.append, iter((RunTooLongError("together"), None, ZeroDivisionError("a bug")))
+
+    def append(sends: list[frames.Send], *rest: bool) -> int:
+        raised = next(tries)
+        if raised is not None:
+            raise raised
+        return real(sends, *rest)
+
+    play.store.append = append  # type: ignore[method-assign,assignment]
+    runs = [[message(body=b"%d" % number)] for number in range(1, 4)]
+    for run in runs:
+        play.sending.send_run(play.connection, run)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        play.sending.append_gathered()
+    assert play.codes() == [0] and play.unanswered() == [*runs[1], *runs[2]]
+
+
 def test_a_batch_keeps_its_place_among_single_messages() -> None:
     play = SendPlay()
     play.send(message(body=b"1"), batch_of(b"2", b"3"), message(body=b"4"))

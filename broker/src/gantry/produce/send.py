@@ -115,7 +115,9 @@ class Sending:
             self._refuse(*gathered[0], refusal)
             return
         # What one of them brought may be the cause: nobody is refused for another's sake.
+        del self._begun[-len(gathered) :]
         for run in gathered:
+            self._begun.append((self._appender.log_end, run[1]))
             refusal = self._appender.append_plain([run])
             if refusal is not None:
                 self._refuse(*run, refusal)
@@ -187,11 +189,18 @@ class Sending:
         log_end = self._appender.log_end
         self._begun += [(log_end, sends) for _, sends, _ in gathered]
         refusal = self._appender.append_halves(gathered)
-        for run in gathered if refusal is not None else ():
-            # As with plain ones: nobody is refused for another's sake.
-            refusal = self._appender.append_halves([run]) if len(gathered) > 1 else refusal
+        if refusal is None:
+            return
+        if len(gathered) == 1:
+            self._refuse(*gathered[0][:2], refusal)
+            return
+        # As with plain ones: nobody is refused for another's sake.
+        del self._begun[-len(gathered) :]
+        for run in gathered:
+            self._begun.append((self._appender.log_end, run[1]))
+            refusal = self._appender.append_halves([run])
             if refusal is not None:
-                self._refuse(run[0], run[1], refusal)
+                self._refuse(*run[:2], refusal)
 
     def _append_disguised(
         self,
