@@ -176,7 +176,7 @@ class DelayPlay:
 
     def deliver(self) -> None:
         """What is due now."""
-        for _ in self.service.deliver():
+        for _ in self.service.deliver() or ():
             pass
         self.gate.reopen(GATE_DISK_FULL)
 

@@ -54,6 +54,7 @@ _UNDER_WAY_MAX = 1024
 _AHEAD_MS = 10_000
 _CARRY_AHEAD_MS = 60_000
 _LOOK_S = 5.0
+_QUIET_S = 0.1  # so soon it is noticed that the clock was set forwards
 
 
 class DelayService:
@@ -84,6 +85,7 @@ class DelayService:
         self._next: tuple[Progress, int] | None = None  # is saved when the log is durable up to there
         self._saved: dict[str, object] = {}
         self._look_at_s = 0.0
+        self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock
         self._cold: list[tuple[int, int]] = []
 
     def recover(self, wheel: WheelPosition | None = None) -> Iterator[None]:
@@ -114,8 +116,11 @@ class DelayService:
         self.book.advance(now_ms)
         return place.due_ms > now_ms and not self.book.eras.is_done(place.offset, place.due_ms)
 
-    def deliver(self) -> Iterator[None]:
-        """Deliver what is due, batch by batch; every ten milliseconds."""
+    def deliver(self) -> Iterator[None] | None:
+        """Deliver what is due, batch by batch; every ten milliseconds, which costs nothing while nothing is due."""
+        return None if self._clock.monotonic() < self._quiet_until_s else self._deliver_due()
+
+    def _deliver_due(self) -> Iterator[None]:
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         for line in list(self.book.lines.values()):
             while self._can_deliver and line.is_due(line.next, line.head_ms, now_ms, now_s):
@@ -132,7 +137,10 @@ class DelayService:
                 break
             yield
         # Now, because the clock may be set back before anybody asks.
-        self.book.advance(now_ms)
+        self.book.advance(now_ms + 1)
+        heads_ms = min([line.head_ms for line in self.book.lines.values()], default=NEVER)
+        next_ms = min(heads_ms, timer.first_due_ms(), timer.horizon_ms - _AHEAD_MS)
+        self._quiet_until_s = now_s + min(max(next_ms - now_ms, 0) / 1000, _QUIET_S)
 
     @property
     def _can_deliver(self) -> bool:
@@ -222,6 +230,8 @@ class DelayService:
 
     def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
         book = self.book
+        if topic in duetimes.TOPICS:
+            self._quiet_until_s = 0.0
         if topic == names.TIMER_TOPIC and queue_id == 0:
             book.advance(self._clock.now_ms())
             for entry in entries:
