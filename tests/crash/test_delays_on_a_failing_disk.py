@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from gantry.errors import Refusal
+from gantry.errors import DiskFullError
 from gantry.leaves import properties
 from gantry.model import names
 from gantry.schedule.rules import DelayRules
@@ -91,13 +91,19 @@ def test_a_full_disk_does_not_lose_what_was_to_be_carried() -> None:
     for _ in range(40):
         play.send(bytes(5000))
     play.clock.advance(HOUR_MS + 60_000)
-    play.gate.shut("disk full", Refusal(14, "no room"))
+    real = play.store.append
+
+    def full(*_: object, **__: object) -> int:
+        raise DiskFullError("No space left on device")
+
+    play.store.append = full  # type: ignore[method-assign]
     for _ in range(3):
         play.store.retention._wanted = 1 << 16
         play.tick()
     assert play.service.counts.carried == 0 and play.service.pending == 100
     owed = play.store.retention.owed_from()
     assert owed is not None and owed < 1 << 16, "its segment stays"
+    play.store.append = real  # type: ignore[method-assign]
     play.gate.reopen("disk full")
     play.store.retention._wanted = 1 << 16
     play.tick()
