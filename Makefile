@@ -17,7 +17,7 @@ WORKERS ?= 2
 SPREAD := -n $(WORKERS) --dist worksteal
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop crash bench fuzz planted format readme lock clean
+.PHONY: help setup dev demo check lint types test test-full interop crash bench soak fuzz planted format readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -47,6 +47,9 @@ crash: dev             ## power cuts, failing disks, kill -9: the slow rounds to
 bench: dev             ## measure; results and machine go to tests/bench/RESULTS.md
 	@requirements/system "bench?"
 	@$(PY) tests/bench/run.py
+
+soak: dev              ## ten minutes of load on 500 topics: no error, no loss, no memory that grows (SECONDS=600)
+	@$(PY) tests/bench/soak.py $(if $(SECONDS),--seconds $(SECONDS))
 
 fuzz: dev              ## the compiled leaves under address and undefined-behaviour sanitizers, on hostile bytes
 	@$(PY) tests/bench/fuzz.py

@@ -18,6 +18,7 @@ from os import kill
 from pathlib import Path
 
 import pages
+from consumption import consumption
 from delays import delays
 from filters import filters
 from servers import Server, fixed_reply, gantry, redis
@@ -180,4 +181,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "transactions": transactions,
     "filters": filters,
     "delays": delays,
+    "consumption": consumption,
 }
