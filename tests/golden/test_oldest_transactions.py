@@ -50,6 +50,7 @@ def receive(play: TransactionPlay, data: bytes) -> None:
     assert used == len(data) and request.version == 79
     if isinstance(request, frames.Send):
         play.sending.send_run(play.connection, [request])  # type: ignore[arg-type]
+        play.sending.append_gathered()
     else:
         assert isinstance(request, frames.Command) and request.is_oneway
         assert play.handlers.end(play.connection, request) is None or request.is_oneway  # type: ignore[arg-type]
