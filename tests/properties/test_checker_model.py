@@ -136,7 +136,7 @@ class CheckerMachine(RuleBasedStateMachine):
             if decision is Decision.ASK and has_channel:
                 half.checks += 1
                 known.checks += 1
-            elif decision is Decision.GIVE_UP:
+            elif decision is Decision.GIVE_UP or (decision is Decision.UNANSWERED and has_channel):
                 self._append_op([known], Outcome.GIVEN_UP)
                 self._dispatch(self.log[-1:])
 
@@ -222,9 +222,9 @@ class CheckerMachine(RuleBasedStateMachine):
         is_immune = age_ms >= 0 and age_ms <= immunity_ms
         if is_immune:
             return Decision.WAIT
-        if known.checks >= 3 or self.now_ms > known.since_ms + 3_600_000:
+        if self.now_ms > known.since_ms + 3_600_000:
             return Decision.GIVE_UP
-        return Decision.ASK
+        return Decision.UNANSWERED if known.checks >= 3 else Decision.ASK
 
     def _append_half(self, known: Known, is_rearmed: bool) -> None:
         text = b"PGROUP\x01g\x02REAL_TOPIC\x01t\x02"

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+
+import pytest
 
 from gantry.leaves import properties, records
 from gantry.leaves.frames import Command
@@ -113,6 +116,22 @@ def test_a_producer_service_that_is_away_for_an_hour_loses_nothing() -> None:
     assert len(halves) == 50
 
 
+def test_whose_service_goes_away_after_its_last_check_is_given_up_by_age_only() -> None:
+    play = TransactionPlay(rules=Rules(checks_max=2, age_max_ms=_H))
+    producer = play.join()
+    half = play.half(key="k")
+    play.half(key="never answered")
+    for _ in range(2):
+        play.run_pass(_INTERVAL)
+    producer.closed = True
+    for _ in range(60):
+        play.run_pass(_INTERVAL)
+    assert play.service.counts.given_up == 0 and len(play.book.open) == 2 and play.service.counts.alone == 120
+    assert play.end(half, COMMIT) == 0, "back in time, with the answer"
+    play.run_pass(_H)
+    assert play.service.counts.given_up == 1 and play.visible() == [(b"paid", "k")]
+
+
 def test_without_a_connection_it_is_given_up_by_age_and_reported() -> None:
     play = TransactionPlay(rules=Rules(age_max_ms=12 * _H))
     play.half(key="k")
@@ -180,43 +199,6 @@ def test_a_put_back_keeps_identity_checks_and_age_and_any_copy_names_the_transac
     assert [key for _, key in play.visible()].count("old") == 1
 
 
-def test_a_commit_crosses_a_put_back_at_every_step_and_is_delivered_once() -> None:
-    """Under SYNC_FLUSH the two appends can each be written and not dispatched; before, between and after flushes."""
-    for order in ("put end", "end put"):
-        for flushes in range(8):
-            for is_restarted in (False, True):
-                play = TransactionPlay(Flush.SYNC)
-                half = play.half(key="k")
-                play.flush()
-                record = play.settling.record(half.queue_offset)
-                assert record is not None
-                steps = order.split()
-                codes = []
-                for number, step in enumerate(steps):
-                    if flushes & 1 << number:
-                        play.flush()
-                    if step == "put":
-                        if not play.settling.is_moving(0) and play.book.find(0) is not None:
-                            assert play.settling.put_back(0, record, 1, play.clock.now_ms())
-                    else:
-                        codes.append(play.end_later(half, COMMIT))
-                        play.turn()
-                if flushes & 4:
-                    play.flush()
-                if is_restarted:
-                    play.flush()
-                    play.reopen()
-                codes.append(play.end_later(half, COMMIT))
-                play.turn()
-                play.flush()
-                case = order, flushes, is_restarted
-                assert play.visible() == [(b"paid", "k")], case
-                assert not play.book.open, case
-                play.save()
-                play.reopen()
-                assert not play.book.open and play.end(half, COMMIT) == 0 and len(play.visible()) == 1, case
-
-
 def test_ends_of_one_turn_leave_as_one_run_each_message_before_its_op() -> None:
     play = TransactionPlay()
     halves = [play.half(key=f"k{number}") for number in range(70)]
@@ -272,6 +254,27 @@ def test_what_a_client_sends_under_the_broker_s_names_is_taken_out() -> None:
     assert sorted(half.root for half in play.book.open.values()) == [0, 1]
     assert [half.checks for half in play.book.open.values()] == [0, 0]
     assert play.book.topics == {TOPIC: 2}
+
+
+def test_who_settles_by_hand_leaves_a_line_with_every_name_quoted(caplog: pytest.LogCaptureFixture) -> None:
+    play = TransactionPlay(rules=Rules(checks_max=1))
+    play.join()
+    play.half(key="k\nforged line")
+    for _ in range(2):
+        play.run_pass(_INTERVAL)
+    (lost,) = play.records(names.CHECK_MAX_TIME_TOPIC)
+    msg_id = records.offset_message_id(lost.store_host, lost.log_offset)
+    caplog.set_level(logging.INFO, "gantry.audit")
+    play.ask(RequestCode.SETTLE_TRANSACTION, id="0", action="eat", operator="me")
+    play.ask(RequestCode.SETTLE_TRANSACTION, id="nobody", action="commit", operator="me")
+    assert not caplog.messages, "nothing was asked for that could be done"
+    play.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, topic=names.CHECK_MAX_TIME_TOPIC, msgId=msg_id)
+    play.ask(RequestCode.SETTLE_TRANSACTION, id=msg_id, action="rollback", operator="me\nand you")
+    named = "transaction 0 ('k\\nforged line') of group 'payers' for orders, asked by"
+    assert [line.split(" from ")[0] for line in caplog.messages] == [
+        f"rearm {named} ''",
+        f"rollback {named} 'me\\nand you'",
+    ]
 
 
 def test_administration_lists_shows_and_settles() -> None:

@@ -180,6 +180,13 @@ class TransactionPlay:
             self.store._flush.finish()
             self.flush()
 
+    def kill(self) -> None:
+        """The process goes and its machine stays: the log is there as far as it was written."""
+        self.disk = self.disk.restart()
+        self.producers = []
+        self._soon.clear()
+        self.open()
+
     def save(self) -> None:
         """Positions and topics to their files."""
         for _ in range(3):

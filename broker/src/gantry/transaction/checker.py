@@ -13,11 +13,11 @@ Two positions follow, which are saved together and from which a start reads agai
     op offset      everything before it names only halves before the half offset
 
 `decide` says what an open half needs now: nothing, a question to its producers, or to be given up.  Nothing is asked
-before its immunity time (the message's own, or the broker's) is over; a half born in the future (a clock is wrong)
-is not immune; a half that is immune is passed over in memory and never appended again for it.  It is given up when
-it was asked often enough without an answer (a question counts only when it was written to somebody), or when it is too
-old.  `must_move` says which halves are to be put back, so that the half offset, and with it what a start has to
-read, does not stay behind for ever.
+before its immunity time (the message's own, or the broker's) is over; a half born in the future (a clock is wrong) is
+not immune; a half that is immune is passed over in memory and never appended again for it.  It is given up when it was
+asked often enough without an answer (a question counts only when it was written to somebody, and who is away now has
+time until they are back), or when it is too old.  `must_move` says which halves are to be put back, so that the half
+offset, and with it what a start has to read, does not stay behind for ever.
 
 The cost of a pass is that of the open halves, whatever lies between them: the book does not look at settled ones again.
 Memory: about 0.5 KB per open half, 0.25 MB per million settled ones, 8 bytes per op between the op offset and the end.
@@ -60,6 +60,7 @@ class Decision(enum.Enum):
 
     WAIT = "wait"
     ASK = "ask"
+    UNANSWERED = "unanswered"  # asked often enough: to be given up, if somebody is there who could have answered
     GIVE_UP = "give up"
 
 
@@ -96,10 +97,10 @@ def decide(half: OpenHalf, now_ms: int, rules: Rules) -> Decision:
     immunity_ms = rules.immunity_ms if half.immunity_ms is None else min(half.immunity_ms, rules.age_max_ms)
     if 0 <= now_ms - half.born_ms <= immunity_ms:
         return Decision.WAIT
-    if rules.checks_max and half.checks >= rules.checks_max:
-        return Decision.GIVE_UP
     if now_ms - half.since_ms > rules.age_max_ms:
         return Decision.GIVE_UP
+    if rules.checks_max and half.checks >= rules.checks_max:
+        return Decision.UNANSWERED
     return Decision.ASK
 
 

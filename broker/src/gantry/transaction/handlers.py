@@ -136,6 +136,7 @@ class TransactionHandlers:
         if record is None:
             remark = f"no message of {names.CHECK_MAX_TIME_TOPIC} has the id {header.text('msgId')[:60]!r}"
             return reply(command, ResponseCode.SYSTEM_ERROR, remark)
+        _audit("rearm", _facts(record), "", connection)
         return self._rearm(connection, command, record)
 
     async def page(self, connection: Connection, command: Command) -> Command:
@@ -190,25 +191,15 @@ class TransactionHandlers:
         record = self._named(wanted)
         if record is None:
             return reply(command, ResponseCode.QUERY_NOT_FOUND, f"no transaction {wanted[:80]!r}")
+        if action != "rearm" and action not in _ACTIONS:
+            remark = f"action {action[:20]!r}: expected commit, rollback or rearm"
+            return reply(command, ResponseCode.INVALID_PARAMETER, remark)
         facts = _facts(record)
-        audit.warning(
-            "%s transaction %d (%s) of group %s for %s, asked by %r from %s",
-            action[:20],
-            facts.root,
-            facts.unique_key,
-            facts.group,
-            facts.topic,
-            header.text("operator")[:80],
-            connection.peer,
-        )
-        if action in _ACTIONS:
-            self._settling.submit(End(connection, command, record, facts, _ACTIONS[action]))
-            return None
+        _audit(action, facts, header.text("operator"), connection)
         if action == "rearm":
             return self._rearm(connection, command, record)
-        return reply(
-            command, ResponseCode.INVALID_PARAMETER, f"action {action[:20]!r}: expected commit, rollback or rearm"
-        )
+        self._settling.submit(End(connection, command, record, facts, _ACTIONS[action]))
+        return None
 
     def _rearm(self, connection: Connection, command: Command, record: Record) -> Command | None:
         facts = _facts(record)
@@ -287,6 +278,20 @@ class TransactionHandlers:
             return None
         found = self._store.reader.record_at(log_offset)
         return found if found is not None and found.topic == topic else None
+
+
+def _audit(action: str, facts: HalfFacts, operator: str, connection: Connection) -> None:
+    """What is asked for by hand, whether it is granted or not.  Names are a client's word, so they are quoted."""
+    audit.warning(
+        "%s transaction %d (%r) of group %r for %s, asked by %r from %s",
+        action,
+        facts.root,
+        facts.unique_key,
+        facts.group,
+        facts.topic,
+        operator[:80],
+        connection.peer,
+    )
 
 
 def _facts(record: Record) -> HalfFacts:

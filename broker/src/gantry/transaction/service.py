@@ -123,7 +123,7 @@ class CheckService:
             decision = decide(half, begun_ms, self.rules)
             if decision is Decision.ASK:
                 self._do(half, self._ask)
-            elif decision is Decision.GIVE_UP:
+            elif decision is Decision.GIVE_UP or (decision is Decision.UNANSWERED and self._connected(half)):
                 self._do(half, self._give_up)
             yield
             if self._clock.monotonic() - begun_s > _PASS_S_MAX:
@@ -189,7 +189,8 @@ class CheckService:
         if self.book.open.get(half.current) is half and not self.settling.is_moving(half.root):
             act(half)
 
-    def _ask(self, half: OpenHalf) -> None:
+    def _connected(self, half: OpenHalf) -> list[Connection]:
+        """The live connections of its group; that there is none is counted and said."""
         connections = [one for one in self._outside.producers(half.group) if not one.closed]
         if not connections:
             self.counts.alone += 1
@@ -197,6 +198,11 @@ class CheckService:
                 f"alone {half.group}",
                 f"no producer of {half.group} is connected; its open halves cannot be asked about",
             )
+        return connections
+
+    def _ask(self, half: OpenHalf) -> None:
+        connections = self._connected(half)
+        if not connections:
             return
         writable = [one for one in connections if one.is_writable]
         if not writable:
