@@ -146,6 +146,7 @@ def test_forged_ends_are_refused_and_change_nothing(tmp_path: Path) -> None:
         async with running_broker(tmp_path) as broker, peer(broker) as client:
             normal = await client.call(send("orders", b"normal", 1))
             answer = await client.call(half("orders", b"paid", "k1"))
+            other = await client.call(half("orders", b"other", "k2"))
             stored = await client.call(Command(33, ext={"offset": str(int(answer.ext["msgId"][-16:], 16))}))
             hiding = await client.call(send("orders", b"xx" + stored.body, 1))
             log_offset = int(answer.ext["msgId"][-16:], 16)
@@ -157,16 +158,22 @@ def test_forged_ends_are_refused_and_change_nothing(tmp_path: Path) -> None:
                 {"commitLogOffset": str(inside)},
                 {"commitLogOffset": str(1 << 40)},
                 {"commitLogOffset": "-1"},
-                {"tranStateTableOffset": "1"},
+                {"commitLogOffset": str(int(other.ext["msgId"][-16:], 16))},
+                {"tranStateTableOffset": other.ext["queueOffset"]},
+                {"tranStateTableOffset": "2"},
+                {"tranStateTableOffset": "2", "commitLogOffset": str(inside)},
                 {"tranStateTableOffset": "-1"},
                 {"tranStateTableOffset": str((1 << 63) - 1)},
             ):
-                refused = await client.call(end(answer, COMMIT, **forged))
-                assert refused.code == ResponseCode.SYSTEM_ERROR, forged
-            assert open_count(broker) == 1
+                for kind in (COMMIT, ROLLBACK):
+                    refused = await client.call(end(answer, kind, **forged))
+                    assert refused.code == ResponseCode.SYSTEM_ERROR and refused.remark, forged
+            assert open_count(broker) == 2
             assert len(await pulled(client, "orders")) == 2
             assert (await client.call(end(answer, UNKNOWN))).code == 0
-            assert open_count(broker) == 1
+            assert open_count(broker) == 2
+            assert broker.parts is not None
+            assert broker.parts.transactions.counts.refused == {"wrong group": 2, "wrong offset": 14, "no such half": 8}
 
     asyncio.run(play())
 
@@ -199,6 +206,10 @@ def test_metrics_tell_what_happened_to_transactions(tmp_path: Path) -> None:
     async def play() -> None:
         async with running_broker(tmp_path) as broker, peer(broker) as client:
             answers = [await client.call(half("orders", b"paid", f"k{number}")) for number in range(3)]
+            plain = send("orders", b"plain", 1)
+            plain.ext["a"] = GROUP
+            await client.call(plain)
+            await client.call(end(await client.call(half("bills", b"paid", "b")), COMMIT))
             await client.call(end(answers[0], COMMIT))
             await client.call(end(answers[1], ROLLBACK))
             await client.call(end(answers[1], COMMIT))
@@ -210,7 +221,15 @@ def test_metrics_tell_what_happened_to_transactions(tmp_path: Path) -> None:
                 'gantry_transactions_committed_total{topic="orders"} 1.0',
                 'gantry_transactions_rolled_back_total{topic="orders"} 1.0',
                 'gantry_transaction_ends_refused_total{reason="contradicts an earlier end"} 1.0',
-                "gantry_transaction_finish_seconds_count 1.0",
+                "gantry_transaction_finish_seconds_count 2.0",
+                'gantry_transaction_checks_total{result="alone"} 0.0',
+                'gantry_transactions_moved_total{kind="given_up"} 0.0',
+                'gantry_transaction_group_violations_total{kind="plain sends",producer_group="payers"} 1.0',
+                'rocketmq_half_messages{topic="orders"} 1.0',
+                'rocketmq_commit_messages_total{topic="orders"} 1.0',
+                'rocketmq_rollback_messages_total{topic="orders"} 1.0',
+                'rocketmq_finish_message_latency_bucket{le="+Inf",topic="orders"} 1.0',
+                'rocketmq_finish_message_latency_count{topic="bills"} 1.0',
             ):
                 assert line in text, line
 

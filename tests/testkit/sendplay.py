@@ -48,8 +48,9 @@ class SendPlay:
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 10_000))
         self._keys = 0
         self.appender = Appender(self.store, self.acks, self.gate, self.marks, self._unique_key)
+        self.plain_groups: list[str] = []  # who sent what is no half
         self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, "b")
-        intake = HalfIntake(lambda: 0, 1, lambda group: None)
+        intake = HalfIntake(lambda: 0, 1, self.plain_groups.append)
         self.sending = Sending(self.admission, self.appender, batch_messages_max, intake, self.delays)
         self.connection = FakeConnection()
 

@@ -20,6 +20,6 @@ def test_names_are_prometheus_names_with_their_unit_last() -> None:
     names = [family.name for family in metrics.FAMILIES]
     assert len(set(names)) == len(names)
     for family in metrics.FAMILIES:
-        assert re.fullmatch("gantry_[a-z_]+", family.name)
+        assert re.fullmatch("(gantry|rocketmq)_[a-z_]+", family.name)
         assert not family.name.endswith("_total"), "the library adds it to counters"
         assert family.help.endswith((".", ")."))

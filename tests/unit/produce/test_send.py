@@ -118,6 +118,15 @@ def test_halves_of_one_turn_are_one_run_behind_the_plain_ones_and_replies_name_t
     assert play.unanswered() == [] and not play.sending.gathered
 
 
+def test_every_way_to_send_what_is_no_half_tells_whose_it_is() -> None:
+    play = SendPlay()
+    play.send(message(group="plain"))
+    play.send(message(group="first of a mixed run"), batch_of(b"1", b"2", group="batches"))
+    play.send(message(pairs={"UNIQ_KEY": "u", "DELAY": "1"}, group="delays"))
+    play.send(_half(b"a", 0))
+    assert play.plain_groups == ["plain", "first of a mixed run", "batches", "delays"]
+
+
 def test_a_half_is_not_refused_for_anothers_and_names_its_queue_after_a_second_try() -> None:
     play, other = SendPlay(), FakeConnection("10.0.0.2:4711")
     play.send(message(body=b"0"))

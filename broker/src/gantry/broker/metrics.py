@@ -146,8 +146,11 @@ def _loop_lag(parts: Parts) -> Counted:
 _HISTOGRAMS: dict[str, Callable[[Parts], Counted]] = {
     "gantry_ack_wait_seconds": _ack_wait,
     "gantry_loop_lag_seconds": _loop_lag,
-    transactionmetrics.FINISH: transactionmetrics.finish,
+    transactionmetrics.FINISH: transactionmetrics.finish_of_all,
     delaymetrics.LATENESS: delaymetrics.lateness,
+}
+_HISTOGRAMS_BY_TOPIC: dict[str, Callable[[Parts], Iterable[tuple[str, Counted]]]] = {
+    transactionmetrics.FINISH_BY_TOPIC: transactionmetrics.finish,
 }
 
 FAMILIES: tuple[Family, ...] = (
@@ -335,7 +338,7 @@ def _chunks(parts: Parts | None) -> Iterator[bytes]:
         if not family.is_on(parts):
             continue
         if family.kind == HISTOGRAM:
-            yield generate_latest(_Given(_histogram(family, parts)))
+            yield from _histograms(family, parts)
             continue
         samples = islice(family.read(parts), parts.live.current.metrics.series_max)
         is_first = True
@@ -353,11 +356,23 @@ def _metric(family: Family, samples: list[Sample]) -> Metric:
     return metric
 
 
-def _histogram(family: Family, parts: Parts) -> Metric:
-    bounds, counts, sum_value = _HISTOGRAMS[family.name](parts)
+def _histograms(family: Family, parts: Parts) -> Iterator[bytes]:
+    """One, or one per topic."""
+    by_topic = _HISTOGRAMS_BY_TOPIC.get(family.name)
+    if by_topic is None:
+        yield generate_latest(_Given(_histogram(family, [], _HISTOGRAMS[family.name](parts))))
+        return
+    series = islice(by_topic(parts), parts.live.current.metrics.series_max)
+    for number, (topic, counted) in enumerate(series):
+        text = generate_latest(_Given(_histogram(family, [topic], counted)))
+        yield text if number == 0 else _without_head(text)
+
+
+def _histogram(family: Family, labels: list[str], counted: Counted) -> Metric:
+    bounds, counts, sum_value = counted
     buckets = list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
-    metric = HistogramMetricFamily(family.name, family.help)
-    metric.add_metric([], buckets, sum_value=sum_value)
+    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
+    metric.add_metric(labels, buckets, sum_value=sum_value)
     return metric
 
 

@@ -1,9 +1,8 @@
 """What /metrics says about transactions: rows for the table of `metrics`.
 
-RocketMQ 5's metrics of the same things, for who moves a dashboard over: rocketmq_half_messages is
-gantry_transactions_open, rocketmq_commit_messages_total and rocketmq_rollback_messages_total are
-gantry_transactions_committed_total and gantry_transactions_rolled_back_total, rocketmq_finish_message_latency is
-gantry_transaction_finish_seconds.
+Four of them are there under RocketMQ 5's names too, so that its dashboards of transactions go on working:
+rocketmq_half_messages, rocketmq_commit_messages_total, rocketmq_rollback_messages_total, and
+rocketmq_finish_message_latency, by topic, in seconds, with its bounds and some below.
 """
 
 from __future__ import annotations
@@ -18,12 +17,22 @@ if TYPE_CHECKING:
     from gantry.broker.parts import Parts
 
 FINISH = "gantry_transaction_finish_seconds"
+FINISH_BY_TOPIC = "rocketmq_finish_message_latency"
 
 
-def finish(parts: Parts) -> Counted:
-    """From birth to commit."""
+def finish(parts: Parts) -> Iterator[tuple[str, Counted]]:
+    """From birth to commit, by topic."""
     counts = parts.transactions.counts
-    return LATENCY_BOUNDS_S, counts.latencies, counts.latency_sum_s
+    for topic, latencies in list(counts.latencies.items()):
+        yield topic, (LATENCY_BOUNDS_S, latencies, counts.latency_sums_s[topic])
+
+
+def finish_of_all(parts: Parts) -> Counted:
+    """From birth to commit, whatever topic."""
+    counts = parts.transactions.counts
+    none = [0] * (len(LATENCY_BOUNDS_S) + 1)
+    together = [sum(column) for column in zip(none, *counts.latencies.values(), strict=True)]
+    return LATENCY_BOUNDS_S, together, sum(counts.latency_sums_s.values())
 
 
 def open_by_topic(parts: Parts) -> Iterator[Sample]:
@@ -137,4 +146,16 @@ FAMILIES: tuple[Family, ...] = (
         one(lambda p: p.transactions.book.map.bytes),
     ),
     Family(HISTOGRAM, FINISH, "From a half's birth to its commit.", (), lambda p: ()),
+    Family(
+        GAUGE, "rocketmq_half_messages", "gantry_transactions_open by RocketMQ 5's name.", ("topic",), open_by_topic
+    ),
+    Family(COUNTER, "rocketmq_commit_messages", "Commits, by RocketMQ 5's name.", ("topic",), committed),
+    Family(COUNTER, "rocketmq_rollback_messages", "Rollbacks, by RocketMQ 5's name.", ("topic",), rolled_back),
+    Family(
+        HISTOGRAM,
+        FINISH_BY_TOPIC,
+        "From a half's birth to its commit in seconds, by RocketMQ 5's name.",
+        ("topic",),
+        lambda p: (),
+    ),
 )

@@ -245,6 +245,7 @@ class Sending:
             if isinstance(messages, Refusal):
                 refusal = messages
             else:
+                self._halves.saw_plain(request.group)
                 self._begun.append((self._appender.log_end, (request,)))
                 refusal = self._appender.append_together(connection, request, messages)
         if refusal is not None:

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 # RocketMQ's buckets of rocketmq_finish_message_latency, and finer ones below: seconds from birth to commit.
 LATENCY_BOUNDS_S = (0.01, 0.1, 1.0, 5.0, 60.0, 600.0, 3600.0, 43200.0, 86400.0)
 
@@ -22,7 +24,7 @@ class TransactionCounts:
         "full",
         "given_up",
         "latencies",
-        "latency_sum_s",
+        "latency_sums_s",
         "passes",
         "put_back",
         "rearmed",
@@ -53,8 +55,8 @@ class TransactionCounts:
         self.stuck = 0  # now: halves whose segment is to go and that cannot be carried on for want of room
         self.unreadable = 0  # halves whose record could not be read
         self.passes = 0
-        self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)
-        self.latency_sum_s = 0.0
+        self.latencies: dict[str, list[int]] = {}  # by topic: between the bounds
+        self.latency_sums_s: dict[str, float] = {}
 
     def refuse(self, reason: str) -> None:
         """An end was refused."""
@@ -67,9 +69,8 @@ class TransactionCounts:
         if not is_commit:
             return
         seconds = max(0.0, seconds)
-        self.latency_sum_s += seconds
-        for number, bound in enumerate(LATENCY_BOUNDS_S):
-            if seconds <= bound:
-                self.latencies[number] += 1
-                return
-        self.latencies[-1] += 1
+        self.latency_sums_s[topic] = self.latency_sums_s.get(topic, 0.0) + seconds
+        latencies = self.latencies.get(topic)
+        if latencies is None:
+            latencies = self.latencies[topic] = [0] * (len(LATENCY_BOUNDS_S) + 1)
+        latencies[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
