@@ -123,7 +123,7 @@ class Reader:
             return Fetched(FetchStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
         low, high = queue.min_offset(self._log.start), queue.next
         if not low <= offset < high:
-            return _outside(offset, low, high)
+            return self._outside(topic, offset, low, high)
         buffer, at, count = queue.locate(offset)
         limit = min(count, max(_EXAMINED_MAX, count_max))
         chosen, examined = queues.select(buffer, at, limit, codes, count_max, bytes_max)
@@ -216,6 +216,10 @@ class Reader:
             if int.from_bytes(head[:4], "big") != size or int.from_bytes(head[28:36], "big") != log_offset:
                 return 0
         return good
+
+    def _outside(self, topic: str, offset: int, low: int, high: int) -> Fetched:
+        # Whoever asks a topic that was made anew with an offset of the one before it has read nothing of this one.
+        return _outside(offset, low, high, low if topic in self._table.gravestones else high)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:
         """(log offset, size, tag code) at a queue offset whose record is still there."""
@@ -353,12 +357,12 @@ class Reader:
         return found if entries and key in keys.keys_of(entries[0]) else None
 
 
-def _outside(offset: int, low: int, high: int) -> Fetched:
-    """Offsets that a queue does not have, with where RocketMQ sends the consumer next."""
+def _outside(offset: int, low: int, high: int, behind: int) -> Fetched:
+    """Offsets that a queue does not have, with where RocketMQ sends the consumer next; behind: from behind the end."""
     if high == 0:
         return Fetched(FetchStatus.NO_MESSAGE_IN_QUEUE, 0, low, high)
     if offset == high:
         return Fetched(FetchStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
-        return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, high, low, high)
+        return Fetched(FetchStatus.OFFSET_OVERFLOW_BADLY, behind, low, high)
     return Fetched(FetchStatus.OFFSET_TOO_SMALL, low, low, high)
