@@ -29,6 +29,7 @@ from typing import Self
 
 from gantry.client import questions
 from gantry.client.broadcast import LocalOffsets
+from gantry.client.errands import Description, Errands
 from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import Identity
@@ -44,13 +45,10 @@ from gantry.client.settings import ConsumerSettings, StartFrom
 from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.clock import Clock, SystemClock
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
-from gantry.leaves.frames import Command
 from gantry.model.message import RETRY_TOPIC, StoredMessage
 from gantry.model.names import retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import BROADCASTING, CLUSTERING, Subscription
-from gantry.transport.connection import Connection
-from gantry.wire.codes import RequestCode
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
 __all__ = ["Consumer", "ConsumerSettings", "Listener", "ReceivedMessage", "Sql", "StartFrom"]
@@ -84,8 +82,10 @@ class Consumer:
         )
         self._retry_topic = retry_topic(group)
         self._listener = listener
-        self._session = Session(nameserver, self._heartbeat, self._on_request, self._broker_returned)
+        errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe)
+        self._session = Session(nameserver, self._heartbeat, errands.serve, self._broker_returned)
         self._routes = Routes(self._session)
+        self._started_ms = self._clock.now_ms()
         self._identity = Identity(self._session.nameservers[0], self._clock)
         self._offsets = _offsets(self.settings, Offsets(self._session, self._routes, group), group)
         self._rebalance = Rebalance(
@@ -94,7 +94,8 @@ class Consumer:
         self._memory = Memory(self.settings.bytes_max)
         self._intakes: dict[MessageQueue, tuple[Intake, asyncio.Task[None]]] = {}
         self._leaving: list[Intake] = []  # queues that go to others, until that is committed
-        self._ready: asyncio.Queue[tuple[Intake, ReceivedMessage] | None] = asyncio.Queue()  # bounded by the windows
+        # With the life of the intake; bounded by the windows.
+        self._ready: asyncio.Queue[tuple[Intake, int, ReceivedMessage] | None] = asyncio.Queue()
         self._redelivery = Redelivery(self._session, self._routes, group, self.settings, self._hand_out)
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
@@ -178,8 +179,8 @@ class Consumer:
             if found is None or (self._ended is not None and self._ended.done()):
                 self._ready.put_nowait(None)  # for the others who wait
                 return None
-            intake, message = found
-            if not intake.is_leaving:
+            intake, life, message = found
+            if not intake.is_leaving and life == intake.life:
                 intake.hand_out(message.queue_offset)
                 return message
 
@@ -214,7 +215,7 @@ class Consumer:
         self._hand_out(intake, ReceivedMessage(stored, intake.queue, finish, again))
 
     def _hand_out(self, intake: Intake, message: ReceivedMessage) -> None:
-        self._ready.put_nowait((intake, message))
+        self._ready.put_nowait((intake, intake.life, message))
 
     # Queues
 
@@ -310,11 +311,19 @@ class Consumer:
     def _broker_returned(self) -> None:
         self._rebalance.broker_returned()
 
-    def _on_request(self, _: Connection, command: Command) -> bool:
-        if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            return False
-        self._rebalance.hurry()
-        return True
+    def _move(self, targets: Mapping[MessageQueue, int]) -> None:
+        """The group was reset: what came of these queues is forgotten, also what is in work."""
+        for queue, offset in targets.items():
+            if queue in self._intakes:
+                self._intakes[queue][0].move(offset)
+        self._redelivery.drop(targets.keys())
+
+    def _describe(self) -> Description:
+        settings, queues = self.settings, [intake.info() for intake, _ in self._intakes.values()]
+        nameserver = ";".join(self._session.nameservers)
+        return Description(
+            nameserver, self._started_ms, settings.concurrency, False, self._subscriptions, queues
+        )
 
     def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         """A task without which the consumer is not whole: if it breaks, everybody who waits is told."""

@@ -3,8 +3,8 @@
 The loop has one pull on its way at most and none while the window or the consumer's memory is full.  It
 lives until the queue goes to another member.  Errors are waited out with a growing pause; a wrong route
 is asked for again.  An offset outside the queue (the messages expired, or the queue was made anew) moves
-the window to where the broker says: another life of the queue begins, in which the same offsets may be other
-messages, so what is still in work from the former one no longer counts.
+the window to where the broker says, and so does a reset of the group: another life of the queue begins, in which the
+same offsets may be other messages, so what is still in work from the former one no longer counts.
 
 Every pull tells the broker how far we are, which costs no request of its own: who gets the queue after us, and a broker
 that lost the last commits in a crash, know it up to the messages in work.
@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gantry.client import questions
+from gantry.client.errands import QueueInfo
 from gantry.client.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus
 from gantry.client.routes import Routes
@@ -154,6 +155,26 @@ class Intake:
             self._memory.give_back(self._window.finish(offset))
         self.put_down(offset, life)
 
+    def move(self, offset: int) -> None:
+        """Go on elsewhere; whatever was in work no longer counts.  Before the start is known, the broker knows it."""
+        window = self._window
+        if window is None:
+            return
+        self._memory.give_back(window.bytes)
+        window.move(offset)
+        self.life += 1
+        self.committed = None
+        self._in_work.clear()
+        self._has_ended.set()
+
+    def info(self, is_locked: bool = False) -> QueueInfo:
+        """How it goes, for a tool that asks."""
+        window, committed = self._window, -1 if self.committed is None else self.committed
+        if window is None:
+            return QueueInfo(self.queue, committed, 0, 0, 0, 0, is_locked, self.is_leaving)
+        held = window.progress, window.next_offset, window.count, window.bytes
+        return QueueInfo(self.queue, committed, *held, is_locked, self.is_leaving)
+
     async def leave(self, within_s: float) -> None:
         """Let what is in work end for so long; then the queue is no longer ours, and nothing counts any more."""
         self.is_leaving = True
@@ -176,11 +197,13 @@ class Intake:
     async def _pull(self, session: Session, routes: Routes, window: Window, tells: bool) -> None:
         while window.is_full or self._memory.is_full:
             await self._memory.wait()
-        started = asyncio.get_running_loop().time()
+        started, life = asyncio.get_running_loop().time(), self.life
         progress = window.progress if tells else None
         question = questions.pull(self.queue, window.next_offset, self._pulling, progress)
         address = routes.master(self.queue)
         result = await session.ask(address, question, self._pulling.wait_s + _PULL_MARGIN_S)
+        if life != self.life:
+            return  # it was asked for before the move
         self.committed = progress
         self._take(result, window)
         was_held = asyncio.get_running_loop().time() - started >= _HELD_S
@@ -193,11 +216,7 @@ class Intake:
     def _take(self, result: PullResult, window: Window) -> None:
         if result.status is PullStatus.OFFSET_ILLEGAL:
             log.warning("%s: offset %d is not there, moved to %d", self.queue, window.next_offset, result.next_offset)
-            self._memory.give_back(window.bytes)
-            window.move(result.next_offset)
-            self.life += 1
-            self._in_work.clear()
-            self._has_ended.set()
+            self.move(result.next_offset)
             return
         wanted = self._pulling.subscription.tags
         for message in result.messages:

@@ -21,6 +21,7 @@ from typing import Self
 
 from gantry.client import questions
 from gantry.client.consumer import Listener
+from gantry.client.errands import Description, Errands
 from gantry.client.filters import Filter, Sql
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory
@@ -36,12 +37,9 @@ from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
 from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError
-from gantry.leaves.frames import Command
 from gantry.model.names import retry_topic
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
-from gantry.transport.connection import Connection
-from gantry.wire.codes import RequestCode
 from gantry.wire.heartbeat import ConsumerData, Heartbeat
 
 __all__ = ["ConsumerSettings", "Listener", "OrderSettings", "OrderlyConsumer", "ReceivedMessage", "Sql", "StartFrom"]
@@ -75,8 +73,10 @@ class OrderlyConsumer:
         # As all members have it, Java's too: a broker keeps one list of topics for a group.
         self._subscriptions = subscriptions_of(group, subscription, self._clock.now_ms(), with_retries=True)
         self._retry_topic = retry_topic(group)
-        self._session = Session(nameserver, self._heartbeat, self._on_request)
+        errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe)
+        self._session = Session(nameserver, self._heartbeat, errands.serve)
         self._routes = Routes(self._session)
+        self._started_ms = self._clock.now_ms()
         self._identity = Identity(self._session.nameservers[0], self._clock)
         # The locks see to the hand-over; nobody has to wait for it.
         self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, 0.0)
@@ -226,11 +226,16 @@ class OrderlyConsumer:
         )
         return Heartbeat(self.client_id, consumers=(data,))
 
-    def _on_request(self, _: Connection, command: Command) -> bool:
-        if command.code != RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
-            return False
-        self._rebalance.hurry()
-        return True
+    def _move(self, targets: Mapping[MessageQueue, int]) -> None:
+        """The group was reset: what came of these queues is forgotten."""
+        for queue, offset in targets.items():
+            if queue in self._queues:
+                self._queues[queue][0].move(offset)
+
+    def _describe(self) -> Description:
+        settings, queues = self.settings, [one.info() for one, _ in self._queues.values()]
+        nameserver = ";".join(self._session.nameservers)
+        return Description(nameserver, self._started_ms, settings.concurrency, True, self._subscriptions, queues)
 
     def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         """A task without which the consumer is not whole: if it breaks, everybody who waits is told."""

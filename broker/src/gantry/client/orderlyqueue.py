@@ -7,7 +7,8 @@ The start is asked for only once the lock is there, and progress is committed be
 owner begins where this one ended.  What was pulled and not worked on is forgotten; the next owner pulls it.
 
 A message that failed stops its queue: after a pause the same message comes again, and nothing behind it before it has
-succeeded, or is a dead letter of the group because the listener or the settings gave it up.
+succeeded, or is a dead letter of the group because the listener or the settings gave it up, or
+the group was reset.
 
 A listener that still runs when the lock ends on our own clock is cancelled; the broker gives the queue to nobody else
 for half a minute more, so what it has to clean up it can.
@@ -22,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
 from gantry.client import questions
+from gantry.client.errands import QueueInfo
 from gantry.client.hooks import called
 from gantry.client.intake import Intake, Memory
 from gantry.client.lease import Lease
@@ -72,13 +74,26 @@ class OrderlyQueue:
         self._waiting: deque[tuple[StoredMessage, int]] = deque()  # with the life of the intake; bounded by its window
         self._intake: Intake | None = None  # while the lock is ours
         self._news = asyncio.Event()  # a message, the lock, or the order to leave
-        self._left = asyncio.Event()
+        self._interrupted = asyncio.Event()  # the order to leave, or a reset of the group
 
     def leave(self) -> None:
         """Begin nothing more; a listener at work ends first."""
         self.is_leaving = True
-        self._left.set()
+        self._interrupted.set()
         self._news.set()
+
+    def move(self, offset: int) -> None:
+        """The group was reset: go on elsewhere, once the listener at work has ended."""
+        if self._intake is not None:
+            self._intake.move(offset)
+            self._interrupted.set()
+            self._news.set()
+
+    def info(self) -> QueueInfo:
+        """How it goes, for a tool that asks."""
+        if self._intake is None:
+            return QueueInfo(self.queue, -1, 0, 0, 0, 0, self._may_tell(), self.is_leaving)
+        return self._intake.info(self._may_tell())
 
     def look(self) -> None:
         """The lease may have changed."""
@@ -127,7 +142,7 @@ class OrderlyQueue:
         try:
             while (found := await self._next(intake, pulling)) is not None:
                 stored, life = found
-                if await self._ends(stored):
+                if await self._ends(stored, intake, life):
                     self._waiting.popleft()
                     intake.finish(stored.queue_offset, life)
         finally:
@@ -151,11 +166,15 @@ class OrderlyQueue:
             await self._heard(self._news, self.lease.left_s(asyncio.get_running_loop().time()))
         return None
 
-    async def _ends(self, stored: StoredMessage) -> bool:
-        """Work on one message until it succeeds or is a dead letter; False when the queue was lost before."""
+    async def _ends(self, stored: StoredMessage, intake: Intake, life: int) -> bool:
+        """Work on one message until it succeeds, is a dead letter, or the group was reset; False when the queue was
+        lost before.
+        """
         attempts_max = self._around.order.attempts_max
         attempt = 1 + stored.reconsume_times
-        while True:
+        if not self.is_leaving:
+            self._interrupted.clear()
+        while intake.life == life:
             async with self._around.places:
                 if not self._may_work():
                     return False
@@ -166,7 +185,8 @@ class OrderlyQueue:
             if is_dead and self._may_tell() and await self._is_given_up(stored):
                 return True
             attempt += 1
-            await self._heard(self._left, self._pause_s(wish))
+            await self._heard(self._interrupted, self._pause_s(wish))
+        return True
 
     def _pause_s(self, wish: Again) -> float:
         if wish.level > 0:
