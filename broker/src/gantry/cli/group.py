@@ -1,6 +1,7 @@
 """`gantry group list|create|delete|progress|reset`: consumer groups and how far they have come.
 
-`reset` moves a group whose members are stopped; members that run go on from where they are and would write over it.
+`reset` moves a group, members at work included: what they have not finished is forgotten.  With --dry-run it only shows
+where the group would go.
 """
 
 from __future__ import annotations
@@ -8,10 +9,13 @@ from __future__ import annotations
 import argparse
 
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
+from gantry.cli.instants import milliseconds
 from gantry.cli.output import Row, add_output, show
-from gantry.client.admin import Admin, QueueProgress
+from gantry.client.admin import Admin, QueueProgress, Target
+from gantry.client.progressadmin import EARLIEST_MS, LATEST_MS
 from gantry.errors import ConfigError
 from gantry.model.names import group_fault, is_retry_topic, is_system_group, topic_fault
+from gantry.model.route import MessageQueue
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -22,14 +26,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
     creating = commands.add_parser("create", help="make a group, or change one")
     deleting = commands.add_parser("delete", help="forget a group with its offsets")
     progress = commands.add_parser("progress", help="queue by queue: how far, and how much is left")
-    reset = commands.add_parser("reset", help="let a stopped group continue somewhere else")
+    reset = commands.add_parser("reset", help="let a group continue somewhere else")
     for each in (creating, deleting, progress, reset):
         each.add_argument("group", metavar="GROUP")
     progress.add_argument("--topic", metavar="TOPIC", help="only this one (default: all that it consumes)")
     reset.add_argument("topic", metavar="TOPIC")
-    reset.add_argument(
-        "--to", metavar="WHERE", required=True, help="first, last, an offset, or @MS: stored at or after"
-    )
+    where = reset.add_mutually_exclusive_group(required=True)
+    where.add_argument("--to", metavar="WHERE", help="first, last, an offset, or @MS: stored at or after")
+    where.add_argument("--to-time", metavar="WHEN", help="stored from then on: 2026-11-21T10:00:00Z, @MS, 30m (ago)")
+    where.add_argument("--to-offset", metavar="N", type=int, help="this queue offset, or the nearest that there is")
+    reset.add_argument("--dry-run", action="store_true", help="show it, and change nothing")
     reset.add_argument("--queue", metavar="N", type=int, help="only this one (default: all)")
     for each in (creating, deleting):
         each.add_argument("--cluster", metavar="NAME", help="only there")
@@ -100,29 +106,64 @@ def _queue(topic: str, progress: QueueProgress) -> Row:
 
 
 async def _reset(admin: Admin, arguments: argparse.Namespace) -> list[Row]:
-    members = await admin.members(arguments.group)
-    if members:
-        raise ConfigError(
-            f"{arguments.group} has {len(members)} members at work, such as {members[0]}; stop them first"
-        )
-    rows: list[Row] = []
-    for each in await admin.progress(arguments.group, arguments.topic):
-        if arguments.queue is None or each.queue.queue_id == arguments.queue:
-            target = await _target(admin, arguments.to, each)
-            await admin.commit(arguments.group, each.queue, target)
-            before = each.committed if each.committed >= 0 else None
-            rows.append({"broker": each.queue.broker_name, "queue": each.queue.queue_id, "from": before, "to": target})
-    return rows
+    where = _where(arguments)
+    chosen = [
+        each
+        for each in await admin.progress(arguments.group, arguments.topic)
+        if arguments.queue is None or each.queue.queue_id == arguments.queue
+    ]
+    targets = {each.queue: await _target(admin, where, each) for each in chosen}
+    if not arguments.dry_run:
+        targets = await _move(admin, arguments, where, targets)
+    return [
+        {
+            "broker": each.queue.broker_name,
+            "queue": each.queue.queue_id,
+            "from": each.committed if each.committed >= 0 else None,
+            "to": targets[each.queue],
+            "left": each.max_offset - targets[each.queue],
+        }
+        for each in chosen
+        if each.queue in targets
+    ]
 
 
-async def _target(admin: Admin, where: str, progress: QueueProgress) -> int:
-    if where == "first":
-        return progress.min_offset
-    if where == "last":
-        return progress.max_offset
-    number = where.removeprefix("@")
+def _where(arguments: argparse.Namespace) -> Target:
+    """What the three ways of saying it mean."""
+    if arguments.to_time is not None:
+        return Target(milliseconds(arguments.to_time, "--to-time"))
+    if arguments.to_offset is not None:
+        if arguments.to_offset < 0:
+            raise ConfigError(f"--to-offset {arguments.to_offset}: expected at least 0")
+        return Target(offset=arguments.to_offset)
+    ends = {"first": EARLIEST_MS, "earliest": EARLIEST_MS, "last": LATEST_MS, "latest": LATEST_MS}
+    if arguments.to in ends:
+        return Target(ends[arguments.to])
+    number = arguments.to.removeprefix("@")
     if not number.isascii() or not number.isdecimal():
-        raise ConfigError(f"--to {where!r}: expected first, last, an offset, or @ and milliseconds since the epoch")
-    if where.startswith("@"):
-        return await admin.offset_at(progress.queue, int(number))
-    return min(max(int(number), progress.min_offset), progress.max_offset)
+        raise ConfigError(
+            f"--to {arguments.to!r}: expected first, last, an offset, or @ and milliseconds since the epoch"
+        )
+    return Target(int(number)) if arguments.to.startswith("@") else Target(offset=int(number))
+
+
+async def _target(admin: Admin, where: Target, progress: QueueProgress) -> int:
+    """Where one queue goes on, as far as can be said now."""
+    if where.offset >= 0:
+        return min(max(where.offset, progress.min_offset), progress.max_offset)
+    if where.at_ms == LATEST_MS:
+        return progress.max_offset
+    return await admin.offset_at(progress.queue, where.at_ms)
+
+
+async def _move(
+    admin: Admin, arguments: argparse.Namespace, where: Target, targets: dict[MessageQueue, int]
+) -> dict[MessageQueue, int]:
+    """Each broker is asked once where a time says it all, and queue by queue otherwise."""
+    if where.offset < 0 and arguments.queue is None:
+        return await admin.reset(arguments.group, arguments.topic, where)
+    moved: dict[MessageQueue, int] = {}
+    for queue, offset in targets.items():
+        target = Target(queue_id=queue.queue_id, offset=offset)
+        moved |= await admin.reset(arguments.group, arguments.topic, target, broker=queue.broker_name)
+    return moved

@@ -16,10 +16,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
-from gantry.client import adminquestions, delayadmin, questions, storeadmin, transactionadmin
+from gantry.client import adminquestions, delayadmin, progressadmin, questions, storeadmin, transactionadmin
 from gantry.client.adminquestions import Cluster
 from gantry.client.delayadmin import DelayedInfo
 from gantry.client.offsets import Offsets
+from gantry.client.progressadmin import ClientConnection, QueueLag, Target
 from gantry.client.question import Question
 from gantry.client.results import QueueProgress
 from gantry.client.routes import Routes
@@ -35,7 +36,17 @@ from gantry.model.subscription import GroupConfig
 from gantry.model.topic import PERM_READ_WRITE, TopicConfig
 from gantry.wire.codes import ResponseCode
 
-__all__ = ["Admin", "Cluster", "DelayedInfo", "QueueProgress", "RetentionInfo", "TransactionInfo"]
+__all__ = [
+    "Admin",
+    "ClientConnection",
+    "Cluster",
+    "DelayedInfo",
+    "QueueLag",
+    "QueueProgress",
+    "RetentionInfo",
+    "Target",
+    "TransactionInfo",
+]
 
 T = TypeVar("T")
 
@@ -175,6 +186,60 @@ class Admin:
         """Let a group continue at another offset; members that are running go on from where they are."""
         await self.route(queue.topic)
         await Offsets(self._session, self._routes, group).commit(queue, offset)
+
+    async def lag(self, *, group: str = "", topic: str = "") -> list[QueueLag]:
+        """Every group in every queue of the topics that it consumes, or of one group or topic only."""
+        masters = await self._masters_by_name()
+        found = await asyncio.gather(
+            *(self._lag_of(name, address, group, topic) for name, address in masters.items())
+        )
+        return [one for part in found for one in part]
+
+    async def _lag_of(self, broker: str, address: str, group: str, topic: str) -> list[QueueLag]:
+        found: list[QueueLag] = []
+        following = 0
+        while following >= 0:
+            page = await self._ask(address, progressadmin.lag(broker, group, topic, following))
+            found += page.queues
+            following = page.following
+        return found
+
+    async def reset(
+        self, group: str, topic: str, target: Target, *, broker: str | None = None
+    ) -> dict[MessageQueue, int]:
+        """Let a group go on elsewhere, on every master that has the topic or on one; members that run move too.
+
+        RocketMQ's brokers before 5.1 know times only: they take an offset for the time 0.
+        """
+        found: dict[MessageQueue, int] = {}
+        for one in (await self.route(topic)).brokers:
+            if one.master is not None and broker in (None, one.broker_name):
+                moved = await self._ask(one.master, progressadmin.reset(group, topic, target))
+                found.update(moved)
+        return found
+
+    async def consumer_connections(self, group: str) -> dict[str, list[ClientConnection]]:
+        """By broker, the members of a consumer group."""
+        masters = await self._masters_by_name()
+        question = progressadmin.consumer_connections(group)
+        return {name: await self._ask(address, question) for name, address in masters.items()}
+
+    async def producer_connections(self, group: str) -> dict[str, list[ClientConnection]]:
+        """By broker, the members of a producer group."""
+        masters = await self._masters_by_name()
+        question = progressadmin.producer_connections(group)
+        return {name: await self._ask(address, question) for name, address in masters.items()}
+
+    async def running_info(self, group: str, client_id: str) -> dict[str, object]:
+        """What a member of a consumer group says about itself; RefusedError when no broker can ask it."""
+        failure: RefusedError | None = None
+        for address in await self._masters(None):
+            try:
+                return await self._ask(address, progressadmin.running_info(group, client_id))
+            except RefusedError as error:
+                failure = error
+        assert failure is not None, "there is at least one master"
+        raise failure
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message stored at or after an instant."""
