@@ -25,6 +25,7 @@ class Screen:
         self._live = out.isatty()
         self._begun = time.monotonic()
         self._last = 0.0
+        self._rows = 0
         self._open = False
 
     def say(self, text: str) -> None:
@@ -38,6 +39,8 @@ class Screen:
         if not self._live and now - self._last < _EVERY_S:
             return
         self._last = now
+        # A service that has just begun has not counted yet, and its database does not shrink.
+        rows = self._rows = max(rows, self._rows)
         done = min(_BAR, _BAR * rows // max(orders, 1))
         bar = "#" * done + "-" * (_BAR - done)
         text = f"{self._clock()}  [{bar}]  rows {rows}, messages received {received}"

@@ -232,6 +232,8 @@ def test_an_administrator_sees_what_is_open_and_ends_it(tmp_path: Path, capsys: 
                 rows = json.loads(await gantry("ls", "--output", "json"))
                 assert {row["id"] for row in rows} == {delivered.message_id, dropped.message_id}
                 row = rows[0]
+                named = "id topic producerGroup ageMs checks keys broker logOffset halfOffset state"
+                assert list(row) == named.split(), "scripts read these"
                 assert (row["topic"], row["producerGroup"], row["keys"], row["state"]) == (
                     "Orders",
                     "shop",
@@ -241,6 +243,8 @@ def test_an_administrator_sees_what_is_open_and_ends_it(tmp_path: Path, capsys: 
                 assert json.loads(await gantry("ls", "--group", "other", "--output", "json")) == []
                 shown = json.loads(await gantry("show", delivered.message_id, "--output", "json"))
                 assert (shown["body"], shown["id"]) == ("a", delivered.message_id)
+                assert shown["properties"]["KEYS"] == "o-1 o-2"
+                assert "KEYS=o-1 o-2 " in await gantry("show", delivered.message_id)
                 await gantry("commit", delivered.message_id)
                 await gantry("rollback", dropped.message_id)
                 await nothing_open(cluster)

@@ -27,9 +27,21 @@ def test_a_delay_counts_from_the_commit_on(pairs: dict[str, str], topic: str) ->
     assert len(play.visible(topic)) == 1
 
 
-def test_a_time_that_has_passed_at_the_commit_means_at_once() -> None:
+@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "__STARTDELIVERTIME"])
+def test_a_time_of_day_stays_that_time_whenever_the_commit_comes(name: str) -> None:
     play = TransactionPlay()
-    half = play.half(b"paid", TIMER_DELIVER_MS=str(play.clock.now_ms() + 100))
+    due_ms = play.clock.now_ms() + 60_000
+    half = play.half(b"paid", **{name: str(due_ms)})
+    play.clock.advance(20_000)
+    assert play.end(half, COMMIT) == 0 and play.visible() == []
+    entry = play.store.reader.entry(names.TIMER_TOPIC, 0, 0)
+    assert entry is not None and entry[2] == due_ms
+
+
+@pytest.mark.parametrize("name", ["TIMER_DELIVER_MS", "__STARTDELIVERTIME"])
+def test_a_time_that_has_passed_at_the_commit_means_at_once(name: str) -> None:
+    play = TransactionPlay()
+    half = play.half(b"paid", **{name: str(play.clock.now_ms() + 100)})
     play.clock.advance(200)
     assert play.end(half, COMMIT) == 0 and len(play.visible()) == 1
 

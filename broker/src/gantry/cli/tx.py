@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
-from gantry.cli.output import Row, add_output, show, show_one
+from gantry.cli.output import Row, add_output, show, show_json, show_one
 from gantry.client.admin import Admin
 from gantry.client.transactionadmin import COMMIT, GIVEN_UP, OPEN, REARM, ROLLBACK, TransactionInfo
 from gantry.errors import ConfigError
@@ -69,7 +69,10 @@ async def _run(arguments: argparse.Namespace) -> int:
             print(f"gantry: no transaction {arguments.id}", file=sys.stderr)
             return 1
         if arguments.command == "show":
-            show_one(_whole(one), arguments.output)
+            if arguments.output == "json":
+                show_json({**_whole(one), "properties": dict(one.properties)})
+            else:
+                show_one({**_whole(one), "properties": _joined(one.properties)}, arguments.output)
             return 0
         await admin.settle_transaction(one, arguments.command, _operator())
         print(f"{one.id} of {one.producer_group} for {one.topic}: {_DONE[arguments.command]}", file=sys.stderr)
@@ -118,7 +121,7 @@ def _row(one: TransactionInfo) -> Row:
 
 def _whole(one: TransactionInfo) -> Row:
     body = one.body.decode("utf-8", "backslashreplace")
-    return {**_row(one), "root": one.root, "properties": _joined(one.properties), "body": body}
+    return {**_row(one), "root": one.root, "properties": "", "body": body}
 
 
 def _joined(properties: Mapping[str, str]) -> str:
