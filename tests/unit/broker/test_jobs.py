@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
-from gantry.broker.jobs import Job, Jobs
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.broker.jobs import Job, Jobs, next_run_s
 from testkit.simclock import SimClock
 
 
@@ -95,3 +98,16 @@ def test_a_job_that_raises_is_reported_by_name() -> None:
         assert names == ["bad"] and isinstance(logged[0]["exception"], ZeroDivisionError)
 
     asyncio.run(play())
+
+
+@given(st.floats(0, 1e7), st.sampled_from([0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 10.0]))
+def test_runs_stand_on_multiples_of_their_period_and_not_too_close(now: float, period_s: float) -> None:
+    following = next_run_s(now, period_s)
+    assert abs(following / period_s - round(following / period_s)) < 1e-3
+    assert 0.25 * period_s <= following - now + 1e-6 and following - now <= 1.25 * period_s + 1e-6
+
+
+def test_jobs_of_different_periods_wake_the_process_together() -> None:
+    ends = [100.003, 100.011, 100.019, 100.024, 100.031]
+    assert {round(next_run_s(end, 0.05), 6) for end in ends} == {100.05}
+    assert round(next_run_s(100.003, 0.1), 6) == round(next_run_s(100.083, 0.02), 6) == 100.1

@@ -12,6 +12,7 @@ The loop's timers count in milliseconds, so up to 1 ms of it is rounding.  Costs
 
 from __future__ import annotations
 
+from gantry.broker.jobs import next_run_s
 from gantry.clock import Clock
 
 PERIOD_S = 0.02
@@ -29,7 +30,7 @@ class LoopLag:
         self._due: float | None = None
 
     def sample(self) -> None:
-        """The job; what it is late by goes back to when it last ended."""
+        """The job; it is late by what has passed since the moment for which its last run left it to the timers."""
         now = self._clock.monotonic()
         if self._due is not None:
             late_s = max(0.0, now - self._due)
@@ -37,7 +38,7 @@ class LoopLag:
             for _ in range(min(int(late_s / PERIOD_S), _MISSED_MAX)):
                 late_s -= PERIOD_S
                 self._count(late_s)
-        self._due = now + PERIOD_S
+        self._due = next_run_s(now, PERIOD_S)
 
     def _count(self, late_s: float) -> None:
         self.sum_s += late_s
