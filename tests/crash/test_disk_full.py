@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -95,3 +95,51 @@ def test_a_full_disk_refuses_reads_on_and_recovers_by_itself(small_disk: Path, t
     with GantryProcess(folder, {**_CONFIG, "store.flush": flush}) as process, RawClient(process.broker) as client:
         ledger.check({(_TOPIC, 0): client.read(_TOPIC, 0)})
         assert process.stop() == 0
+
+
+def test_a_disk_that_others_filled_gets_room_from_what_is_old_enough(small_disk: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.symlink_to(small_disk / "data")
+    (small_disk / "data").mkdir()
+    ledger = AckLedger()
+
+    def has_reserve_and_index() -> bool:
+        index = small_disk / "data/index"
+        return (small_disk / "data/gantry/reserve").exists() and index.is_dir() and any(index.iterdir())
+
+    with (
+        GantryProcess(folder, {**_CONFIG, "store.flush": "SYNC_FLUSH", "store.reserved_hours": "0"}) as process,
+        RawClient(process.broker) as client,
+    ):
+        number = 0
+        # Not a byte is left: what is deleted has to be written down first.
+        while _send(client, ledger, number) == _SEND_OK:
+            number += 1
+            assert number * len(_BODY) < 2 * _SIZE_KIB * 1024, "the disk never filled up"
+            if number == 250:
+                # The reserve is no room for a whole index file.
+                _wait_for(has_reserve_and_index)
+                _fill(small_disk)
+        until = time.monotonic() + _WAIT_S
+        number += 1
+        while _send(client, ledger, number) != _SEND_OK:
+            number += 1
+            assert time.monotonic() < until, f"no room was made in {_WAIT_S} s\n{process.stderr()}"
+            time.sleep(0.05)
+        assert process.popen.poll() is None and process.stop() == 0
+
+
+def _wait_for(holds: Callable[[], object]) -> None:
+    until = time.monotonic() + _WAIT_S
+    while not holds():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _fill(disk: Path) -> None:
+    with (disk / "ballast").open("wb", buffering=0) as ballast:
+        try:
+            while ballast.write(bytes(4096)):
+                pass
+        except OSError:
+            return
