@@ -183,3 +183,22 @@ def test_no_room_for_what_is_derived_refuses_and_recovers(part: str) -> None:
     store.close()
     again = opened(store.settings, clock, disk=disk.restart())  # type: ignore[arg-type]
     assert bodies(again)[-2:] == [b"taken", b"again"] and again.report.rebuilt == []
+
+
+def test_what_has_to_be_written_before_a_segment_goes_gets_the_room_of_the_reserve() -> None:
+    clock, disk = SimClock(), SimDisk(quota_bytes=10 << 20)
+    store = _filled(clock, disk)
+    clock.advance(_HOUR_MS)
+    operation = disk.operation
+
+    def failing(kind: str, path: str, *rest: object) -> object:
+        is_base = path.startswith("/s/gantry/queues.json") and kind in ("create", "write")
+        if is_base and disk.exists("/s/gantry/reserve"):
+            raise DiskFullError(f"{kind} {path}: no room but that of the reserve")
+        return operation(kind, path, *rest)  # type: ignore[arg-type]
+
+    disk.operation = failing  # type: ignore[assignment, method-assign]
+    store.retention.drop_expired()
+    _ticks(store, clock, 20)
+    assert store.stats().log_start > 0 and store.failed is None
+    store.append([message(body=b"goes on")])
