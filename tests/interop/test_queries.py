@@ -1,0 +1,96 @@
+"""What RocketMQ's tools ask about groups, clients and messages, and resets of groups that work."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from interop import servers
+from interop.clients import Client, Running
+from interop.processes import Driver, DriverError, Json
+
+WITHIN_S = 90.0  # 4.9 takes ten seconds to drop a queue and up to twenty to share it out again
+
+
+@pytest.fixture
+def driver(running: Running, java: Client) -> Driver:
+    return running.driver(java)
+
+
+def rows(answer: Json, field: str = "queues") -> list[dict[str, object]]:
+    found = answer[field]
+    assert isinstance(found, list)
+    return found
+
+
+def total(found: list[dict[str, object]], field: str) -> int:
+    return sum(int(str(row[field])) for row in found)
+
+
+def progress(driver: Driver, name: str) -> list[dict[str, object]]:
+    """What is told of the group once it has committed all eight messages; before its first commit there is nothing."""
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        try:
+            found = rows(driver.call("stats", group=name, topic=name))
+        except DriverError:
+            found = []
+        if total(found, "consumer") == 8:
+            return found
+        driver.settle(0.3)
+    raise AssertionError("not committed")
+
+
+def filled(driver: Driver, server: servers.Server, name: str, count: int) -> None:
+    servers.create_topic(server, name)
+    driver.call("send", group=name + "p", topic=name, count=count, prefix=name)
+
+
+@pytest.mark.only_on_gantry
+def test_a_group_at_work_is_seen_and_goes_back_in_time(driver: Driver, server: servers.Server, name: str) -> None:
+    filled(driver, server, name, 8)
+    stored = rows(driver.call("topic_stats", topic=name))
+    assert (total(stored, "min"), total(stored, "max")) == (0, 8)
+    driver.call("subscribe", id=name, group=name, topic=name, expression="*")
+    first = driver.receive(name, 8, WITHIN_S)
+    assert total(progress(driver, name), "broker") == 8
+    seen = driver.call("connections", group=name, topic=name, producers=name + "p")
+    client_id = str(seen["consumers"][0])  # type: ignore[index]
+    assert seen["model"] == "CLUSTERING" and name in seen["topics"]  # type: ignore[operator]
+    assert len(rows(seen, "producers")) == 1
+    info = driver.call("running", group=name, client=client_id)
+    assert info["type"] == "CONSUME_PASSIVELY" and name in info["topics"]  # type: ignore[operator]
+    moved = rows(driver.call("reset", group=name, topic=name, time=0))
+    assert total(moved, "offset") == 0
+    again = driver.receive(name, 16, WITHIN_S)
+    assert {message["msgId"] for message in again} == {message["msgId"] for message in first}
+
+
+def test_messages_are_found_by_key_within_a_span_of_time(driver: Driver, server: servers.Server, name: str) -> None:
+    filled(driver, server, name, 3)
+    [found] = rows(driver.call("query_between", topic=name, key=f"{name}-key-1"), "messages")
+    stored = int(str(found["stored"]))
+    [again] = rows(
+        driver.call("query_between", topic=name, key=f"{name}-key-1", begin=stored - 2000, end=stored + 2000),
+        "messages",
+    )
+    assert again["msgId"] == found["msgId"]
+    with pytest.raises(DriverError):
+        driver.call("query_between", topic=name, key=f"{name}-key-1", begin=stored - 60_000, end=stored - 30_000)
+
+
+def test_a_producers_trace_is_kept_and_found_by_the_message_id(
+    driver: Driver, server: servers.Server, name: str
+) -> None:
+    servers.create_topic(server, name)
+    sent = driver.call("traced", group=name + "t", topic=name, key=name + "-traced")
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            found = rows(driver.call("query_between", topic="RMQ_SYS_TRACE_TOPIC", key=sent["msgId"]), "messages")
+            break
+        except DriverError:
+            assert time.monotonic() < deadline, "no trace"
+            driver.settle(0.3)
+    assert name in str(found[0]["body"]) and "Pub" in str(found[0]["body"])
