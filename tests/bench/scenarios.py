@@ -21,6 +21,7 @@ import pages
 from consumption import consumption
 from delays import delays
 from filters import filters
+from lag import lag
 from servers import Server, fixed_reply, gantry, redis
 from transactions import transactions
 
@@ -182,4 +183,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "filters": filters,
     "delays": delays,
     "consumption": consumption,
+    "lag": lag,
 }

@@ -29,6 +29,7 @@ class Server:
     port: int
     started_s: float
     http_port: int = 0
+    nameserver_port: int = 0
 
 
 def free_port() -> int:
@@ -71,8 +72,8 @@ def gantry(folder: Path, *, flush: str = "ASYNC_FLUSH", env: dict[str, str] | No
         if not line.startswith("ready "):
             raise SystemExit(f"gantry standalone did not start: {line!r}")
         fields = dict(part.split("=", 1) for part in line.split()[1:])
-        broker, http = (int(fields[name].rpartition(":")[2]) for name in ("broker", "http"))
-        yield Server(process.pid, broker, time.monotonic() - begin, http)
+        broker, http, names = (int(fields[name].rpartition(":")[2]) for name in ("broker", "http", "nameserver"))
+        yield Server(process.pid, broker, time.monotonic() - begin, http, names)
 
 
 @contextmanager
