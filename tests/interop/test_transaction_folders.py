@@ -155,7 +155,11 @@ class Play:
         """Until all that has to come has come; then nothing more comes, and nothing comes twice."""
         assert self._addresses is not None
         servers.wait_until_routed(self._addresses[0], TOPIC)
-        wait_until(lambda: set(self.delivered()) >= set(self.expected), "not all that was committed is delivered")
+        try:
+            wait_until(lambda: set(self.delivered()) >= set(self.expected), "not delivered")
+        except AssertionError:
+            missing = sorted(set(self.expected) - set(self.delivered()))
+            raise AssertionError(f"{len(missing)} committed messages are not delivered: {missing[:20]}") from None
         time.sleep(CHECKS_S)
         assert self.delivered() == sorted(self.expected)
 

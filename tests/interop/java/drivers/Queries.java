@@ -90,8 +90,7 @@ final class Queries {
         producer.setInstanceName("traced-" + c.text("group"));
         producer.start();
         Message message = new Message(c.text("topic"), "", c.text("key"), "traced".getBytes(StandardCharsets.UTF_8));
+        // It stays: the trace leaves later, and the first one has to wait until its topic has a route.
         answer.put("msgId", producer.send(message).getMsgId());
-        Thread.sleep(2000);
-        producer.shutdown();
     }
 }
