@@ -30,7 +30,10 @@ CHECKS_S = 2 * ROUND_S + 1.0  # two rounds of checks
 OPS_S = 4.0
 BULK_MB = 72  # more than a start is to look through
 LIST_TRANSACTIONS, RESUME_CHECK = 24001, 323
-SETTINGS = {"brokerName": "broker-a", "transactionCheckMax": 1000}
+# After a crash Apache's 5.5 looks through the ten newest segments and no further, wherever the checkpoint stands, which
+# is up to a second behind: what is written in that second has to fit, as it does in segments of the usual 1 GiB.
+SEGMENT_BYTES = 16 << 20
+SETTINGS = {"brokerName": "broker-a", "transactionCheckMax": 1000, "mappedFileSizeCommitLog": SEGMENT_BYTES}
 # Apache's broker delivers twice what it asks about twice, and it does so when an answer, or its note of it (which 5.x
 # puts off for three seconds unless told otherwise), comes behind the next round.
 PATIENT = {"transactionCheckInterval": int(ROUND_S * 1000), "transactionOpBatchInterval": 100}
