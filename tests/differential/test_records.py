@@ -28,8 +28,10 @@ VALUES = ["true", "TRUE", "tRue", "false", "0", "000", "-1", "3", "a b", "reply"
 pairs = st.lists(st.tuples(st.sampled_from(NAMES), st.one_of(st.sampled_from(VALUES), st.text(max_size=6))), max_size=6)
 properties = st.one_of(
     st.tuples(pairs, st.booleans()).map(
-        lambda drawn: "\x02".join(f"{name}\x01{value}" for name, value in drawn[0]).encode("utf-8", "replace")
-        + (b"\x02" if drawn[1] else b"")
+        lambda drawn: (
+            "\x02".join(f"{name}\x01{value}" for name, value in drawn[0]).encode("utf-8", "replace")
+            + (b"\x02" if drawn[1] else b"")
+        )
     ),
     st.binary(max_size=60),
 )
@@ -245,9 +247,10 @@ def test_places(
     if neighbours:  # so that some are
         for number in range(1, len(drawn)):
             drawn[number] = (sum(drawn[number - 1]), drawn[number][1])
-    for call in ("within", "stretches", "gather"):
-        arguments = {"within": (drawn, start, end), "stretches": (drawn,), "gather": (memory, base, drawn)}[call]
-        same_outcome(
-            lambda c=call, a=arguments: getattr(pure_queues, c)(*a),
-            lambda c=call, a=arguments: getattr(compiled_queues, c)(*a),
-        )
+    pure, compiled = pure_queues.Places(drawn), compiled_queues.Places(drawn)
+    assert list(compiled) == pure and len(compiled) == len(pure)
+    assert (compiled.total, compiled.within(start, end)) == (pure.total, pure.within(start, end))
+    assert list(compiled.stretches()) == pure.stretches()
+    assert compiled[1:3] == pure[1:3]
+    same_outcome(lambda: pure.gather(memory, base), lambda: compiled.gather(memory, base))
+    same_outcome(lambda: pure[start], lambda: compiled[start])

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantry.leaves import hashes
+from gantry.leaves import hashes, queues
 from gantry.store.reading import Fetched, FetchStatus
 from gantry.store.store import Store
 from testkit.simclock import SimClock
@@ -125,7 +125,7 @@ def test_a_damaged_record_is_passed_over(store: Store) -> None:
     _counted(store, 4)
     place = store.reader.fetch("orders", 0, 1, 1, 1 << 20, None).places[0]
     fetched = store.reader.fetch("orders", 0, 0, 4, 1 << 20, None)
-    fetched.places[1] = (place[0], place[1] - 1)
+    fetched.places = queues.Places([fetched.places[0], (place[0], place[1] - 1), *fetched.places[2:]])
     store.reader.sift(fetched, ("orders", 0, 0), Odd(), 9, 1 << 20)
     assert len(fetched.places) == 1
 

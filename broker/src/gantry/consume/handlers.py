@@ -149,11 +149,10 @@ class PullHandlers:
         if self._offsets.has_resets and self._moves(connection, pull):
             return
         fetched = self._fetch(pull, wanted)
-        code = code_of(fetched.status, pull.queue_offset)
-        if code == ResponseCode.PULL_NOT_FOUND and may_wait and self._may_hold(pull):
-            self._hold(connection, pull, wanted)
-        elif fetched.lag_bytes > self._store.settings.warm_bytes:
+        if fetched.lag_bytes > self._store.settings.warm_bytes:
             self._bring_in(connection, pull, wanted, fetched)
+        elif may_wait and not fetched.places and self._may_hold(pull, fetched):
+            self._hold(connection, pull, wanted)
         else:
             self._reply(connection, pull, self._sifted(pull, wanted, fetched))
 
@@ -204,8 +203,13 @@ class PullHandlers:
             code = code_of(fetched.status, pull.queue_offset)
             connection.writelines([reply_head(pull, code, fetched), *fetched.buffers])
 
-    def _may_hold(self, pull: Pull) -> bool:
-        return pull.sys_flag & SUSPEND != 0 and pull.suspend_ms > 0 and not pull.is_oneway
+    def _may_hold(self, pull: Pull, fetched: Fetched) -> bool:
+        return (
+            pull.sys_flag & SUSPEND != 0
+            and pull.suspend_ms > 0
+            and not pull.is_oneway
+            and code_of(fetched.status, pull.queue_offset) == ResponseCode.PULL_NOT_FOUND
+        )
 
     def _hold(self, connection: Connection, pull: Pull, wanted: Wanted) -> None:
         if self.held.is_full:

@@ -10,7 +10,7 @@ RocketMQ's `ConsumeQueue`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from struct import Struct
 
 from gantry.leaves.requests import Send
@@ -92,6 +92,47 @@ def valid_count(buffer: bytes | bytearray | memoryview, start: int, end: int) ->
     return count
 
 
+class Places(list[tuple[int, int]]):
+    """(log offset, bytes) of records, or of stretches of them, in the order in which they are to be delivered."""
+
+    @property
+    def total(self) -> int:
+        """The bytes of all of them."""
+        return sum([size for _, size in self])
+
+    def within(self, start: int, end: int) -> int:
+        """How many places from the first on lie in [start, end) of the log."""
+        for number, (log_offset, size) in enumerate(self):
+            if log_offset < start or size > end - log_offset:
+                return number
+        return len(self)
+
+    def stretches(self) -> Places:
+        """The same places, neighbours as one."""
+        joined = Places()
+        begun = used = 0
+        for log_offset, size in self:
+            if used and log_offset == begun + used:
+                used += size
+                continue
+            if used:
+                joined.append((begun, used))
+            begun, used = log_offset, size
+        if used:
+            joined.append((begun, used))
+        return joined
+
+    def gather(self, memory: bytes | bytearray | memoryview, base: int) -> bytes:
+        """The bytes at these places one after the other; memory[0] is log offset `base`.
+
+        ValueError: they are not all in there.
+        """
+        if any(not 0 <= at - base <= at - base + size <= len(memory) for at, size in self):
+            raise ValueError(f"queues: places outside of {len(memory)} bytes from {base} on")
+        with memoryview(memory) as view:
+            return b"".join([view[at - base : at - base + size] for at, size in self])
+
+
 def select(
     buffer: bytes | bytearray | memoryview,
     start: int,
@@ -99,15 +140,15 @@ def select(
     codes: frozenset[int] | None,
     count_max: int,
     bytes_max: int,
-) -> tuple[list[tuple[int, int]], int]:
-    """Of the `count` entries from `start` on, those to deliver as (log offset, size), and how many were examined.
+) -> tuple[Places, int]:
+    """Of the `count` entries from `start` on, the places of those to deliver, and how many were examined.
 
     Stops before the entry that would be one message more than `count_max` or would make more than `bytes_max` bytes
     (the first match is taken whatever its size, so that a consumer always gets on), and before an invalid entry.
     `codes` are the wanted tags codes as signed 32-bit numbers, of which an entry's low 32 bits have to be one; None
     means all.
     """
-    chosen: list[tuple[int, int]] = []
+    chosen = Places()
     total = 0
     examined = 0
     unpack_from = _ENTRY.unpack_from
@@ -128,39 +169,3 @@ def select(
 def _low_32(code: int) -> int:
     """The low 32 bits as a signed number: what Java's `Long.intValue` makes of a tags code."""
     return ((code + 0x80000000) & 0xFFFFFFFF) - 0x80000000
-
-
-Places = Sequence[tuple[int, int]]
-"""(log offset, bytes) of records or of stretches of them."""
-
-
-def within(places: Places, start: int, end: int) -> int:
-    """How many places from the first on lie in [start, end) of the log."""
-    for number, (log_offset, size) in enumerate(places):
-        if log_offset < start or size > end - log_offset:
-            return number
-    return len(places)
-
-
-def stretches(places: Places) -> list[tuple[int, int]]:
-    """The same places, neighbours as one."""
-    joined: list[tuple[int, int]] = []
-    begun = used = 0
-    for log_offset, size in places:
-        if used and log_offset == begun + used:
-            used += size
-            continue
-        if used:
-            joined.append((begun, used))
-        begun, used = log_offset, size
-    if used:
-        joined.append((begun, used))
-    return joined
-
-
-def gather(memory: bytes | bytearray | memoryview, base: int, places: Places) -> bytes:
-    """The bytes at these places one after the other; memory[0] is log offset `base`.  ValueError: not all in there."""
-    if any(not 0 <= at - base <= at - base + size <= len(memory) for at, size in places):
-        raise ValueError(f"queues: places outside of {len(memory)} bytes from {base} on")
-    with memoryview(memory) as view:
-        return b"".join([view[at - base : at - base + size] for at, size in places])

@@ -225,15 +225,16 @@ class CommitLog:
         at = log_offset - segment.start
         return segment.view[at : at + size]
 
-    def pieces(self, stretches: queues.Places) -> list[memoryview | bytes]:
-        """Stored bytes of several stretches, each within a segment: uncopied; many small ones as one.
+    def pieces(self, places: queues.Places) -> list[memoryview | bytes]:
+        """Stored bytes of records, each within a segment: neighbours as one, uncopied; many small ones copied into one.
 
         A piece of its own costs a view and a place in the system call, which is more than copying a page or two.
         """
-        first, last = self.segments.at(stretches[0][0]), self.segments.at(stretches[-1][0])
-        total = sum([size for _, size in stretches])
-        if len(stretches) > _PIECES_MAX and total < len(stretches) * _PIECE_BYTES_MIN and first is last:
-            return [queues.gather(first.view, first.start, stretches)]
+        stretches = places.stretches()
+        first = self.segments.at(stretches[0][0])
+        if len(stretches) > _PIECES_MAX and stretches.total < len(stretches) * _PIECE_BYTES_MIN:
+            if stretches[-1][0] < first.end:
+                return [stretches.gather(first.view, first.start)]
         return [self.slice(log_offset, size) for log_offset, size in stretches]
 
     def segment_end(self, offset: int) -> int:

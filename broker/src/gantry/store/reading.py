@@ -35,10 +35,15 @@ _ANY_BYTES = 1 << 62
 # Where a record has its birth time (see `leaves.records`).
 _BORN_AT = 40
 _PLACE = Struct(">qiq")
+# The size and the log offset in a record's head (see `leaves.records`).
+_HEAD = Struct(">i24xq")
 
 
-class FetchStatus(enum.Enum):
-    """RocketMQ's GetMessageStatus; the value is the name, which goes into the remark of an answer."""
+class FetchStatus(enum.StrEnum):
+    """RocketMQ's GetMessageStatus; the value is the name, which goes into the remark of an answer.
+
+    Texts, because those hash without a call: every pull looks its head up by it.
+    """
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -64,10 +69,10 @@ class Fetched:
     next_offset: int
     min_offset: int
     max_offset: int
-    buffers: list[memoryview | bytes] = field(default_factory=list)
+    buffers: Sequence[memoryview | bytes] = ()
     bytes: int = 0
     lag_bytes: int = 0
-    places: list[tuple[int, int]] = field(default_factory=list)
+    places: queues.Places = field(default_factory=queues.Places)
 
 
 class RecordFilter(Protocol):
@@ -132,19 +137,16 @@ class Reader:
         if good < len(chosen):
             # A damaged entry behind good ones: the next pull begins with it and finds out.
             chosen, examined = queues.select(buffer, at, count, codes, good, bytes_max)
-        fetched = Fetched(FetchStatus.FOUND, offset + examined, low, high)
-        if not examined:
-            fetched.status, fetched.next_offset = FetchStatus.OFFSET_FOUND_NULL, offset + count
-        elif not chosen:
-            fetched.status = FetchStatus.NO_MATCHED_MESSAGE
-        else:
-            fetched.places = chosen
-            fetched.lag_bytes = end - chosen[0][0]
-        return fetched
+        if chosen:
+            lag_bytes = end - chosen[0][0]
+            return Fetched(FetchStatus.FOUND, offset + examined, low, high, lag_bytes=lag_bytes, places=chosen)
+        if examined:
+            return Fetched(FetchStatus.NO_MATCHED_MESSAGE, offset + examined, low, high)
+        return Fetched(FetchStatus.OFFSET_FOUND_NULL, offset + count, low, high)
 
     def _gather(self, fetched: Fetched) -> None:
         if fetched.places:
-            fetched.buffers = self._log.pieces(queues.stretches(fetched.places))
+            fetched.buffers = self._log.pieces(fetched.places)
             fetched.bytes = sum(map(len, fetched.buffers))
 
     def sift(
@@ -164,7 +166,7 @@ class Reader:
         names is looked up.
         """
         places = fetched.places
-        taken: list[tuple[int, int]] = []
+        taken = queues.Places()
         total = looked_at = 0
         is_enough = False
         step = max(1, _STEPS // wanted.cost)
@@ -204,16 +206,18 @@ class Reader:
             values += records.named(segment.view, segment.start, places[len(values) : behind], names)
         return values
 
-    def _good(self, chosen: list[tuple[int, int]], end: int) -> int:
+    def _good(self, chosen: queues.Places, end: int) -> int:
         """How many of the places can be records: a cheap look, against damaged queue files.
 
         All lie below the end of the log; the first one is looked at, because a consumer would be stuck on it.
         """
-        good = queues.within(chosen, self._log.start, end)
+        log = self._log.segments
+        good = chosen.within(log.start, end)
         if good:
             log_offset, size = chosen[0]
-            head = self._log.slice(log_offset, size)
-            if int.from_bytes(head[:4], "big") != size or int.from_bytes(head[28:36], "big") != log_offset:
+            segment = log.at(log_offset)
+            at = log_offset - segment.start
+            if at + _HEAD.size > len(segment.view) or _HEAD.unpack_from(segment.view, at) != (size, log_offset):
                 return 0
         return good
 

@@ -3,11 +3,12 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.string cimport memcpy
 
 from gantry.leaves._fast.records cimport Entry
 from gantry.leaves._fast.requests cimport Send
-from gantry.leaves.queues import ENTRY_BYTES, PRE_BLANK_SIZE, Places, unpack
+from gantry.leaves.queues import ENTRY_BYTES, PRE_BLANK_SIZE, unpack
 
 cdef enum:
     STEP = 20
@@ -168,12 +169,127 @@ def valid_count(buffer, Py_ssize_t start, Py_ssize_t end):
     return number
 
 
+cdef struct Place:
+    long long log_offset
+    long long size
+
+
+cdef class Places:
+    """(log offset, bytes) of records or of stretches; see the pure twin, a list, of which this has what is used."""
+
+    cdef Place* items
+    cdef Py_ssize_t count, room
+
+    def __cinit__(self, places=()):
+        cdef long long log_offset, size
+        self.items, self.count, self.room = NULL, 0, 0
+        for log_offset, size in places:
+            self.add(log_offset, size)
+
+    def __dealloc__(self):
+        PyMem_Free(self.items)
+
+    cdef int add(self, long long log_offset, long long size) except -1:
+        cdef Place* items
+        if self.count == self.room:
+            items = <Place*>PyMem_Realloc(self.items, <size_t>max(32, 2 * self.room) * sizeof(Place))
+            if items is NULL:
+                raise MemoryError()
+            self.items, self.room = items, max(32, 2 * self.room)
+        self.items[self.count].log_offset, self.items[self.count].size = log_offset, size
+        self.count += 1
+        return 0
+
+    def append(self, place):
+        """One more."""
+        log_offset, size = place
+        self.add(log_offset, size)
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, at):
+        if isinstance(at, slice):
+            return [self.place(number) for number in range(*at.indices(self.count))]
+        return self.place(at if at >= 0 else at + self.count)
+
+    cdef tuple place(self, Py_ssize_t number):
+        if not 0 <= number < self.count:
+            raise IndexError("list index out of range")
+        return (self.items[number].log_offset, self.items[number].size)
+
+    def __eq__(self, other):
+        return list(self) == list(other) if isinstance(other, (list, Places)) else NotImplemented
+
+    def __repr__(self):
+        return repr(list(self))
+
+    @property
+    def total(self):
+        """The bytes of all of them."""
+        cdef long long total = 0
+        cdef Py_ssize_t number
+        for number in range(self.count):
+            total += self.items[number].size
+        return total
+
+    def within(self, long long start, long long end):
+        """How many places from the first on lie in [start, end) of the log."""
+        cdef Py_ssize_t number
+        for number in range(self.count):
+            if self.items[number].log_offset < start or self.items[number].size > end - self.items[number].log_offset:
+                return number
+        return self.count
+
+    def stretches(self):
+        """The same places, neighbours as one."""
+        cdef Places joined = Places()
+        cdef Place* last
+        cdef Py_ssize_t number
+        cdef long long begun = 0, used = 0
+        for number in range(self.count):
+            last = &self.items[number]
+            if used and last.log_offset == begun + used:
+                used += last.size
+                continue
+            if used:
+                joined.add(begun, used)
+            begun, used = last.log_offset, last.size
+        if used:
+            joined.add(begun, used)
+        return joined
+
+    def gather(self, memory, long long base):
+        """The bytes at these places one after the other; see the pure twin."""
+        cdef Py_buffer view
+        cdef long long total = 0, at, size
+        cdef Py_ssize_t number
+        cdef bytes out
+        cdef char* to
+        PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
+        try:
+            for number in range(self.count):
+                at, size = self.items[number].log_offset, self.items[number].size
+                if at < base or size < 0 or at - base > view.len or size > view.len - (at - base):
+                    raise ValueError(f"queues: places outside of {view.len} bytes from {base} on")
+                total += size
+            out = PyBytes_FromStringAndSize(NULL, total)
+            to = PyBytes_AS_STRING(out)
+            for number in range(self.count):
+                at, size = self.items[number].log_offset, self.items[number].size
+                memcpy(to, <const char*>view.buf + (at - base), <size_t>size)
+                to += size
+        finally:
+            PyBuffer_Release(&view)
+        return out
+
+
 def select(buffer, Py_ssize_t start, Py_ssize_t count, frozenset codes, Py_ssize_t count_max, long long bytes_max):
     """Of the `count` entries from `start` on, those to deliver, and how many were examined; see the pure twin."""
     cdef Py_buffer memory
     cdef const unsigned char* at
-    cdef list chosen = []
-    cdef Py_ssize_t examined = 0, taken = 0
+    cdef Places chosen = Places()
+    cdef Py_ssize_t examined = 0
     cdef long long total = 0
     cdef int size
     PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
@@ -182,67 +298,17 @@ def select(buffer, Py_ssize_t start, Py_ssize_t count, frozenset codes, Py_ssize
             raise ValueError(f"queues: a start of {start}")
         count = min(count, (memory.len - start) // STEP)
         at = <const unsigned char*>memory.buf + start
-        while examined < count and taken < count_max:
+        while examined < count and chosen.count < count_max:
             size = <int>_u32(at + 8)
             if at[0] & 0x80 or size <= 0:
                 break
             if size != PRE_BLANK and (codes is None or <int>_u32(at + 16) in codes):
                 total += size
-                if taken and total > bytes_max:
+                if chosen.count and total > bytes_max:
                     break
-                chosen.append((_i64(at), size))
-                taken += 1
+                chosen.add(_i64(at), size)
             examined += 1
             at += STEP
     finally:
         PyBuffer_Release(&memory)
     return chosen, examined
-
-
-def within(places, long long start, long long end):
-    """How many places from the first on lie in [start, end) of the log."""
-    cdef Py_ssize_t number = 0
-    cdef long long log_offset, size
-    for log_offset, size in places:
-        if log_offset < start or size > end - log_offset:
-            break
-        number += 1
-    return number
-
-
-def stretches(places):
-    """The same places, neighbours as one."""
-    cdef list joined = []
-    cdef long long begun = 0, used = 0, log_offset, size
-    for log_offset, size in places:
-        if used and log_offset == begun + used:
-            used += size
-            continue
-        if used:
-            joined.append((begun, used))
-        begun, used = log_offset, size
-    if used:
-        joined.append((begun, used))
-    return joined
-
-
-def gather(memory, long long base, places):
-    """The bytes at these places one after the other; see the pure twin."""
-    cdef Py_buffer view
-    cdef long long total = 0, log_offset, size
-    cdef bytes out
-    cdef char* to
-    PyObject_GetBuffer(memory, &view, PyBUF_SIMPLE)
-    try:
-        for log_offset, size in places:
-            if log_offset < base or size < 0 or log_offset - base > view.len or size > view.len - (log_offset - base):
-                raise ValueError(f"queues: places outside of {view.len} bytes from {base} on")
-            total += size
-        out = PyBytes_FromStringAndSize(NULL, total)
-        to = PyBytes_AS_STRING(out)
-        for log_offset, size in places:
-            memcpy(to, <const char*>view.buf + (log_offset - base), <size_t>size)
-            to += size
-    finally:
-        PyBuffer_Release(&view)
-    return out
