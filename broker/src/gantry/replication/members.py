@@ -1,0 +1,58 @@
+"""Who counts in a group: a place in it, and which contents of a disk.
+
+    ordinal       the member's place, 0, 1, 2 ...; it stays when the machine or the disk is replaced
+    incarnation   grows each time the disk under that place may have lost what it acknowledged
+
+An acknowledgement is worth something only together with the incarnation that gave it: a member that lost its unflushed
+tail and copied it again is another one.  So sets and tables of a group never hold ordinals alone, and a set holds
+an ordinal once.
+
+As text, in the register and on the wire: `1.4` for incarnation 4 of ordinal 1, a set as `0.3,1.4,2.2` in order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+MEMBERS_MAX = 64  # of one group; each of them acknowledges every message
+NUMBER_MAX = (1 << 31) - 1  # of incarnations and epochs: the register keeps them as signed 32-bit numbers
+_MEMBER = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
+
+
+class Member(NamedTuple):
+    """One disk's contents in one place of the group."""
+
+    ordinal: int
+    incarnation: int
+
+    def __str__(self) -> str:
+        return f"{self.ordinal}.{self.incarnation}"
+
+
+SyncSet = frozenset[Member]
+
+
+def parse_member(text: str) -> Member:
+    """`1.4`; ValueError for anything else."""
+    found = _MEMBER.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no member, expected ORDINAL.INCARNATION")
+    member = Member(int(found[1]), int(found[2]))
+    if member.ordinal >= MEMBERS_MAX or member.incarnation > NUMBER_MAX:
+        raise ValueError(f"{text!r} is no member, ordinals end at {MEMBERS_MAX - 1}, incarnations at {NUMBER_MAX}")
+    return member
+
+
+def parse_set(text: str) -> SyncSet:
+    """`0.3,1.4`, empty for the empty set; ValueError for anything else, and for an ordinal that stands twice."""
+    members = [parse_member(each) for each in text.split(",")] if text else []
+    if len({member.ordinal for member in members}) != len(members):
+        raise ValueError(f"{text!r} names an ordinal twice")
+    return frozenset(members)
+
+
+def format_set(members: Iterable[Member]) -> str:
+    """The set's text, in order, so that equal sets have equal texts."""
+    return ",".join(str(member) for member in sorted(members))
