@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gantry.broker.broker import Broker
+from gantry.broker.machine import Machine
 from gantry.errors import ConfigError, StoreError, SyncFailedError
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
@@ -231,7 +232,7 @@ def test_a_failed_sync_acknowledges_nothing_and_ends_the_broker(tmp_path: Path) 
         disk = BrittleDisk()
         ended = asyncio.Event()
         config = configuration(tmp_path, store__flush="SYNC_FLUSH", messages__ack_wait_s=0.1)
-        broker = Broker(config, on_failed=ended.set, disk=disk)
+        broker = Broker(config, on_failed=ended.set, machine=Machine(disk=disk))
         await broker.start()
         async with peer(broker) as client:
             assert (await client.call(send("orders", b"safe"))).code == 0

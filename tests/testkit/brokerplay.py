@@ -16,9 +16,10 @@ from pathlib import Path
 
 from gantry.broker import config
 from gantry.broker.broker import Broker
+from gantry.broker.machine import Machine
 from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Command
-from gantry.store.disk import Disk
+from gantry.store.disk import Disk, RealDisk
 from gantry.wire.codes import RequestCode
 
 PATIENCE_S = 60.0  # a hang ends some time; a busy machine is no hang
@@ -46,7 +47,7 @@ def configuration(folder: Path, **changes: object) -> config.BrokerConfig:
 @asynccontextmanager
 async def running_broker(folder: Path, disk: Disk | None = None, **changes: object) -> AsyncIterator[Broker]:
     """A broker that serves; stopped in order at the end."""
-    broker = Broker(configuration(folder, **changes), disk=disk)
+    broker = Broker(configuration(folder, **changes), machine=Machine(disk=disk or RealDisk()))
     try:
         await broker.start()
         yield broker

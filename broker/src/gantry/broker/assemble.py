@@ -21,7 +21,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
@@ -36,6 +35,7 @@ from gantry.broker.durably import Durably
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
 from gantry.broker.looplag import LoopLag
+from gantry.broker.machine import Machine
 from gantry.broker.parts import Parts
 from gantry.broker.periodic import table as job_table
 from gantry.broker.ports import Addresses
@@ -86,7 +86,6 @@ from gantry.schedule.intake import DelayIntake
 from gantry.schedule.service import DelayService
 from gantry.store import filenames
 from gantry.store.background import Background
-from gantry.store.disk import Disk
 from gantry.store.statefile import JsonState
 from gantry.store.store import Store
 from gantry.transaction.checker import Book
@@ -106,16 +105,15 @@ class Opened:
     """What everything is built upon."""
 
     store: Store
-    disk: Disk
+    machine: Machine
     background: Background
     addresses: Addresses
 
 
-def assemble(
-    config: BrokerConfig, clock: Clock, opened: Opened, fail: Callable[[str], None]
-) -> tuple[Parts, list[Job]]:
+def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) -> tuple[Parts, list[Job]]:
     """Build a broker around an opened store; metadata is loaded here, nothing is started."""
     store, packed = opened.store, opened.addresses.packed
+    clock, chance = opened.machine.clock, opened.machine.chance
     live, gate, complaints = LiveConfig(config), WriteGate(), Complaints(log, clock)
     durably = Durably(config.messages.ack_wait_s)
     state = _states(config, opened, complaints, durably)
@@ -138,7 +136,7 @@ def assemble(
     marks = Marks(config.cluster, config.messages.region, packed)
     admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
     acks = Acks(store.confirmed, clock, AckLimits(config.messages.ack_wait_s, config.messages.parked_bytes_max))
-    unique_ids = UniqueIds(packed[:-4], os.getpid(), random.SystemRandom().getrandbits(32), clock)
+    unique_ids = UniqueIds(packed[:-4], os.getpid(), chance.getrandbits(32), clock)
     appender = Appender(store, acks, gate, marks, unique_ids.next)
     settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
     outside = _outside(config, clients, complaints)
@@ -157,7 +155,7 @@ def assemble(
     checks = PullChecks(topics, groups, clients, filters, opened.addresses.advertised)
     pulls = PullHandlers(store, checks, offsets, clock, pull_settings(config))
 
-    client = RemotingClient()
+    client = RemotingClient(chance=chance)
     permitted = PermittedTopics(topics, config.permission)
     registration = Registration(
         client,
@@ -291,7 +289,7 @@ def _states(
 
     def state(name: str) -> JsonState:
         path, housekeeper = filenames.config(root, name), opened.background.housekeeper
-        made = JsonState(path, opened.disk, housekeeper, failed, durably.look, damaged)
+        made = JsonState(path, opened.machine.disk, housekeeper, failed, durably.look, damaged)
         durably.watch(made)
         return made
 

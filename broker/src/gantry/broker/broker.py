@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 from collections.abc import Callable
 
@@ -24,15 +23,14 @@ from gantry.append.admit import WriteGate
 from gantry.broker.assemble import Opened, assemble
 from gantry.broker.config import BrokerConfig
 from gantry.broker.jobs import Job
+from gantry.broker.machine import Machine
 from gantry.broker.metrics import Metrics
 from gantry.broker.parts import Parts
-from gantry.broker.ports import Addresses, Reservation, reserve
+from gantry.broker.ports import Addresses, Reserved
 from gantry.broker.shares import store_settings
-from gantry.clock import Clock, SystemClock
 from gantry.errors import Refusal, StoreError
 from gantry.schedule import wheel
-from gantry.store.background import Background, ThreadBackground
-from gantry.store.disk import Disk, RealDisk
+from gantry.store.background import Background
 from gantry.store.opening import Opening
 from gantry.store.store import Store
 from gantry.transport.http import HealthServer
@@ -50,24 +48,19 @@ class Broker:
     """One broker in this process; start() and stop() once each, in the same loop."""
 
     def __init__(
-        self,
-        config: BrokerConfig,
-        clock: Clock | None = None,
-        on_failed: Callable[[], None] | None = None,
-        disk: Disk | None = None,
+        self, config: BrokerConfig, on_failed: Callable[[], None] | None = None, machine: Machine | None = None
     ) -> None:
         self.failure: str | None = None  # why the process has to end
         self.addresses: Addresses | None = None  # from line 1 of start() on
         self.http_port: int | None = None
         self.parts: Parts | None = None  # from line 4 on
         self._config = config
-        self._clock = clock or SystemClock()
+        self._machine = machine or Machine()
         self._on_failed = on_failed
-        self._disk = disk or RealDisk()
         self._stage = "starting"
         self._is_running = False
         self._metrics = Metrics()
-        self._reservations: list[Reservation] = []
+        self._reservations: list[Reserved] = []
         self._http: HealthServer | None = None
         self._side_door: asyncio.Future[int] | None = None
         self._background: Background | None = None
@@ -78,15 +71,15 @@ class Broker:
     async def start(self) -> None:
         """Serve; ConfigError or StoreError when that cannot be."""
         # 1. Our addresses: a taken port is found before a long recovery, and records carry the port.
-        self.addresses = await reserve(self._config.network, self._reservations)
+        self.addresses = await self._machine.reserve(self._config.network, self._reservations)
         # 2. The side door, so that /healthz answers from here on.
         await self._open_side_door()
         # 3. The store, recovered step by step.
         opened = await self._open_store(self.addresses)
         # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
-        self.parts, self._jobs = assemble(self._config, self._clock, opened, self._fail)
+        self.parts, self._jobs = assemble(self._config, opened, self._fail)
         #    What is delayed and the transactions that are open, read back from their queues.
-        await self._recover_delays(self.parts, opened.disk)
+        await self._recover_delays(self.parts)
         await self._recover_transactions(self.parts)
         # 5. What goes by the clock.
         self.parts.jobs.start(self._jobs)
@@ -97,10 +90,8 @@ class Broker:
         self._registering = asyncio.ensure_future(self.parts.registration.run())
         self._registering.add_done_callback(self._registration_ended)
         await self.parts.registration.caught_up()
-        # 8. Ready.  What lives until the end is left out of garbage collection.
-        gc.collect()
-        gc.freeze()
-        self.parts.started_ms = self._clock.now_ms()
+        # 8. Ready.
+        self.parts.started_ms = self._machine.clock.now_ms()
         self._metrics.parts = self.parts
         self._is_running, self._stage = True, "running"
         log.info("broker %s on %s", self._config.name, self.addresses.advertised)
@@ -131,7 +122,6 @@ class Broker:
             await self._http.close()
         for reservation in self._reservations:
             reservation.release()
-        gc.unfreeze()
         self._stage = "stopped"
         passed(9)
 
@@ -177,7 +167,7 @@ class Broker:
             self.parts.delays.save_now()
             position = self.parts.delays.wheel_position()
             if position is not None:
-                wheel.save(self._disk, store.settings.root, position, self._clock.now_ms())
+                wheel.save(self._machine.disk, store.settings.root, position, self._machine.clock.now_ms())
 
     async def _drain(self, parts: Parts) -> None:
         drained = asyncio.Event()
@@ -197,22 +187,20 @@ class Broker:
         self.http_port = await asyncio.shield(self._side_door)
 
     async def _open_store(self, addresses: Addresses) -> Opened:
-        loop = asyncio.get_running_loop()
-        # The compiled flusher wants descriptors, which only files of the operating system have.
-        poller = loop if type(self._disk) is RealDisk else None
-        self._background = ThreadBackground(loop.call_soon_threadsafe, poller)
+        machine = self._machine
+        self._background = machine.background(machine.disk)
         settings = store_settings(self._config, addresses)
-        opening = Opening(settings, self._disk, self._clock, self._background)
+        opening = Opening(settings, machine.disk, machine.clock, self._background)
         for progress in opening.steps():
             self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"
             await asyncio.sleep(0)
         assert opening.store is not None
         self._store = opening.store
         self._store.confirm_locally()
-        return Opened(self._store, self._disk, self._background, addresses)
+        return Opened(self._store, machine, self._background, addresses)
 
-    async def _recover_delays(self, parts: Parts, disk: Disk) -> None:
-        root = parts.store.settings.root
+    async def _recover_delays(self, parts: Parts) -> None:
+        root, disk = parts.store.settings.root, self._machine.disk
         for number, _ in enumerate(parts.delays.recover(wheel.load(disk, root))):
             if number % _RECOVERY_STEPS == 0:
                 self._stage = "recovering: delayed messages"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from dataclasses import dataclass
+from typing import Protocol
 
 from gantry.broker.config import NetworkConfig
 from gantry.errors import ConfigError
@@ -23,6 +24,19 @@ _VIP_DISTANCE = 2  # RocketMQ: the VIP port is the listen port minus two
 _EVERYWHERE = frozenset({"", "0.0.0.0", "::"})
 # Where a datagram would go if it were sent; only the routing table is asked.
 _SOMEWHERE = ("192.0.2.1", 9)
+
+
+class Reserved(Protocol):
+    """A port that is ours until it is given back."""
+
+    @property
+    def port(self) -> int:
+        """Its number."""
+        ...
+
+    def release(self) -> None:
+        """Give it back."""
+        ...
 
 
 class Reservation:
@@ -60,7 +74,7 @@ class Addresses:
         return host_text(self.packed[:-4] + (self.port + 1).to_bytes(4, "big"))
 
 
-async def reserve(config: NetworkConfig, reservations: list[Reservation]) -> Addresses:
+async def reserve(config: NetworkConfig, reservations: list[Reserved]) -> Addresses:
     """Take the ports and find out the address that clients are told.
 
     Every reservation stands in the caller's list as soon as it is made, so that none is lost when this is cancelled.

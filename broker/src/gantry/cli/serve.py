@@ -11,6 +11,7 @@ Exit codes: 0 after an end that was asked for, 1 after a failure, 2 when it coul
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -80,6 +81,9 @@ async def _serve(
     server = make(stopping.set)
     try:
         if await _started(server, stopping):
+            # What is there now lives until the end: the garbage collector need not look at it again.
+            gc.collect()
+            gc.freeze()
             print(f"ready {ready(server)}", flush=True)
             await stopping.wait()
     finally:

@@ -49,6 +49,7 @@ class RemotingClient:
         connect_s: float = _CONNECT_S,
         deaf_s: float = _DEAF_S,
         on_connect: Callable[[str, Connection], None] | None = None,
+        chance: random.Random | None = None,
     ) -> None:
         self._on_requests = on_requests
         self._on_connect = on_connect  # told of a new connection before anything else is sent on it
@@ -59,7 +60,8 @@ class RemotingClient:
         self._connections: dict[str, Connection] = {}
         self._attempts: dict[str, asyncio.Task[Connection]] = {}
         self._rests: dict[str, _Rest] = {}
-        self._random = random.Random()  # jitter: clients that lost one broker together must not come back together
+        # Jitter: clients that lost one broker together must not come back together.
+        self._chance = chance or random.Random()
         self._closed = False
 
     async def invoke(self, address: str, command: frames.Command, timeout_s: float) -> frames.Command:
@@ -145,7 +147,7 @@ class RemotingClient:
 
     def _let_rest(self, address: str) -> None:
         failures = self._rests[address].failures + 1 if address in self._rests else 1
-        pause_s = min(_REST_LAST_S, _REST_FIRST_S * 2.0 ** min(failures - 1, 16)) * self._random.uniform(0.5, 1.0)
+        pause_s = min(_REST_LAST_S, _REST_FIRST_S * 2.0 ** min(failures - 1, 16)) * self._chance.uniform(0.5, 1.0)
         self._rests[address] = _Rest(asyncio.get_running_loop().time() + pause_s, failures)
 
     def _forget(self, address: str, connection: Connection) -> None:

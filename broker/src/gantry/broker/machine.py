@@ -1,0 +1,43 @@
+"""What a broker runs on, as one seam: time, disk, threads, ports and chance.
+
+Together with the running event loop, which brings the network, this is everything outside of the process that a broker
+touches.  A simulation gives its own of each and runs the same parts, wired by the same `assemble`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+
+from gantry.broker.config import NetworkConfig
+from gantry.broker.ports import Addresses, Reserved, reserve
+from gantry.clock import Clock, SystemClock
+from gantry.store.background import Background, ThreadBackground
+from gantry.store.disk import Disk, RealDisk
+
+Reserve = Callable[[NetworkConfig, list[Reserved]], Awaitable[Addresses]]
+
+
+def threads(disk: Disk) -> Background:
+    """The three threads of a process, which tell their outcomes on the running loop."""
+    loop = asyncio.get_running_loop()
+    # The compiled flusher wants descriptors, which only files of the operating system have.
+    poller = loop if type(disk) is RealDisk else None
+    return ThreadBackground(loop.call_soon_threadsafe, poller)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The real one, unless told otherwise.
+
+    background: makes what blocks elsewhere than on the running loop.  reserve: takes the ports, see `ports`.
+    chance: where ids that must not repeat between processes, and jitter, come from.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    disk: Disk = field(default_factory=RealDisk)
+    background: Callable[[Disk], Background] = threads
+    reserve: Reserve = reserve
+    chance: random.Random = field(default_factory=random.SystemRandom)
