@@ -112,8 +112,7 @@ class Opened:
 
 def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) -> tuple[Parts, list[Job]]:
     """Build a broker around an opened store; metadata is loaded here, nothing is started."""
-    store, packed = opened.store, opened.addresses.packed
-    clock, chance = opened.machine.clock, opened.machine.chance
+    store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
     live, gate, complaints = LiveConfig(config), WriteGate(), Complaints(log, clock)
     durably = Durably(config.messages.ack_wait_s)
     state = _states(config, opened, complaints, durably)
@@ -136,7 +135,7 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
     marks = Marks(config.cluster, config.messages.region, packed)
     admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
     acks = Acks(store.confirmed, clock, AckLimits(config.messages.ack_wait_s, config.messages.parked_bytes_max))
-    unique_ids = UniqueIds(packed[:-4], os.getpid(), chance.getrandbits(32), clock)
+    unique_ids = UniqueIds(packed[:-4], os.getpid(), opened.machine.chance.getrandbits(32), clock)
     appender = Appender(store, acks, gate, marks, unique_ids.next)
     settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
     outside = _outside(config, clients, complaints)
@@ -155,7 +154,7 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
     checks = PullChecks(topics, groups, clients, filters, opened.addresses.advertised)
     pulls = PullHandlers(store, checks, offsets, clock, pull_settings(config))
 
-    client = RemotingClient(chance=chance)
+    client = RemotingClient(chance=opened.machine.chance)
     permitted = PermittedTopics(topics, config.permission)
     registration = Registration(
         client,
