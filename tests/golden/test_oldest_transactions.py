@@ -52,8 +52,8 @@ def receive(play: TransactionPlay, data: bytes) -> None:
         play.sending.send_run(play.connection, [request])  # type: ignore[arg-type]
         play.sending.append_gathered()
     else:
-        assert isinstance(request, frames.Command) and request.is_oneway
-        assert play.handlers.end(play.connection, request) is None or request.is_oneway  # type: ignore[arg-type]
+        assert isinstance(request, frames.End) and request.is_oneway
+        play.ends.end_run(play.connection, [request])  # type: ignore[arg-type]
         play.turn()
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from gantry.leaves import frames
+from testkit.requests import end_as_command
 
 Chunk = bytes | bytearray | memoryview
 
@@ -69,4 +70,5 @@ class FakeConnection:
         used, commands = frames.decode(self.output, self._read, len(self.output))
         assert used == len(self.output), "a handler wrote a part of a frame"
         self._read = used
-        return [command for command in commands if isinstance(command, frames.Command)]
+        found = [end_as_command(one) if isinstance(one, frames.End) else one for one in commands]
+        return [command for command in found if isinstance(command, frames.Command)]

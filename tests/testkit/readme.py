@@ -43,6 +43,7 @@ _HOT = {
     RequestCode.SEND_BATCH_MESSAGE: ("gantry/produce/send.py", "Sending.send_run"),
     RequestCode.PULL_MESSAGE: ("gantry/consume/handlers.py", "PullHandlers.pull_run"),
     RequestCode.LITE_PULL_MESSAGE: ("gantry/consume/handlers.py", "PullHandlers.pull_run"),
+    RequestCode.END_TRANSACTION: ("gantry/transaction/ends.py", "Ends.end_run"),
 }
 
 

@@ -1,4 +1,4 @@
-"""Requests as a client would make them, for handlers that take a `Command`."""
+"""Requests as a client would make them, for handlers that take a `Command`; and hot ones as a Command again."""
 
 from __future__ import annotations
 
@@ -14,3 +14,18 @@ def request(code: int, body: bytes | dict[str, object] = b"", **ext: str | int) 
     return frames.Command(
         int(code), language=0, opaque=_OPAQUE, ext={name: str(value) for name, value in ext.items()}, body=content
     )
+
+
+def end_as_command(end: frames.End) -> frames.Command:
+    """What a client wrote, as far as a broker reads it."""
+    command = frames.Command(end.code, opaque=end.opaque, flag=end.rpc_flag)
+    command.ext = {
+        "producerGroup": end.group,
+        "tranStateTableOffset": str(end.queue_offset),
+        "commitLogOffset": str(end.log_offset),
+        "commitOrRollback": str(end.kind),
+        "fromTransactionCheck": "true" if end.from_check else "false",
+        "msgId": end.message_id,
+        "transactionId": end.transaction_id,
+    }
+    return command

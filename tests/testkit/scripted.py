@@ -26,6 +26,7 @@ from gantry.transport.server import RemotingServer
 from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import Request, reply
+from testkit.requests import end_as_command
 
 Answer = Callable[[Command], Command | None]
 NAMESERVER = "nameserver"
@@ -129,9 +130,11 @@ class ScriptedCluster:
 
 
 def _as_command(request: Request) -> Command:
-    """Sends and pulls come decoded; tests want to see what was on the wire, in one form."""
+    """Hot requests come decoded; tests want to see what was on the wire, in one form."""
     if isinstance(request, Command):
         return request
+    if isinstance(request, frames.End):
+        return end_as_command(request)
     command = Command(request.code, opaque=request.opaque, flag=request.rpc_flag)
     if isinstance(request, frames.Pull):
         command.ext = {

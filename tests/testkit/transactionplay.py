@@ -31,6 +31,7 @@ from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
 from gantry.transaction.checker import Book, Rules
+from gantry.transaction.ends import Ends
 from gantry.transaction.handlers import TransactionHandlers
 from gantry.transaction.intake import HalfIntake
 from gantry.transaction.service import CheckService, Outside
@@ -140,6 +141,7 @@ class TransactionPlay:
         self.settling.redirect = self.delays.redirect
         intake = HalfIntake(lambda: len(self.book.open), 100_000, self.service.group_rule.note_plain)
         self.sending = Sending(admission, appender, 100, intake, self.delays)
+        self.ends = Ends(self.settling, self.store)
         self.handlers = TransactionHandlers(self.service, self.store, self.clock)
         self.connection = FakeConnection()
         for _ in self.service.recover():
@@ -241,18 +243,16 @@ class TransactionPlay:
     def end_later(self, half: Half, kind: int, group: str = GROUP, is_check: bool = False) -> int:
         """Ask for an end without letting the loop turn; its opaque number."""
         opaque = next(self._opaques)
-        command = frames.Command(RequestCode.END_TRANSACTION, opaque=opaque)
-        command.ext = {
-            "producerGroup": group,
-            "tranStateTableOffset": str(half.queue_offset),
-            "commitLogOffset": str(half.log_offset),
-            "commitOrRollback": str(kind),
-            "transactionId": half.key,
-            "fromTransactionCheck": "true" if is_check else "false",
-        }
-        answer = self.handlers.end(self.connection, command)  # type: ignore[arg-type]
-        if answer is not None:
-            self.connection.write(frames.encode(answer))
+        end = frames.End(
+            opaque=opaque,
+            group=group,
+            queue_offset=half.queue_offset,
+            log_offset=half.log_offset,
+            kind=kind,
+            from_check=is_check,
+            transaction_id=half.key,
+        )
+        self.ends.end_run(self.connection, [end])  # type: ignore[arg-type]
         return opaque
 
     def end(self, half: Half, kind: int, group: str = GROUP, is_check: bool = False) -> int:

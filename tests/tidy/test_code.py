@@ -23,6 +23,7 @@ VALUES_OF_THE_WIRE = {
     ("broker/src/gantry/leaves/requests.py", "Command"),
     ("broker/src/gantry/leaves/requests.py", "Send"),
     ("broker/src/gantry/leaves/requests.py", "Pull"),
+    ("broker/src/gantry/leaves/requests.py", "End"),
     ("broker/src/gantry/leaves/stored.py", "Entry"),
     ("broker/src/gantry/leaves/stored.py", "Record"),
 }

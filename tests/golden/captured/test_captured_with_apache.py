@@ -18,7 +18,7 @@ from testkit.feeding import LONG_NAMES
 
 HERE = Path(__file__).parent
 INDEX: list[dict[str, str | int]] = json.loads((HERE / "index.json").read_text())
-HOT = {10: frames.Send, 310: frames.Send, 320: frames.Send, 11: frames.Pull, 361: frames.Pull}
+HOT = {10: frames.Send, 310: frames.Send, 320: frames.Send, 11: frames.Pull, 361: frames.Pull, 37: frames.End}
 PULL_FIELDS = {
     "consumerGroup": "group",
     "topic": "topic",
@@ -40,6 +40,15 @@ SEND_FIELDS = {
     "bornTimestamp": "born_ms",
     "flag": "flag",
 }
+END_FIELDS = {
+    "producerGroup": "group",
+    "tranStateTableOffset": "queue_offset",
+    "commitLogOffset": "log_offset",
+    "commitOrRollback": "kind",
+    "msgId": "message_id",
+    "transactionId": "transaction_id",
+}
+FIELDS = {frames.Send: SEND_FIELDS, frames.Pull: PULL_FIELDS, frames.End: END_FIELDS}
 captured = pytest.mark.parametrize("entry", INDEX, ids=lambda entry: str(entry["file"]).removesuffix(".bin"))
 
 
@@ -59,7 +68,7 @@ def body_of(data: bytes) -> bytes:
     return data[8 + int.from_bytes(data[5:8], "big") :]
 
 
-def decoded(data: bytes) -> Command | frames.Send | frames.Pull:
+def decoded(data: bytes) -> Command | frames.Send | frames.Pull | frames.End:
     used, (request,) = frames.decode(data, 0, len(data))
     assert used == len(data)
     return request
@@ -97,7 +106,7 @@ def test_a_frame_is_what_its_header_says(entry: dict[str, str | int]) -> None:
         assert entry["kind"] == "reply" or entry["code"] not in HOT
     else:
         assert type(frame) is HOT[int(entry["code"])]
-        names = SEND_FIELDS if isinstance(frame, frames.Send) else PULL_FIELDS
+        names = FIELDS[type(frame)]
         full = {LONG_NAMES.get(name, name): value for name, value in ext.items()}
         for wire, ours in names.items():
             if wire in full:

@@ -16,7 +16,7 @@ from gantry.errors import RefusedError
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
 from gantry.wire.codes import UNSUPPORTED, RequestCode
-from gantry.wire.command import reply
+from gantry.wire.command import Request, reply
 from gantry.wire.headers import HeaderError
 from testkit.fake_connection import FakeConnection
 from testkit.simclock import SimClock
@@ -43,9 +43,11 @@ class Play:
         self.gathers = False
         self.gathered: list[tuple[FakeConnection, list[frames.Send]]] = []
         self.under_way: list[tuple[FakeConnection, list[frames.Send]]] = []
-        self.router = Router(self, self.pulls, table, complaints, self.soon.append)  # type: ignore[arg-type]
+        self.router = Router(
+            self, self.pulls, self.ends, table, complaints, self.soon.append  # type: ignore[arg-type]
+        )
 
-    def ask(self, *requests: Command | frames.Send | frames.Pull) -> list[Command]:
+    def ask(self, *requests: Request) -> list[Command]:
         self.router.on_requests(self.connection, list(requests))  # type: ignore[arg-type]
         return self.connection.take()
 
@@ -66,6 +68,11 @@ class Play:
 
     def pulls(self, connection: object, run: list[frames.Pull]) -> None:
         self.runs.append(("pull", [pull.opaque for pull in run]))
+
+    def ends(self, connection: object, run: list[frames.End]) -> None:
+        if self.fails:
+            raise ZeroDivisionError("division by zero")
+        self.runs.append(("end", [end.opaque for end in run]))
 
     def answer(self, connection: object, command: Command) -> Command:
         self.runs.append(("cold", [command.opaque]))
@@ -185,10 +192,10 @@ def test_the_end_of_a_transaction_leaves_what_is_gathered_to_the_end_of_the_turn
     async def play() -> None:
         play = Play()
         play.gathers = True
-        play.ask(sent(1), Command(37, opaque=2), sent(3))
-        assert play.runs == []
+        play.ask(sent(1), frames.End(opaque=2), sent(3))
+        assert play.runs == [("end", [2])]
         play.soon[0]()
-        assert play.runs == [("send", [1]), ("send", [3])]
+        assert play.runs[1:] == [("send", [1]), ("send", [3])]
 
     asyncio.run(play())
 
@@ -249,3 +256,15 @@ def test_the_table_and_the_list_of_the_unsupported_do_not_overlap() -> None:
     served = {code for code in RequestCode if f"RequestCode.{code.name}:" in lines}
     assert len(served) > 20
     assert not served & UNSUPPORTED.keys()
+
+
+def test_ends_of_transactions_go_together_and_are_answered_when_their_handler_raises() -> None:
+    async def play() -> None:
+        play = Play()
+        assert play.ask(frames.End(opaque=1), frames.End(opaque=2)) == [] and play.runs == [("end", [1, 2])]
+        play.fails = True
+        answers = play.ask(frames.End(opaque=3), frames.End(opaque=4, rpc_flag=2))
+        assert [(answer.opaque, answer.code) for answer in answers] == [(3, 1)]
+        assert play.router.requests == {37: 4} and play.router.errors == {37: 1}
+
+    asyncio.run(play())

@@ -141,7 +141,6 @@ def test_an_end_names_the_half_that_the_broker_stored() -> None:
             }
             assert not end.is_oneway
             assert end.ext == {
-                "topic": "Orders",
                 "producerGroup": "p",
                 "tranStateTableOffset": "41",
                 "commitLogOffset": "900",
@@ -149,7 +148,6 @@ def test_an_end_names_the_half_that_the_broker_stored() -> None:
                 "fromTransactionCheck": "false",
                 "msgId": tx.message_id,
                 "transactionId": tx.message_id,
-                "bname": "broker-a",
             }
 
     play(story())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gantry.leaves import fields
-from gantry.leaves.requests import Pull, Send
+from gantry.leaves.requests import End, Pull, Send
 from testkit.feeding import PULL_EXT, SEND_EXT, long_names
 
 
@@ -50,7 +50,7 @@ def test_true_and_one_are_true(text: str, truth: bool) -> None:
     assert fields.boolean(text) is truth
 
 
-def request(code: int, ext: dict[str, str]) -> Send | Pull | None:
+def request(code: int, ext: dict[str, str]) -> Send | Pull | End | None:
     return fields.hot_request(code, 0, 401, 7, 0, 0, ext, b"body")
 
 
@@ -133,3 +133,26 @@ def test_what_a_pull_does_not_say_is_absent() -> None:
 @pytest.mark.parametrize("name", [name for name in PULL_EXT if name != "expressionType"])
 def test_a_pull_without_a_mandatory_field_is_not_well_formed(name: str) -> None:
     assert request(11, {key: value for key, value in PULL_EXT.items() if key != name}) is None
+
+
+END_EXT = {
+    "producerGroup": "payers",
+    "tranStateTableOffset": "41",
+    "commitLogOffset": "900",
+    "commitOrRollback": "8",
+    "fromTransactionCheck": "True",
+    "msgId": "K1",
+}
+
+
+def test_the_end_of_a_transaction_has_its_fields_typed() -> None:
+    end = request(37, END_EXT | {"transactionId": "K2", "topic": "orders"})
+    assert isinstance(end, End)
+    assert (end.group, end.queue_offset, end.log_offset, end.kind, end.from_check) == ("payers", 41, 900, 8, True)
+    assert (end.message_id, end.transaction_id, end.opaque, end.is_oneway) == ("K1", "K2", 7, False)
+
+
+@pytest.mark.parametrize("name", ["producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback"])
+def test_an_end_that_lacks_a_field_or_has_an_ill_typed_one_is_none(name: str) -> None:
+    assert request(37, {key: value for key, value in END_EXT.items() if key != name}) is None
+    assert (request(37, END_EXT | {name: "x1"}) is None) == (name != "producerGroup")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.leaves import frames, properties, records
+from gantry.leaves import frames, halves, properties, records
 from gantry.model import names
 from gantry.transaction import half
 from gantry.transaction.half import HalfFacts
@@ -91,8 +91,12 @@ def test_the_real_message_is_the_half_without_its_disguise() -> None:
     one = send(b"UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02TAGS\x01red\x02KEYS\x01k\x02", flag=17, reconsume_times=2)
     before = one.topic, one.queue_id, one.tags_code, one.keys, one.flag, one.born_ms, one.born_host, one.body
     half.disguise(one)
-    record = stored(one, log_offset=4711)
-    real = half.real_message(record, HalfFacts(record.properties, 5), 3)
+    one.queue_offset = 5
+    size = records.size_of(one)
+    data = bytearray(size)
+    records.encode_run(data, 0, 4711, [one], 9, HOST)
+    real = halves.message_at(data, 0, size)
+    half.make_real(real, "orders", 3, 4711)
     assert (real.topic, real.queue_id, real.tags_code, real.keys, real.flag, real.born_ms) == before[:6]
     assert (real.born_host, real.body, real.reconsume_times) == (*before[6:], 2)
     assert (real.sys_flag, real.prepared_offset) == (half.SYS_COMMIT, 4711)
@@ -107,7 +111,7 @@ def test_copies_carry_identity_checks_and_age_once_each() -> None:
     for made, offset, checks, is_rearmed in ((copy, 40, 3, False), (again, 80, 4, True), (moved, 90, 4, False)):
         facts = HalfFacts(made.properties, offset)
         assert (facts.root, facts.checks, facts.since_ms, facts.is_rearmed) == (5, checks, 1000, is_rearmed)
-        assert made.properties.count(half.ROOT) == made.properties.count(half.CHECKS) == 1
+        assert made.properties.count(halves.ROOT) == made.properties.count(halves.CHECKS) == 1
         assert (made.topic, facts.topic, facts.queue_id) == (names.HALF_TOPIC, "orders", 3)
     lost = half.given_up(stored(moved, 90), 5, 15, 1000)
     assert (lost.topic, lost.queue_id) == (names.CHECK_MAX_TIME_TOPIC, 0)

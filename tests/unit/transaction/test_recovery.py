@@ -5,7 +5,6 @@ from __future__ import annotations
 from gantry.leaves import frames, properties
 from gantry.model import names
 from gantry.transaction import half as halves
-from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Outcome
 from testkit.transactionplay import COMMIT, HOST, ROLLBACK, Half, TransactionPlay
 
@@ -19,9 +18,11 @@ def foreign_op(play: TransactionPlay, body: bytes) -> None:
 
 def foreign_message(play: TransactionPlay, half: Half) -> None:
     """The real message that RocketMQ puts for a commit, without an op."""
-    record = play.settling.record(half.queue_offset)
-    assert record is not None
-    play.store.append([halves.real_message(record, HalfFacts(record.properties, half.queue_offset), 0)])
+    place = play.book.open[half.queue_offset]
+    message = play.store.reader.message(place.log_offset, place.size)
+    assert message is not None
+    halves.make_real(message, place.topic, 0, place.log_offset)
+    play.store.append([message])
 
 
 def test_ops_of_rocketmq_settle_and_the_real_message_tells_how() -> None:

@@ -89,18 +89,7 @@ class Appender:
         end = self._append(self._sealed(gathered), is_scanned=True)
         if isinstance(end, Refusal):
             return end
-        if end > self._store.confirmed.offset:
-            for connection, sends in gathered:
-                self._answer(end, connection, sends)
-            return None
-        encode, host, region = frames.encode_send_replies, self._marks.store_host, self._marks.region
-        count = 0
-        for connection, sends in gathered:
-            replies = encode(sends, host, region)
-            if replies:
-                connection.write(replies)
-                count += len(sends)
-        self._acks.not_parked(count)
+        self._answer_all(end, gathered)
         return None
 
     def append_run(
@@ -126,14 +115,29 @@ class Appender:
 
     def append_halves(self, gathered: Sequence[Halves]) -> Refusal | None:
         """The same for the half messages of several connections, as one run."""
-        end = self._append(self._sealed([(connection, sends) for connection, sends, _ in gathered]), is_scanned=True)
+        plain = [(connection, sends) for connection, sends, _ in gathered]
+        end = self._append(self._sealed(plain), is_scanned=True)
         if isinstance(end, Refusal):
             return end
-        for connection, sends, queues in gathered:
+        for _, sends, queues in gathered:
             for send, queue_id in zip(sends, queues, strict=True):
                 send.queue_id = queue_id
-            self._answer(end, connection, sends)
+        self._answer_all(end, plain)
         return None
+
+    def _answer_all(self, end: int, gathered: Sequence[Run]) -> None:
+        if end > self._store.confirmed.offset:
+            for connection, sends in gathered:
+                self._answer(end, connection, sends)
+            return
+        encode, host, region = frames.encode_send_replies, self._marks.store_host, self._marks.region
+        count = 0
+        for connection, sends in gathered:
+            replies = encode(sends, host, region)
+            if replies:
+                connection.write(replies)
+                count += len(sends)
+        self._acks.not_parked(count)
 
     def _answer(self, end: int, connection: Connection, sends: list[Send], extras: Extras | None = None) -> None:
         if end > self._store.confirmed.offset:

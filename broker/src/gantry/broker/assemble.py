@@ -89,6 +89,7 @@ from gantry.store.background import Background
 from gantry.store.statefile import JsonState
 from gantry.store.store import Store
 from gantry.transaction.checker import Book
+from gantry.transaction.ends import Ends
 from gantry.transaction.handlers import TransactionHandlers
 from gantry.transaction.intake import HalfIntake
 from gantry.transaction.service import CheckService, Outside
@@ -186,7 +187,7 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
         durable=durably.caught_up,
         caught_up=registration.caught_up,
     )
-    router = Router(sending, pulls.pull_run, table(handlers), complaints, _soon)
+    router = Router(sending, pulls.pull_run, Ends(settling, store).end_run, table(handlers), complaints, _soon)
     parts = Parts(
         clock=clock,
         live=live,

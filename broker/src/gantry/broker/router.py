@@ -1,11 +1,12 @@
 """Which request goes where: one table.
 
-Per wake-up of a connection: neighbours of one hot kind (sends, pulls) go to their handler as one run;
+Per wake-up of a connection: neighbours of one hot kind (sends, pulls, ends) go to their handler as one run;
 everything else goes one by one through `table`, from code to handler.  To find a behaviour: the code in
 `wire/codes.py`, the line here, the handler beside its domain.
 
 Sends may only be gathered by their handler; at the end of the turn of the loop, and before any request of `table`
-that could notice they are appended, those of all connections at once.
+that could notice they are appended, those of all connections at once.  Ends of transactions cannot notice: a half that
+is ended has been answered, so it is in the log.
 
 A handler of the table answers with a Command, with None (it answers later, or not at all), or with an awaitable of
 either; the number of those under way is bounded.  A code without a handler is REQUEST_CODE_NOT_SUPPORTED with the
@@ -21,7 +22,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from gantry.broker.complaints import Complaints
 from gantry.errors import RefusedError
@@ -55,10 +56,10 @@ if TYPE_CHECKING:
 Answer = Command | None
 Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
 PullRun = Callable[["Connection", list[frames.Pull]], None]
+_Hot = TypeVar("_Hot", frames.Pull, frames.End)
+EndRun = Callable[["Connection", list[frames.End]], None]
 
 _TASKS_MAX = 10_000
-# Requests that cannot notice what is gathered: the half that is ended has been answered, so it is in the log.
-_INDIFFERENT = frozenset({RequestCode.END_TRANSACTION})
 _NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
 
 
@@ -87,6 +88,7 @@ class Router:
         self,
         sends: Sends,
         pulls: PullRun,
+        ends: EndRun,
         table: Mapping[int, Cold],
         complaints: Complaints,
         soon: Callable[[Callable[[], None]], object],  # call this when the sockets of this turn have been looked at
@@ -97,6 +99,7 @@ class Router:
         self._soon = soon
         self._is_end_due = False
         self._pulls = pulls
+        self._ends = ends
         self._table = table
         self._complaints = complaints
         self._tasks: set[asyncio.Task[None]] = set()
@@ -114,10 +117,12 @@ class Router:
         if kind is frames.Send:
             self._run_sends(connection, run)  # type: ignore[arg-type]  # all of one kind
         elif kind is frames.Pull:
-            self._run_pulls(connection, run)  # type: ignore[arg-type]
+            self._run_hot(self._pulls, connection, run)  # type: ignore[type-var, arg-type]
+        elif kind is frames.End:
+            self._run_hot(self._ends, connection, run)  # type: ignore[type-var, arg-type]
         else:
             for command in run:
-                if command.code not in _INDIFFERENT and self._sends.gathered:
+                if self._sends.gathered:
                     self._append_gathered()
                 self._run_command(connection, command)  # type: ignore[arg-type]
 
@@ -153,12 +158,14 @@ class Router:
             if sends:
                 self._failed(connection, sends, error)
 
-    def _run_pulls(self, connection: Connection, pulls: list[frames.Pull]) -> None:
-        self._count(pulls[0].code, len(pulls))
+    def _run_hot(
+        self, handler: Callable[[Connection, list[_Hot]], None], connection: Connection, run: list[_Hot]
+    ) -> None:
+        self._count(run[0].code, len(run))
         try:
-            self._pulls(connection, pulls)
+            handler(connection, run)
         except Exception as error:  # noqa: BLE001  the router's guard
-            self._failed(connection, pulls, error)
+            self._failed(connection, run, error)
 
     def _run_command(self, connection: Connection, command: Command) -> None:
         handler = self._table.get(command.code)
@@ -243,7 +250,7 @@ class Handlers:
 
 
 def table(on: Handlers) -> dict[int, Cold]:
-    """From code to handler; sends and pulls that are well-formed never come here."""
+    """From code to handler; sends, pulls and ends that are well-formed never come here."""
     return {
         RequestCode.SEND_MESSAGE: ill_formed(RequestCode.SEND_MESSAGE),
         RequestCode.PULL_MESSAGE: ill_formed(RequestCode.PULL_MESSAGE),
@@ -263,7 +270,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.HEART_BEAT: on.clients.heartbeat,
         RequestCode.UNREGISTER_CLIENT: on.clients.unregister,
         RequestCode.CONSUMER_SEND_MSG_BACK: on.send_back.send_back,
-        RequestCode.END_TRANSACTION: on.transactions.end,
+        RequestCode.END_TRANSACTION: ill_formed(RequestCode.END_TRANSACTION),
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: on.clients.consumer_list,
         RequestCode.LOCK_BATCH_MQ: on.locks.lock,
         RequestCode.UNLOCK_BATCH_MQ: on.locks.unlock,
@@ -329,7 +336,7 @@ def kept(
 
 
 def ill_formed(code: int) -> Cold:
-    """The handler of a hot code's Commands: only what could not be read as a Send or a Pull comes as one."""
+    """The handler of a hot code's Commands: only what could not be read as a Send, Pull or End comes as one."""
 
     def handler(connection: Connection, command: Command) -> Answer:
         headers.parse(code, command.ext)  # names the field that is missing or ill-typed

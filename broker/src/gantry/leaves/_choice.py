@@ -6,7 +6,7 @@ import os
 from importlib.util import find_spec
 
 # All or none: an installation that was broken off in the middle is not half fast but pure.
-_PARTS = ("frames", "hashes", "keys", "properties", "queues", "records", "requests", "runs", "scan", "sysio")
+_PARTS = ("frames", "halves", "hashes", "keys", "properties", "queues", "records", "requests", "runs", "scan", "sysio")
 
 
 def _why_not() -> str:

@@ -1,4 +1,4 @@
-"""Header fields as typed values: what counts as a number or a truth, and which sends and pulls are well-formed.
+"""Header fields as typed values: what counts as a number or a truth, and which hot requests are well-formed.
 
 Header values are text, whatever the client wrote (`leaves.headers` coerces).  The grammar, for every code:
 
@@ -9,7 +9,8 @@ C++ clients write booleans as 0 and 1; Java would read that 1 as false, we do no
 
 A send is well-formed when its eight mandatory fields are there and its numbers are integers that fit; an optional
 number may be missing or empty, but not ill-typed.  Code 10 names its fields in full, 310 and 320 by letters; names of
-the other kind are unknown fields.  A pull is well-formed under the same rules with nine mandatory fields.
+the other kind are unknown fields.  A pull is well-formed under the same rules with nine mandatory fields, the end of a
+transaction with four.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ import re
 from operator import itemgetter
 
 from gantry.leaves.properties import scan
-from gantry.leaves.requests import Pull, Send
+from gantry.leaves.requests import End, Pull, Send
 
 I32_MIN, I32_MAX = -(2**31), 2**31 - 1
 I64_MIN, I64_MAX = -(2**63), 2**63 - 1
 
-HOT_CODES = frozenset({10, 11, 310, 320, 361})
+HOT_CODES = frozenset({10, 11, 37, 310, 320, 361})
 _SEND_LONG_CODE = 10
 _PULL_CODES = frozenset({11, 361})
+_END_CODE = 37
 
 _INTEGER = re.compile("([+-]?)0*([0-9]{1,19})")
 # Fewer digits than these always fit; the short cut for nearly every number that comes.
@@ -50,6 +52,7 @@ _PULL = itemgetter(
     "suspendTimeoutMillis",
     "subVersion",
 )
+_END = itemgetter("producerGroup", "tranStateTableOffset", "commitLogOffset", "commitOrRollback")
 
 
 class _IllTypedError(Exception):
@@ -82,9 +85,9 @@ def hot_request(
     serialization: int,
     ext: dict[str, str],
     body: bytes,
-) -> Send | Pull | None:
-    """The Send or Pull of a request with one of HOT_CODES, or None when it is not well-formed."""
-    read = _pull if code in _PULL_CODES else _send
+) -> Send | Pull | End | None:
+    """The Send, Pull or End of a request with one of HOT_CODES, or None when it is not well-formed."""
+    read = _end if code == _END_CODE else _pull if code in _PULL_CODES else _send
     try:
         return read(code, language, version, opaque, flag, serialization, ext, body)
     except (KeyError, _IllTypedError):
@@ -155,6 +158,28 @@ def _pull(
         _i64(sub_version),
         get("expressionType"),
         _i32(get("maxMsgBytes") or "-1"),
+    )
+
+
+def _end(
+    code: int, language: int, version: int, opaque: int, flag: int, serialization: int, ext: dict[str, str], body: bytes
+) -> End:
+    group, queue_offset, log_offset, kind = _END(ext)
+    get = ext.get
+    return End(
+        code,
+        language,
+        version,
+        opaque,
+        flag,
+        serialization,
+        group,
+        _i64(queue_offset),
+        _i64(log_offset),
+        _i32(kind),
+        boolean(get("fromTransactionCheck", "")),
+        get("msgId", ""),
+        get("transactionId", ""),
     )
 
 

@@ -3,14 +3,14 @@
     length i32 | serialization u8, header length u24 | header | body        length counts all that follows it
 
 Both serializations are read (0 JSON, 1 ROCKETMQ binary); `leaves.headers` says what a header may be, `leaves.fields`
-what a well-formed send or pull is, and `broker/docs/protocol.md` both with examples.  The rules that decide between
+what a well-formed hot request is, and `broker/docs/protocol.md` both with examples.  The rules that decide between
 the outcomes, the same in the compiled twin:
 
     A frame whose length, header length, serialization or header cannot be read breaks the protocol:
     RemoteProtocolError.  Nothing of that buffer is carried out, the connection closes.
     A header that reads is a Command, whatever its code and fields are: unknown codes and missing fields
     are answered by someone who knows the code.
-    A request for 10, 310, 320, 11 or 361 that is well-formed is a Send or a Pull.  Responses never are.
+    A request for 10, 310, 320, 11, 361 or 37 that is well-formed is a Send, a Pull or an End.  Responses never are.
 
 No function here reads outside the range it was given, or keeps a reference to the buffer.
 """
@@ -33,6 +33,7 @@ from gantry.leaves.requests import (
     SERIALIZATION_ROCKETMQ,
     VERSION,
     Command,
+    End,
     Pull,
     Send,
 )
@@ -48,29 +49,37 @@ __all__ = [
     "SERIALIZATION_ROCKETMQ",
     "VERSION",
     "Command",
+    "End",
     "Pull",
     "Send",
     "decode",
     "encode",
     "encode_head",
     "encode_send_replies",
+    "encode_success",
     "frame_length",
 ]
 
 FRAME_BYTES_MAX = 16 * 1024 * 1024
 """The longest frame, its length field included: what Java's decoder takes."""
 
+Decoded = Command | Send | Pull | End
+
 _PREFIX = Struct(">iI")
 _LENGTH = Struct(">i")
 _HEADER_BYTES_MAX = 0xFFFFFF
+_SUCCESS = (
+    b'{"code":0,"extFields":{},"flag":1,"language":"PYTHON","opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}'
+    % VERSION
+)
 
 
-def decode(buffer: bytes | bytearray | memoryview, start: int, end: int) -> tuple[int, list[Command | Send | Pull]]:
+def decode(buffer: bytes | bytearray | memoryview, start: int, end: int) -> tuple[int, list[Decoded]]:
     """Every whole frame in buffer[start:end], and where the first unfinished one begins.
 
     Raises RemoteProtocolError for a frame that cannot be decoded, as soon as its first eight bytes show it.
     """
-    requests: list[Command | Send | Pull] = []
+    requests: list[Decoded] = []
     with memoryview(buffer) as view:
         while end - start >= _PREFIX.size:
             length, mark = _PREFIX.unpack_from(view, start)
@@ -131,6 +140,12 @@ def encode_head(command: Command, body_bytes: int) -> bytes:
     return _PREFIX.pack(length, command.serialization << 24 | len(header)) + header
 
 
+def encode_success(opaque: int) -> bytes:
+    """The reply that says SUCCESS and nothing else."""
+    header = _SUCCESS % opaque
+    return _PREFIX.pack(4 + len(header), len(header)) + header
+
+
 def encode_send_replies(sends: Iterable[Send], store_host: bytes, region: str) -> bytearray:
     """The success replies of stored sends, one frame each, in their order; one-way sends have none.
 
@@ -153,7 +168,7 @@ def encode_send_replies(sends: Iterable[Send], store_host: bytes, region: str) -
     return replies
 
 
-def _request(view: memoryview, header_at: int, body_at: int, stop: int, serialization: int) -> Command | Send | Pull:
+def _request(view: memoryview, header_at: int, body_at: int, stop: int, serialization: int) -> Decoded:
     if serialization == SERIALIZATION_JSON:
         try:
             text = str(view[header_at:body_at], "utf-8")

@@ -1,8 +1,10 @@
-"""What a decoded frame becomes: a `Command`, or, for the codes that come by the hundred thousand, a `Send` or a `Pull`.
+"""What a decoded frame becomes: a `Command`, or, for the codes that come by the hundred thousand, a `Send`,
+a `Pull` or an `End`.
 
 A `Command` keeps its header fields as a table of strings, which is right for the seventy codes that come now and then.
-Sends (10, 310, 320) and pulls (11, 361) have their fields read and range-checked while the frame is decoded, because a
-table look-up and a conversion per field and message would cost more than everything the broker does with the message.
+Sends (10, 310, 320), pulls (11, 361) and ends of transactions (37) have their fields read and range-checked while the
+frame is decoded, because a table look-up and a conversion per field and message would cost more than everything the
+broker does with the message.
 
 A `Send` lives on after its request: it is *one message on its way into the log*.  Its fields have four writers, in this
 order, and nobody writes another's:
@@ -273,4 +275,65 @@ class Pull:
         return (
             f"Pull(code={self.code}, opaque={self.opaque}, group={self.group!r}, topic={self.topic!r}, "
             f"queue_id={self.queue_id}, queue_offset={self.queue_offset}, count_max={self.count_max})"
+        )
+
+
+class End:
+    """One well-formed END_TRANSACTION; the ids are empty where the client said nothing."""
+
+    __slots__ = (
+        "code",
+        "from_check",
+        "group",
+        "kind",
+        "language",
+        "log_offset",
+        "message_id",
+        "opaque",
+        "queue_offset",
+        "rpc_flag",
+        "serialization",
+        "transaction_id",
+        "version",
+    )
+
+    def __init__(
+        self,
+        code: int = 37,
+        language: int = 0,
+        version: int = 0,
+        opaque: int = 0,
+        rpc_flag: int = 0,
+        serialization: int = SERIALIZATION_JSON,
+        group: str = "",
+        queue_offset: int = 0,
+        log_offset: int = 0,
+        kind: int = 0,
+        from_check: bool = False,
+        message_id: str = "",
+        transaction_id: str = "",
+    ) -> None:
+        self.code = code
+        self.language = language
+        self.version = version
+        self.opaque = opaque
+        self.rpc_flag = rpc_flag
+        self.serialization = serialization
+        self.group = group
+        self.queue_offset = queue_offset
+        self.log_offset = log_offset
+        self.kind = kind
+        self.from_check = from_check
+        self.message_id = message_id
+        self.transaction_id = transaction_id
+
+    @property
+    def is_oneway(self) -> bool:
+        """Whether nobody waits for an answer."""
+        return self.rpc_flag & FLAG_ONEWAY != 0
+
+    def __repr__(self) -> str:
+        return (
+            f"End(code={self.code}, opaque={self.opaque}, group={self.group!r}, queue_offset={self.queue_offset}, "
+            f"log_offset={self.log_offset}, kind={self.kind})"
         )

@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gantry.append.admit import NOT_PLAIN, SYS_TRANSACTION_BITS, Admission
+from gantry.append.admit import NOT_PLAIN, SYS_COMMIT_BIT, SYS_TRANSACTION_BITS, Admission
 from gantry.append.batch import Appender, Extras, Halves, Run
 from gantry.errors import Refusal
-from gantry.leaves import frames, runs
+from gantry.leaves import frames, properties, runs
 from gantry.produce.batches import messages_of
 from gantry.schedule.intake import DelayIntake
 from gantry.transaction.intake import HalfIntake
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 # Beyond this, writing more at once is not cheaper per message.
 _GATHERED_BYTES_MAX = 256 << 10
+# What a half may not have if it is to need no closer look than a plain message.
+_NOT_PLAIN_HALF = NOT_PLAIN & ~properties.TRAIT_TRANSACTION
 
 
 class Sending:
@@ -122,10 +124,11 @@ class Sending:
             if refusal is not None:
                 self._refuse(*run, refusal)
 
-    def _are_plain(self, sends: list[Send]) -> bool:
+    def _are_plain(self, sends: list[Send], traits: int = NOT_PLAIN, sys_flags: int = SYS_TRANSACTION_BITS) -> bool:
+        """Whether all of them are, and none has one of these traits and sys flags."""
         queues, limits = self._admission.queues, self._admission.limits
         sizes = limits.body_bytes_max, limits.properties_bytes_max
-        return runs.plain(sends, queues, *sizes, NOT_PLAIN, SYS_TRANSACTION_BITS) == len(sends)
+        return runs.plain(sends, queues, *sizes, traits, sys_flags) == len(sends)
 
     def _send_mixed(self, connection: Connection, sends: list[Send]) -> None:
         """Append the messages that may go in; answer them when they are confirmed and the others now."""
@@ -171,10 +174,12 @@ class Sending:
     def _take_halves(self, connection: Connection, sends: list[Send]) -> None:
         taken: list[Send] = []
         queues: list[int] = []
+        is_plain = self._are_plain(sends, _NOT_PLAIN_HALF, SYS_COMMIT_BIT)
         for send in sends:
-            refusal = self._admission.admit(send)
+            refusal = None if is_plain else self._admission.admit(send)
             queue_id = send.queue_id
-            refusal = refusal or self._take_half(send)
+            if refusal is None:
+                refusal = self._halves.take(send) if is_plain else self._take_half(send)
             if refusal is None:
                 taken.append(send)
                 queues.append(queue_id)

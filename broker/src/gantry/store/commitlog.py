@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
-from gantry.leaves import frames, queues, records, runs
+from gantry.leaves import frames, halves, queues, records, runs
 from gantry.store.background import Job, Worker, reading
 from gantry.store.disk import File
 from gantry.store.segments import Segment, Segments
@@ -218,6 +218,17 @@ class CommitLog:
         except CorruptRecordError:
             return None
         return found if found.log_offset == log_offset and found.size == size else None
+
+    def message(self, log_offset: int, size: int, end: int) -> frames.Send | None:
+        """The same as a message to be appended again."""
+        if not self.holds(log_offset, size, end):
+            return None
+        segment = self.segments.at(log_offset)
+        at = log_offset - segment.start
+        try:
+            return halves.message_at(segment.view, at, at + size)
+        except CorruptRecordError:
+            return None
 
     def slice(self, log_offset: int, size: int) -> memoryview:
         """Stored bytes that lie in one segment, uncopied."""

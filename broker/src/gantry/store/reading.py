@@ -17,7 +17,7 @@ from struct import Struct
 from typing import Protocol
 
 from gantry.errors import CorruptRecordError
-from gantry.leaves import keys, queues, records
+from gantry.leaves import frames, keys, queues, records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.keyindex import KeyIndex
@@ -235,6 +235,10 @@ class Reader:
     def record(self, entry: tuple[int, int, int]) -> records.Record | None:
         """The record that an entry leads to; None for anything else that stands there."""
         return self._log.record(entry[0], entry[1], self._dispatched.offset)
+
+    def message(self, log_offset: int, size: int) -> frames.Send | None:
+        """The message of the dispatched record at this place, to be appended again; None for anything else there."""
+        return self._log.message(log_offset, size, self._dispatched.offset)
 
     def places(self, topic: str, queue_id: int, offset: int, count_max: int) -> list[tuple[int, int, int]]:
         """(log offset, size, tag code) of entries from a queue offset on, as they stand side by side: at least one

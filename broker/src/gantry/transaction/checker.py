@@ -32,10 +32,14 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Outcome, Settled
 from gantry.transaction.settlemap import SettleMap
+
+if TYPE_CHECKING:
+    from gantry.leaves.records import Record
 
 _COMPACT_OPS = 1 << 16
 
@@ -74,6 +78,7 @@ class OpenHalf:
         "group",
         "immunity_ms",
         "log_offset",
+        "queue_id",
         "root",
         "since_ms",
         "size",
@@ -86,10 +91,17 @@ class OpenHalf:
         self.log_offset, self.size = place
         self.group = facts.group
         self.topic = facts.topic
+        self.queue_id = facts.queue_id
         self.checks = facts.checks
         self.immunity_ms = facts.immunity_ms
         self.born_ms = born_ms
         self.since_ms = facts.since_ms or store_ms
+
+    @staticmethod
+    def of(record: Record, facts: HalfFacts) -> OpenHalf:
+        """A half as its record says it; whether it is open is another question."""
+        place = record.log_offset, record.size
+        return OpenHalf(record.queue_offset, place, facts, record.born_ms, record.store_ms)
 
 
 def decide(half: OpenHalf, now_ms: int, rules: Rules) -> Decision:
@@ -149,6 +161,7 @@ class Book:
     def add_half(self, half: OpenHalf, is_rearmed: bool) -> None:
         """The next record of the half queue."""
         offset, root = half.current, half.root
+        is_next = offset == self.half_end
         self.half_end = max(self.half_end, offset + 1)
         self.map.grow(offset + 1)
         if root != offset:
@@ -166,7 +179,8 @@ class Book:
             self._moved[root] = half
         self.open[offset] = half
         self.topics[half.topic] = self.topics.get(half.topic, 0) + 1
-        self._advance()
+        if root != offset or not is_next:
+            self._advance()  # an open one more at the end moves nothing
 
     def skip_half(self, offset: int) -> None:
         """A place of the half queue that cannot be read."""

@@ -18,19 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gantry.leaves import fields, frames, properties
+from gantry.leaves import frames, halves, properties
 from gantry.model import names
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
     from gantry.leaves.records import Record
-
-ROOT = b"TRAN_PREPARED_QUEUE_OFFSET"
-CHECKS = b"TRANSACTION_CHECK_TIMES"
-SINCE = b"GANTRY_TX_SINCE_MS"
-REARMED = b"GANTRY_TX_REARMED"
-REAL_TOPIC = b"REAL_TOPIC"
-REAL_QUEUE = b"REAL_QID"
 
 SYS_PREPARED = 0x4
 SYS_COMMIT = 0x8
@@ -40,35 +33,9 @@ SYS_TRANSACTION_BITS = 0xC
 OVERHEAD_BYTES = 1024
 """What the broker may add to a half's properties, now and when it is put back: a client's must be shorter by it."""
 
-_TRANSACTION_ID = b"__transactionId__"
-_OURS = (ROOT, CHECKS, SINCE, REARMED, REAL_TOPIC, REAL_QUEUE, _TRANSACTION_ID)
-_IMMUNITY = (b"CHECK_IMMUNITY_TIME_IN_SECONDS", b"CheckImmunityTimeInSeconds")
-_GROUP = b"PGROUP"
-_READ = (ROOT, REAL_TOPIC, REAL_QUEUE, _GROUP, b"UNIQ_KEY", CHECKS, SINCE, REARMED, *_IMMUNITY)
-_LOOKED_AT = (*_OURS, _GROUP)
-_NONE_OF_OURS: list[bytes | None] = [None] * len(_OURS)
-_SECONDS_MAX = 1 << 31
-_DIGITS_SURE = 19  # fewer always fit 64 bits
-
-
-class HalfFacts:
-    """What a half record's properties say; `immunity_ms` is None where the message has none of its own."""
-
-    __slots__ = ("checks", "group", "immunity_ms", "is_rearmed", "queue_id", "root", "since_ms", "topic", "unique_key")
-
-    def __init__(self, text: bytes, queue_offset: int) -> None:
-        # Twice per half and once per end: only what is wanted is decoded.
-        root_text, topic, queue, group, key, checks, since, rearmed, *immunity = properties.pick(text, _READ)
-        root = _number(root_text, queue_offset)
-        self.root = root if 0 <= root < queue_offset else queue_offset
-        self.topic = _text(topic)
-        self.queue_id = _number(queue, 0)
-        self.group = _text(group)
-        self.unique_key = _text(key)
-        self.checks = max(0, _number(checks, 0))
-        self.since_ms = _number(since, 0)
-        self.is_rearmed = rearmed is not None
-        self.immunity_ms = _immunity_ms(immunity)
+HalfFacts = halves.HalfFacts
+_CHECKED = frozenset({halves.CHECKS})
+_STATE = frozenset({halves.ROOT, halves.CHECKS, halves.SINCE, halves.REARMED})
 
 
 def is_half(send: Send) -> bool:
@@ -83,48 +50,25 @@ def is_half(send: Send) -> bool:
 
 def disguise(send: Send) -> None:
     """Make a half of an admitted message; its queue is chosen, and no longer stands in `queue_id`."""
-    text = send.properties
-    *ours, group = properties.pick(text, _LOOKED_AT)
-    if ours != _NONE_OF_OURS:
-        # A client that sends on what it received brings all of these along; nearly nobody does.
-        text = _without(text, frozenset(_OURS))
-    elif send.traits & properties.TRAIT_ENDS_OPEN and text:
-        text += properties.PAIR_END
-    text += b"REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (send.topic.encode(), send.queue_id)
-    if not send.traits & properties.TRAIT_TRANSACTION:
-        # 3.2.6 says it in the sys flag; consumers show a transaction id only beside TRAN_MSG.
-        text += b"TRAN_MSG\x01true\x02"
-    if group is None:
-        text += properties.pack({"PGROUP": send.group})
-    if send.unique_key:
-        text += b"%b\x01%b\x02" % (_TRANSACTION_ID, send.unique_key)
-    send.properties = text
-    send.traits = send.traits & ~properties.TRAIT_ENDS_OPEN | properties.TRAIT_TRANSACTION
-    send.sys_flag &= ~SYS_TRANSACTION_BITS
-    send.topic, send.queue_id = names.HALF_TOPIC, 0
+    halves.disguise(send, names.HALF_TOPIC)
 
 
-def real_message(record: Record, facts: HalfFacts, queue_id: int) -> Send:
-    """The message that a commit appends.
+def make_real(send: Send, topic: str, queue_id: int, log_offset: int) -> None:
+    """Make the message of a half record (`halves.message_at`) the one that a commit appends.
 
     RocketMQ: the stored properties keep what disguised them, TRAN_MSG among it, by which clients know that the
     message has a transaction id.
     """
-    return _copy(
-        record,
-        record.properties,
-        facts.topic,
-        queue_id,
-        record.sys_flag & ~SYS_TRANSACTION_BITS | SYS_COMMIT,
-        record.log_offset,
-    )
+    send.topic, send.queue_id = topic, queue_id
+    send.sys_flag = send.sys_flag & ~SYS_TRANSACTION_BITS | SYS_COMMIT
+    send.prepared_offset = log_offset
 
 
 def put_back(record: Record, root: int, checks: int, since_ms: int, is_rearmed: bool = False) -> Send:
     """The copy that takes a half's place, or arms again one that was given up."""
     text = with_state(record.properties, root, checks, since_ms)
     if is_rearmed:
-        text = properties.add(text, REARMED, b"1")
+        text = properties.add(text, halves.REARMED, b"1")
     return _copy(record, text, names.HALF_TOPIC, 0, record.sys_flag & ~SYS_TRANSACTION_BITS, 0)
 
 
@@ -137,14 +81,15 @@ def given_up(record: Record, root: int, checks: int, since_ms: int) -> Send:
 
 def question(record: Record, facts: HalfFacts, checks: int) -> Send:
     """The message as its producer is shown it: under its own topic and queue, with the number of this check."""
-    text = properties.add(_without(record.properties, frozenset({CHECKS})), CHECKS, b"%d" % checks)
+    text = properties.add(halves.without(record.properties, _CHECKED), halves.CHECKS, b"%d" % checks)
     return _copy(record, text, facts.topic, facts.queue_id, record.sys_flag, record.prepared_offset)
 
 
 def with_state(text: bytes, root: int, checks: int, since_ms: int) -> bytes:
     """A half's properties with identity, number of checks and age in them."""
-    text = _without(text, frozenset({ROOT, CHECKS, SINCE, REARMED}))
-    return text + b"%b\x01%d\x02%b\x01%d\x02%b\x01%d\x02" % (ROOT, root, CHECKS, checks, SINCE, since_ms)
+    text = halves.without(text, _STATE)
+    said = (halves.ROOT, root, halves.CHECKS, checks, halves.SINCE, since_ms)
+    return text + b"%b\x01%d\x02%b\x01%d\x02%b\x01%d\x02" % said
 
 
 def _copy(record: Record, text: bytes, topic: str, queue_id: int, sys_flag: int, prepared_offset: int) -> Send:
@@ -166,30 +111,3 @@ def _copy(record: Record, text: bytes, topic: str, queue_id: int, sys_flag: int,
         prepared_offset=prepared_offset,
     )
 
-
-def _without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
-    pairs = [pair for pair in text.split(properties.PAIR_END) if pair]
-    kept = [pair for pair in pairs if pair.partition(properties.NAME_END)[0] not in unwanted]
-    return b"".join([pair + properties.PAIR_END for pair in kept])
-
-
-def _text(value: bytes | None) -> str:
-    return "" if value is None else value.decode("utf-8", "replace")
-
-
-def _number(value: bytes | None, default: int) -> int:
-    if value is None:
-        return default
-    if len(value) < _DIGITS_SURE and value.isdigit():
-        return int(value)
-    number = fields.integer(_text(value))
-    return default if number is None else number
-
-
-def _immunity_ms(values: list[bytes | None]) -> int | None:
-    """RocketMQ: a value that is no number, or negative, is as good as none."""
-    for value in values:
-        seconds = _number(value, -1)
-        if 0 <= seconds <= _SECONDS_MAX:
-            return seconds * 1000
-    return None

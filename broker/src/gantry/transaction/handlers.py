@@ -1,10 +1,4 @@
-"""What is asked about transactions: END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and administration.
-
-An end names its half by queue offset and log offset.  Neither is believed: the half queue's entry at that offset has to
-point to that log offset, so nothing but a half record can be named, neither the middle of one nor one faked inside a
-body.  Where a half was carried on and its first place is gone with its segment, its unique key has to be right instead.
-Then the group has to be the one that the half says.  RocketMQ: `EndTransactionProcessor`; its stock clients send
-37 one-way, so refusals are counted as well as answered.
+"""What is asked about transactions: RESUME_CHECK_HALF_MESSAGE (323), and administration.
 
 Administration is ours (LIST_TRANSACTIONS, SHOW_TRANSACTION, SETTLE_TRANSACTION): `broker/docs/transactions.md`.
 Whoever settles by hand leaves a line in the log `gantry.audit`.
@@ -20,14 +14,15 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
-from gantry.leaves import frames, properties, records
+from gantry.leaves import properties, records
 from gantry.leaves.frames import Command
 from gantry.leaves.records import Record
 from gantry.model import names
-from gantry.transaction.half import SYS_COMMIT, SYS_ROLLBACK, HalfFacts
+from gantry.transaction.checker import OpenHalf
+from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Outcome
 from gantry.transaction.service import CheckService
-from gantry.transaction.settle import End
+from gantry.transaction.settle import Wish
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
@@ -36,7 +31,6 @@ if TYPE_CHECKING:
     from gantry.store.store import Store
     from gantry.transport.connection import Connection
 
-_OUTCOMES = {SYS_COMMIT: Outcome.COMMITTED, SYS_ROLLBACK: Outcome.ROLLED_BACK}
 _ACTIONS = {"commit": Outcome.COMMITTED, "rollback": Outcome.ROLLED_BACK}
 _STATES = {
     Outcome.OPEN: "open",
@@ -61,73 +55,8 @@ class TransactionHandlers:
     def __init__(self, service: CheckService, store: Store, clock: Clock) -> None:
         self._service = service
         self._settling = service.settling
-        self._counts = service.counts
         self._store = store
         self._clock = clock
-
-    def end(self, connection: Connection, command: Command) -> Command | None:
-        """END_TRANSACTION: commit, roll back, or say that one does not know."""
-        header = headers.parse(command.code, command.ext)
-        if header.boolean("fromTransactionCheck"):
-            self._counts.answered += 1
-        outcome = _OUTCOMES.get(header.integer("commitOrRollback"))
-        if outcome is None:
-            # RocketMQ does not answer at all here; who waits for an answer should have one.
-            self._counts.unknown += 1
-            return reply(command)
-        queue_offset, log_offset = header.integer("tranStateTableOffset"), header.integer("commitLogOffset")
-        entry = self._store.reader.entry(names.HALF_TOPIC, 0, queue_offset)
-        keys: tuple[str, ...] = ()
-        if entry is None and log_offset < self._store.reader.log_start:
-            entry = self._carried_on(queue_offset)
-            keys = header.text("transactionId"), header.text("msgId")
-            log_offset = entry[0] if entry is not None else log_offset
-        if entry is None:
-            if self._settling.outcome(queue_offset) is outcome:
-                self._counts.repeated += 1
-                return reply(command)
-            return self._refused(command, "no such half", f"the half queue has no message {queue_offset}")
-        if entry[0] != log_offset:
-            remark = f"half message {queue_offset} does not stand at log offset {log_offset}"
-            return self._refused(command, "wrong offset", remark)
-        group = header.text("producerGroup")
-        if self._store.dispatched.offset - log_offset <= self._store.settings.warm_bytes:
-            return self._end_at(connection, command, entry, (group, *keys), outcome)
-
-        def came() -> None:
-            answer = self._end_at(connection, command, entry, (group, *keys), outcome)
-            if answer is not None and not command.is_oneway:
-                connection.write(frames.encode(answer))
-
-        self._store.bring_in([(log_offset, entry[1])], came)
-        return None
-
-    def _carried_on(self, root: int) -> tuple[int, int, int] | None:
-        """Where the transaction stands whose first half was deleted with its segment; its entry in the half queue."""
-        half = self._service.book.find(root)
-        return None if half is None else self._store.reader.entry(names.HALF_TOPIC, 0, half.current)
-
-    def _end_at(
-        self,
-        connection: Connection,
-        command: Command,
-        entry: tuple[int, int, int],
-        named: tuple[str, ...],
-        outcome: Outcome,
-    ) -> Command | None:
-        """named: the group, and the keys one of which has to be the half's, where its log offset proves nothing."""
-        group, *keys = named
-        record = self._store.reader.record(entry)
-        if record is None or record.topic != names.HALF_TOPIC:
-            return self._refused(command, "unreadable half", f"the half at log offset {entry[0]} cannot be read")
-        facts = HalfFacts(record.properties, record.queue_offset)
-        if facts.group != group:
-            return self._refused(command, "wrong group", "the producer group wrong")
-        if keys and facts.unique_key not in keys:
-            remark = "the half was carried on to another place, and its transactionId is not the one that was given"
-            return self._refused(command, "wrong key", remark)
-        self._settling.submit(End(connection, command, record, facts, outcome))
-        return None
 
     def resume(self, connection: Connection, command: Command) -> Command | None:
         """RESUME_CHECK_HALF_MESSAGE: arm again a message of TRANS_CHECK_MAX_TIME_TOPIC, named by offsetMsgId."""
@@ -198,7 +127,7 @@ class TransactionHandlers:
         _audit(action, facts, header.text("operator"), connection)
         if action == "rearm":
             return self._rearm(connection, command, record)
-        self._settling.submit(End(connection, command, record, facts, _ACTIONS[action]))
+        self._settling.submit(Wish(connection, command, _half_of(record, facts), _ACTIONS[action]))
         return None
 
     def _rearm(self, connection: Connection, command: Command, record: Record) -> Command | None:
@@ -214,10 +143,6 @@ class TransactionHandlers:
                 return reply(command, ResponseCode.SYSTEM_ERROR, remark)
         refused = self._settling.rearm(connection, command, root, record)
         return None if refused is None else refusal(command, refused)
-
-    def _refused(self, command: Command, reason: str, remark: str) -> Command:
-        self._counts.refuse(reason)
-        return reply(command, ResponseCode.SYSTEM_ERROR, remark)
 
     def _shown(self, record: Record) -> dict[str, object]:
         facts = _facts(record)
@@ -298,3 +223,11 @@ def _facts(record: Record) -> HalfFacts:
     """A half's facts, also from its copy among those given up, whose own queue offset says nothing."""
     is_half = record.topic == names.HALF_TOPIC
     return HalfFacts(record.properties, record.queue_offset if is_half else _ANYWHERE)
+
+
+def _half_of(record: Record, facts: HalfFacts) -> OpenHalf:
+    """The half that a record is, or, among those given up, is a copy of: that one stands nowhere but at its root."""
+    half = OpenHalf.of(record, facts)
+    if record.topic != names.HALF_TOPIC:
+        half.current = half.root
+    return half

@@ -33,20 +33,20 @@ from gantry.append.admit import WriteGate
 from gantry.append.batch import GATE_DISK_FULL
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, Refusal, StoreError
-from gantry.leaves import frames, properties, records
-from gantry.leaves.frames import Command
+from gantry.leaves import frames, properties
 from gantry.leaves.records import Record
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.model.topic import TopicConfig
 from gantry.store.commitlog import RunTooLongError
-from gantry.transaction import half, oplog
-from gantry.transaction.checker import Book
+from gantry.transaction import half as halves
+from gantry.transaction import oplog
+from gantry.transaction.checker import Book, OpenHalf
 from gantry.transaction.counts import TransactionCounts
-from gantry.transaction.half import HalfFacts
+from gantry.transaction.lookups import outcome_in_log, was_delivered
 from gantry.transaction.oplog import Outcome, Settled
 from gantry.wire.codes import ResponseCode
-from gantry.wire.command import refusal, reply
+from gantry.wire.command import Request, refusal
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
@@ -55,22 +55,20 @@ if TYPE_CHECKING:
 
 _RUN_ENDS_MAX = 64
 _RUN_BYTES_MAX = 1 << 20
-_FOREVER_MS = 1 << 62
+_DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
 _NEVER = 1 << 62
-_INDEX_HITS_MAX = 8
 _SAYS = {
     Outcome.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
     Outcome.ROLLED_BACK: (ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "was rolled back before"),
 }
 
 
-class End(NamedTuple):
-    """A wish to end one transaction, validated against its half's record."""
+class Wish(NamedTuple):
+    """A wish to end one transaction, whose half is as its record says."""
 
     connection: Connection
-    request: Command
-    record: Record
-    facts: HalfFacts
+    request: Request
+    half: OpenHalf
     outcome: Outcome
 
 
@@ -110,18 +108,18 @@ class Settling:
         self._topics = topics
         self._clock = clock
         self._later = later
-        self._waiting: list[End] = []
+        self._waiting: list[Wish] = []
         self._pending: dict[int, _Pending] = {}
         self._owed: list[Settled] = []  # ended, and their ops are not written
         self._ops_end = 0  # behind the last op message of the log
         # What happens to a real message before it is appended: one that asks for a delay is disguised again.
         self.redirect: Callable[[Send], None] = lambda send: None
 
-    def submit(self, end: End) -> None:
+    def submit(self, wish: Wish) -> None:
         """Settle with all others that come in this turn of the loop; the answer goes out when it is confirmed."""
         if not self._waiting:
             self._later(self.flush)
-        self._waiting.append(end)
+        self._waiting.append(wish)
 
     def flush(self) -> None:
         """Append what waits."""
@@ -137,7 +135,7 @@ class Settling:
         if pending is not None and pending.outcome is not Outcome.OPEN:
             return pending.outcome
         known = self.book.outcome(root)
-        return self._look_up(root) if known is None else known
+        return outcome_in_log(self._store.reader, root) if known is None else known
 
     def is_moving(self, root: int) -> bool:
         """Whether a change of it is written and not dispatched."""
@@ -150,22 +148,22 @@ class Settling:
 
     def put_back(self, root: int, record: Record, checks: int, since_ms: int) -> bool:
         """Append a copy that takes its place; False when that is not possible now."""
-        return self._move(root, half.put_back(record, root, checks, since_ms), is_owed=True)
+        return self._move(root, halves.put_back(record, root, checks, since_ms), is_owed=True)
 
-    def rearm(self, connection: Connection, request: Command, root: int, record: Record) -> Refusal | None:
+    def rearm(self, connection: Connection, request: Request, root: int, record: Record) -> Refusal | None:
         """Open again one that was given up; answered when that is confirmed."""
-        copy = half.put_back(record, root, 0, self._clock.now_ms(), is_rearmed=True)
+        copy = halves.put_back(record, root, 0, self._clock.now_ms(), is_rearmed=True)
         if not self._move(root, copy):
             return self._gate.refusal or Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "the copy could not be written")
         self.counts.rearmed += 1
         if not request.is_oneway:
-            self._acks.park(self._store.written.offset, connection, frames.encode(reply(request)), 1)
+            self._acks.park(self._store.written.offset, connection, frames.encode_success(request.opaque), 1)
         return None
 
     def give_up(self, root: int, record: Record, checks: int, since_ms: int) -> bool:
         """Move it to the topic of those that nobody answered for; False when that is not possible now."""
         self._topics.ensure(TopicConfig(names.CHECK_MAX_TIME_TOPIC, read_queues=1, write_queues=1))
-        copy = half.given_up(record, root, checks, since_ms)
+        copy = halves.given_up(record, root, checks, since_ms)
         if self._append([(copy, self._settled(root, Outcome.GIVEN_UP))]) is not None:
             return False
         self.counts.given_up += 1
@@ -231,67 +229,83 @@ class Settling:
             self._pending[root] = _Pending(Outcome.OPEN, copy.queue_offset, copy.queue_offset)
         return True
 
-    def _settle(self, ends: list[End]) -> None:
+    def _settle(self, wishes: list[Wish]) -> None:
         """One run: what is new among these; the others are answered by what is known."""
-        fresh: dict[int, End] = {}
-        answered: list[End] = []
-        for end in ends:
-            refused = self._judge(end, fresh)
-            if refused is not None:
-                self._refuse(end, refused)
+        fresh: dict[int, Wish] = {}
+        changes: list[Change] = []
+        answered: list[Wish] = []
+        for wish in wishes:
+            known = self._known(wish, fresh)
+            if known is not wish.outcome:
+                change = self._change(wish, known)
+                if isinstance(change, Refusal):
+                    self._refuse(wish, change)
+                    continue
+                fresh[wish.half.root] = wish
+                changes.append(change)
             else:
-                answered.append(end)
-        if fresh:
-            refused = self._carry_out(fresh)
-            if refused is not None:
-                for end in answered:
-                    self._refuse(end, refused)
-                return
-        end_offset = self._store.written.offset
-        for end in answered:
-            if not end.request.is_oneway:
-                self._acks.park(end_offset, end.connection, frames.encode(reply(end.request)), 1)
+                self.counts.repeated += 1
+            answered.append(wish)
+        refused = self._append(changes) if changes else None
+        if refused is not None:
+            self.counts.refuse("not written")
+            for wish in answered:
+                self._refuse(wish, refused)
+            return
+        now_ms = self._clock.now_ms()
+        for wish in fresh.values():
+            seconds = (now_ms - wish.half.born_ms) / 1000
+            self.counts.finish(wish.half.topic, wish.outcome is Outcome.COMMITTED, seconds)
+        self._answer(answered)
 
-    def _judge(self, end: End, fresh: dict[int, End]) -> Refusal | None:
-        root = end.facts.root
+    def _answer(self, wishes: list[Wish]) -> None:
+        """SUCCESS for all of them, once what is written now is confirmed."""
+        replies: dict[Connection, list[bytes]] = {}
+        for wish in wishes:
+            if not wish.request.is_oneway:
+                replies.setdefault(wish.connection, []).append(frames.encode_success(wish.request.opaque))
+        end = self._store.written.offset
+        for connection, parts in replies.items():
+            self._acks.park(end, connection, b"".join(parts), len(parts))
+
+    def _known(self, wish: Wish, fresh: dict[int, Wish]) -> Outcome | None:
+        """What became of the transaction, also by what goes into this run."""
+        half = wish.half
+        root = half.root
         same = fresh.get(root)
-        known = self.outcome(root) if same is None else same.outcome
-        if known is None and self._was_delivered(end):
-            known = Outcome.COMMITTED
+        if same is not None:
+            return same.outcome
+        if root not in self._pending and self.book.open.get(half.current) is half:
+            return Outcome.OPEN
+        known = self.outcome(root)
+        return Outcome.COMMITTED if known is None and was_delivered(self._store.reader, half) else known
+
+    def _change(self, wish: Wish, known: Outcome | None) -> Change | Refusal:
+        """What ends it, or why it does not end that way."""
+        half = wish.half
         if known is None:
             self.counts.refuse("unknown transaction")
-            remark = f"transaction {root} ended before this broker kept its outcome; it is not settled again"
+            remark = f"transaction {half.root} ended before this broker kept its outcome; it is not settled again"
             return Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        if known is end.outcome:
-            self.counts.repeated += 1
-            return None
         if known in _SAYS:
             code, what = _SAYS[known]
             self.counts.conflicts += 1
-            return Refusal(code, f"transaction {root} {what}")
-        if end.outcome is Outcome.COMMITTED and self._topics.get(end.facts.topic) is None:
+            return Refusal(code, f"transaction {half.root} {what}")
+        settled = self._settled(half.root, wish.outcome, half.current)
+        if wish.outcome is not Outcome.COMMITTED:
+            return None, settled
+        topic = self._topics.get(half.topic)
+        if topic is None:
             self.counts.refuse("no such topic")
-            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{end.facts.topic}] not exist, apply first please!")
-        fresh[root] = end
-        return None
-
-    def _carry_out(self, fresh: dict[int, End]) -> Refusal | None:
-        changes: list[Change] = []
-        for root, end in fresh.items():
-            is_commit = end.outcome is Outcome.COMMITTED
-            message = half.real_message(end.record, end.facts, self._queue_of(end.facts)) if is_commit else None
-            if message is not None:
-                self.redirect(message)
-            changes.append((message, self._settled(root, end.outcome, end.record.queue_offset)))
-        refused = self._append(changes)
-        if refused is not None:
-            self.counts.refuse("not written")
-            return refused
-        now_ms = self._clock.now_ms()
-        for end in fresh.values():
-            seconds = (now_ms - end.record.born_ms) / 1000
-            self.counts.finish(end.facts.topic, end.outcome is Outcome.COMMITTED, seconds)
-        return None
+            return Refusal(ResponseCode.TOPIC_NOT_EXIST, f"topic[{half.topic}] not exist, apply first please!")
+        message = self._store.reader.message(half.log_offset, half.size)
+        if message is None:
+            self.counts.refuse("unreadable half")
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"the half at log offset {half.log_offset} cannot be read")
+        halves.make_real(message, half.topic, _queue_of(topic, half.queue_id), half.log_offset)
+        if message.traits & _DELAYS:
+            self.redirect(message)
+        return message, settled
 
     def _append(self, changes: list[Change]) -> Refusal | None:
         if self._owed and not self.repair():
@@ -304,17 +318,22 @@ class Settling:
         """Messages and their ops in one run; what is not dispatched by then is pending."""
         run: list[Send] = []
         lasts: list[Send] = []
+        is_scanned = True
         now_ms, host, pending = self._clock.now_ms(), self._store.store_host, self._pending
         for message, one in changes:
             if message is not None:
+                # Only what asks for a delay is altered again after its properties were scanned.
+                is_scanned = is_scanned and not message.traits & _DELAYS
                 run.append(message)
             run += oplog.op_messages(one, now_ms, host)
             lasts.append(run[-1])
-        moving = {one.root: before.copy for _, one in changes if (before := pending.get(one.root)) is not None}
-        refused = self._run(run)
+        moving = {one.root: before.copy for _, one in changes if pending and (before := pending.get(one.root))}
+        refused = self._run(run, is_scanned)
         if refused is not None:
             return refused
         dispatched = self._store.dispatched.offset
+        if not pending and self._ops_end <= dispatched:
+            return None
         for (_, one), last in zip(changes, lasts, strict=True):
             if last.log_offset < dispatched:
                 pending.pop(one.root, None)
@@ -322,13 +341,11 @@ class Settling:
                 pending[one.root] = _Pending(one.outcome, last.queue_offset, moving.get(one.root, -1))
         return None
 
-    def _run(self, run: list[Send]) -> Refusal | None:
+    def _run(self, run: list[Send], is_scanned: bool = True) -> Refusal | None:
         """Append what ends with an op."""
         if self._gate.refusal is not None:
             return self._gate.refusal
         try:
-            # Only what asks for a delay is altered again after its properties were scanned.
-            is_scanned = not any(send.traits & properties.TRAIT_DELAY for send in run)
             self._ops_end = self._store.append(run, together=True, is_scanned=is_scanned)
         except DiskFullError as error:
             return self._shut(error)
@@ -349,46 +366,27 @@ class Settling:
             places[pending.copy] = None
         return Settled(root, outcome, tuple(place for place in places if place != root))
 
-    def _queue_of(self, facts: HalfFacts) -> int:
-        """The queue that the message asked for; another one when the topic has shrunk since."""
-        topic = self._topics.get(facts.topic)
-        assert topic is not None, "ends of unknown topics are refused"
-        queues = max(topic.write_queues, topic.read_queues, 1)
-        return facts.queue_id if 0 <= facts.queue_id < queues else facts.queue_id % max(topic.write_queues, 1)
-
-    def _look_up(self, root: int) -> Outcome | None:
-        """The newest op message with this root."""
-        hits = self._store.reader.query(names.OP_HALF_TOPIC, str(root), _INDEX_HITS_MAX, 0, _FOREVER_MS)
-        newest: tuple[int, Outcome] | None = None
-        for hit in hits:
-            found = records.view(hit, 0, len(hit))
-            for one in oplog.settled_in(found.properties) or ():
-                if one.root == root and (newest is None or newest[0] < found.log_offset):
-                    newest = found.log_offset, one.outcome
-        return None if newest is None else newest[1]
-
-    def _was_delivered(self, end: End) -> bool:
-        """Whether the real message stands in its topic: a commit by RocketMQ's broker, before our time."""
-        key = end.facts.unique_key
-        hits = self._store.reader.query(end.facts.topic, key, _INDEX_HITS_MAX, 0, _FOREVER_MS) if key else []
-        found = [records.view(hit, 0, len(hit)) for hit in hits]
-        return any(one.prepared_offset == end.record.log_offset for one in found)
-
     def _shut(self, error: DiskFullError) -> Refusal:
         refused = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
         self._gate.shut(GATE_DISK_FULL, refused)
         return refused
 
-    def _refuse(self, end: End, why: Refusal) -> None:
-        if not end.request.is_oneway:
-            end.connection.write(frames.encode(refusal(end.request, why)))
+    def _refuse(self, wish: Wish, why: Refusal) -> None:
+        if not wish.request.is_oneway:
+            wish.connection.write(frames.encode(refusal(wish.request, why)))
 
 
-def _fitting(ends: list[End]) -> int:
-    """How many of the first ends go into one run."""
+def _queue_of(topic: TopicConfig, queue_id: int) -> int:
+    """The queue that the message asked for; another one when the topic has shrunk since."""
+    queues = max(topic.write_queues, topic.read_queues, 1)
+    return queue_id if 0 <= queue_id < queues else queue_id % max(topic.write_queues, 1)
+
+
+def _fitting(wishes: list[Wish]) -> int:
+    """How many of the first wishes go into one run."""
     total = 0
-    for number, end in enumerate(ends[:_RUN_ENDS_MAX]):
-        total += len(end.record.body) + len(end.record.properties)
+    for number, wish in enumerate(wishes[:_RUN_ENDS_MAX]):
+        total += wish.half.size
         if number and total > _RUN_BYTES_MAX:
             return number
-    return min(len(ends), _RUN_ENDS_MAX)
+    return min(len(wishes), _RUN_ENDS_MAX)

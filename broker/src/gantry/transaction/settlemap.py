@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from gantry.transaction.oplog import Outcome
 
+_OUTCOMES = tuple(Outcome)
 _EARLY_MAX = 100_000
 _KEEP_MAX = 64 << 20  # halves: 16 MB; older ones are in the index
 
@@ -48,12 +49,12 @@ class SettleMap:
         if root >= self.end:
             return None
         at = root - self.base
-        return Outcome(self._bits[at >> 2] >> ((at & 3) << 1) & 3)
+        return _OUTCOMES[self._bits[at >> 2] >> ((at & 3) << 1) & 3]
 
     def put(self, root: int, outcome: Outcome) -> bool:
         """Remember an outcome; False when the transaction has a final one already."""
         known = self.get(root)
-        if known in (Outcome.COMMITTED, Outcome.ROLLED_BACK):
+        if known is Outcome.COMMITTED or known is Outcome.ROLLED_BACK:
             return False
         if root < self.base:
             if len(self._early) >= _EARLY_MAX:

@@ -10,8 +10,8 @@ from gantry.errors import Refusal
 from gantry.leaves import frames
 from gantry.leaves.frames import FLAG_ONEWAY, FLAG_RESPONSE, Command
 
-Request = Command | frames.Send | frames.Pull
-"""What a peer may ask; all three have code, opaque, version, language and is_oneway."""
+Request = Command | frames.Send | frames.Pull | frames.End
+"""What a peer may ask; all of them have code, opaque, version, language and is_oneway."""
 
 
 def request(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:

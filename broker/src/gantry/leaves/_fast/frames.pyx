@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The compiled twin of `leaves.frames`: sends and pulls without a dictionary, others without a JSON parser, replies
+"""The compiled twin of `leaves.frames`: hot requests without a dictionary, others without a JSON parser, replies
 without a format string.
 
 What `scan` does not know, the pure code decodes, frame by frame; see there for why the twins agree.
@@ -12,7 +12,7 @@ from libc.string cimport memcmp, memcpy
 
 from gantry.leaves import frames as pure
 from gantry.leaves._fast.properties cimport scan_into
-from gantry.leaves._fast.requests cimport Pull, Send
+from gantry.leaves._fast.requests cimport End, Pull, Send
 from gantry.leaves._fast.scan cimport Head, Text, read_integer, scan_binary, scan_json, unescape
 from gantry.leaves.frames import (
     FLAG_ONEWAY,
@@ -27,8 +27,10 @@ from gantry.leaves.frames import (
     Command,
     encode,
     encode_head,
+    encode_success,
     frame_length,
 )
+from gantry.leaves.requests import End as PureEnd
 from gantry.leaves.requests import Pull as PurePull
 from gantry.leaves.requests import Send as PureSend
 
@@ -42,6 +44,7 @@ cdef extern from *:
 cdef int FRAME_MAX = FRAME_BYTES_MAX
 cdef tuple SEND_FIELDS = PureSend.__slots__
 cdef tuple PULL_FIELDS = PurePull.__slots__
+cdef tuple END_FIELDS = PureEnd.__slots__
 
 # A broker has few topics and groups: the last strings made are nearly always the next ones.
 cdef enum:
@@ -279,6 +282,52 @@ cdef object _pull(Head* head, int serialization):
     return pull
 
 
+cdef object _end(Head* head, int serialization):
+    """The End that these fields make, or None for the pure code to decide."""
+    cdef End end = End.__new__(End)
+    cdef int i, n, seen = 0
+    cdef const unsigned char* name
+    cdef Text text
+    cdef bint good = True
+    end.message_id = end.transaction_id = ""
+    end.from_check = False
+    for i in range(head.fields):
+        name = head.name[i].at
+        n = head.name[i].length
+        text = head.value[i]
+        if text.escaped:
+            return None
+        if n == 13 and memcmp(name, b"producerGroup", 13) == 0:
+            end.group = _name(text)
+            seen |= 1
+        elif n == 20 and memcmp(name, b"tranStateTableOffset", 20) == 0:
+            good = _wide(text, &end.queue_offset)
+            seen |= 2
+        elif n == 15 and memcmp(name, b"commitLogOffset", 15) == 0:
+            good = _wide(text, &end.log_offset)
+            seen |= 4
+        elif n == 16 and memcmp(name, b"commitOrRollback", 16) == 0:
+            good = _small(text, &end.kind)
+            seen |= 8
+        elif n == 20 and memcmp(name, b"fromTransactionCheck", 20) == 0:
+            end.from_check = _truth(text)
+        elif n == 5 and memcmp(name, b"msgId", 5) == 0:
+            end.message_id = ascii_text(text.at, text.length)
+        elif n == 13 and memcmp(name, b"transactionId", 13) == 0:
+            end.transaction_id = ascii_text(text.at, text.length)
+        if not good:
+            return None
+    if seen != 15:
+        return None
+    end.code = head.code
+    end.language = head.language
+    end.version = head.version
+    end.opaque = head.opaque
+    end.rpc_flag = head.flag
+    end.serialization = serialization
+    return end
+
+
 cdef object _command(Head* head, int serialization, const unsigned char* body, Py_ssize_t body_bytes):
     """The Command that these fields make."""
     cdef dict ext = {}
@@ -301,15 +350,19 @@ cdef object _scanned(const unsigned char* at, int header_bytes, Py_ssize_t body_
             return _send(&head, serialization, body, body_bytes)
         if head.code == 11 or head.code == 361:
             return _pull(&head, serialization)
+        if head.code == 37:
+            return _end(&head, serialization)
     return None if head.remarked else _command(&head, serialization, body, body_bytes)
 
 
 cdef object _as_ours(object request):
-    """The pure code's Send or Pull as one of our class."""
+    """The pure code's hot request as one of our class."""
     if type(request) is PureSend:
         ours, fields = Send(), SEND_FIELDS
     elif type(request) is PurePull:
         ours, fields = Pull(), PULL_FIELDS
+    elif type(request) is PureEnd:
+        ours, fields = End(), END_FIELDS
     else:
         return request
     for field in fields:
@@ -465,4 +518,4 @@ def encode_send_replies(sends, bytes store_host, str region):
 cdef int VERSION_NUMBER = VERSION
 
 # A cimported class is no attribute of this module; its users expect it beside `decode`, as in the pure twin.
-globals().update(Send=Send, Pull=Pull)
+globals().update(Send=Send, Pull=Pull, End=End)

@@ -14,3 +14,10 @@ cdef class Pull:
     cdef public str group, topic, subscription, expression_type
     cdef public int queue_id, count_max, sys_flag, bytes_max
     cdef public long long queue_offset, commit_offset, suspend_ms, sub_version
+
+cdef class End:
+    cdef public int code, language, version, opaque, rpc_flag, serialization
+    cdef public str group, message_id, transaction_id
+    cdef public long long queue_offset, log_offset
+    cdef public int kind
+    cdef public bint from_check

@@ -100,3 +100,38 @@ cdef class Pull:
             f"Pull(code={self.code}, opaque={self.opaque}, group={self.group!r}, topic={self.topic!r}, "
             f"queue_id={self.queue_id}, queue_offset={self.queue_offset}, count_max={self.count_max})"
         )
+
+
+@cython.freelist(256)
+cdef class End:
+    """One well-formed END_TRANSACTION; see `gantry.leaves.requests.End`."""
+
+    def __init__(
+        self, int code=37, int language=0, int version=0, int opaque=0, int rpc_flag=0, int serialization=0,
+        str group="", long long queue_offset=0, long long log_offset=0, int kind=0, bint from_check=False,
+        str message_id="", str transaction_id="",
+    ):
+        self.code = code
+        self.language = language
+        self.version = version
+        self.opaque = opaque
+        self.rpc_flag = rpc_flag
+        self.serialization = serialization
+        self.group = group
+        self.queue_offset = queue_offset
+        self.log_offset = log_offset
+        self.kind = kind
+        self.from_check = from_check
+        self.message_id = message_id
+        self.transaction_id = transaction_id
+
+    @property
+    def is_oneway(self):
+        """Whether nobody waits for an answer."""
+        return self.rpc_flag & 2 != 0
+
+    def __repr__(self):
+        return (
+            f"End(code={self.code}, opaque={self.opaque}, group={self.group!r}, queue_offset={self.queue_offset}, "
+            f"log_offset={self.log_offset}, kind={self.kind})"
+        )

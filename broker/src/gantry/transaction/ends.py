@@ -1,0 +1,123 @@
+"""END_TRANSACTION (37): commit, roll back, or say that one does not know.
+
+An end names its half by queue offset and log offset.  Neither is believed.  Nearly always the book has an open half at
+that queue offset, and then its log offset and its group have to be the ones that are named.  Else the half queue's
+entry at that offset has to point to that log offset, so nothing but a half record can be named, neither the middle of
+one nor one faked inside a body.  Where a half was carried on and its first place is gone with its segment, its unique
+key has to be right instead.  Then the group has to be the one that the half says.  RocketMQ:
+`EndTransactionProcessor`; its stock clients send 37 one-way, so refusals are counted as well as answered.
+
+What an end needs is looked up here and settled at the end of the loop's turn (`settle`).  The record of a half that is
+no longer in memory is brought in by the cold reader before that.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gantry.leaves import frames
+from gantry.leaves.frames import Command, End
+from gantry.model import names
+from gantry.transaction.checker import OpenHalf
+from gantry.transaction.half import SYS_COMMIT, SYS_ROLLBACK, HalfFacts
+from gantry.transaction.oplog import Outcome
+from gantry.transaction.settle import Settling, Wish
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import reply
+
+if TYPE_CHECKING:
+    from gantry.store.store import Store
+    from gantry.transport.connection import Connection
+
+_OUTCOMES = {SYS_COMMIT: Outcome.COMMITTED, SYS_ROLLBACK: Outcome.ROLLED_BACK}
+
+
+class Ends:
+    """Takes what producers say became of their transactions."""
+
+    def __init__(self, settling: Settling, store: Store) -> None:
+        self._settling = settling
+        self._counts = settling.counts
+        self._store = store
+
+    def end_run(self, connection: Connection, ends: list[End]) -> None:
+        """What one connection said in one go; answered now or when it is settled."""
+        is_open, submit = self._settling.book.open.get, self._settling.submit
+        warm_from = self._store.dispatched.offset - self._store.settings.warm_bytes
+        for end in ends:
+            if end.from_check:
+                self._counts.answered += 1
+            outcome = _OUTCOMES.get(end.kind)
+            half = is_open(end.queue_offset)
+            if (
+                half is not None
+                and outcome is not None
+                and half.log_offset == end.log_offset >= warm_from
+                and half.group == end.group
+            ):
+                submit(Wish(connection, end, half, outcome))
+                continue
+            answer = self._look_closer(connection, end, outcome)
+            if answer is not None and not end.is_oneway:
+                connection.write(frames.encode(answer))
+
+    def _look_closer(self, connection: Connection, end: End, outcome: Outcome | None) -> Command | None:
+        if outcome is None:
+            # RocketMQ does not answer at all here; who waits for an answer should have one.
+            self._counts.unknown += 1
+            return reply(end)
+        queue_offset, log_offset = end.queue_offset, end.log_offset
+        entry = self._store.reader.entry(names.HALF_TOPIC, 0, queue_offset)
+        keys: tuple[str, ...] = ()
+        if entry is None and log_offset < self._store.reader.log_start:
+            entry = self._carried_on(queue_offset)
+            keys = end.transaction_id, end.message_id
+            log_offset = entry[0] if entry is not None else log_offset
+        if entry is None:
+            if self._settling.outcome(queue_offset) is outcome:
+                self._counts.repeated += 1
+                return reply(end)
+            return self._refused(end, "no such half", f"the half queue has no message {queue_offset}")
+        if entry[0] != log_offset:
+            remark = f"half message {queue_offset} does not stand at log offset {log_offset}"
+            return self._refused(end, "wrong offset", remark)
+        if self._store.dispatched.offset - log_offset <= self._store.settings.warm_bytes:
+            return self._end_at(connection, end, entry, keys, outcome)
+
+        def came() -> None:
+            answer = self._end_at(connection, end, entry, keys, outcome)
+            if answer is not None and not end.is_oneway:
+                connection.write(frames.encode(answer))
+
+        self._store.bring_in([(log_offset, entry[1])], came)
+        return None
+
+    def _carried_on(self, root: int) -> tuple[int, int, int] | None:
+        """Where the transaction stands whose first half was deleted with its segment; its entry in the half queue."""
+        half = self._settling.book.find(root)
+        return None if half is None else self._store.reader.entry(names.HALF_TOPIC, 0, half.current)
+
+    def _end_at(
+        self,
+        connection: Connection,
+        end: End,
+        entry: tuple[int, int, int],
+        keys: tuple[str, ...],
+        outcome: Outcome,
+    ) -> Command | None:
+        """keys: one of them has to be the half's, where its log offset proves nothing."""
+        record = self._store.reader.record(entry)
+        if record is None or record.topic != names.HALF_TOPIC:
+            return self._refused(end, "unreadable half", f"the half at log offset {entry[0]} cannot be read")
+        facts = HalfFacts(record.properties, record.queue_offset)
+        if facts.group != end.group:
+            return self._refused(end, "wrong group", "the producer group wrong")
+        if keys and facts.unique_key not in keys:
+            remark = "the half was carried on to another place, and its transactionId is not the one that was given"
+            return self._refused(end, "wrong key", remark)
+        self._settling.submit(Wish(connection, end, OpenHalf.of(record, facts), outcome))
+        return None
+
+    def _refused(self, end: End, reason: str, remark: str) -> Command:
+        self._counts.refuse(reason)
+        return reply(end, ResponseCode.SYSTEM_ERROR, remark)
