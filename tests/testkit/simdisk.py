@@ -15,7 +15,9 @@ durable; reads are not counted):
     (and `quota_bytes` of the disk: blocks run out, a pwrite may stop in the middle)
 
 A failed sync does what Linux does: the pages that were dirty keep their contents and count as clean, so a later
-sync of the same file makes none of them durable until they are written again.
+sync of the same file makes none of them durable until they are written again.  A sync of the whole file system that
+fails loses pages of any files; each of these says so at its own next sync.  Or (`is_foreign`) it was a file that is
+none of ours, and ours are durable.
 
 Not modelled: reordering across an fdatasync, lying hardware, latent errors of what was durable.
 """
@@ -29,7 +31,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gantry.errors import DiskFullError, StoreError, SyncFailedError
-from testkit.simpages import PAGE_BYTES, Buffer, Folder, Move, Node, make, pages_of, survivor, walk
+from testkit.simpages import PAGE_BYTES, Buffer, Folder, Move, Node, make, pages_of, survivor, walk, walk_folders
 
 __all__ = ["PAGE_BYTES", "Faults", "PowerCut", "SimDisk", "SimFile", "SimLock"]
 
@@ -48,6 +50,8 @@ class Faults:
     fail_at: int = 0
     fail_errno: int = errno.EIO
     fail_kind: str = ""
+    is_foreign: bool = False
+    """A failing sync of the file system is that of somebody else's file."""
     seen: int = 0
     """Operations that were counted so far (of fail_kind only, when it is set)."""
     fired: bool = False
@@ -112,6 +116,9 @@ class SimFile:
     def sync_data(self) -> None:
         assert self._open, f"sync of the closed {self.path}"
         self._disk.operation("sync", self.path, self._node.sync, lambda: self._node.fail_sync(self._disk.rng))
+        if self._node.is_unreported:
+            self._node.is_unreported = False
+            raise SyncFailedError(f"sync {self.path}: {os.strerror(errno.EIO)}")
 
     def allocate(self, length: int) -> None:
         room = self._disk.claim(self._node, 0, length)
@@ -135,6 +142,20 @@ class SimFile:
     def close(self) -> None:
         self._mapped = None
         self._open = False
+
+
+class SimFileSystem:
+    """All of a SimDisk; see `gantry.store.disk.FileSystem`."""
+
+    def __init__(self, disk: SimDisk) -> None:
+        self._disk = disk
+
+    def sync(self, written: str) -> None:
+        assert self._disk.exists(written), f"{written} is not there to be synced"
+        self._disk.operation("sync all", "", self._disk.sync_all, self._disk.fail_sync_all)
+
+    def close(self) -> None:
+        pass
 
 
 class SimLock:
@@ -183,10 +204,10 @@ class SimDisk:
         found = self._folder(folder)
         return sorted(found.entries) if found is not None else []
 
-    def make_folders(self, path: str) -> None:
+    def make_folders(self, path: str, durably: bool = True) -> None:
         parts = _parts(path)
         there = sum(self.exists("/".join(parts[:depth])) for depth in range(1, len(parts) + 1))
-        if there:
+        if there and durably:
             # Whoever made it may have died before it synced the name; see RealDisk.
             self.sync_folder("/".join(parts[: there - 1]))
         for depth in range(there + 1, len(parts) + 1):
@@ -194,7 +215,8 @@ class SimDisk:
             assert parent is not None
             move = Move(Folder(), None, (parent, name))
             self.operation("mkdir", "/".join(parts[:depth]), lambda move=move: make(move))  # type: ignore[misc]
-            self.sync_folder("/".join(parts[: depth - 1]))
+            if durably:
+                self.sync_folder("/".join(parts[: depth - 1]))
 
     def rename(self, old: str, new: str) -> None:
         folder, name = self._parent(old)
@@ -228,6 +250,9 @@ class SimDisk:
             raise StoreError(f"open folder {path}: {os.strerror(errno.ENOENT)}")
         self.operation("sync folder", path, folder.sync, lambda: None)
 
+    def file_system(self, path: str) -> SimFileSystem | None:
+        return SimFileSystem(self) if self._folder(path) is not None else None
+
     def usage(self, path: str) -> tuple[int, int]:
         del path
         return self.quota_bytes, max(0, self.quota_bytes - self._used_bytes())
@@ -255,8 +280,13 @@ class SimDisk:
         return after
 
     def restart(self) -> SimDisk:
-        """The same page cache after the death of the process alone: locks are gone, nothing else is."""
+        """The same page cache after the death of the process alone: locks are gone, nothing else is.
+
+        Lost pages that no sync has told of yet would fail a start once; that is left out.
+        """
         self._held.clear()
+        for _, node in walk(self._root, ""):
+            node.is_unreported = False
         self.faults = Faults()
         return self
 
@@ -289,7 +319,7 @@ class SimDisk:
     ) -> None:
         """Count one operation and carry it out, or do what its fault leaves behind and raise."""
         found = self.faults.next_operation(kind, path)
-        is_sync = kind in ("sync", "sync folder")
+        is_sync = kind in ("sync", "sync folder", "sync all")
         if found == 0 or (found == errno.ENOSPC and is_sync):
             effect()  # a sync needs no room: blocks were claimed when they were written
         elif found == -1:
@@ -303,6 +333,21 @@ class SimDisk:
             if is_sync:
                 raise SyncFailedError(text)
             raise DiskFullError(text) if found == errno.ENOSPC else StoreError(text)
+
+    def sync_all(self) -> None:
+        """What SimFileSystem promises: all contents and names are durable."""
+        for _, node in walk(self._root, ""):
+            node.sync()
+        for folder in walk_folders(self._root):
+            folder.sync()
+
+    def fail_sync_all(self) -> None:
+        """What a failed one leaves behind."""
+        if self.faults.is_foreign:
+            self.sync_all()
+            return
+        for _, node in walk(self._root, ""):
+            node.fail_write_back(self.rng)
 
     def claim(self, node: Node, start: int, end: int) -> int:
         """Give blocks to [start, end) of a file as far as the quota reaches; the offset up to which it did."""

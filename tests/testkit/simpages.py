@@ -28,6 +28,7 @@ class Node:
         self.dirty: dict[int, list[bytes]] = {}
         self.blocks: set[int] = set()
         self.modified_ms = 0
+        self.is_unreported = False  # pages were lost, and no sync of this file has said so yet
 
     def resize(self, size: int) -> None:
         assert size >= len(self.data), "files only grow"
@@ -65,6 +66,14 @@ class Node:
     def fail_sync(self, rng: random.Random) -> None:
         self.make_durable([number for number in self.dirty if rng.random() < 0.5])
         self.dirty.clear()
+
+    def fail_write_back(self, rng: random.Random) -> None:
+        """Nobody was asked for this file in particular: its next sync tells that it lost pages."""
+        if self.dirty and rng.random() < 0.5:
+            self.fail_sync(rng)
+            self.is_unreported = True
+        else:
+            self.sync()
 
 
 def pages_of(start: int, end: int) -> range:
@@ -127,6 +136,14 @@ def walk(folder: Folder, path: str) -> Iterator[tuple[str, Node]]:
             yield f"{path}/{name}", found
         else:
             yield from walk(found, f"{path}/{name}")
+
+
+def walk_folders(folder: Folder) -> Iterator[Folder]:
+    """This one and all below it."""
+    yield folder
+    for found in list(folder.entries.values()):
+        if isinstance(found, Folder):
+            yield from walk_folders(found)
 
 
 def survivor(root: Folder, rng: random.Random | None) -> Folder:

@@ -27,8 +27,8 @@ TOPICS = ("orders", "bills")
 _HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 
 
-def settings(flush: Flush = Flush.SYNC) -> StoreSettings:
-    """A store whose files are full after a handful of messages."""
+def settings(flush: Flush = Flush.SYNC, together: bool = False) -> StoreSettings:
+    """A store whose files are full after a handful of messages; together: two queue files are many to sync."""
     return StoreSettings(
         root=ROOT,
         segment_bytes=8192,
@@ -37,6 +37,7 @@ def settings(flush: Flush = Flush.SYNC) -> StoreSettings:
         index_entries=10,
         flush=flush,
         checkpoint_interval_ms=1000,
+        sync_together_min=2 if together else 1000,
         # Nothing expires: what is missing is lost.
         delete_hours=frozenset(),
         disk_used_max=2.0,
@@ -63,13 +64,16 @@ def message(kept: Kept) -> frames.Send:
 
 
 class StorePlay:
-    """One life after the other of a store on one disk."""
+    """One life after the other of a store on one disk.
+
+    Plays whose background is stepped sync queue files together, the others each by itself.
+    """
 
     def __init__(self, disk: SimDisk, ledger: LogLedger, flush: Flush = Flush.SYNC, stepped: bool = False) -> None:
         self.disk = disk
         self.ledger = ledger
         self.clock = SimClock()
-        self.settings = settings(flush)
+        self.settings = settings(flush, together=stepped)
         self.stepped = stepped
         self.background = InlineBackground(at_once=not stepped)
         self.store: Store | None = None

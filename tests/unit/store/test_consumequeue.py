@@ -14,7 +14,7 @@ ENTRIES = 8
 
 
 def _queue(tmp_path: Path, first: int = 0) -> tuple[ConsumeQueue, QueueFiles]:
-    files = QueueFiles(RealDisk(), ENTRIES)
+    files = QueueFiles(RealDisk(), ENTRIES, together_min=64)
     return ConsumeQueue("t", 0, f"{tmp_path}/t/0", files, first), files
 
 

@@ -21,7 +21,7 @@ def _entry(queue_offset: int, log_offset: int, topic: str = "t", sys_flag: int =
 
 def _derivation(tmp_path: Path) -> tuple[Derivation, QueueTable]:
     disk = RealDisk()
-    table = QueueTable(disk, str(tmp_path), QueueFiles(disk, 8))
+    table = QueueTable(disk, str(tmp_path), QueueFiles(disk, 8, together_min=64))
     return Derivation(table, KeyIndex(disk, str(tmp_path), SimClock(), 8, 20), (1000, 5000)), table
 
 

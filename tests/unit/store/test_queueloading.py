@@ -17,7 +17,7 @@ ENTRIES = 8
 
 def _stored(tmp_path: Path, count: int, first: int = 0) -> Path:
     """A queue of `count` records of 100 bytes each, 200 apart, in files."""
-    files = QueueFiles(RealDisk(), ENTRIES)
+    files = QueueFiles(RealDisk(), ENTRIES, together_min=64)
     folder = tmp_path / "consumequeue" / "t" / "0"
     queue = ConsumeQueue("t", 0, str(folder), files, first)
     queue.put(queues.pack_entries([(200 * number, 100, number) for number in range(count)]), 200 * count)
@@ -28,7 +28,7 @@ def _stored(tmp_path: Path, count: int, first: int = 0) -> Path:
 
 
 def _load(tmp_path: Path, limit: int | None = 1 << 60, walk: bool = False) -> ConsumeQueue | None:
-    files = QueueFiles(RealDisk(), ENTRIES)
+    files = QueueFiles(RealDisk(), ENTRIES, together_min=64)
     loader = QueueLoader(RealDisk(), str(tmp_path), files, limit, walk)
     assert loader.folders() == [("t", 0)]
     return loader.load("t", 0)
@@ -78,7 +78,7 @@ def test_a_queue_that_begins_later_keeps_its_place(tmp_path: Path) -> None:
 
 
 def test_an_empty_first_file_says_where_a_queue_goes_on(tmp_path: Path) -> None:
-    files = QueueFiles(RealDisk(), ENTRIES)
+    files = QueueFiles(RealDisk(), ENTRIES, together_min=64)
     files.establish(f"{tmp_path}/consumequeue/t/0", 24)
     queue = _load(tmp_path)
     assert queue is not None and (queue.first, queue.next) == (24, 24)
@@ -126,7 +126,7 @@ def test_walking_stops_at_the_first_hole_of_the_last_three_files(tmp_path: Path)
 @pytest.mark.parametrize("log_end", [0, 100, 1500, 1700, 3899, 3900, 5000])
 def test_cutting_leaves_zeros_behind_the_end(tmp_path: Path, log_end: int) -> None:
     folder = _stored(tmp_path, 20)
-    files = QueueFiles(RealDisk(), ENTRIES)
+    files = QueueFiles(RealDisk(), ENTRIES, together_min=64)
     queue = QueueLoader(RealDisk(), str(tmp_path), files, None, False).load("t", 0)
     assert queue is not None
     cut_queue(RealDisk(), queue, files, log_end)

@@ -10,7 +10,7 @@ from gantry.store.queuetable import QueueTable
 
 def _table(tmp_path: Path) -> QueueTable:
     disk = RealDisk()
-    return QueueTable(disk, str(tmp_path), QueueFiles(disk, 8))
+    return QueueTable(disk, str(tmp_path), QueueFiles(disk, 8, together_min=64))
 
 
 def _put(table: QueueTable, topic: str, count: int, log_offset: int = 0) -> None:

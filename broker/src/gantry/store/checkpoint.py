@@ -4,7 +4,7 @@ file says how far it is.
 A cycle has three parts.  On the loop a consistent picture is taken: everything that belongs to records below one log
 offset is copied.  The housekeeper gets one job, which does only input and output, in this order:
 
-    1. queue entries, each file synced
+    1. queue entries, synced (many files by one sync, see `queuefiles`)
     2. index entries, then index slots and headers, synced
     3. the queue-base table, when it is due
     4. the recovery file

@@ -34,7 +34,7 @@ class Derived:
         self._disk = disk
         self._root = settings.root
         self._log = log
-        self.files = QueueFiles(disk, settings.queue_file_entries)
+        self.files = QueueFiles(disk, settings.queue_file_entries, settings.sync_together_min)
         self.table = QueueTable(disk, settings.root, self.files)
         self.index = KeyIndex(disk, settings.root, clock, settings.index_slots, settings.index_entries)
         self.derivation = Derivation(self.table, self.index, settings.delay_levels_ms)

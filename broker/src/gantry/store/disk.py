@@ -19,24 +19,19 @@ belong to one thread.
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import fcntl
 import mmap
 import os
 import shutil
-import struct
 from typing import Protocol
 
 from gantry.errors import DiskFullError, StoreError, SyncFailedError
+from gantry.store import filesystem, lockfile
 
 Buffer = bytes | bytearray | memoryview
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_FALLOC_FL_ZERO_RANGE = 0x10
 _ZERO_CHUNK_BYTES = 1 << 20
-# struct flock of 64-bit Linux; F_OFD_SETLK wants l_pid 0.
-_FLOCK = struct.Struct("hhqqi0q")
 
 
 class File(Protocol):
@@ -89,6 +84,20 @@ class Lock(Protocol):
         ...
 
 
+class FileSystem(Protocol):
+    """A file system as a whole: what is cheaper for many files than one sync for each."""
+
+    def sync(self, written: str) -> None:
+        """All that was written, made or named on it since it was opened is durable when this returns; `written`: one of
+        the files that changed.  SyncFailedError: something is not durable, and it need not be ours.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of it."""
+        ...
+
+
 class Disk(Protocol):
     """Folders and names; paths are plain strings with `/`."""
 
@@ -104,7 +113,7 @@ class Disk(Protocol):
         """Sorted names in a folder; a missing folder is an empty one."""
         ...
 
-    def make_folders(self, path: str) -> None:
+    def make_folders(self, path: str, durably: bool = True) -> None:
         """Make the folder and its parents, and make their names durable."""
         ...
 
@@ -122,6 +131,10 @@ class Disk(Protocol):
 
     def sync_folder(self, path: str) -> None:
         """Make the names in this folder durable."""
+        ...
+
+    def file_system(self, path: str) -> FileSystem | None:
+        """The one that holds this folder; None where it cannot be made durable as a whole."""
         ...
 
     def usage(self, path: str) -> tuple[int, int]:
@@ -229,7 +242,7 @@ class RealFile:
         assert 0 <= start <= end <= self.size(), f"zero [{start}, {end}) outside {self.path}"
         if start == end:
             return
-        failed = _zero_range(self._descriptor, start, end - start)
+        failed = filesystem.zero_range(self._descriptor, start, end - start)
         if failed in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
             self._write_zeros(start, end)
         elif failed:
@@ -251,28 +264,6 @@ class RealFile:
     def close(self) -> None:
         """Give the descriptor back."""
         self._view = None
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-def _zero_range(descriptor: int, start: int, length: int) -> int:
-    """The errno of fallocate(FALLOC_FL_ZERO_RANGE), 0 when it worked; Python has no wrapper for this call."""
-    fallocate = getattr(ctypes.CDLL(None, use_errno=True), "fallocate", None)
-    if fallocate is None:
-        return errno.ENOSYS
-    fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-    return 0 if fallocate(descriptor, _FALLOC_FL_ZERO_RANGE, start, length) == 0 else ctypes.get_errno()
-
-
-class RealLock:
-    """A lock of the open file description on bytes 0..1, which conflicts with Java's FileLock on the same bytes."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-
-    def release(self) -> None:
-        """Closing the description releases the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -306,8 +297,14 @@ class RealDisk:
         except OSError as error:
             raise _translated(error, "list", folder) from error
 
-    def make_folders(self, path: str) -> None:
+    def make_folders(self, path: str, durably: bool = True) -> None:
         """Make folder and parents, each new name synced in its parent."""
+        if not durably:
+            try:
+                os.makedirs(path, 0o755, exist_ok=True)
+            except OSError as error:
+                raise _translated(error, "make folder", path) from error
+            return
         parent = os.path.dirname(path)
         if os.path.isdir(path):
             # Whoever made it may have died before it synced the name; nobody makes a folder inside one of those.
@@ -361,6 +358,10 @@ class RealDisk:
         finally:
             os.close(descriptor)
 
+    def file_system(self, path: str) -> filesystem.RealFileSystem | None:
+        """For syncfs, where that keeps its word."""
+        return filesystem.opened(path)
+
     def usage(self, path: str) -> tuple[int, int]:
         """statvfs: what an unprivileged process may use and others have used, and how much of it is left.
 
@@ -380,20 +381,10 @@ class RealDisk:
         except OSError as error:
             raise _translated(error, "stat", path) from error
 
-    def lock(self, path: str) -> RealLock:
+    def lock(self, path: str) -> lockfile.RealLock:
         """F_OFD_SETLK on bytes 0..1 of path; the process id is written into it for whoever is refused."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:
             raise _translated(error, "open", path) from error
-        try:
-            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
-        except OSError as error:
-            holder = os.pread(descriptor, 64, 0).split(b"\n")[0].decode("ascii", "replace").strip() or "unknown"
-            os.close(descriptor)
-            raise StoreError(
-                f"{path} is locked by another broker (process {holder}); stop it or choose another folder"
-            ) from error
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, b"%d\n" % os.getpid(), 0)
-        return RealLock(descriptor)
+        return lockfile.locked(path, descriptor)

@@ -7,6 +7,10 @@ of its file has the place before it filled with (0, 0x7fffffff, 0), as RocketMQ 
 
 Reading is the loop's, through maps of a bounded number of open files.  Writing is the housekeeper's, with
 descriptors of its own, so that closing the one never meets the other.
+
+Many files are made durable together, by one sync of their file system: per file that costs a tenth (0.02 instead of 0.2
+to 2 ms, by the disk).  A failure of that one may be somebody else's, so ours are then written again and synced
+each by itself: what it says then is final.
 """
 
 from __future__ import annotations
@@ -14,10 +18,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from gantry.errors import StoreError
+from gantry.errors import StoreError, SyncFailedError
 from gantry.leaves import queues
 from gantry.store import filenames
-from gantry.store.disk import Disk, File
+from gantry.store.disk import Disk, File, FileSystem
 
 ENTRY_BYTES = queues.ENTRY_BYTES
 FILLER_SIZE = queues.PRE_BLANK_SIZE
@@ -41,12 +45,15 @@ class Tail(NamedTuple):
 class QueueFiles:
     """The files of all queues."""
 
-    def __init__(self, disk: Disk, file_entries: int) -> None:
+    def __init__(self, disk: Disk, file_entries: int, together_min: int) -> None:
         self._disk = disk
+        self._together_min = together_min
+        self._file_system: FileSystem | None = None
         self.file_entries = file_entries
         self.file_bytes = file_entries * ENTRY_BYTES
         self._open: OrderedDict[str, tuple[File, memoryview]] = OrderedDict()
-        self._durable: set[str] = set()  # folders whose names this process has synced; the housekeeper's
+        # Folders of queues and topics whose names this process has made durable; the housekeeper's.
+        self._durable: set[str] = set()
 
     def view(self, folder: str, index: int) -> tuple[memoryview, int]:
         """The map of the file that holds this index, and the index of its first entry."""
@@ -76,37 +83,73 @@ class QueueFiles:
         for file, _ in self._open.values():
             file.close()
         self._open.clear()
+        if self._file_system is not None:
+            self._file_system.close()
+            self._file_system = None
 
     def write(self, tails: list[Tail]) -> None:
         """Housekeeper's job: write and sync; idempotent, so a job that failed is simply given again."""
-        for tail in tails:
-            at, index = 0, tail.first
-            while at < len(tail.entries):
-                first = index - index % self.file_entries
-                count = min(len(tail.entries) - at, (first + self.file_entries - index) * ENTRY_BYTES)
-                self._write_file(tail.folder, first, index, tail.entries[at : at + count])
-                at += count
-                index += count // ENTRY_BYTES
+        if len(tails) < self._together_min or not self._write_together(tails):
+            for tail in tails:
+                self._write_tail(tail)
 
-    def _write_file(self, folder: str, first: int, index: int, entries: bytes) -> None:
+    def _write_together(self, tails: list[Tail]) -> bool:
+        """All of them with one sync; False when they have to be written one by one."""
+        if self._file_system is None:
+            # Before anything is written: what fails before it is there it does not hear of.
+            self._file_system = self._disk.file_system(_parent(_parent(tails[0].folder)))
+            if self._file_system is None:
+                return False
+        path = ""
+        for tail in tails:
+            path = self._write_tail(tail, is_synced=False)
+        try:
+            self._file_system.sync(path)
+        except SyncFailedError:
+            return False
+        for tail in tails:
+            self._durable |= {tail.folder, _parent(tail.folder)}
+        return True
+
+    def _write_tail(self, tail: Tail, is_synced: bool = True) -> str:
+        at, index, path = 0, tail.first, ""
+        while at < len(tail.entries):
+            first = index - index % self.file_entries
+            count = min(len(tail.entries) - at, (first + self.file_entries - index) * ENTRY_BYTES)
+            path = self._write_file(tail.folder, first, index, tail.entries[at : at + count], is_synced)
+            at += count
+            index += count // ENTRY_BYTES
+        return path
+
+    def _write_file(self, folder: str, first: int, index: int, entries: bytes, is_synced: bool = True) -> str:
         path = filenames.by_offset(folder, first * ENTRY_BYTES)
         is_new = not self._disk.exists(path)
         # A process that died before it synced a name left one that a power cut would take back.
         is_in_doubt = is_new or folder not in self._durable
         if is_in_doubt:
-            self._disk.make_folders(folder)
+            self._durable -= {folder, _parent(folder)}
+            self._disk.make_folders(folder, durably=is_synced)
         file = self._disk.open(path, create=is_new)
         try:
             if file.size() < self.file_bytes:
                 self._begin_file(file, folder, first, index)
             if entries:
                 file.pwrite(entries, (index - first) * ENTRY_BYTES)
-            file.sync_data()
+            if is_synced:
+                file.sync_data()
         finally:
             file.close()
-        if is_in_doubt:
-            self._disk.sync_folder(folder)
-            self._durable.add(folder)
+        if is_in_doubt and is_synced:
+            self._sync_names(folder)
+        return path
+
+    def _sync_names(self, folder: str) -> None:
+        topic = _parent(folder)
+        if topic not in self._durable:
+            # Somebody may have made it on the way to a sync of the file system that never came, or failed.
+            self._disk.sync_folder(_parent(topic))
+        self._disk.sync_folder(folder)
+        self._durable |= {folder, topic}
 
     def _begin_file(self, file: File, folder: str, first: int, index: int) -> None:
         # Sizing by a byte at the end leaves a hole, as RocketMQ's files have it.
@@ -118,6 +161,10 @@ class QueueFiles:
     def establish(self, folder: str, index: int) -> None:
         """Make the file from which a queue without entries goes on at index; blocks, only while a store opens."""
         self._write_file(folder, index - index % self.file_entries, index, b"")
+
+
+def _parent(folder: str) -> str:
+    return folder.rpartition("/")[0]
 
 
 def list_files(disk: Disk, folder: str, file_bytes: int) -> list[tuple[str, int]]:

@@ -42,6 +42,9 @@ class StoreSettings:
     # How often queues, index and the recovery file are brought up to date; what a start after a crash must
     # scan is what was written in about two such periods.
     checkpoint_interval_ms: int = 1_000
+    # So many queue files or more are made durable by one sync of their file system.  That also writes what others have
+    # dirty there, so a few are synced each by itself.
+    sync_together_min: int = 64
     # Where this broker is reached: ip (4 or 16 bytes) and port (i32); it goes into every record.
     store_host: bytes = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
     # A pull that lies further behind the end of the log than this is read by the cold reader first.
