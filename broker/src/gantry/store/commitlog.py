@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from struct import Struct
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
 from gantry.leaves import frames, halves, queues, records, runs
@@ -31,6 +32,7 @@ _PIECE_BYTES_MIN = 8 << 10
 # Of the last segment that a full disk has: what retention waits for can still be carried on then.
 _SHARE_FOR_OWED = 16
 _REWRITE_CHUNK_BYTES = 1 << 20
+_HEAD = Struct(">ii")
 
 Sends = Sequence[frames.Send]
 
@@ -196,6 +198,47 @@ class CommitLog:
             # Not even room for zeros (a sparse segment of RocketMQ's): what is left is the beginning of a refused
             # run, above the written mark, and the next append begins at the same place.
             return
+
+    def append_raw(self, data: memoryview, stop: int, entries: list[records.Entry]) -> int:
+        """Write records that another log has at this place; the new end.  They lie in one segment.
+
+        stop: where in `data` the records end; what follows is the blank that ends the segment, or nothing.
+        """
+        start = self.end
+        self.segments.ensure(start)
+        segment = self.segments.at(start)
+        assert start + len(data) <= segment.end, f"{len(data)} bytes at {start} run over the segment's end"
+        self._encoded = (0, 0)
+        segment.file.pwrite(data, start - segment.start)
+        self._active = segment
+        self.segments.prepare(segment.end)
+        self.end = segment.end if stop < len(data) else start + stop
+        self._remember(start, self.end, entries)
+        return self.end
+
+    def aligned(self, start: int, end: int, bytes_max: int) -> tuple[int, int]:
+        """Where whole records from `start` on end, and where the next ones begin: in one segment, at or below `end`,
+        within bytes_max but for the first one.  Of the blank that ends a segment only its two numbers count.
+        """
+        segment = self.segments.at(start)
+        limit = min(end, segment.end)
+        if limit == end and limit - start <= bytes_max and end < segment.end:
+            return end, end
+        view, at, base = segment.view, start, segment.start
+        while at < limit:
+            size, magic = _HEAD.unpack_from(view, at - base)
+            if magic == records.MAGIC_BLANK:
+                return at + BLANK_BYTES, segment.end
+            if size <= 0 or size > limit - at:
+                raise CorruptRecordError(f"segment {segment.file.path}: no record at {at}, written up to {end}")
+            if at > start and at + size - start > bytes_max:
+                break
+            at += size
+        return at, at
+
+    def is_blank(self, data: memoryview, at: int) -> bool:
+        """Whether these are the two numbers that end a segment at this log offset."""
+        return len(data) == BLANK_BYTES and _HEAD.unpack(data) == (self._room(at), records.MAGIC_BLANK)
 
     def resume(self, end: int) -> None:
         """After recovery: go on at end.  On a full disk the segment for it is made by a later append."""

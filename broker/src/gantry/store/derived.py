@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gantry.clock import Clock
+from gantry.leaves import records
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
@@ -19,7 +20,7 @@ from gantry.store.logscan import LogScan
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import DamagedQueueError, QueueFiles
 from gantry.store.queueloading import QueueLoader, cut_queue
-from gantry.store.queuetable import QueueTable
+from gantry.store.queuetable import QueueKey, QueueTable
 from gantry.store.recoverypoint import IndexState
 from gantry.store.settings import StoreSettings
 
@@ -39,6 +40,7 @@ class Derived:
         self.index = KeyIndex(disk, settings.root, clock, settings.index_slots, settings.index_entries)
         self.derivation = Derivation(self.table, self.index, settings.delay_levels_ms)
         self.rebuilt: list[str] = []
+        self.heads: dict[QueueKey, int] = {}  # where queues go on behind what is written and not confirmed
 
     def load_queues(self, limit: int | None, walk: bool, base: QueueBase) -> bool:
         """Open all queues; False when one of them has to be built again from the whole log."""
@@ -96,18 +98,35 @@ class Derived:
         self.index.position = position
         return True
 
-    def dispatch(self, scan: LogScan) -> Iterator[int]:
-        """Bring what the scan reads into queues and index."""
+    def dispatch(self, scan: LogScan, confirmed: int) -> Iterator[int]:
+        """Bring what the scan reads into queues and index, as far as it is confirmed."""
         self.derivation.gaps = {} if scan.at > self._log.start else None
-        yield from self._place(scan, None)
+        yield from self._place(scan, None, confirmed)
 
-    def _place(self, scan: LogScan, end: int | None) -> Iterator[int]:
+    def _place(self, scan: LogScan, end: int | None, confirmed: int) -> Iterator[int]:
         for entries in scan.entries(end):
-            self.derivation.place(entries)
-            self.index.absorb_all(scan.at)
+            if entries[-1].log_offset >= confirmed:
+                entries = self._without_tail(entries, confirmed)
+            if entries:
+                self.derivation.place(entries)
+            self.index.absorb_all(min(scan.at, confirmed))
             if self.table.tail_bytes > _SPILL_BYTES or self.index.tail_bytes > _SPILL_BYTES:
                 self._spill(scan.at)
             yield scan.at
+
+    def _without_tail(self, entries: list[records.Entry], confirmed: int) -> list[records.Entry]:
+        """Those below the mark; of the others only the queue offsets that they took are remembered."""
+        graves = self.table.gravestones
+        for entry in entries:
+            if entry.log_offset >= max(confirmed, graves.get(entry.topic, 0)):
+                self.heads[entry.topic, entry.queue_id] = entry.queue_offset + 1
+        return [entry for entry in entries if entry.log_offset < confirmed]
+
+    def raise_heads(self) -> None:
+        """After recovery: appends go on behind what is in the queues and behind the tail that is not."""
+        self.table.raise_heads()
+        for key, following in self.heads.items():
+            self.table.heads[key] = max(following, self.table.heads.get(key, 0))
 
     def _spill(self, end: int) -> None:
         tails = self.table.pending(end)
@@ -135,7 +154,7 @@ class Derived:
         if lacking and is_partial:
             for topic, queue_id in lacking:
                 self._drop(topic, queue_id)
-            yield from self._place(LogScan(self._log.segments, self._log.start), end)
+            yield from self._place(LogScan(self._log.segments, self._log.start), end, end)
         for ends in base.queues():
             self.table.go_on(ends.topic, ends.queue_id, ends.following)
 

@@ -90,6 +90,7 @@ class Parts(NamedTuple):
     derived: Derived
     checkpoint: Checkpoint
     store_ms: int
+    confirmed: int  # queues and index know the log up to here
     report: RecoveryReport
 
 
@@ -129,17 +130,19 @@ class Recovery:
         yield Progress("queues", 0, 0)
         begin = self._load_derived(found)
         scan = LogScan(segments, begin, found.point.flushed if found.point and found.start.is_ours else begin)
-        for at in self._derived.dispatch(scan):
+        confirmed = self._confirmed(found)
+        for at in self._derived.dispatch(scan, confirmed):
             yield Progress("log", at, segments.end)
         self._note(found.start, begin, scan)
         self._judge(found, scan)
         if found.start is not Start.CLEAN or scan.count or scan.reason.startswith("bad"):
             yield Progress("cut", scan.at, scan.at)
             self._cut(found, begin, scan)
-        for at in self._derived.repair(scan.at, found.base):
+        confirmed = min(confirmed, scan.at)
+        for at in self._derived.repair(confirmed, found.base):
             yield Progress("rebuild", at, scan.at)
         yield Progress("finish", scan.at, scan.at)
-        self._finish(found, max(scan.store_ms, found.point.store_ms if found.point else 0))
+        self._finish(found, confirmed, max(scan.store_ms, found.point.store_ms if found.point else 0))
 
     def close(self) -> None:
         """Give the folder back when the steps did not come to their end."""
@@ -221,6 +224,14 @@ class Recovery:
             trusted = [s.start for s in segments if s.start < ends]
         return trusted[-1] if trusted else segments.start
 
+    def _confirmed(self, found: _Found) -> int:
+        """Up to here the log may be shown.  Without replication all that is there may; a member of a group knows of
+        no more than was confirmed when its last recovery point was made.
+        """
+        if found.point is None or not found.start.is_ours or not self._settings.keeps_tail:
+            return _FOREVER
+        return found.point.dispatched
+
     def _note(self, start: Start, begin: int, scan: LogScan) -> None:
         report = self.report
         report.start, report.scanned_from, report.records = start, begin, scan.count
@@ -242,20 +253,20 @@ class Recovery:
         if found.start is Start.FOREIGN_CRASHED:
             self._derived.clamp(scan.at)
 
-    def _finish(self, found: _Found, store_ms: int) -> None:
+    def _finish(self, found: _Found, confirmed: int, store_ms: int) -> None:
         assert self._lock is not None
         root, end, derived = self._settings.root, self.report.end, self._derived
         self._disk.open(filenames.abort(root), create=True).close()
         self._disk.sync_folder(root)
-        derived.table.raise_heads()
-        derived.index.absorb_all(end)
+        derived.raise_heads()
+        derived.index.absorb_all(confirmed)
         self._log.resume(end)
         checkpoint = Checkpoint(
             self._disk, self._settings, self._clock, self._background.housekeeper, derived.table, derived.index
         )
         checkpoint.start_from(found.point, found.java, store_ms)
         # A full disk opens for reading; anything else that keeps the first checkpoint from being written does not.
-        error = checkpoint.now(end, end)
+        error = checkpoint.now(end, confirmed)
         if error is not None and not isinstance(error, DiskFullError):
             raise error
         self.parts = Parts(
@@ -268,8 +279,9 @@ class Recovery:
             derived,
             checkpoint,
             store_ms,
+            confirmed,
             self.report,
         )
 
 
-_FOREVER_MS = 1 << 62
+_FOREVER = _FOREVER_MS = 1 << 62

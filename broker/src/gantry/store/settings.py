@@ -58,6 +58,8 @@ class StoreSettings:
     disk_used_refuse: float = 0.90
     clean_forcibly: bool = True
     delay_levels_ms: tuple[int, ...] = _DELAY_LEVELS_MS
+    # A member of a replicated group: a start shows what was known to be confirmed, the rest waits for the group.
+    keeps_tail: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "flush", Flush(self.flush))

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from gantry.errors import DiskFullError, StoreError
-from gantry.leaves import frames, queues
+from gantry.errors import CorruptRecordError, DiskFullError, StoreError
+from gantry.leaves import frames, queues, records
 from gantry.store import filenames
 from gantry.store.commitlog import RunTooLongError
 from gantry.store.deleting import Deleting
@@ -48,8 +48,8 @@ class Store:
         self.store_host = parts.settings.store_host
         self.written = Watermark(parts.log.end)
         self.flushed = Watermark(parts.log.end, self.written)
-        self.confirmed = Watermark(parts.log.end, self.written)
-        self.dispatched = Watermark(parts.log.end, self.confirmed)
+        self.confirmed = Watermark(parts.confirmed, self.written)
+        self.dispatched = Watermark(parts.confirmed, self.confirmed)
         housekeeper = parts.background.housekeeper
         self._dispatcher = Dispatcher(parts.log, parts.derived.derivation, self.confirmed, self.dispatched)
         self._dispatcher.on_failed(self._fail)
@@ -98,6 +98,36 @@ class Store:
         self._checkpoint.times.note(end, store_ms)
         self.written.advance(end)
         return end
+
+    def append_raw(self, start: int, data: memoryview) -> int:
+        """Write whole records of the master's log at the same place in ours; the new end.
+
+        CorruptRecordError: these bytes are not what they should be, and nothing happened.  DiskFullError as usual.
+        """
+        self._refuse_if_unfit(is_owed=True)
+        if start != self.written.offset:
+            raise StoreError(f"records for {start}, the log ends at {self.written.offset}")
+        entries, stop, reason = records.walk(data, 0, len(data), start, True)
+        if stop < len(data):
+            if not self._log.is_blank(data[stop:], start + stop):
+                raise CorruptRecordError(f"{reason} among {len(data)} bytes for {start}")
+        try:
+            end = self._log.append_raw(data, stop, entries)
+        except DiskFullError:
+            raise
+        except StoreError as error:
+            self._fail(error)
+            raise
+        if entries:
+            self._store_ms = max(self._store_ms, entries[-1].store_ms)
+        self._checkpoint.times.note(end, self._store_ms)
+        self.written.advance(end)
+        return end
+
+    def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
+        """Written records from `start` on, uncopied, for a slave; and where the next chunk begins."""
+        end, following = self._log.aligned(start, self.written.offset, bytes_max)
+        return self._log.slice(start, end - start), following
 
     def _refuse_if_unfit(self, is_owed: bool) -> None:
         if self.failed is not None:
@@ -194,8 +224,8 @@ class Store:
         """Stop in order: blocks until all is durable; numbered as in broker/docs/store.md.
 
         1. no more appends  2. flush the log  3. let the housekeeper finish  4. queues, index, recovery file
-        5. remove `abort`   6. files and lock.  When the store has failed, or a replica has not confirmed all,
-        only 6: the next start will look.
+        5. remove `abort`   6. files and lock.  When a replica has not confirmed all, 5 is left out, and when the store
+        has failed, only 6 is done: the next start will look.
         """
         if self._is_closed:
             return
@@ -205,7 +235,7 @@ class Store:
                 self._flush.finish()
             self._parts.background.flusher.drain()
             self._checkpoint.complete()
-            if self.failed is None and self.dispatched.offset == self.written.offset and not self.deleting.is_pending:
+            if self.failed is None and not self.deleting.is_pending:
                 self._close_in_order()
         except DiskFullError:
             # `abort` stays: the next start reads from the last checkpoint.
@@ -216,8 +246,9 @@ class Store:
             self._parts.lock.release()
 
     def _close_in_order(self) -> None:
-        end = self.written.offset
-        self._index.absorb_all(end)
-        if self._checkpoint.now(end, end, clean=True) is None:
+        end, confirmed = self.written.offset, self.dispatched.offset
+        self._index.absorb_all(confirmed)
+        is_clean = confirmed == end
+        if self._checkpoint.now(end, confirmed, clean=is_clean) is None and is_clean:
             self._parts.disk.unlink(filenames.abort(self.settings.root))
             self._parts.disk.sync_folder(self.settings.root)

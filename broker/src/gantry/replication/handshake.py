@@ -1,0 +1,255 @@
+"""Who is at the other end of a link, and from where on its log has to follow ours.
+
+Both ends prove that they know the cluster's secret before anything else is said: each sends 32 bytes of chance, and
+answers with an HMAC-SHA256 over a word for its part, both nonces and what it says along with it.  A proof is good for
+one link only, and one end's is not the other's.
+
+    slave   preamble: magic, nonce
+    master  CHALLENGE: nonce, proof
+    slave   HELLO: proof, Hello
+    master  WELCOME: proof, Welcome         or REFUSED: why
+    slave   first ACK, when what the welcome said is on its disk
+
+The master judges.  Logs are equal up to the last point that both tables of epochs share; the slave follows from there,
+cuts what it has beyond it, or is told why neither can be.  What a slave knows to be confirmed is never cut: then the
+master is the one that lacks messages, and a person has to look.  A log that is empty is copied from the first byte that
+the master still has.
+
+The few kilobytes before a slave's end are compared as well: a folder that was put together by hand may have the right
+table and other bytes.
+"""
+
+from __future__ import annotations
+
+import hmac
+from dataclasses import dataclass
+from enum import Enum
+
+from gantry.model import documents
+from gantry.replication.epochs import EpochTable, last_common, table_of
+from gantry.replication.members import MEMBERS_MAX
+from gantry.wire import ha
+
+SECRET_BYTES_MIN = 16
+TAIL_BYTES = 4096
+_ID_CHARS_MAX = 128
+
+
+class Part(Enum):
+    """Whose proof it is, and of what."""
+
+    CHALLENGE = b"gantry challenge"
+    HELLO = b"gantry hello"
+    WELCOME = b"gantry welcome"
+
+
+def prove(secret: bytes, part: Part, slave_nonce: bytes, master_nonce: bytes, said: bytes = b"") -> bytes:
+    """That whoever says this knows the secret, and says it on this link."""
+    return hmac.digest(secret, part.value + slave_nonce + master_nonce + said, "sha256")
+
+
+def is_proven(proof: bytes, expected: bytes) -> bool:
+    """Whether a proof is the expected one; takes as long either way."""
+    return hmac.compare_digest(proof, expected)
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """What a slave says about itself.  `tail`: CRC-32 of the last bytes of its log, see `tail_range`."""
+
+    cluster_uid: str  # empty: it has none yet
+    group: str
+    broker_id: int
+    store_uid: str
+    epochs: EpochTable
+    start: int
+    end: int
+    confirmed: int
+    segment_bytes: int
+    tail: int = 0
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return ha.dumps(
+            {
+                "clusterUID": self.cluster_uid,
+                "group": self.group,
+                "brokerId": self.broker_id,
+                "storeUID": self.store_uid,
+                "epochs": [list(entry) for entry in self.epochs.entries],
+                "start": self.start,
+                "end": self.end,
+                "confirmed": self.confirmed,
+                "segmentBytes": self.segment_bytes,
+                "tail": self.tail,
+            }
+        )
+
+
+def read_hello(said: bytes) -> Hello:
+    """What `Hello.encode` made; ValueError for what cannot be one."""
+    source = ha.loads_object(said)
+    found = Hello(
+        cluster_uid=_name(source, "clusterUID"),
+        group=_name(source, "group"),
+        broker_id=documents.integer(source, "brokerId"),
+        store_uid=_name(source, "storeUID"),
+        epochs=_epochs(source),
+        start=documents.integer(source, "start"),
+        end=documents.integer(source, "end"),
+        confirmed=documents.integer(source, "confirmed"),
+        segment_bytes=documents.integer(source, "segmentBytes"),
+        tail=documents.integer(source, "tail"),
+    )
+    if not 0 <= found.start <= found.end or not 0 <= found.confirmed <= found.end:
+        raise ValueError(f"a log from {found.start} to {found.end}, confirmed up to {found.confirmed}")
+    if not found.store_uid:
+        raise ValueError("storeUID is missing")
+    return found
+
+
+class Step(Enum):
+    """What a slave has to do first."""
+
+    FOLLOW = "follow"  # nothing: take what comes
+    CUT = "cut"  # cut its log at the offset, and come again
+    BEGIN = "begin"  # begin its empty log at the offset, and come again
+
+
+@dataclass(frozen=True, slots=True)
+class Welcome:
+    """What a master answers."""
+
+    cluster_uid: str
+    epoch: int
+    epochs: EpochTable
+    step: Step
+    at: int
+
+    def encode(self) -> bytes:
+        """As JSON."""
+        return ha.dumps(
+            {
+                "clusterUID": self.cluster_uid,
+                "epoch": self.epoch,
+                "epochs": [list(entry) for entry in self.epochs.entries],
+                "step": self.step.value,
+                "at": self.at,
+            }
+        )
+
+
+def read_welcome(said: bytes) -> Welcome:
+    """What `Welcome.encode` made; ValueError for what cannot be one."""
+    source = ha.loads_object(said)
+    found = Welcome(
+        _name(source, "clusterUID"),
+        documents.integer(source, "epoch"),
+        _epochs(source),
+        Step(documents.text(source, "step")),
+        documents.integer(source, "at"),
+    )
+    if found.at < 0 or found.epoch < 1 or not found.cluster_uid:
+        raise ValueError(f"a welcome at {found.at} in epoch {found.epoch}")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the master is and has, at the moment of a judgement."""
+
+    cluster_uid: str
+    group: str
+    store_uid: str
+    epoch: int
+    epochs: EpochTable
+    start: int
+    end: int
+    segment_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class No:
+    """A slave that cannot follow, and what a person has to do about it."""
+
+    reason: str
+
+
+def judge(mine: Standing, hello: Hello) -> Welcome | No:
+    """Where the slave begins, or why it cannot follow."""
+    misfit = _misfit(mine, hello)
+    if misfit:
+        return No(misfit)
+    if hello.start == hello.end:
+        if hello.end > mine.start:
+            return No(f"the slave's empty log begins at {hello.end}, ours {_range(mine)}; {_COPY}")
+        return _welcome(mine, Step.FOLLOW if hello.end == mine.start else Step.BEGIN, mine.start)
+    common = last_common(mine.epochs, mine.end, hello.epochs, hello.end)
+    if common is None:
+        return No(f"the two logs have no epoch in common; {_COPY}")
+    if common.end < hello.confirmed:
+        return No(
+            f"the slave knows messages up to {hello.confirmed} to be confirmed and agrees with this master up to "
+            f"{common.end} only: the master lacks confirmed messages; look which of the two is right before one is "
+            "emptied"
+        )
+    if common.end < mine.start:
+        return No(f"the slave would go on at {common.end}, our log {_range(mine)}; {_COPY}")
+    if common.end < hello.start:
+        return No(f"the slave would be cut at {common.end}, its log begins at {hello.start}; {_COPY}")
+    return _welcome(mine, Step.CUT if common.end < hello.end else Step.FOLLOW, common.end)
+
+
+_COPY = "empty the slave's folder to have everything copied"
+
+
+def _misfit(mine: Standing, hello: Hello) -> str:
+    if hello.group != mine.group:
+        return f"the slave is of group {hello.group!r}, this is {mine.group!r}; set brokerName"
+    if hello.cluster_uid not in ("", mine.cluster_uid):
+        return (
+            f"the slave's folder belongs to the cluster {hello.cluster_uid}, ours to {mine.cluster_uid}; "
+            "choose another folder, or empty it"
+        )
+    if hello.store_uid == mine.store_uid:
+        return "the slave's folder is a copy of this one; remove gantry/identity.json from the copy"
+    if not 1 <= hello.broker_id < MEMBERS_MAX:
+        return f"a slave with brokerId {hello.broker_id}; expected 1 to {MEMBERS_MAX - 1}"
+    if hello.segment_bytes != mine.segment_bytes:
+        return (
+            f"the slave's segments have {hello.segment_bytes} bytes, ours {mine.segment_bytes}; "
+            "set the same mappedFileSizeCommitLog on an empty folder"
+        )
+    return ""
+
+
+def _welcome(mine: Standing, step: Step, at: int) -> Welcome:
+    return Welcome(mine.cluster_uid, mine.epoch, mine.epochs, step, at)
+
+
+def _range(mine: Standing) -> str:
+    return f"goes from {mine.start} to {mine.end}"
+
+
+def tail_range(end: int, start: int, segment_bytes: int) -> tuple[int, int]:
+    """Which bytes before a log's end are compared: the last few of the segment that holds the last one."""
+    if end <= start:
+        return end, end
+    last = end - 1
+    return max(start, last - last % segment_bytes, end - TAIL_BYTES), end
+
+
+def _epochs(source: documents.Document) -> EpochTable:
+    pairs = []
+    for pair in documents.array(source, "epochs"):
+        if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, int) for one in pair):
+            raise ValueError(f"{str(pair)[:40]} is no epoch and its start")
+        pairs.append((int(pair[0]), int(pair[1])))
+    return table_of(pairs)
+
+
+def _name(source: documents.Document, name: str) -> str:
+    text = documents.text(source, name)
+    if len(text) > _ID_CHARS_MAX:
+        raise ValueError(f"{name} has {len(text)} characters, {_ID_CHARS_MAX} are allowed")
+    return text

@@ -1,0 +1,317 @@
+"""The master's end of the links: listens, lets the machines of `master` judge, feeds whoever may be fed.
+
+A thin shell: bytes come in and are cut into frames, actions go out, and `wake` sends what is written.  The log leaves
+as views of its mapped files; what the socket does not take at once waits in the transport, which says so, and then
+nothing more is read from the log for that slave.  What lies outside the warm window is brought in by the cold reader
+first.
+
+One write to the log wakes all links once per turn of the loop, however many runs were appended.  When there is nothing
+to send, marks travel with a beat: ten times a second when they moved, else once a second, so that both ends know of the
+other's death after a few seconds of silence.
+
+Bounds: how many connections there are, the time until one has said who it is, the bytes of a frame, the window of each
+slave, the transport's buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from gantry.clock import Clock
+from gantry.errors import ConfigError, StoreError
+from gantry.replication import master
+from gantry.replication.handshake import Hello, No, Welcome
+from gantry.replication.master import Feeding, preamble_fault
+from gantry.wire import ha
+from gantry.wire.ha import Ack
+
+log = logging.getLogger("gantry.replication")
+
+LINKS_MAX = 64
+HANDSHAKE_S = 5.0
+SILENCE_S = 5.0
+BEAT_S = 1.0
+CHUNK_BYTES = 256 << 10
+_OUTPUT_BYTES_HIGH = 1 << 20
+
+
+class Source(Protocol):
+    """What the links take from the broker, and tell it; all on the loop."""
+
+    @property
+    def marks(self) -> tuple[int, int, int]:
+        """Written, confirmed, and where the log begins."""
+        ...
+
+    def judge(self, hello: Hello) -> Welcome | No:
+        """What to answer a slave."""
+        ...
+
+    def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
+        """Whole records, and where the next ones begin."""
+        ...
+
+    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> bool:
+        """Have a chunk that is cold read, then call done; False when it is warm."""
+        ...
+
+    def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
+        """Numbered changes of metadata behind this one; behind 0: everything."""
+        ...
+
+    def came(self, hello: Hello, address: str) -> str:
+        """A slave begins to follow; why it may not, if so."""
+        ...
+
+    def acked(self, broker_id: int, ack: Ack) -> None:
+        """It has so much."""
+        ...
+
+    def commits(self, body: bytes) -> None:
+        """Offsets that were committed there; ValueError when they are none."""
+        ...
+
+    def went(self, broker_id: int, is_leaving: bool) -> None:
+        """Its link ended."""
+        ...
+
+
+class Hub:
+    """Loop thread only."""
+
+    def __init__(self, secret: bytes, epoch: int, source: Source, clock: Clock, nonce: Callable[[], bytes]) -> None:
+        self.refused = 0
+        self._secret = secret
+        self.epoch = epoch
+        self.source = source
+        self.clock = clock
+        self._nonce = nonce
+        self._links: set[Link] = set()
+        self._by_id: dict[int, Link] = {}
+        self._listener: asyncio.Server | None = None
+        self._is_due = False
+        self._is_closing = False
+
+    async def start(self, host: str, port: int) -> None:
+        """Listen."""
+        loop = asyncio.get_running_loop()
+        try:
+            self._listener = await loop.create_server(self._make, host or None, port)
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        assert self._listener is not None
+        return int(self._listener.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """No link any more."""
+        self._is_closing = True
+        if self._listener is not None:
+            self._listener.close()
+        for link in list(self._links):
+            link.end("the master stops")
+        if self._listener is not None:
+            await self._listener.wait_closed()
+
+    def _make(self) -> Link:
+        return Link(self, Feeding(self._secret, self._nonce(), self.source.judge))
+
+    def wake(self, _: int = 0) -> None:
+        """Something was written: send it when this turn of the loop is over."""
+        if self._by_id and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._feed)
+
+    def _feed(self) -> None:
+        self._is_due = False
+        for link in list(self._by_id.values()):
+            link.feed()
+
+    def tick(self) -> None:
+        """Beats and time-outs; ten times a second."""
+        now_s = self.clock.monotonic()
+        for link in list(self._links):
+            link.tick(now_s)
+
+    def opened(self, link: Link) -> bool:
+        """A connection came; whether it may stay."""
+        if self._is_closing or len(self._links) >= LINKS_MAX:
+            self.refused += 1
+            return False
+        self._links.add(link)
+        return True
+
+    def welcomed(self, link: Link, hello: Hello) -> str:
+        """A slave is known by now; why it may not stay after all, if so."""
+        why = self.source.came(hello, link.peer)
+        if not why:
+            older = self._by_id.pop(hello.broker_id, None)
+            self._by_id[hello.broker_id] = link
+            if older is not None:
+                older.end("its slave came again")
+            log.info("slave %d at %s follows from %d on", hello.broker_id, link.peer, hello.end)
+        return why
+
+    def closed(self, link: Link, hello: Hello | None, is_leaving: bool) -> None:
+        """A connection is gone."""
+        self._links.discard(link)
+        if hello is not None and self._by_id.get(hello.broker_id) is link:
+            del self._by_id[hello.broker_id]
+            self.source.went(hello.broker_id, is_leaving)
+
+
+class Link(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, hub: Hub, machine: Feeding) -> None:
+        self.peer = "?"
+        self._hub = hub
+        self._machine = machine
+        self._received = bytearray()
+        self._transport: asyncio.Transport | None = None
+        self._has_begun = False
+        self._is_leaving = False
+        self._is_paused = False
+        self._is_coming = False  # the cold reader is at it
+        self._opened_s = self._heard_s = self._said_s = hub.clock.monotonic()
+        self._marks = (0, 0, 0)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """A peer, nobody knows which."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        address = transport.get_extra_info("peername")
+        self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
+        if not self._hub.opened(self):
+            transport.abort()
+            return
+        transport.set_write_buffer_limits(high=_OUTPUT_BYTES_HIGH)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """It is gone, whoever wanted that."""
+        self._transport = None
+        self._hub.closed(self, self._machine.hello, self._is_leaving)
+
+    def pause_writing(self) -> None:
+        """The peer does not take more for now."""
+        self._is_paused = True
+
+    def resume_writing(self) -> None:
+        """It does again."""
+        self._is_paused = False
+        self.feed()
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes, cut into frames."""
+        self._heard_s = self._hub.clock.monotonic()
+        received = self._received
+        received += data
+        try:
+            if not self._has_begun and not self._begin():
+                return
+            while self._transport is not None and len(received) > ha.SIZE_BYTES:
+                size = ha.size_of(received, ha.TALK_BYTES_MAX)
+                if len(received) < size:
+                    break
+                kind = ha.kind_of(received[ha.SIZE_BYTES])
+                body = bytes(received[ha.HEAD.size : size])
+                del received[:size]
+                self._carry_out(self._machine.frame(kind, memoryview(body)))
+        except ha.MalformedHaError as error:
+            self.end(f"it sent what cannot be: {error}")
+
+    def _begin(self) -> bool:
+        first = bytes(self._received[: ha.PREAMBLE_BYTES])
+        if len(first) < ha.PREAMBLE_BYTES and not preamble_fault(first):
+            return False
+        del self._received[: len(first)]
+        self._has_begun = True
+        self._carry_out(self._machine.preamble(first))
+        return True
+
+    def _carry_out(self, actions: list[master.Action]) -> None:
+        for action in actions:
+            if isinstance(action, master.Send):
+                self._write(action.data)
+            elif isinstance(action, master.Acked):
+                assert self._machine.hello is not None
+                self._hub.source.acked(self._machine.hello.broker_id, action.ack)
+                self.feed()
+            elif isinstance(action, master.Welcomed):
+                why = self._hub.welcomed(self, action.hello)
+                if why:
+                    self._carry_out(self._machine.refuse(why))
+            elif isinstance(action, master.Left):
+                self._is_leaving = True
+            elif isinstance(action, master.Commits):
+                self._hub.source.commits(action.body)
+            else:
+                self.end(action.reason)
+
+    def feed(self) -> None:
+        """Send what there is and may be sent."""
+        machine, source = self._machine, self._hub.source
+        while machine.has_room and not self._is_paused and not self._is_coming and self._transport is not None:
+            written, confirmed, log_start = marks = source.marks
+            for number, changes in source.changes(machine.metadata):
+                self._write(ha.metadata(number, changes))
+                machine.told(number)
+            start = machine.position
+            if start >= written:
+                return
+            if start < log_start:
+                self._carry_out(machine.refuse(f"the slave is at {start}, and the log begins at {log_start} by now"))
+                return
+            if source.bring_in(start, CHUNK_BYTES, self._is_in):
+                self._is_coming = True
+                return
+            try:
+                records, following = source.chunk(start, CHUNK_BYTES)
+            except StoreError as error:
+                self.end(str(error))
+                return
+            self._write(ha.chunk_head(self._hub.epoch, start, confirmed, log_start, len(records)))
+            self._write(records)
+            self._marks = marks
+            machine.sent(start, following)
+
+    def _is_in(self) -> None:
+        self._is_coming = False
+        self.feed()
+
+    def tick(self, now_s: float) -> None:
+        """A beat when one is due; the end when the peer is silent."""
+        if not self._machine.is_known:
+            if now_s - self._opened_s > HANDSHAKE_S:
+                self.end("it does not say who it is")
+            return
+        if now_s - self._heard_s > SILENCE_S:
+            self.end(f"silent for {SILENCE_S:g} s")
+            return
+        marks = self._hub.source.marks
+        if self._machine.is_fed and (marks[1:] != self._marks[1:] or now_s - self._said_s >= BEAT_S):
+            self.feed()
+            self._marks = marks
+            self._write(ha.beat(*marks))
+
+    def _write(self, data: bytes | memoryview) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+            self._said_s = self._hub.clock.monotonic()
+
+    def end(self, reason: str) -> None:
+        """Close; what was written goes out first, if the peer takes it within the time of a handshake."""
+        transport, self._transport = self._transport, None
+        if transport is None:
+            return
+        log.warning("link of %s ended: %s", self.peer, reason)
+        transport.close()
+        asyncio.get_running_loop().call_later(HANDSHAKE_S, transport.abort)

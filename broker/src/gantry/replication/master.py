@@ -1,0 +1,209 @@
+"""A link as the master sees it: bytes and frames in, actions out; and what may be sent next.
+
+    opened -> challenged -> welcomed -> fed -> ended
+
+The slave is fed from its end on: chunks of whole records, each behind the changes of metadata that were made before
+its last record was appended.  In flight is what was sent and not yet acknowledged as written: at most a window, so that
+a slow slave costs the master neither memory nor its producers' bandwidth, and at least one chunk, however long its
+record.
+
+Nothing is believed of a peer that has not proven that it knows the secret, and afterwards no acknowledgement of what
+was not sent.  A slave of RocketMQ's is recognised by its first byte: it begins with a log offset.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from typing import NamedTuple
+
+from gantry.replication.handshake import Hello, No, Part, Standing, Step, Welcome, is_proven, judge, prove, read_hello
+from gantry.wire import ha
+from gantry.wire.ha import Ack, Kind, MalformedHaError
+
+# A loopback or a 10 Gbit/s network with a millisecond of way and back needs a megabyte; disks that stall need more.
+WINDOW_BYTES = 8 << 20
+
+
+class Send(NamedTuple):
+    """These bytes go out."""
+
+    data: bytes
+
+
+class Welcomed(NamedTuple):
+    """A slave that follows: it is fed from its first acknowledgement on."""
+
+    hello: Hello
+
+
+class Acked(NamedTuple):
+    """What the slave has."""
+
+    ack: Ack
+
+
+class Left(NamedTuple):
+    """The slave stops on purpose."""
+
+
+class Commits(NamedTuple):
+    """Consumer offsets that were committed on the slave."""
+
+    body: bytes
+
+
+class Ended(NamedTuple):
+    """The link is over; what stands before this in the actions still goes out."""
+
+    reason: str
+
+
+Action = Send | Welcomed | Acked | Left | Commits | Ended
+Judge = Callable[[Hello], Welcome | No]
+
+
+class _State(Enum):
+    OPENED = "opened"
+    CHALLENGED = "challenged"
+    WELCOMED = "welcomed"
+    FED = "fed"
+    ENDED = "ended"
+
+
+class Feeding:
+    """One link.  `nonce`: 32 bytes of chance; `judgement`: what to answer to a hello."""
+
+    def __init__(self, secret: bytes, nonce: bytes, judgement: Judge, window_bytes: int = WINDOW_BYTES) -> None:
+        assert len(nonce) == ha.NONCE_BYTES
+        self.hello: Hello | None = None
+        self.position = 0  # the next chunk begins here
+        self.metadata = 0  # the last change that was sent
+        self.acked = Ack(0, 0, 0)
+        self._secret = secret
+        self._nonce = nonce
+        self._slave_nonce = b""
+        self._judgement = judgement
+        self._window_bytes = window_bytes
+        self._state = _State.OPENED
+
+    @property
+    def is_fed(self) -> bool:
+        """Whether the slave takes chunks."""
+        return self._state is _State.FED
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it has proven who it is."""
+        return self._state in (_State.WELCOMED, _State.FED)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another chunk may be sent now."""
+        return self._state is _State.FED and self.position - self.acked.written < self._window_bytes
+
+    def preamble(self, data: bytes) -> list[Action]:
+        """The first bytes of the link, PREAMBLE_BYTES of them, or fewer that are wrong already."""
+        fault = preamble_fault(data)
+        if fault:
+            return self._end(fault)
+        assert len(data) == ha.PREAMBLE_BYTES and self._state is _State.OPENED
+        self._slave_nonce = data[len(ha.MAGIC) :]
+        self._state = _State.CHALLENGED
+        proof = prove(self._secret, Part.CHALLENGE, self._slave_nonce, self._nonce)
+        return [Send(ha.frame(Kind.CHALLENGE, proof + self._nonce))]
+
+    def frame(self, kind: Kind, body: memoryview) -> list[Action]:
+        """A frame came; what has to be done now."""
+        try:
+            return self._frame(kind, body)
+        except ValueError as error:
+            return self._end(f"it sent what cannot be: {error}")
+
+    def _frame(self, kind: Kind, body: memoryview) -> list[Action]:
+        if self.is_known:
+            if kind is Kind.ACK:
+                return self._acked(ha.read_ack(body))
+            if kind is Kind.LEAVE and not body:
+                return [Left(), *self._end("the slave stops")]
+            if kind is Kind.COMMITS:
+                return [Commits(bytes(body))]
+        elif self._state is _State.CHALLENGED and kind is Kind.HELLO:
+            return self._greeted(*ha.read_proven(body))
+        raise MalformedHaError(f"{kind.name} on a link that is {self._state.value}")
+
+    def _greeted(self, proof: bytes, said: bytes) -> list[Action]:
+        if not is_proven(proof, prove(self._secret, Part.HELLO, self._slave_nonce, self._nonce, said)):
+            return self._end("it does not know the secret; set the same replication secret on both")
+        hello = read_hello(said)
+        answer = self._judgement(hello)
+        if isinstance(answer, No):
+            return [Send(ha.frame(Kind.REFUSED, answer.reason.encode())), *self._end(answer.reason)]
+        welcome = answer.encode()
+        out = Send(
+            ha.frame(
+                Kind.WELCOME, prove(self._secret, Part.WELCOME, self._slave_nonce, self._nonce, welcome) + welcome
+            )
+        )
+        if answer.step is not Step.FOLLOW:
+            return [out, *self._end(f"the slave has to {answer.step.value} its log at {answer.at} first")]
+        self.hello = hello
+        self.position = answer.at
+        self.acked = Ack(answer.at, 0, 0)
+        self._state = _State.WELCOMED
+        return [out, Welcomed(hello)]
+
+    def _acked(self, ack: Ack) -> list[Action]:
+        if not self.acked.written <= ack.written <= self.position or ack.held < self.acked.held:
+            raise MalformedHaError(f"{ack} after {self.acked}, sent up to {self.position}")
+        if not self.acked.metadata <= ack.metadata <= self.metadata:
+            raise MalformedHaError(f"metadata {ack.metadata} after {self.acked.metadata}, sent up to {self.metadata}")
+        self._state = _State.FED
+        self.acked = ack
+        return [Acked(ack)]
+
+    def sent(self, start: int, end: int) -> None:
+        """A chunk went out; the next one begins at `end`."""
+        assert start == self.position and end > start and self.is_fed
+        self.position = end
+
+    def told(self, number: int) -> None:
+        """Changes of metadata up to this one went out."""
+        self.metadata = number
+
+    def refuse(self, reason: str) -> list[Action]:
+        """End the link for a reason of ours, and say so to a peer that we know."""
+        told: list[Action] = [Send(ha.frame(Kind.REFUSED, reason.encode()))] if self.is_known else []
+        return [*told, *self._end(reason)]
+
+    def _end(self, reason: str) -> list[Action]:
+        self._state = _State.ENDED
+        return [Ended(reason)]
+
+
+def preamble_fault(data: bytes) -> str:
+    """What is wrong with the first bytes of a link, as far as there are any; empty: nothing yet."""
+    if data[:1] == b"\0":
+        return (
+            "a RocketMQ slave reports its offset; RocketMQ's slaves cannot follow GantryMQ's replication, "
+            "run GantryMQ as the slave"
+        )
+    if not ha.MAGIC.startswith(data[: len(ha.MAGIC)]):
+        return f"it does not speak this protocol, it began with {bytes(data[:8])!r}"
+    return ""
+
+
+def standing_judge(standing: Callable[[], Standing], tail: Callable[[int], int]) -> Judge:
+    """By tables of epochs, and by the bytes before the slave's end: `tail` gives our checksum of them."""
+
+    def judgement(hello: Hello) -> Welcome | No:
+        answer = judge(standing(), hello)
+        if isinstance(answer, Welcome) and answer.step is Step.FOLLOW and hello.end > hello.start:
+            if tail(hello.end) != hello.tail:
+                return No(
+                    f"the bytes before {hello.end} differ from ours: the slave's log is another one; "
+                    "empty its folder to have everything copied"
+                )
+        return answer
+
+    return judgement

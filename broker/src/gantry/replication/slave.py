@@ -1,0 +1,199 @@
+"""A link as the slave sees it: frames in, actions out.
+
+    opened -> challenged -> welcomed -> following
+                                     -> cut | begin: the link ends, the store is closed, changed and opened again
+
+The machine knows the protocol and what may be acknowledged; it touches neither socket nor disk.  Whoever drives it
+carries the actions out in their order and reports what came of them: `ready` when the welcome is on the disk,
+`appended`, and to the replica what it holds and keeps.  `ack()` then tells the bytes to send, if there are any.
+
+What the master sends is checked as if it were anybody's: a frame out of turn, a chunk that does not begin where our log
+ends or that belongs to another epoch ends the link.  A link that ended is never used again.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from gantry.replication.handshake import Hello, Part, Step, Welcome, is_proven, prove, read_welcome
+from gantry.replication.replica import Replica
+from gantry.wire import ha
+from gantry.wire.ha import Ack, Kind, MalformedHaError
+
+# What is only written matters to the master's window, not to anybody who waits.
+_WORTH_BYTES = 1 << 20
+
+
+class Send(NamedTuple):
+    """These bytes go out."""
+
+    data: bytes
+
+
+class Adopt(NamedTuple):
+    """Put this on the disk, then say ready(): we follow, beginning at our end."""
+
+    welcome: Welcome
+
+
+class Reshape(NamedTuple):
+    """The store has to be cut or begun elsewhere before it can follow; the link is over."""
+
+    welcome: Welcome
+
+
+class Append(NamedTuple):
+    """Write these records at this offset, then say appended()."""
+
+    offset: int
+    records: memoryview
+
+
+class Apply(NamedTuple):
+    """Take these changes over, then say kept() when they are durable."""
+
+    number: int
+    changes: list[object]
+
+
+class Marks(NamedTuple):
+    """The master's marks: what is confirmed of what we have, where its log begins and ends."""
+
+    confirmed: int
+    log_start: int
+    written: int
+
+
+class Ended(NamedTuple):
+    """The link cannot go on; `is_final`: nor can another one before a person did something."""
+
+    reason: str
+    is_final: bool = False
+
+
+Action = Send | Adopt | Reshape | Append | Apply | Marks | Ended
+
+
+class _State(Enum):
+    OPENED = "opened"
+    CHALLENGED = "challenged"
+    WELCOMED = "welcomed"
+    FOLLOWING = "following"
+    ENDED = "ended"
+
+
+class Following:
+    """One link; `nonce` are 32 bytes of chance."""
+
+    def __init__(self, secret: bytes, nonce: bytes, hello: Hello, held: int) -> None:
+        assert len(nonce) == ha.NONCE_BYTES
+        self.replica = Replica(hello.end, held, hello.confirmed)
+        self.epoch = 0
+        self._secret = secret
+        self._nonce = nonce
+        self._master_nonce = b""
+        self._hello = hello
+        self._state = _State.OPENED
+        self._last_ack: Ack | None = None
+
+    @property
+    def is_following(self) -> bool:
+        """Whether chunks are taken."""
+        return self._state is _State.FOLLOWING
+
+    def preamble(self) -> bytes:
+        """What the link begins with."""
+        return ha.MAGIC + self._nonce
+
+    def frame(self, kind: Kind, body: memoryview) -> list[Action]:
+        """A frame came; what has to be done now."""
+        try:
+            return self._frame(kind, body)
+        except ValueError as error:
+            return self._end(f"the master sent what cannot be: {error}")
+
+    def _frame(self, kind: Kind, body: memoryview) -> list[Action]:
+        if kind is Kind.REFUSED:
+            return self._end(f"the master refuses: {bytes(body).decode('utf-8', 'replace')}", is_final=True)
+        if self._state is _State.FOLLOWING:
+            if kind is Kind.CHUNK:
+                return self._chunk(ha.read_chunk(body))
+            if kind is Kind.BEAT:
+                return [self._marks(*ha.read_beat(body))]
+            if kind is Kind.METADATA:
+                number, changes = ha.read_metadata(body)
+                return [Apply(number, changes)] if self.replica.change(number) else []
+        elif self._state is _State.OPENED and kind is Kind.CHALLENGE:
+            return self._challenged(*ha.read_proven(body))
+        elif self._state is _State.CHALLENGED and kind is Kind.WELCOME:
+            return self._welcomed(*ha.read_proven(body))
+        raise MalformedHaError(f"{kind.name} to a slave that is {self._state.value}")
+
+    def _challenged(self, proof: bytes, nonce: bytes) -> list[Action]:
+        if len(nonce) != ha.NONCE_BYTES:
+            raise MalformedHaError(f"a nonce of {len(nonce)} bytes, expected {ha.NONCE_BYTES}")
+        if not is_proven(proof, prove(self._secret, Part.CHALLENGE, self._nonce, nonce)):
+            return self._end("the master does not know our secret; set the same replication secret on both", True)
+        self._master_nonce = nonce
+        self._state = _State.CHALLENGED
+        said = self._hello.encode()
+        return [Send(ha.frame(Kind.HELLO, prove(self._secret, Part.HELLO, self._nonce, nonce, said) + said))]
+
+    def _welcomed(self, proof: bytes, said: bytes) -> list[Action]:
+        expected = prove(self._secret, Part.WELCOME, self._nonce, self._master_nonce, said)
+        if not is_proven(proof, expected):
+            raise MalformedHaError("a welcome with a wrong proof")
+        welcome = read_welcome(said)
+        if welcome.step is not Step.FOLLOW:
+            self._state = _State.ENDED
+            if welcome.at < self._hello.confirmed:
+                return self._end(f"the master wants a log cut at {welcome.at} of which {self._hello.confirmed} is kept")
+            return [Reshape(welcome)]
+        if welcome.at != self.replica.written:
+            raise MalformedHaError(f"a welcome at {welcome.at}, our log ends at {self.replica.written}")
+        self.epoch = welcome.epoch
+        self._state = _State.WELCOMED
+        return [Adopt(welcome)]
+
+    def _chunk(self, chunk: ha.Chunk) -> list[Action]:
+        if chunk.epoch != self.epoch:
+            raise MalformedHaError(f"a chunk of epoch {chunk.epoch}, this link is of {self.epoch}")
+        if chunk.offset != self.replica.written:
+            raise MalformedHaError(f"a chunk at {chunk.offset}, our log ends at {self.replica.written}")
+        return [Append(chunk.offset, chunk.records), self._marks(0, chunk.confirmed, chunk.log_start)]
+
+    def _marks(self, written: int, confirmed: int, log_start: int) -> Marks:
+        # Of what a chunk brings nothing is counted before it is appended, which is the action before this one.
+        self.replica.confirm(confirmed)
+        return Marks(confirmed, log_start, written)
+
+    def ready(self) -> None:
+        """The welcome is on the disk: the first acknowledgement asks for more."""
+        assert self._state is _State.WELCOMED
+        self._state = _State.FOLLOWING
+
+    def appended(self, start: int, end: int) -> None:
+        """The records are in the log."""
+        self.replica.append(start, end)
+
+    def ack(self) -> bytes:
+        """An acknowledgement, if there is anything new in it; else nothing."""
+        if self._state is not _State.FOLLOWING:
+            return b""
+        found, last = self.replica.ack, self._last_ack
+        if last is not None and found[1:] == last[1:] and found.written - last.written < _WORTH_BYTES:
+            return b""
+        self._last_ack = found
+        return ha.ack(*found)
+
+    def beat(self) -> bytes:
+        """An acknowledgement, with news or without: we live."""
+        if self._state is not _State.FOLLOWING:
+            return b""
+        self._last_ack = self.replica.ack
+        return ha.ack(*self._last_ack)
+
+    def _end(self, reason: str, is_final: bool = False) -> list[Action]:
+        self._state = _State.ENDED
+        return [Ended(reason, is_final)]

@@ -1,0 +1,187 @@
+"""The frames of a replication link (port 10912); broker/docs/replication.md is the description that counts.
+
+A link begins with the slave's preamble of 40 bytes: a magic of eight, which no RocketMQ slave can send, because its
+first word is a log offset and begins with a zero byte, and 32 bytes of chance.  Everything behind it, both ways, is
+
+    size  u32    of what follows
+    kind  u8
+    body  size - 1 bytes
+
+with integers big-endian.  Frames without a fixed form carry JSON.  Bodies come from the network: whatever does not fit
+is MalformedHaError, and a size beyond the bound is found before a byte of the body is waited for.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+from struct import Struct
+from typing import NamedTuple
+
+MAGIC = b"GMQrepl\x01"
+NONCE_BYTES = 32
+PROOF_BYTES = 32
+PREAMBLE_BYTES = len(MAGIC) + NONCE_BYTES
+HEAD = Struct(">IB")
+SIZE_BYTES = 4
+# What comes before the two know each other, and what a slave ever says: nobody is given more room.
+TALK_BYTES_MAX = 256 << 10
+# A chunk holds one record at least, and those are as long as a frame of a producer may be.
+FRAME_BYTES_MAX = 17 << 20
+
+_MARKS = Struct(">iqqq")
+_BEAT = Struct(">qqq")
+_ACK = Struct(">qqq")
+_NUMBER = Struct(">q")
+CHUNK_HEAD_BYTES = HEAD.size + _MARKS.size
+
+
+class MalformedHaError(ValueError):
+    """Bytes that are no frame of ours; names the expected and the found."""
+
+
+class Kind(enum.IntEnum):
+    """What a frame is."""
+
+    CHALLENGE = 1  # master: its nonce, its proof
+    HELLO = 2  # slave: its proof, who it is and what it has
+    WELCOME = 3  # master: its proof, who it is and where to begin
+    REFUSED = 4  # master: why not, the last frame of a link
+    METADATA = 5  # master: numbered changes of topics, groups, offsets
+    CHUNK = 6  # master: whole records
+    BEAT = 7  # master: marks, when there is nothing else to say
+    ACK = 8  # slave: what it has
+    LEAVE = 9  # slave: it stops on purpose
+    COMMITS = 10  # slave: consumer offsets that were committed there
+
+
+class Chunk(NamedTuple):
+    """Whole records from a log offset on, and the master's marks."""
+
+    epoch: int
+    offset: int
+    confirmed: int
+    log_start: int
+    records: memoryview
+
+
+class Beat(NamedTuple):
+    """The master's marks."""
+
+    written: int
+    confirmed: int
+    log_start: int
+
+
+class Ack(NamedTuple):
+    """What a slave has: written; held, which its flush policy stands for; metadata changes on its disk."""
+
+    written: int
+    held: int
+    metadata: int
+
+
+def frame(kind: Kind, body: bytes = b"") -> bytes:
+    """A frame of any kind."""
+    return HEAD.pack(1 + len(body), kind) + body
+
+
+def chunk_head(epoch: int, offset: int, confirmed: int, log_start: int, count: int) -> bytes:
+    """The frame up to its records, `count` bytes of which follow."""
+    return HEAD.pack(1 + _MARKS.size + count, Kind.CHUNK) + _MARKS.pack(epoch, offset, confirmed, log_start)
+
+
+def beat(written: int, confirmed: int, log_start: int) -> bytes:
+    """A BEAT."""
+    return frame(Kind.BEAT, _BEAT.pack(written, confirmed, log_start))
+
+
+def ack(written: int, held: int, metadata: int) -> bytes:
+    """An ACK."""
+    return frame(Kind.ACK, _ACK.pack(written, held, metadata))
+
+
+def metadata(number: int, entries: object) -> bytes:
+    """A METADATA: `number` is that of its last change."""
+    return frame(Kind.METADATA, _NUMBER.pack(number) + dumps(entries))
+
+
+def size_of(head: bytes | bytearray | memoryview, bytes_max: int) -> int:
+    """How many bytes a frame has in all, by its first four."""
+    size = int.from_bytes(head[:SIZE_BYTES], "big")
+    if not 1 <= size <= bytes_max:
+        raise MalformedHaError(f"a frame claims {size} bytes, expected 1 to {bytes_max}")
+    return SIZE_BYTES + size
+
+
+def kind_of(number: int) -> Kind:
+    """The kind in a frame's fifth byte."""
+    try:
+        return Kind(number)
+    except ValueError as error:
+        raise MalformedHaError(f"a frame of kind {number}, expected {min(Kind)} to {max(Kind)}") from error
+
+
+def read_chunk(body: memoryview) -> Chunk:
+    """The body of a CHUNK; its records are a view of the same memory."""
+    if len(body) <= _MARKS.size:
+        raise MalformedHaError(f"a chunk of {len(body)} bytes, expected more than {_MARKS.size}")
+    epoch, offset, confirmed, log_start = _MARKS.unpack_from(body)
+    return Chunk(epoch, offset, confirmed, log_start, body[_MARKS.size :])
+
+
+def read_beat(body: memoryview) -> Beat:
+    """The body of a BEAT."""
+    return Beat(*_fixed(_BEAT, body, "beat"))
+
+
+def read_ack(body: memoryview) -> Ack:
+    """The body of an ACK."""
+    found = Ack(*_fixed(_ACK, body, "acknowledgement"))
+    if not 0 <= found.held <= found.written:
+        raise MalformedHaError(f"an acknowledgement of {found.held}, of which {found.written} are written")
+    return found
+
+
+def read_metadata(body: memoryview) -> tuple[int, list[object]]:
+    """The body of a METADATA: the number of its last change, and the changes."""
+    if len(body) < _NUMBER.size:
+        raise MalformedHaError(f"metadata of {len(body)} bytes, expected {_NUMBER.size} at least")
+    entries = _loads(bytes(body[_NUMBER.size :]))
+    if not isinstance(entries, list):
+        raise MalformedHaError(f"metadata: expected an array, found a {type(entries).__name__}")
+    return _NUMBER.unpack_from(body)[0], entries
+
+
+def read_proven(body: memoryview) -> tuple[bytes, bytes]:
+    """A proof, and the bytes that it vouches for."""
+    if len(body) < PROOF_BYTES:
+        raise MalformedHaError(f"a proof of {len(body)} bytes, expected {PROOF_BYTES} at least")
+    return bytes(body[:PROOF_BYTES]), bytes(body[PROOF_BYTES:])
+
+
+def dumps(value: object) -> bytes:
+    """JSON as it travels here."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def loads_object(data: bytes) -> dict[str, object]:
+    """A JSON object, or MalformedHaError."""
+    value = _loads(data)
+    if not isinstance(value, dict):
+        raise MalformedHaError(f"expected a JSON object, found a {type(value).__name__}")
+    return value
+
+
+def _loads(data: bytes) -> object:
+    try:
+        found: object = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise MalformedHaError(f"not JSON: {str(error)[:80]}") from error
+    return found
+
+
+def _fixed(form: Struct, body: memoryview, what: str) -> tuple[int, ...]:
+    if len(body) != form.size:
+        raise MalformedHaError(f"a {what} of {len(body)} bytes, expected {form.size}")
+    return form.unpack(body)

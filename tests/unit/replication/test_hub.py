@@ -1,0 +1,270 @@
+"""Both shells over real sockets: a master's log goes to a slave, and strangers are turned away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+
+import pytest
+
+from gantry.clock import SystemClock
+from gantry.errors import StoreError
+from gantry.replication.epochs import table_of
+from gantry.replication.handshake import Hello, No, Standing, Welcome, judge
+from gantry.replication.hub import Hub
+from gantry.replication.link import Connector
+from gantry.wire import ha
+from gantry.wire.ha import Ack
+from testkit.turning import until
+
+SECRET = b"a secret of many bytes"
+MINE = Standing("cluster", "broker-a", "store-m", 1, table_of([(1, 0)]), 0, 0, 1 << 20)
+SLAVE = Hello("", "broker-a", 1, "store-s", table_of([]), 0, 0, 0, 1 << 20)
+
+
+class Master:
+    """A log in memory; implements `hub.Source`."""
+
+    def __init__(self) -> None:
+        self.log = bytearray()
+        self.confirmed = 0
+        self.numbered: list[tuple[int, list[object]]] = []
+        self.acks: dict[int, Ack] = {}
+        self.gone: list[tuple[int, bool]] = []
+        self.cold = False
+        self.committed: list[bytes] = []
+
+    @property
+    def marks(self) -> tuple[int, int, int]:
+        return len(self.log), self.confirmed, 0
+
+    def judge(self, hello: Hello) -> Welcome | No:
+        return judge(replace(MINE, end=len(self.log)), hello)
+
+    def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
+        end = min(len(self.log), start + bytes_max)
+        return memoryview(bytes(self.log[start:end])), end
+
+    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> bool:
+        if self.cold:
+            self.cold = False
+            asyncio.get_running_loop().call_soon(done)
+            return True
+        return False
+
+    def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
+        return [one for one in self.numbered if one[0] > after]
+
+    def came(self, hello: Hello, address: str) -> str:
+        return ""
+
+    def acked(self, broker_id: int, ack: Ack) -> None:
+        self.acks[broker_id] = ack
+
+    def commits(self, body: bytes) -> None:
+        self.committed.append(body)
+
+    def went(self, broker_id: int, is_leaving: bool) -> None:
+        self.gone.append((broker_id, is_leaving))
+
+
+class Slave:
+    """A copy in memory; implements `link.Sink`."""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.copy = bytearray()
+        self.confirmed = 0
+        self.changes: list[tuple[int, list[object]]] = []
+        self.fails = False
+        self.described = SLAVE
+
+    def hello(self) -> tuple[Hello, int]:
+        return replace(self.described, end=len(self.copy), epochs=MINE.epochs), len(self.copy)
+
+    def master(self) -> str:
+        return self.address
+
+    def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+        asyncio.get_running_loop().call_soon(done, None)
+
+    def reshape(self, welcome: Welcome) -> None:
+        raise AssertionError("nothing has to be cut here")
+
+    def append(self, start: int, records: memoryview) -> int:
+        if self.fails:
+            raise StoreError("the disk says no")
+        assert start == len(self.copy)
+        self.copy += records
+        return len(self.copy)
+
+    def held(self) -> int:
+        return len(self.copy)
+
+    def apply(self, number: int, changes: list[object]) -> None:
+        self.changes.append((number, changes))
+
+    def marks(self, confirmed: int, log_start: int, written: int) -> None:
+        self.confirmed = confirmed
+
+
+class Play:
+    """A hub and a connector of one process."""
+
+    def __init__(self) -> None:
+        self.master = Master()
+        self.said: list[str] = []
+        self.hub = Hub(SECRET, 1, self.master, SystemClock(), lambda: b"m" * 32)
+        self.slave = Slave("")
+        self.secret = SECRET
+
+    async def start(self) -> None:
+        await self.hub.start("127.0.0.1", 0)
+        self.slave.address = f"127.0.0.1:{self.hub.port}"
+        self.connector = Connector(
+            self.secret, self.slave, SystemClock(), lambda: b"s" * 32, lambda cause, text: self.said.append(text)
+        )
+        self.task = asyncio.ensure_future(self.connector.run())
+
+    async def stop(self) -> None:
+        self.task.cancel()
+        await asyncio.wait({self.task})
+        await self.hub.close()
+
+
+def run(story: Callable[[Play], Awaitable[None]], secret: bytes = SECRET) -> None:
+    async def play() -> None:
+        one = Play()
+        one.secret = secret
+        await one.start()
+        try:
+            await story(one)
+        finally:
+            await one.stop()
+
+    asyncio.run(play())
+
+
+def test_what_is_written_comes_over_and_is_acknowledged() -> None:
+    async def story(play: Play) -> None:
+        play.master.log += bytes(range(256)) * 8000  # 2 MB there already, more than a buffer
+        await until(lambda: play.slave.copy == play.master.log)
+        play.master.log += b"and more"
+        play.hub.wake()
+        await until(lambda: play.slave.copy == play.master.log)
+        await until(lambda: play.master.acks[1].held == len(play.master.log))
+
+    run(story)
+
+
+def test_a_chunk_longer_than_the_buffer_comes_whole() -> None:
+    async def story(play: Play) -> None:
+        play.master.chunk = lambda start, _: (memoryview(bytes(play.master.log[start:])), len(play.master.log))  # type: ignore[method-assign]
+        play.master.log += b"x" * (9 << 20)
+        await until(lambda: len(play.slave.copy) == 9 << 20)
+
+    run(story)
+
+
+def test_changes_come_before_the_chunk_that_was_written_after_them() -> None:
+    async def story(play: Play) -> None:
+        await until(lambda: play.connector.is_following)
+        play.master.numbered.append((4, ["a topic"]))
+        play.master.log += b"its first record"
+        play.hub.wake()
+        await until(lambda: bool(play.slave.copy))
+        assert play.slave.changes == [(4, ["a topic"])]
+        assert 1 not in play.master.acks or play.master.acks[1].held == 0, "the change is not on the disk yet"
+        play.connector.kept(4)
+        await until(lambda: play.master.acks[1] == (16, 16, 4))
+
+    run(story)
+
+
+def test_a_confirmed_mark_travels_without_a_chunk() -> None:
+    async def story(play: Play) -> None:
+        play.master.log += b"record"
+        await until(lambda: len(play.slave.copy) == 6)
+        play.master.confirmed = 6
+        play.hub.tick()
+        await until(lambda: play.slave.confirmed == 6)
+
+    run(story)
+
+
+def test_what_is_cold_is_brought_in_first() -> None:
+    async def story(play: Play) -> None:
+        play.master.cold = True
+        play.master.log += b"record"
+        await until(lambda: len(play.slave.copy) == 6)
+        assert not play.master.cold
+
+    run(story)
+
+
+def test_a_slave_whose_disk_fails_ends_its_link_and_comes_again() -> None:
+    async def story(play: Play) -> None:
+        await until(lambda: play.connector.is_following)
+        play.slave.fails = True
+        play.master.log += b"record"
+        play.hub.wake()
+        await until(lambda: bool(play.master.gone))
+        assert play.master.gone == [(1, False)] and not play.slave.copy
+        play.slave.fails = False
+        await until(lambda: len(play.slave.copy) == 6)
+
+    run(story)
+
+
+def test_a_slave_that_leaves_says_so() -> None:
+    async def story(play: Play) -> None:
+        await until(lambda: play.connector.is_following)
+        assert play.connector.link is not None
+        play.connector.link.leave()
+        await until(lambda: play.master.gone == [(1, True)])
+
+    run(story)
+
+
+def test_offsets_committed_on_the_slave_go_to_the_master() -> None:
+    async def story(play: Play) -> None:
+        await until(lambda: play.connector.is_following)
+        assert play.connector.link is not None and play.connector.link.commit(b"[]")
+        await until(lambda: play.master.committed == [b"[]"])
+
+    run(story)
+
+
+def test_a_wrong_secret_is_said_on_the_slave_and_nothing_comes_over() -> None:
+    async def story(play: Play) -> None:
+        play.master.log += b"record"
+        await until(lambda: any("does not know our secret" in line for line in play.said))
+        assert not play.slave.copy
+
+    run(story, b"not the secret at all")
+
+
+def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING, "gantry.replication")
+
+    async def ended(port: int, data: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(data)
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def story(play: Play) -> None:
+        port = play.hub.port
+        assert await ended(port, (4711).to_bytes(8, "big")) == b""
+        assert await ended(port, b"GET / HTTP/1.1\r\n\r\n") == b""
+        head = ha.MAGIC + bytes(32)
+        assert len(await ended(port, head + b"\xff\xff\xff\xff\x02")) == 5 + 64
+        assert len(await ended(port, head + b"\0\0\0\0\x02")) == 5 + 64
+        assert len(await ended(port, head + ha.frame(ha.Kind.HELLO, bytes(32) + b"{}"))) == 5 + 64
+
+    run(story)
+    assert "RocketMQ slave" in caplog.text and "does not speak this protocol" in caplog.text
+    assert "a frame claims 4294967295 bytes" in caplog.text and "does not know the secret" in caplog.text

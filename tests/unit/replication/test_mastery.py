@@ -1,0 +1,161 @@
+"""Who is in step, who is not, and what producers and consumers get of it."""
+
+from __future__ import annotations
+
+from gantry.replication.mastery import NEAR_BYTES, Mastery, Rules
+
+
+def mastery(min_in_sync: int = 2, start: int = 100, confirmed: int = 60) -> Mastery:
+    return Mastery(start, confirmed, 1, Rules(min_in_sync))
+
+
+def joined(min_in_sync: int = 2, slaves: int = 1) -> Mastery:
+    one = mastery(min_in_sync)
+    one.share(100, 0.0)
+    for broker_id in range(1, slaves + 1):
+        assert not one.meet(broker_id, f"store-{broker_id}", "here", 100, 0.0)
+        one.acknowledge(broker_id, (100, 100, 0), 100, 0.0)
+        one.acknowledge(broker_id, (100, 100, 0), 100, 3.0)
+    assert one.in_sync == list(range(slaves + 1))
+    return one
+
+
+def test_with_too_few_members_nothing_is_confirmed_and_writes_are_refused() -> None:
+    one = mastery()
+    assert one.share(100, 0.0) == 60 and one.is_short(0.0)
+
+
+def test_the_slave_that_is_missing_joins_at_once_and_the_tail_is_confirmed() -> None:
+    one = joined()
+    assert one.confirmed == 100 and not one.is_short(3.0)
+
+
+def test_a_slave_that_has_not_all_that_was_there_at_the_start_does_not_join() -> None:
+    one = mastery()
+    one.share(100, 0.0)
+    one.meet(1, "store", "here", 80, 0.0)
+    one.acknowledge(1, (80, 80, 0), 100, 0.0)
+    assert one.in_sync == [0] and one.confirmed == 60
+
+
+def test_every_member_has_what_is_confirmed() -> None:
+    one = joined(slaves=2)
+    one.share(200, 4.0)
+    assert one.acknowledge(1, (200, 150, 0), 200, 4.0) == 100
+    assert one.acknowledge(2, (200, 200, 0), 200, 4.0) == 150
+
+
+def test_a_dead_slave_that_is_needed_shuts_the_gate_after_its_silence() -> None:
+    one = joined()
+    one.share(200, 10.0)
+    one.lose(1, False, 10.0)
+    assert not one.is_short(12.9) and one.tick(200, 12.9) == 100
+    assert one.tick(200, 13.1) == 100 and one.is_short(13.1)
+    assert one.why_late(200, 13.1) == "gone"
+
+
+def test_a_dead_slave_that_is_not_needed_leaves_and_writes_go_on() -> None:
+    one = joined(min_in_sync=1)
+    one.share(200, 10.0)
+    one.lose(1, False, 10.0)
+    assert one.tick(200, 12.9) == 100
+    assert one.tick(200, 13.1) == 200 and one.in_sync == [0] and not one.is_short(13.1)
+
+
+def test_a_slave_that_says_goodbye_leaves_at_once() -> None:
+    one = joined(min_in_sync=1)
+    one.share(200, 10.0)
+    assert one.lose(1, True, 10.0) == 200
+
+
+def test_a_slave_that_is_too_far_behind_for_too_long_leaves() -> None:
+    one = joined(min_in_sync=1)
+    for second in range(10, 40):
+        one.share(100 + second, float(second))
+        one.acknowledge(1, (100, 100, 0), 100 + second, float(second))
+        one.tick(100 + second, float(second))
+    assert one.in_sync == [0] and one.confirmed == 139
+
+
+def test_under_load_our_share_waits_for_the_one_who_joins() -> None:
+    one = mastery(min_in_sync=1)
+    assert one.share(100, 0.0) == 100
+    one.meet(1, "store", "here", 0, 0.0)
+    written, slave, now_s = 100, 0, 0.0
+    for _ in range(5000):
+        # Always a round trip behind: an acknowledgement comes when more has been written already.
+        now_s += 0.001
+        behind, written = written, written + 10
+        one.share(written, now_s)
+        slave = behind
+        one.acknowledge(1, (slave, slave, 0), written, now_s)
+        one.tick(written, now_s)
+        if one.in_sync == [0, 1]:
+            break
+    assert one.in_sync == [0, 1] and now_s < 4.0
+    assert one.confirmed <= slave
+
+
+def test_a_pause_that_helps_nobody_ends() -> None:
+    one = mastery(min_in_sync=1)
+    one.share(100, 0.0)
+    one.meet(1, "store", "here", 0, 0.0)
+    one.acknowledge(1, (50, 50, 0), 100, 0.0)
+    one.acknowledge(1, (50, 50, 0), 100, 3.5)
+    assert one.share(200, 3.6) == 100
+    assert one.tick(200, 3.8) == 200
+
+
+def test_a_slave_far_behind_costs_no_pause() -> None:
+    one = mastery(min_in_sync=1)
+    one.share(NEAR_BYTES + 200, 0.0)
+    one.meet(1, "store", "here", 0, 0.0)
+    for second in range(5):
+        one.acknowledge(1, (10, 10, 0), NEAR_BYTES + 200, float(second))
+    assert one.share(NEAR_BYTES + 300, 5.0) == NEAR_BYTES + 300
+
+
+def test_what_a_slave_said_before_it_lost_it_counts_no_more() -> None:
+    one = joined()
+    one.share(300, 4.0)
+    one.acknowledge(1, (300, 300, 0), 300, 4.0)
+    one.lose(1, False, 5.0)
+    assert not one.meet(1, "store-1", "here", 200, 6.0)
+    one.share(400, 6.0)
+    one.acknowledge(1, (250, 250, 0), 400, 6.1)
+    assert one.confirmed == 300
+    one.acknowledge(1, (400, 400, 0), 400, 6.2)
+    assert one.confirmed == 400 and one.in_sync == [0, 1]
+
+
+def test_a_place_belongs_to_one_slave_at_a_time() -> None:
+    one = joined()
+    assert "taken" in one.meet(1, "another store", "there", 0, 5.0)
+    assert not one.meet(1, "store-1", "there", 100, 5.0), "the same one may come again before we know that it went"
+    one.lose(1, False, 6.0)
+    assert not one.meet(1, "another store", "there", 100, 7.0)
+
+
+def test_administrators_wait_for_the_slowest_member_of_the_set() -> None:
+    one = joined(slaves=2)
+    one.acknowledge(1, (100, 100, 7), 100, 4.0)
+    one.acknowledge(2, (100, 100, 5), 100, 4.0)
+    assert one.keeps(9) == 5
+    assert mastery().keeps(9) == 9
+
+
+def test_who_is_late_is_named() -> None:
+    one = joined()
+    assert one.why_late(200, 4.0) == "self"
+    one.share(200, 4.0)
+    assert one.why_late(200, 4.0) == "slow"
+    one.lose(1, False, 4.0)
+    assert one.why_late(200, 4.0) == "gone"
+
+
+def test_readers_are_sent_to_a_connected_member_only() -> None:
+    one = joined(slaves=2)
+    assert one.reader() == 1
+    one.lose(1, False, 4.0)
+    assert one.reader() == 2
+    assert mastery().reader() == 0
