@@ -86,7 +86,7 @@ class DelayPlay:
         self.store.confirm_locally()
         self.topics = Topics(self.topic_state, self.clock, TopicSettings("b", "c"))
         self.topics.adopt(self.store.queues())
-        self.topics.on_delete(self.store.delete_queues)
+        self.topics.on_delete(lambda topic: self.store.delete_queues(topic.name))
         groups = Groups(self.group_state, self.clock, GroupSettings())
         self.gate = WriteGate()
         marks = Marks("c", "r", HOST)

@@ -50,7 +50,8 @@ def test_what_is_saved_is_rocketmqs_document_and_comes_back() -> None:
     document = state.load()
     assert isinstance(document, dict)
     assert document["offsetTable"] == {"T@g": {"0": 10}, "%RETRY%g@%RETRY%g": {"3": 7}}
-    assert sorted(document) == ["dataVersion", "offsetTable", "pullOffsetTable", "resetOffsetTable"]
+    rocketmqs = ["dataVersion", "offsetTable", "pullOffsetTable", "resetOffsetTable"]
+    assert sorted(document) == [*rocketmqs, "topicGenerations"]
     again = offsets_of(state)
     assert again.query("g", "T", 0) == 10
     assert again.query("%RETRY%g", "%RETRY%g", 3) == 7
@@ -191,5 +192,67 @@ def test_marks_are_saved_and_go_with_their_topic_and_with_the_next_reset() -> No
     assert again.is_reset("g", "T", 0)
     again.reset("g", "T", 0, 3, marks=False)
     assert not again.has_resets and again.query("g", "T", 0) == 3
-    offsets.remove_topic("T")
+    offsets.remove_group("g")
     assert not offsets.has_resets
+
+
+def test_what_a_deleted_topic_leaves_is_a_mark_at_zero_for_everybody_who_read_it() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 3, 9)
+    offsets.commit("g", "T2", 0, 5)
+    offsets.begin_anew("T", 1, ["live"], queues=2)
+    assert offsets.groups_of("T") == [] and offsets.query("g", "T2", 0) == 5
+    assert [offsets.query("live", "T", queue_id) for queue_id in (0, 1, 2)] == [0, 0, -1]
+    assert offsets.query("g", "T", 3) == 0 and offsets.query("other", "T", 0) == -1
+    offsets.commit("g", "T", 3, 10)
+    assert offsets.groups_of("T") == [], "it speaks of the topic that is gone"
+    assert [offsets.take_reset("g", "T", 3, pulled) for pulled in (9, 9, 0)] == [0, 0, None]
+    assert offsets.query("g", "T", 3) == 0 and not offsets.is_reset("g", "T", 3)
+    offsets.commit("g", "T", 3, 1)
+    assert offsets.of("g", "T") == {3: 1}
+
+
+def test_a_reader_that_goes_elsewhere_once_it_was_told_is_let_go() -> None:
+    offsets = offsets_of()
+    offsets.begin_anew("T", 1, ["g", "at zero"], queues=1)
+    assert [offsets.take_reset("g", "T", 0, pulled) for pulled in (9, 4)] == [0, None]
+    assert offsets.take_reset("at zero", "T", 0, 0) is None, "it has nothing to forget"
+    assert not offsets.has_resets
+
+
+def test_members_of_a_broadcasting_group_are_told_one_by_one_and_leave_no_offsets() -> None:
+    offsets = offsets_of()
+    offsets.begin_anew("T", 1, ["g@a", "g@b"], queues=1)
+    assert [offsets.take_reset("g@a", "T", 0, pulled) for pulled in (9, 0)] == [0, None]
+    assert offsets.take_reset("g@b", "T", 0, 9) == 0 and offsets.groups_of("T") == []
+    offsets.remove_group("g")
+    assert not offsets.has_resets
+
+
+def test_a_start_drops_the_offsets_of_a_topic_whose_deletion_the_store_alone_remembers() -> None:
+    state = MemoryState()
+    offsets = offsets_of(state)
+    offsets.begin_anew("seen", 1)
+    for topic in ("seen", "T", "plain"):
+        offsets.commit("g", topic, 0, 7)
+    offsets.save_if_changed()
+    again = offsets_of(state)
+    assert again.catch_up({"seen": 1, "T": 2}, lambda _: True) == ["T"]
+    assert [again.query("g", topic, 0) for topic in ("seen", "T", "plain")] == [7, 0, 7]
+    again.save_if_changed()
+    assert offsets_of(state).catch_up({"seen": 1, "T": 2}, lambda _: True) == []
+
+
+def test_a_document_that_counts_no_generations_is_taken_as_it_is() -> None:
+    offsets = offsets_of()
+    offsets.commit("g", "T", 0, 7)
+    assert offsets.catch_up({"T": 2}, lambda _: True) == [] and offsets.query("g", "T", 0) == 7
+    assert offsets.catch_up({"T": 3}, lambda _: True) == ["T"]
+
+
+def test_marks_of_a_topic_that_is_gone_for_good_go_at_a_start() -> None:
+    offsets = offsets_of()
+    offsets.begin_anew("gone", 1, ["g"], queues=1)
+    offsets.begin_anew("young", 2, ["g"], queues=1)
+    offsets.catch_up({"young": 2}, lambda _: False)
+    assert not offsets.is_reset("g", "gone", 0) and offsets.is_reset("g", "young", 0)

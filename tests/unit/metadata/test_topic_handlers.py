@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gantry.metadata.offsets import NOT_COMMITTED, Offsets
+from gantry.metadata.offsets import Offsets
 from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.topic import TopicConfig
@@ -125,24 +125,20 @@ def test_all_topics_come_in_one_piece() -> None:
     assert "totalTopicNum" not in answer.ext
 
 
-def test_a_deleted_topic_takes_its_offsets_along_and_no_others() -> None:
+def test_a_deleted_topic_is_gone_and_whoever_keeps_something_for_it_is_told() -> None:
     play = Play()
     play.update()
-    play.offsets.commit("g", "orders", 0, 500)
-    play.offsets.commit("g", "%RETRY%g", 0, 7)
     told: list[str] = []
-    play.topics.on_delete(told.append)
+    play.topics.on_delete(lambda topic: told.append(topic.name))
     assert play.delete("orders") == ResponseCode.SUCCESS
     assert told == ["orders"]
     assert play.topics.get("orders") is None
-    assert play.offsets.query("g", "orders", 0) == NOT_COMMITTED
-    assert play.offsets.query("g", "%RETRY%g", 0) == 7
 
 
 def test_deleting_what_is_gone_is_no_error_and_no_news() -> None:
     play = Play()
     told: list[str] = []
-    play.topics.on_delete(told.append)
+    play.topics.on_delete(lambda topic: told.append(topic.name))
     assert play.delete("orders") == ResponseCode.SUCCESS
     assert told == []
 

@@ -139,7 +139,7 @@ def test_a_deletion_is_told_to_those_who_keep_something_for_the_topic() -> None:
     told: list[tuple[str, str, bool]] = []
     topics.put(TopicConfig("orders"))
     topics.on_change(lambda name: told.append(("change", name, topics.get(name) is None)))
-    topics.on_delete(lambda name: told.append(("delete", name, topics.get(name) is None)))
+    topics.on_delete(lambda topic: told.append(("delete", topic.name, topics.get(topic.name) is None)))
     assert topics.delete("orders")
     assert told == [("delete", "orders", True), ("change", "orders", True)]
 

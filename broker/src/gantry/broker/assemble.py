@@ -4,7 +4,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
 
     a mark moved          confirmed -> acks (they listen by themselves), dispatched -> held pulls
     the store failed      -> the broker ends; a segment that is gone is still read -> its readers are counted out
-    a topic changed       -> what admission remembered, the name servers; deleted -> queues, held pulls
+    a topic changed       -> what admission remembered, the name servers; deleted -> queues, offsets, held pulls
     a group changed       -> notices to its consumers (they listen by themselves); a queue's lock that was wanted ended
     a group went, a heartbeat came -> filters, disagreements of members (they listen by themselves)
     tables are durable    -> administrators who wait for their answer
@@ -61,7 +61,7 @@ from gantry.consume.lock_handlers import LockHandlers
 from gantry.consume.locks import QueueLocks
 from gantry.consume.lookups import LookupHandlers
 from gantry.consume.progress import ProgressHandlers
-from gantry.consume.pull import PullChecks
+from gantry.consume.pull import PullChecks, readers_of
 from gantry.consume.relays import RelayHandlers
 from gantry.consume.resets import ResetHandlers
 from gantry.consume.sendback import SendBack
@@ -78,7 +78,7 @@ from gantry.metadata.offsets import Offsets
 from gantry.metadata.topic_handlers import TopicHandlers
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.ids import UniqueIds
-from gantry.model.topic import PERM_READ, PERM_WRITE
+from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import Sending
 from gantry.schedule.handlers import DelayHandlers
@@ -120,11 +120,7 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
     topics, groups, offsets = _metadata(config, clock, state)
     durably.watch(store.deleting)
     store.deleting.on_kept(durably.look)
-    for name in topics.adopt(store.queues()):
-        log.warning("topic %s has messages and was not saved before the last stop: made again", name)
-    if store.report.start.is_crash:
-        for key in offsets.bound(store.next_queue_offset):
-            log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
+    _agree(store, topics, offsets)
     clients = Clients(client_limits(config))
     filters = ConsumerFilters(state("consumerFilter.json"), clock, complaints.say)
     notices = ChangeNotices(clients, groups, clock)
@@ -183,7 +179,7 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
         delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
-        disk=DiskHandlers(store, topics),
+        disk=DiskHandlers(store, topics, offsets),
         durable=durably.caught_up,
         caught_up=registration.caught_up,
     )
@@ -225,6 +221,17 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
     return parts, job_table(parts, notices)
 
 
+def _agree(store: Store, topics: Topics, offsets: Offsets) -> None:
+    """Tables that were saved one after the other, and the last stop may have come between."""
+    for name in topics.adopt(store.queues()):
+        log.warning("topic %s has messages and was not saved before the last stop: made again", name)
+    for name in offsets.catch_up(store.generations.all(), lambda name: topics.get(name) is not None):
+        log.warning("topic %s was deleted just before the last stop: its offsets go now", name)
+    if store.report.start.is_crash:
+        for key in offsets.bound(store.next_queue_offset):
+            log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
+
+
 def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Callable[[str], None]) -> None:
     """The news; see the module."""
     store, topics, held = parts.store, parts.topics, parts.pulls.held
@@ -238,8 +245,16 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     topics.on_change(parts.registration.topic_changed)
     releasing = Releasing(parts.server)
     store.retention.dropping.listen(releasing.lingers, releasing.hangs)
-    topics.on_delete(store.delete_queues)
-    topics.on_delete(held.release_topic)
+    topics.on_delete(lambda topic: _delete_content(topic, parts))
+
+
+def _delete_content(topic: TopicConfig, parts: Parts) -> None:
+    """Everything that was kept for a topic; whoever reads it now begins anew should it be made again."""
+    store, name = parts.store, topic.name
+    readers = readers_of(name, parts.clients, parts.pulls.counts.by_group)
+    store.delete_queues(name)
+    parts.offsets.begin_anew(name, store.generations.of(name), readers, topic.read_queues)
+    parts.pulls.held.release_topic(name)
 
 
 def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: PermittedTopics) -> None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from gantry.errors import RefusedError
 from gantry.leaves.frames import Command
+from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
 from gantry.store.retention import Survey
 from gantry.store.store import Store
@@ -34,9 +35,10 @@ _SEGMENTS_SHOWN_MAX = 10_000
 class DiskHandlers:
     """Requests about the room that messages take."""
 
-    def __init__(self, store: Store, topics: Topics) -> None:
+    def __init__(self, store: Store, topics: Topics, offsets: Offsets) -> None:
         self._store = store
         self._topics = topics
+        self._offsets = offsets
 
     def delete_expired(self, connection: Connection, command: Command) -> Command:
         """329: begin; the answer does not wait for it."""
@@ -56,6 +58,7 @@ class DiskHandlers:
             if not self._topics.is_system(topic):
                 audit.warning("queues of the unused topic %s are deleted, asked by %s", topic, connection.peer)
                 self._store.delete_queues(topic)
+                self._offsets.begin_anew(topic, self._store.generations.of(topic))
         return reply(command)
 
     async def show(self, connection: Connection, command: Command) -> Command:

@@ -158,7 +158,8 @@ class PullHandlers:
 
     def _moves(self, connection: Connection, pull: Pull) -> bool:
         """Tell the puller to go on elsewhere, if its group was reset in this queue (RocketMQ 5: OFFSET_RESET)."""
-        target = self._offsets.take_reset(pull.group, pull.topic, pull.queue_id, pull.queue_offset)
+        reader = self._checks.reader(connection, pull.group)
+        target = self._offsets.take_reset(reader, pull.topic, pull.queue_id, pull.queue_offset)
         if target is None:
             return False
         low, high = self._store.queue_range(pull.topic, pull.queue_id) or (0, 0)

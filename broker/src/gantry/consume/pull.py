@@ -12,6 +12,7 @@ heartbeat was compiled then (`filterdata`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,11 +23,13 @@ from gantry.leaves import frames
 from gantry.metadata.clients import Clients
 from gantry.metadata.groups import Groups
 from gantry.metadata.topics import Topics
+from gantry.model import names
 from gantry.store.reading import Fetched, FetchStatus
 from gantry.wire.codes import Language, ResponseCode
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Pull
+    from gantry.transport.connection import Connection
 
 COMMIT_OFFSET = 1
 SUSPEND = 2
@@ -78,6 +81,14 @@ class PullChecks:
         self._broker_address = broker_address
         self._chars = 0  # of all expressions in there
         self._expressions: dict[tuple[str | None, str | None], Wanted | PullRefusal] = {}
+
+    def reader(self, connection: Connection, group: str) -> str:
+        """Whose progress a pull speaks of: the group's, or in a broadcasting group the member's."""
+        consumers = self._clients.consumer_group(group)
+        member = None if consumers is None else consumers.members.get(connection)
+        if consumers is None or member is None or not consumers.consumption.is_broadcasting:
+            return group
+        return f"{group}@{member.client_id}"
 
     def wanted(self, pull: Pull) -> Wanted | PullRefusal:
         """The tag codes or the program that the pull wants (None: every message), or why it gets nothing."""
@@ -170,6 +181,20 @@ class PullChecks:
             f"topicConfig.readQueueNums:[{topic.read_queues}] consumer:[{pull.group}]"
         )
         return PullRefusal(ResponseCode.INVALID_PARAMETER, remark)
+
+
+def readers_of(topic: str, clients: Clients, pulled: Iterable[tuple[str, str]]) -> set[str]:
+    """Everybody who reads this topic now, as `reader` names them: who subscribes to it, and whom of (topic, group) the
+    pulls since the start name.  Tools come from nowhere and go on nowhere.
+    """
+    found = {group for name, group in pulled if name == topic and not names.is_system_group(group)}
+    for group in clients.consumer_groups():
+        if topic in group.subscriptions and group.consumption.is_broadcasting:
+            found |= {f"{group.name}@{member.client_id}" for member in group.members.values()}
+            found.discard(group.name)
+        elif topic in group.subscriptions:
+            found.add(group.name)
+    return found
 
 
 def code_of(status: FetchStatus, queue_offset: int) -> ResponseCode:

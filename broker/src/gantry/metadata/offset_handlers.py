@@ -57,6 +57,8 @@ class OffsetHandlers:
             return refusal(command, why)
         if self._offsets.is_reset(group, topic, queue_id):
             return reply(command, remark="Offset has been previously reset")
+        if self._is_of_another_life(topic, queue_id, offset):
+            return reply(command, remark="Offset lies behind the end of a topic that was made anew")
         self._offsets.commit(group, topic, queue_id, offset)
         return reply(command)
 
@@ -78,6 +80,11 @@ class OffsetHandlers:
         if offset < 0:
             return Refusal(ResponseCode.INVALID_PARAMETER, f"commitOffset[{offset}] is illegal")
         return None
+
+    def _is_of_another_life(self, topic: str, queue_id: int, offset: int) -> bool:
+        """A member that was at work when its topic was deleted ends with it; its progress is not in this topic."""
+        _, end = self._store.queue_range(topic, queue_id) or (0, 0)
+        return offset > end and self._store.generations.of(topic) > 0
 
     def _is_young(self, topic: str, queue_id: int) -> bool:
         found = self._store.reader.entry(topic, queue_id, 0)

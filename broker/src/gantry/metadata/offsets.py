@@ -6,12 +6,13 @@ keyed `topic@group`, with queue ids as integer keys; parts of it that belong to 
 unread, so that a folder can go back to Apache's broker.
 
 Who commits decides: an offset may be set back, which is how tools reset a group (RocketMQ:
-`ConsumerOffsetManager.commitOffset` logs it and obeys).  A deleted topic takes all offsets in it
-along, as its queues begin anew should it come back; a deleted group loses them only when asked to.
+`ConsumerOffsetManager.commitOffset` logs it and obeys).  A deleted group loses its offsets only when asked to.
 
-A group that is reset while its members work is *marked* queue by queue: until a member has been told, at its next
-pull at the latest, commits in that queue count for nothing, because they speak of what was before.  RocketMQ 5:
-`resetOffsetTable`, which the document has a place for.
+A group that is reset while its members work is *marked* queue by queue (`marks`): until a member has moved, commits in
+that queue count for nothing.  A deleted topic takes all offsets in it along and leaves marks, at 0, for everybody who
+was reading it, so that nobody goes on in what comes under its name where it stopped in what was there before.  Both
+belong to a generation of the topic (`store.generations`), whose number is saved with them: a start that finds the
+store ahead, because a crash came between the two files, drops the offsets then.
 
 After a crash an offset may count messages that the crash took, because ASYNC_FLUSH shows what is not durable yet.
 The queue's next messages get those numbers again, and a group that went on behind them would miss them: so `bound`.
@@ -19,11 +20,12 @@ The queue's next messages get those numbers again, and a group that went on behi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
 from gantry.leaves import fields
+from gantry.metadata.marks import Marks
 from gantry.metadata.state import State
 from gantry.model import documents
 from gantry.model.topic import DataVersion
@@ -32,7 +34,10 @@ from gantry.store.statefile import Lines, line
 NOT_COMMITTED = -1
 
 _SLICE_KEYS = 64  # a third of a millisecond with eight queues each
+# Of a reader that never committed; nobody has more queues, and 65 536 are allowed.
+_QUEUES_MARKED_MAX = 1024
 _CARRIED_ALONG = ("pullOffsetTable",)
+_GENERATIONS = "topicGenerations"  # RocketMQ does not know it
 
 
 class Offsets:
@@ -43,8 +48,8 @@ class Offsets:
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
         self._carried: dict[str, object] = {}
-        self._resets: dict[str, dict[int, int]] = {}
-        self._told: set[tuple[str, int]] = set()  # marks whose members also got a request to move
+        self._marks = Marks({})
+        self._generations: dict[str, int] | None = None  # of the topics that have one; None: nobody said
         self._version = DataVersion()
         self._is_changed = False
         self._saves = 0
@@ -54,7 +59,7 @@ class Offsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember the next offset that the group wants of this queue."""
         key = f"{topic}@{group}"
-        if self._resets and queue_id in self._resets.get(key, {}):
+        if self._marks and self._marks.target(key, queue_id) is not None:
             return
         queues = self._table.get(key)
         if queues is None:
@@ -70,7 +75,7 @@ class Offsets:
     @property
     def has_resets(self) -> bool:
         """Whether any queue of any group is marked; asked with every pull."""
-        return bool(self._resets)
+        return bool(self._marks)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, *, marks: bool) -> None:
         """Let the group go on at this offset; with `marks` the queue's member has to be told."""
@@ -78,7 +83,7 @@ class Offsets:
         self._unmark(key, queue_id)
         self.commit(group, topic, queue_id, offset)
         if marks:
-            self._resets.setdefault(key, {})[queue_id] = offset
+            self._marks.put(key, queue_id, offset)
             self._is_changed = True
 
     def was_told(self, group: str, topic: str, queue_id: int) -> bool:
@@ -87,38 +92,39 @@ class Offsets:
         False when the queue is not marked.
         """
         key = f"{topic}@{group}"
-        if queue_id not in self._resets.get(key, {}):
+        if self._marks.target(key, queue_id) is None:
             return False
-        self._told.add((key, queue_id))
+        self._marks.told(key, queue_id)
         return True
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether commits in this queue count for nothing now."""
-        return queue_id in self._resets.get(f"{topic}@{group}", {})
+        return self._marks.target(f"{topic}@{group}", queue_id) is not None
 
-    def take_reset(self, group: str, topic: str, queue_id: int, pulled: int) -> int | None:
-        """Where whoever pulls this queue at `pulled` has to go on instead, once; None when it is right there."""
-        key = f"{topic}@{group}"
-        target = self._resets.get(key, {}).get(queue_id)
-        if target is None:
-            return None
-        has_moved = pulled == target and (key, queue_id) in self._told
+    def take_reset(self, reader: str, topic: str, queue_id: int, pulled: int) -> int | None:
+        """Where the reader that pulls this queue at `pulled` has to go on instead; None when it is right there."""
+        key = f"{topic}@{reader}"
+        target = self._marks.target(key, queue_id)
+        if target is None or not self._marks.pulled(key, queue_id, pulled):
+            return target
         self._unmark(key, queue_id)
-        return None if has_moved else target
+        if _is_shared(key):
+            # Who follows the member begins here as well, should it go before it commits.
+            self._table.setdefault(key, {}).setdefault(queue_id, target)
+        return None
 
     def _unmark(self, key: str, queue_id: int) -> None:
-        marked = self._resets.get(key, {})
-        if marked.pop(queue_id, None) is None:
-            return
-        self._told.discard((key, queue_id))
-        self._is_changed = True
-        if not marked:
-            del self._resets[key]
+        self._is_changed |= self._marks.lift(key, queue_id)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset, or NOT_COMMITTED."""
-        queues = self._table.get(f"{topic}@{group}")
-        return NOT_COMMITTED if queues is None else queues.get(queue_id, NOT_COMMITTED)
+        """The committed offset, where the group has to go on if it is marked, or NOT_COMMITTED."""
+        key = f"{topic}@{group}"
+        queues = self._table.get(key)
+        offset = NOT_COMMITTED if queues is None else queues.get(queue_id, NOT_COMMITTED)
+        if offset == NOT_COMMITTED and self._marks:
+            target = self._marks.target(key, queue_id)
+            return NOT_COMMITTED if target is None else target
+        return offset
 
     def of(self, group: str, topic: str) -> Mapping[int, int]:
         """All committed offsets of a group in a topic, by queue id."""
@@ -158,22 +164,42 @@ class Offsets:
         self._is_changed = self._is_changed or bool(bounded)
         return bounded
 
-    def remove_topic(self, topic: str) -> None:
-        """Forget a topic for every group: should it be made again, its queues begin anew, and an old offset would
-        let a group miss all messages up to it.
+    def begin_anew(self, topic: str, generation: int, readers: Iterable[str] = (), queues: int = 0) -> None:
+        """The topic was deleted, and what may come under its name is of this generation: forget all offsets in it,
+        and mark the queues, `queues` at least, of its readers and of all groups that stood anywhere.
         """
-        self._remove([key for key in self._table if key.partition("@")[0] == topic])
+        known = {key for key in (*self._table, *self._marks.readers()) if _topic(key) == topic}
+        every = range(min(queues, _QUEUES_MARKED_MAX))
+        for key in sorted(known.union(f"{topic}@{reader}" for reader in readers)):
+            for queue_id in {*every, *self._table.pop(key, ()), *self._marks.queues(key)}:
+                self._marks.put(key, queue_id, 0)
+        self._generations = {**(self._generations or {}), topic: generation}
+        self._is_changed = True
+
+    def catch_up(self, generations: Mapping[str, int], exists: Callable[[str], bool]) -> list[str]:
+        """At a start: begin topics anew that the store has in a later generation; their names.
+
+        What the store has forgotten is forgotten here too, with the marks of topics that are gone for good.
+        """
+        mine = self._generations
+        if mine is None:
+            # Nobody counted before; RocketMQ's broker leaves the numbers out.
+            mine = dict(generations)
+        late = [topic for topic, generation in generations.items() if mine.get(topic, 0) < generation]
+        self._generations = {topic: number for topic, number in mine.items() if topic in generations}
+        for topic in late:
+            self.begin_anew(topic, generations[topic])
+        gone = [key for key in self._marks.readers() if _topic(key) not in generations and not exists(_topic(key))]
+        self._is_changed |= self._marks.remove(gone) or self._generations != mine
+        return late
 
     def remove_group(self, group: str) -> None:
         """Forget a group everywhere; it starts as a new one would."""
-        self._remove([key for key in self._table if key.partition("@")[2] == group])
-
-    def _remove(self, keys: list[str]) -> None:
+        keys = {key for key in (*self._table, *self._marks.readers()) if key.split("@")[1:2] == [group]}
         for key in keys:
-            del self._table[key]
-            self._resets.pop(key, None)
-            self._told = {told for told in self._told if told[0] != key}
-            self._is_changed = True
+            self._table.pop(key, None)
+        self._marks.remove(keys)
+        self._is_changed |= bool(keys)
 
     def to_body(self) -> dict[str, object]:
         """The document, as saved and as answered to GET_ALL_CONSUMER_OFFSET."""
@@ -183,7 +209,8 @@ class Offsets:
         return {
             "dataVersion": self._version.to_json(),
             "offsetTable": table,
-            "resetOffsetTable": {key: dict(queues) for key, queues in self._resets.items()},
+            "resetOffsetTable": self._marks.to_document(),
+            _GENERATIONS: dict(self._generations or {}),
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
 
@@ -239,9 +266,21 @@ class Offsets:
             self._version = DataVersion.from_json(source.get("dataVersion"))
             self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
             self._table = _by_queue(source, "offsetTable")
-            self._resets = _by_queue(source, "resetOffsetTable")
+            self._marks = Marks(_by_queue(source, "resetOffsetTable"))
+            if _GENERATIONS in source:
+                table = documents.mapping(source, _GENERATIONS)
+                self._generations = {topic: documents.integer(table, topic) for topic in table}
         except ValueError as error:
             raise StoreError(f"consumerOffset.json: {error}") from error
+
+
+def _topic(key: str) -> str:
+    return key.partition("@")[0]
+
+
+def _is_shared(key: str) -> bool:
+    """Whether the reader is a group, and not a member that keeps its progress itself."""
+    return key.count("@") == 1
 
 
 def _by_queue(source: documents.Document, name: str) -> dict[str, dict[int, int]]:

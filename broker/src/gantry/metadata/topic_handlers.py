@@ -73,13 +73,12 @@ class TopicHandlers:
         return reply(command, body=bodies.dumps(config.to_json()))
 
     def delete(self, connection: Connection, command: Command) -> Command:
-        """DELETE_TOPIC_IN_BROKER: the topic, its queues and all offsets in it; one that is gone already is no error."""
+        """DELETE_TOPIC_IN_BROKER: the topic; queues and all offsets in it go with it.  One that is gone is no error."""
         name = headers.parse(command.code, command.ext).text("topic")
         why = self._name_refusal(name)
         if why is not None:
             return refusal(command, why)
         self._topics.delete(name)
-        self._offsets.remove_topic(name)
         self._topics.save_if_changed()
         self._offsets.save_if_changed()
         return reply(command)

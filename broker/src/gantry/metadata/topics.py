@@ -9,7 +9,7 @@ path), and gets to the disk with the next save, which an administrator's change 
 document is RocketMQ's `topics.json`.  A topic that the document lacks after a crash, but whose messages were
 acknowledged, is adopted from the store: who may not lose a message may not lose the way to it.
 
-A deleted topic is news for `on_delete`, where its queues are removed.
+A deleted topic is news for `on_delete`, where its queues are removed and its readers' offsets.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Topics:
         self._table: dict[str, TopicConfig] = {}
         self._is_changed = False
         self._change_listeners: list[Callable[[str], None]] = []
-        self._delete_listeners: list[Callable[[str], None]] = []
+        self._delete_listeners: list[Callable[[TopicConfig], None]] = []
         self._load(state.load())
         self._system = {config.name: config for config in _boot_topics(settings)}
         for config in self._system.values():
@@ -75,8 +75,8 @@ class Topics:
         """Hear the name of every topic that was made, altered or deleted."""
         self._change_listeners.append(listener)
 
-    def on_delete(self, listener: Callable[[str], None]) -> None:
-        """Hear the name of every topic that was deleted, before `on_change` does."""
+    def on_delete(self, listener: Callable[[TopicConfig], None]) -> None:
+        """Hear of every topic that was deleted, as it was, before `on_change` does."""
         self._delete_listeners.append(listener)
 
     def get(self, name: str) -> TopicConfig | None:
@@ -155,10 +155,11 @@ class Topics:
 
     def delete(self, name: str) -> bool:
         """Forget the topic and tell those who keep something for it; false when there was none."""
-        if self._table.pop(name, None) is None:
+        config = self._table.pop(name, None)
+        if config is None:
             return False
         for listener in self._delete_listeners:
-            listener(name)
+            listener(config)
         self._changed(name)
         return True
 

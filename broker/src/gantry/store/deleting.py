@@ -1,8 +1,8 @@
 """Deleting a topic's queues.
 
-In memory they are gone at once.  On disk first the gravestone is made durable, then the folder is removed, in
-one job; until it succeeded no checkpoint begins, because a new queue of the same name would write its entries
-among the old ones.  `asked` and `kept` count deletions: what is kept no crash takes back.
+In memory they are gone at once.  On disk first the generation and its gravestone are made durable, then the folder is
+removed, in one job; until it succeeded no checkpoint begins, because a new queue of the same name would write its
+entries among the old ones.  `asked` and `kept` count deletions: what is kept no crash takes back.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from functools import partial
 
 from gantry.errors import DiskFullError, StoreError
-from gantry.store import filenames, queuebase
+from gantry.store import filenames, generations, queuebase
 from gantry.store.background import Worker
 from gantry.store.disk import Disk
 from gantry.store.queuebase import QueueBase
@@ -64,13 +64,14 @@ class Deleting:
         if self._is_running or not self._topics:
             return
         topics = dict(self._topics)
-        base = self._table.base(durable_end)
+        base, lives = self._table.base(durable_end), self._table.generations.to_document()
         self._is_running = True
-        job = partial(self._reserve.carry_out, partial(self._job, tuple(topics), base))
+        job = partial(self._reserve.carry_out, partial(self._job, tuple(topics), base, lives))
         if not self._housekeeper.submit(job, partial(self._done, topics, self.asked)):
             self._is_running = False
 
-    def _job(self, topics: tuple[str, ...], base: QueueBase) -> None:
+    def _job(self, topics: tuple[str, ...], base: QueueBase, lives: dict[str, object]) -> None:
+        generations.save(self._disk, self._root, lives)
         queuebase.save(self._disk, self._root, base)
         for topic in topics:
             self._disk.remove_tree(filenames.topic_queues(self._root, topic))

@@ -3,7 +3,7 @@
     commitlog/00000000001073741824             segments: 20 digits, the log offset of the first byte
     consumequeue/<topic>/<queue>/<20 digits>   queue files: the byte offset in the queue (index * 20)
     index/20261121093000123                    index files: local time of creation, milliseconds
-    config/*.json  *.json.bak                  tables of the broker
+    config/*.json  *.json.bak                  tables of the broker, and topicGenerations.json
     checkpoint  abort  lock                    RocketMQ's
     gantry/                                    ours: recovery (the recovery file), queues.json (next offsets),
                                                segment.new and index.new (being allocated), reserve (room)

@@ -4,7 +4,8 @@ Two ends belong to a queue.  `ConsumeQueue.next` is where dispatching stands and
 is what the next appended record gets, ahead of it by what is written but not confirmed.
 
 A deleted topic leaves a gravestone: the log offset at which it was deleted.  Its records stay in the log, and
-whoever rebuilds queues from the log must not bring them back under the offsets of a topic of the same name.
+whoever rebuilds queues from the log must not bring them back under the offsets of a topic of the same name.  The
+deletion's number is the generation of what comes after it under that name (`generations`).
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from gantry.store import filenames
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
+from gantry.store.generations import Generations
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import ENTRY_BYTES, FILLER, QueueFiles, Tail
 
@@ -31,6 +33,7 @@ class QueueTable:
         self._dirty: dict[QueueKey, ConsumeQueue] = {}
         self.heads: dict[QueueKey, int] = {}
         self.gravestones: dict[str, int] = {}
+        self.generations = Generations(0, {})
         # Memory held by tails.
         self.tail_bytes = 0
         # How often a queue came or went: the queue-base table is written anew then.
@@ -108,6 +111,7 @@ class QueueTable:
         for key in [key for key in self.heads if key[0] == topic]:
             del self.heads[key]
         self.gravestones[topic] = log_end
+        self.generations.begin(topic, log_end)
         self.changes += 1
         self.deletions += 1
 
@@ -127,6 +131,7 @@ class QueueTable:
                 self.files.forget(queue.folder)
                 paths += [filenames.by_offset(queue.folder, first * ENTRY_BYTES) for first in dropped]
         self.gravestones = {topic: end for topic, end in self.gravestones.items() if end > log_start}
+        self.generations.forget(log_start, {topic for topic, _ in self._queues})
         return paths
 
     def base(self, log_end: int) -> QueueBase:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, StoreError
-from gantry.store import filenames, javacheckpoint, queuebase, recoverypoint
+from gantry.store import filenames, generations, javacheckpoint, queuebase, recoverypoint
 from gantry.store.background import Background
 from gantry.store.checkpoint import Checkpoint
 from gantry.store.commitlog import CommitLog
@@ -170,6 +170,9 @@ class Recovery:
         java = javacheckpoint.load(disk, root) or JavaCheckpoint()
         point = recoverypoint.load(disk, root)
         base = queuebase.load(disk, root)
+        lives = self._derived.table.generations = generations.load(disk, root)
+        # Our own folder may have been thrown away with the rest of what is derived, or be older by a deletion.
+        base = base._replace(gravestones=base.gravestones | lives.gravestones())
         has_abort = disk.exists(filenames.abort(root))
         if point is None or java.longs not in (point.java, point.java_before):
             start = Start.FOREIGN_CRASHED if has_abort else Start.FOREIGN_CLEAN
@@ -264,6 +267,7 @@ class Recovery:
         checkpoint = Checkpoint(
             self._disk, self._settings, self._clock, self._background.housekeeper, derived.table, derived.index
         )
+        self._bury_nothing_to_come(end, checkpoint)
         checkpoint.start_from(found.point, found.java, store_ms)
         # A full disk opens for reading; anything else that keeps the first checkpoint from being written does not.
         error = checkpoint.now(end, confirmed)
@@ -282,6 +286,15 @@ class Recovery:
             confirmed,
             self.report,
         )
+
+    def _bury_nothing_to_come(self, end: int, checkpoint: Checkpoint) -> None:
+        """Where a crash took the end of the log, a topic may have been deleted behind the new end."""
+        table, disk, root = self._derived.table, self._disk, self._settings.root
+        table.gravestones = {topic: min(begins, end) for topic, begins in table.gravestones.items()}
+        if table.generations.clip(end):
+            # Before anything is appended there.
+            document = table.generations.to_document()
+            checkpoint.reserve.carry_out(lambda: generations.save(disk, root, document))
 
 
 _FOREVER = _FOREVER_MS = 1 << 62

@@ -22,6 +22,7 @@ from gantry.store.deleting import Deleting
 from gantry.store.dispatcher import Dispatcher, Listener
 from gantry.store.dropping import Dropping
 from gantry.store.flushing import LogFlush
+from gantry.store.generations import Generations
 from gantry.store.reading import Reader
 from gantry.store.recovery import Parts, RecoveryReport
 from gantry.store.retention import Retention
@@ -196,6 +197,11 @@ class Store:
     def queues(self) -> Iterator[tuple[str, int]]:
         """(topic, queue id) of every queue."""
         return ((queue.topic, queue.queue_id) for queue in self._table)
+
+    @property
+    def generations(self) -> Generations:
+        """Which life of its name each topic is in."""
+        return self._table.generations
 
     def delete_queues(self, topic: str) -> None:
         """Forget a topic's queues; its records stay in the log until they expire, but are never found again."""
