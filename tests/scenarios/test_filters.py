@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gantry.broker.metrics import Metrics
 from gantry.client.consumer import Consumer, ConsumerSettings, Sql, StartFrom
 from gantry.client.producer import Message, Producer
 from gantry.client.pullconsumer import PullConsumer
@@ -117,7 +118,7 @@ def test_members_that_subscribe_differently_are_in_the_metrics_and_in_the_log(
             await beat(other, ("T", "n > 4", 2), name="other")
             assert broker.parts is not None
             assert broker.parts.disagreements.found == {("readers", "T"): 2}
-            text = (await broker._metrics.text()).decode()
+            text = (await Metrics(lambda: broker.parts).text()).decode()
             assert 'gantry_subscription_disagreements{group="readers",topic="T"} 2.0' in text
             assert "members of group readers subscribe differently to topic T" in caplog.text
             await beat(one, ("T", "n > 4", 3), name="one")

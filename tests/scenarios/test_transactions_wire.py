@@ -213,9 +213,7 @@ def test_metrics_tell_what_happened_to_transactions(tmp_path: Path) -> None:
             await client.call(end(answers[0], COMMIT))
             await client.call(end(answers[1], ROLLBACK))
             await client.call(end(answers[1], COMMIT))
-            metrics = Metrics()
-            metrics.parts = broker.parts
-            text = (await metrics.text()).decode()
+            text = (await Metrics(lambda: broker.parts).text()).decode()
             for line in (
                 'gantry_transactions_open{topic="orders"} 1.0',
                 'gantry_transactions_committed_total{topic="orders"} 1.0',

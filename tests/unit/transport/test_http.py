@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
 
 import pytest
 
@@ -10,6 +13,28 @@ pytest.importorskip("aiohttp", reason="needs the server extra")
 
 from gantry.errors import ConfigError
 from gantry.transport.http import HealthServer
+from testkit.turning import until
+
+Body = bytes | Awaitable[bytes]
+
+
+def door(text: Callable[[], Body] = lambda: b"up 1\n", port: int = 0, packages: tuple[str, ...] = ()) -> HealthServer:
+    return HealthServer(
+        "127.0.0.1", port, lambda: text, lambda: (True, "well"), lambda: (False, "recovering"), packages
+    )
+
+
+def play(scene: Callable[[], Awaitable[None]], on: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    """On plain asyncio or uvloop: the first visitor's connection changes hands, and each has transports of its own."""
+
+    async def run() -> None:
+        await scene()
+
+    with asyncio.Runner(loop_factory=on) as runner:
+        runner.run(run())
+
+
+LOOPS = pytest.mark.parametrize("on", [asyncio.new_event_loop, pytest.importorskip("uvloop").new_event_loop])
 
 
 async def get(port: int, path: str) -> tuple[int, bytes]:
@@ -21,16 +46,70 @@ async def get(port: int, path: str) -> tuple[int, bytes]:
     return int(head.split()[1]), body
 
 
-def test_three_paths_answer_and_others_do_not() -> None:
-    async def play() -> None:
-        http = HealthServer("127.0.0.1", 0, lambda: b"up 1\n", lambda: (True, "well"), lambda: (False, "recovering"))
+@LOOPS
+def test_three_paths_answer_and_others_do_not(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scene() -> None:
+        http = door()
         port = await http.start()
-        assert await get(port, "/metrics") == (200, b"up 1\n")
-        assert await get(port, "/healthz") == (200, b"well\n")
-        assert await get(port, "/readyz") == (503, b"recovering\n")
-        assert (await get(port, "/secret"))[0] == 404
+        for _ in range(2):  # what is loaded by the first visitor, and what the second finds
+            assert await get(port, "/metrics") == (200, b"up 1\n")
+            assert await get(port, "/healthz") == (200, b"well\n")
+            assert await get(port, "/readyz") == (503, b"recovering\n")
+            assert (await get(port, "/secret"))[0] == 404
         with pytest.raises(ConfigError, match=str(port)):
-            await HealthServer("127.0.0.1", port, lambda: b"", lambda: (True, "")).start()
+            await door(port=port).start()
         await http.close()
 
-    asyncio.run(play())
+    play(scene, on)
+
+
+@LOOPS
+def test_who_comes_while_the_pages_are_loaded_gets_an_answer(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scene() -> None:
+        http = door()
+        port = await http.start()
+        answers = await asyncio.gather(*(get(port, "/healthz") for _ in range(20)))
+        assert answers == [(200, b"well\n")] * 20
+        await http.close()
+
+    play(scene, on)
+
+
+@LOOPS
+def test_closing_while_the_pages_are_loaded_ends_the_visit(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scene() -> None:
+        http = door()
+        reader, writer = await asyncio.open_connection("127.0.0.1", await http.start())
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: http._loading is not None)
+        await http.close()
+        try:
+            assert await reader.read() == b""
+        except ConnectionResetError:
+            pass  # the same, said by the system
+        writer.close()
+
+    play(scene, on)
+
+
+def test_nobody_who_has_no_visitor_loads_the_library() -> None:
+    code = (
+        "import asyncio, sys\n"
+        "from gantry.transport.http import HealthServer\n"
+        "async def play():\n"
+        "    http = HealthServer('127.0.0.1', 0, lambda: bytes, lambda: (True, ''), packages=('prometheus_client',))\n"
+        "    await http.start()\n"
+        "    await http.close()\n"
+        "asyncio.run(play())\n"
+        "print([name for name in ('aiohttp', 'prometheus_client') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_package_that_is_missing_is_missed_at_the_start() -> None:
+    async def scene() -> None:
+        with pytest.raises(ModuleNotFoundError, match="no package gantry_nothing"):
+            await door(packages=("gantry_nothing",)).start()
+
+    asyncio.run(scene())

@@ -17,14 +17,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from gantry.append.admit import WriteGate
 from gantry.broker.assemble import Opened, assemble
 from gantry.broker.config import BrokerConfig
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Machine
-from gantry.broker.metrics import Metrics
 from gantry.broker.parts import Parts
 from gantry.broker.ports import Addresses, Reserved
 from gantry.broker.shares import store_settings
@@ -59,7 +58,6 @@ class Broker:
         self._on_failed = on_failed
         self._stage = "starting"
         self._is_running = False
-        self._metrics = Metrics()
         self._reservations: list[Reserved] = []
         self._http: HealthServer | None = None
         self._side_door: asyncio.Future[int] | None = None
@@ -92,7 +90,6 @@ class Broker:
         await self.parts.registration.caught_up()
         # 8. Ready.
         self.parts.started_ms = self._machine.clock.now_ms()
-        self._metrics.parts = self.parts
         self._is_running, self._stage = True, "running"
         log.info("broker %s on %s", self._config.name, self.addresses.advertised)
 
@@ -181,10 +178,23 @@ class Broker:
         network = self._config.network
         if network.http_port == _HTTP_NONE:
             return
-        self._http = HealthServer(network.bind, network.http_port, self._metrics.text, self._health, self._readiness)
+        self._http = HealthServer(
+            network.bind,
+            network.http_port,
+            self._load_metrics,
+            self._health,
+            self._readiness,
+            packages=("prometheus_client",),
+        )
         # Shielded: called off in the middle, it would leave a socket that nobody closes.
         self._side_door = asyncio.ensure_future(self._http.start())
         self.http_port = await asyncio.shield(self._side_door)
+
+    def _load_metrics(self) -> Callable[[], Awaitable[bytes]]:
+        """Called by the thread that loads the side door: the table of metrics and its library take 60 ms."""
+        from gantry.broker.metrics import Metrics
+
+        return Metrics(lambda: self.parts if self.parts is not None and self.parts.started_ms else None).text
 
     async def _open_store(self, addresses: Addresses) -> Opened:
         machine = self._machine

@@ -283,8 +283,8 @@ FAMILIES: tuple[Family, ...] = (
 class Metrics:
     """Renders the table for one broker; the text is kept for a second."""
 
-    def __init__(self) -> None:
-        self.parts: Parts | None = None  # until the store is open there is nothing but the process to tell of
+    def __init__(self, parts: Callable[[], Parts | None]) -> None:
+        self._parts = parts  # None: until the broker serves there is nothing but the process to tell of
         self._text = b""
         self._rendered_at = float("-inf")
         self._rendering: asyncio.Task[bytes] | None = None
@@ -301,7 +301,7 @@ class Metrics:
     async def _render(self) -> bytes:
         try:
             chunks = [generate_latest(self._process)]
-            for chunk in _chunks(self.parts):
+            for chunk in _chunks(self._parts()):
                 chunks.append(chunk)
                 await asyncio.sleep(0)
             self._text = b"".join(chunks)

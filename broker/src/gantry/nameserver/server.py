@@ -51,7 +51,8 @@ class NameServer:
         self.port = await self._server.start(self._settings.host, self._settings.port)
         self._scan = asyncio.get_running_loop().call_later(_EXPIRY_SCAN_S, self._expire)
         if self._settings.http_port is not None:
-            self._http = HealthServer(self._settings.http_host, self._settings.http_port, self.metrics, self._healthy)
+            host, port = self._settings.http_host, self._settings.http_port
+            self._http = HealthServer(host, port, lambda: self.metrics, self._healthy)
             self.http_port = await self._http.start()
         log.info("name server on port %d", self.port)
 

@@ -1,77 +1,177 @@
 """The HTTP side door: /metrics, /healthz, /readyz, without authentication and without anything else.
 
 Broker and name server share it.  What is healthy or ready is the caller's to say; both answers carry a line of
-text for the one who looks.  Metrics may be awaited: a long text is better made in slices.  aiohttp is loaded
-when the server starts, so that whoever never starts one (a client, a test) needs no third-party module.
+text for the one who looks.  Metrics may be awaited: a long text is better made in slices.
+
+The door is there from start() on, what stands behind it comes with the first visitor: aiohttp takes as long to
+import as everything else of a broker together (0.3 s), and many a broker (in a test, embedded in a program) never
+has a visitor.  A thread imports it, so the loop goes on; what those who come meanwhile send is kept until it can be
+answered.  Whether the packages are installed is looked up at the start, because an operator wants to hear of it then.
 """
 
 from __future__ import annotations
 
+import asyncio
+import gc
+import importlib
+import importlib.util
+import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gantry.errors import ConfigError
 
 if TYPE_CHECKING:
     from aiohttp import web
 
+log = logging.getLogger(__name__)
+
+Metrics = Callable[[], bytes | Awaitable[bytes]]
+"""Makes the text; called on the loop, and must not block it."""
+Verdict = Callable[[], tuple[bool, str]]
+
 _METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+_WAITING_MAX = 64  # a scraper and the probes of an orchestrator are three; more are closed while nothing is loaded
+_HEARD_BYTES_MAX = 1 << 14  # of a request that waits; what probes and scrapers send is a few hundred
 
 
 class HealthServer:
-    """Serves three paths; the callables run on the loop and must not block."""
+    """Serves three paths; the callables run on the loop and must not block.
+
+    Only `load_metrics`, which gives the function that makes the text, is called by the thread that imports, so it
+    may import what only a text needs; `packages` names what has to be installed for that.
+    """
 
     def __init__(
         self,
         host: str,
         port: int,
-        metrics: Callable[[], bytes | Awaitable[bytes]],
-        healthy: Callable[[], tuple[bool, str]],
-        ready: Callable[[], tuple[bool, str]] | None = None,
+        load_metrics: Callable[[], Metrics],
+        healthy: Verdict,
+        ready: Verdict | None = None,
+        packages: tuple[str, ...] = (),
     ) -> None:
         self.host = host
         self.port = port  # the real one after start() when 0 was asked for
-        self._metrics = metrics
-        self._healthy = healthy
-        self._ready = ready or healthy
-        self._runner: web.AppRunner | None = None
+        self._load_metrics = load_metrics
+        self._verdicts = {"/healthz": healthy, "/readyz": ready or healthy}
+        self._packages = ("aiohttp", *packages)
+        self._listener: asyncio.Server | None = None
+        self._waiting: list[_Visitor] = []
+        self._loading: asyncio.Task[None] | None = None
+        self._runner: web.AppRunner | None = None  # from the first visitor on
 
     async def start(self) -> int:
         """Listen; gives back the port."""
-        from aiohttp import web
-
-        async def metrics(request: web.Request) -> web.Response:
-            text = self._metrics()
-            body = text if isinstance(text, bytes) else await text
-            return web.Response(body=body, headers={"Content-Type": _METRICS_CONTENT_TYPE})
-
-        async def healthz(request: web.Request) -> web.Response:
-            return _verdict(*self._healthy())
-
-        async def readyz(request: web.Request) -> web.Response:
-            return _verdict(*self._ready())
-
-        app = web.Application()
-        app.add_routes([web.get("/metrics", metrics), web.get("/healthz", healthz), web.get("/readyz", readyz)])
-        self._runner = web.AppRunner(app, access_log=None)
-        await self._runner.setup()
-        site = web.TCPSite(self._runner, self.host or None, self.port)
+        for package in self._packages:
+            if importlib.util.find_spec(package) is None:
+                raise ModuleNotFoundError(f"no package {package} for the HTTP side door", name=package)
+        loop = asyncio.get_running_loop()
         try:
-            await site.start()
+            self._listener = await loop.create_server(self._protocol, self.host or None, self.port)
         except OSError as error:
-            await self.close()
             raise ConfigError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
-        self.port = int(self._runner.addresses[0][1])
+        self.port = int(self._listener.sockets[0].getsockname()[1])
         return self.port
 
     async def close(self) -> None:
         """Stop listening and drop what is connected; nothing happens when it never started."""
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.close()
+        if self._loading is not None:
+            await asyncio.wait({self._loading})
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
+        if listener is not None:
+            await listener.wait_closed()
+
+    def _protocol(self) -> asyncio.BaseProtocol:
+        return self._pages() if self._runner is not None else _Visitor(self._came)
+
+    def _pages(self) -> asyncio.Protocol:
+        assert self._runner is not None and self._runner.server is not None, "a runner that was set up has a server"
+        return self._runner.server()
+
+    def _came(self, visitor: _Visitor) -> None:
+        """Somebody was accepted before the pages were there."""
+        if self._runner is not None:
+            visitor.hand_over(self._pages())  # loaded between his acceptance and this news of it
+            return
+        if self._listener is None or len(self._waiting) >= _WAITING_MAX:
+            visitor.transport.abort()
+            return
+        self._waiting.append(visitor)
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._load())
+
+    async def _load(self) -> None:
+        try:
+            metrics = await asyncio.to_thread(self._import)
+            self._runner = await _runner(metrics, self._verdicts)
+        except ImportError as error:
+            log.error("the HTTP side door cannot be opened: %s", error)
+            self._loading = None  # the next visitor may find it repaired
+        waiting, self._waiting = self._waiting, []
+        for visitor in waiting:
+            if self._runner is None or self._listener is None:
+                visitor.transport.abort()
+            else:
+                visitor.hand_over(self._pages())
+
+    def _import(self) -> Metrics:
+        importlib.import_module("aiohttp.web")
+        metrics = self._load_metrics()
+        if gc.get_freeze_count():
+            gc.freeze()  # this stays until the end too, like all that a server had when it was ready
+        return metrics
 
 
-def _verdict(good: bool, text: str) -> web.Response:
+class _Visitor(asyncio.Protocol):
+    """Takes what somebody sends before there is anything to answer with.
+
+    It does not just stop reading: uvloop begins to read after connection_made, whatever was asked for in there.
+    """
+
+    def __init__(self, came: Callable[[_Visitor], None]) -> None:
+        self._came = came
+        self._heard = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
+        self._came(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._heard += data
+        if len(self._heard) > _HEARD_BYTES_MAX:
+            self.transport.abort()
+
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """From now on it is the protocol's, with all that was sent so far."""
+        if self.transport.is_closing():
+            return
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        if self._heard:
+            protocol.data_received(bytes(self._heard))
+
+
+async def _runner(make: Metrics, verdicts: dict[str, Verdict]) -> web.AppRunner:
+    """The three pages; aiohttp has been imported by now, and only its names are fetched here."""
     from aiohttp import web
 
-    return web.Response(text=text + "\n", status=200 if good else 503)
+    async def metrics(request: web.Request) -> web.Response:
+        text = make()
+        body = text if isinstance(text, bytes) else await text
+        return web.Response(body=body, headers={"Content-Type": _METRICS_CONTENT_TYPE})
+
+    async def verdict(request: web.Request) -> web.Response:
+        good, text = verdicts[request.path]()
+        return web.Response(text=text + "\n", status=200 if good else 503)
+
+    app = web.Application()
+    app.add_routes([web.get("/metrics", metrics), *(web.get(path, verdict) for path in verdicts)])
+    runner = web.AppRunner(app, access_log=None)
+    await runner.setup()
+    return runner
