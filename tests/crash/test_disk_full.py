@@ -97,7 +97,11 @@ def test_a_full_disk_refuses_reads_on_and_recovers_by_itself(small_disk: Path, t
         assert process.stop() == 0
 
 
-def test_a_disk_that_others_filled_gets_room_from_what_is_old_enough(small_disk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("index_entries", [4000, 60], ids=["queue files", "and every 60 messages an index file"])
+def test_a_disk_that_others_filled_gets_room_from_what_is_old_enough(
+    small_disk: Path, tmp_path: Path, index_entries: int
+) -> None:
+    """An index file of 80 kB is larger than the reserve of a segment's sixteenth."""
     folder = tmp_path / "data"
     folder.symlink_to(small_disk / "data")
     (small_disk / "data").mkdir()
@@ -107,17 +111,15 @@ def test_a_disk_that_others_filled_gets_room_from_what_is_old_enough(small_disk:
         index = small_disk / "data/index"
         return (small_disk / "data/gantry/reserve").exists() and index.is_dir() and any(index.iterdir())
 
-    with (
-        GantryProcess(folder, {**_CONFIG, "store.flush": "SYNC_FLUSH", "store.reserved_hours": "0"}) as process,
-        RawClient(process.broker) as client,
-    ):
+    config = {**_CONFIG, "store.flush": "SYNC_FLUSH", "store.reserved_hours": "0"}
+    config |= {"store.index_slots": "20000", "store.index_entries": str(index_entries)}
+    with GantryProcess(folder, config) as process, RawClient(process.broker) as client:
         number = 0
         # Not a byte is left: what is deleted has to be written down first.
         while _send(client, ledger, number) == _SEND_OK:
             number += 1
             assert number * len(_BODY) < 2 * _SIZE_KIB * 1024, "the disk never filled up"
             if number == 250:
-                # The reserve is no room for a whole index file.
                 _wait_for(has_reserve_and_index)
                 _fill(small_disk)
         until = time.monotonic() + _WAIT_S
@@ -126,7 +128,16 @@ def test_a_disk_that_others_filled_gets_room_from_what_is_old_enough(small_disk:
             number += 1
             assert time.monotonic() < until, f"no room was made in {_WAIT_S} s\n{process.stderr()}"
             time.sleep(0.05)
-        assert process.popen.poll() is None and process.stop() == 0
+        assert process.popen.poll() is None
+        there = client.call(31, {"topic": _TOPIC, "queueId": "0"})
+        found = client.read(_TOPIC, 0, int(there.ext["offset"]))
+        assert found[-1][1].startswith(b"%06d" % number)
+        process.kill()
+    (small_disk / "ballast").unlink()
+    with GantryProcess(folder, config) as process, RawClient(process.broker) as client:
+        there = client.call(31, {"topic": _TOPIC, "queueId": "0"})
+        assert client.read(_TOPIC, 0, int(there.ext["offset"])) == found
+        assert process.stop() == 0
 
 
 def _wait_for(holds: Callable[[], object]) -> None:

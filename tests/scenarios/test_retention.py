@@ -9,7 +9,7 @@ from gantry.store.store import Store
 from testkit.delayplay import DelayPlay
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
-from testkit.smallstore import bodies, message, opened, small
+from testkit.smallstore import bodies, crash, message, opened, small
 from testkit.transactionplay import COMMIT, ROLLBACK, TransactionPlay
 
 _SEGMENT = 1 << 14
@@ -157,6 +157,41 @@ def test_a_disk_without_a_single_free_byte_makes_room_by_itself() -> None:
     store.close()
     again = opened(store.settings, clock, disk=disk.restart())  # type: ignore[arg-type]
     assert again.queue_range("orders", 0) == ends and again.report.rebuilt == []
+
+
+@pytest.mark.parametrize("stop", ["close", "crash"])
+def test_a_disk_that_is_full_just_when_a_new_index_file_is_wanted_makes_room_by_itself(stop: str) -> None:
+    """It is larger than the reserve: without anybody's help only a segment that goes makes room for it."""
+    clock, disk = SimClock(), SimDisk(quota_bytes=10 << 20)
+    operation = disk.operation
+
+    def failing(kind: str, path: str, *rest: object) -> object:
+        if path == "/s/gantry/index.new" and kind != "unlink" and disk.exists(f"/s/commitlog/{0:020d}"):
+            raise DiskFullError(f"{kind} {path}: no room")
+        return operation(kind, path, *rest)  # type: ignore[arg-type]
+
+    disk.operation = failing  # type: ignore[assignment, method-assign]
+    # No checkpoint comes after the first messages: what the table says of queues is as old as the store.
+    store = _filled(clock, disk)
+    with pytest.raises(DiskFullError, match="no room for queue and index files"):
+        store.append([message(body=b"refused")])
+    before = bodies(store)
+    clock.advance(_HOUR_MS)
+    store.retention.drop_expired()
+    _ticks(store, clock, 1)
+    _ticks(store, clock, 60)
+    assert store.stats().log_start > 0 and store.failed is None
+    store.append([message(body=b"there is room again", keys="new")])
+    ends = store.queue_range("orders", 0)
+    kept = bodies(store)
+    assert ends is not None and kept == [*before[ends[0] :], b"there is room again"]
+    if stop == "close":
+        store.close()
+    else:
+        crash(store)
+    again = opened(store.settings, clock, disk=disk.restart())  # type: ignore[arg-type]
+    assert again.queue_range("orders", 0) == ends and bodies(again) == kept
+    assert len(again.reader.query("orders", "new", 10, 0, clock.now_ms() + 1000)) == 1
 
 
 @pytest.mark.parametrize("part", ["/consumequeue", "/index", "/gantry", "/checkpoint"])

@@ -33,7 +33,7 @@ class Derived:
 
     def __init__(self, settings: StoreSettings, disk: Disk, clock: Clock, log: CommitLog) -> None:
         self._disk = disk
-        self._root = settings.root
+        self.root = settings.root
         self._log = log
         self.files = QueueFiles(disk, settings.queue_file_entries, settings.sync_together_min)
         self.table = QueueTable(disk, settings.root, self.files)
@@ -46,7 +46,7 @@ class Derived:
         """Open all queues; False when one of them has to be built again from the whole log."""
         has_all = True
         self.table.gravestones = dict(base.gravestones)
-        loader = QueueLoader(self._disk, self._root, self.files, limit, walk)
+        loader = QueueLoader(self._disk, self.root, self.files, limit, walk)
         for topic, queue_id in loader.folders():
             try:
                 queue = loader.load(topic, queue_id)
@@ -133,7 +133,7 @@ class Derived:
         self.files.write([tail for _, tail in tails])
         self.table.settle(tails)
         frozen = self.index.freeze()
-        write_indexes(self._disk, self._root, [writes for _, writes in frozen])
+        write_indexes(self._disk, self.root, [writes for _, writes in frozen])
         self.index.thaw(frozen)
 
     def clamp(self, end: int) -> None:

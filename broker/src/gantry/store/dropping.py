@@ -1,6 +1,7 @@
 """How a segment goes: one at a time, in an order that no crash turns into a gap or into offsets given twice.
 
-    1. the queue-base table knows all its records, durably
+    1. the queue-base table knows all its records, durably; it comes with a checkpoint, and by itself where a checkpoint
+       finds no room: a new index file is larger than any reserve
     2. it leaves the list of segments, so nobody finds it any more
     3. its file is unlinked, and so are the queue files of which all records are gone; the name is durable before the
        next one is removed; index files follow with a checkpoint
@@ -18,11 +19,13 @@ from typing import NamedTuple
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
+from gantry.store import queuebase
 from gantry.store.background import Worker
 from gantry.store.checkpoint import Checkpoint
 from gantry.store.commitlog import CommitLog
 from gantry.store.derived import Derived
 from gantry.store.disk import Disk, unlink_in_order
+from gantry.store.queuebase import QueueBase
 
 # RocketMQ's deleteCommitLogFilesInterval: the disk has other work than to unlink gigabytes.
 INTERVAL_S = 0.1
@@ -49,6 +52,8 @@ class Dropping:
         self._derived = derived
         self._checkpoint = checkpoint
         self._next_s = clock.monotonic()
+        self._base_end = 0  # what a table that was written by itself knows
+        self._is_saving = False
         self._unlink: list[str] = []
         self._lingering: list[_Lingering] = []
         self._on_lingering: Callable[[int], None] = lambda start: None
@@ -69,8 +74,10 @@ class Dropping:
         first = next(iter(self._log.segments))
         if now_s < self._next_s:
             return
-        if self._checkpoint.base_log_offset < first.end:
+        if max(self._checkpoint.base_log_offset, self._base_end) < first.end:
             self._checkpoint.want_base()
+            if self._checkpoint.is_short:
+                self._save_base(first.end)
             return
         for segment in self._log.segments.take_before(first.end):
             self._next_s = now_s + INTERVAL_S
@@ -81,6 +88,22 @@ class Dropping:
                 self._lingering.append(_Lingering(segment.start, now_s + HANG_S, is_used))
                 self._on_lingering(segment.start)
         self.drop_derived()
+
+    def _save_base(self, end: int) -> None:
+        """Only the table, for a start that finds queue files without the segment's last entries to fill them up."""
+        if self._is_saving:
+            return
+        base = self._derived.table.base(end)
+        job = partial(self._checkpoint.reserve.carry_out, partial(self._write_base, base))
+        self._is_saving = self._housekeeper.submit(job, partial(self._base_saved, end))
+
+    def _write_base(self, base: QueueBase) -> None:
+        queuebase.save(self._disk, self._derived.root, base)
+
+    def _base_saved(self, end: int, error: StoreError | None) -> None:
+        self._is_saving = False
+        if error is None:
+            self._base_end = end
 
     def drop_derived(self) -> None:
         """Drop queue and index files of which all records are gone."""
