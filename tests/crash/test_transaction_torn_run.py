@@ -94,7 +94,7 @@ def test_every_place_of_a_transaction_gets_its_op_whatever_a_crash_took() -> Non
         play = _play()
         first = play.half(b"x" * 900, key="k")
         play.flush()
-        record = play.settling.record(first.queue_offset)
+        record = play.half_record(first.queue_offset)
         assert record is not None
         for _ in range(2):
             assert play.settling.put_back(0, record, 1, play.clock.now_ms())

@@ -232,3 +232,24 @@ def test_metrics_tell_what_happened_to_transactions(tmp_path: Path) -> None:
                 assert line in text, line
 
     asyncio.run(play())
+
+
+def test_metrics_of_transactions_are_sums_where_series_per_topic_are_switched_off(tmp_path: Path) -> None:
+    async def play() -> None:
+        async with running_broker(tmp_path, metrics__per_topic=False) as broker, peer(broker) as client:
+            for number, topic in enumerate(["orders", "bills", "orders"]):
+                await client.call(half(topic, b"open", f"o{number}"))
+                await client.call(end(await client.call(half(topic, b"paid", f"k{number}")), COMMIT))
+            text = (await Metrics(lambda: broker.parts).text()).decode()
+            assert "orders" not in text and "bills" not in text
+            for line in (
+                'gantry_transactions_open{topic=""} 3.0',
+                'gantry_transactions_committed_total{topic=""} 3.0',
+                'rocketmq_half_messages{topic=""} 3.0',
+                'rocketmq_commit_messages_total{topic=""} 3.0',
+                'rocketmq_finish_message_latency_count{topic=""} 3.0',
+                "gantry_transaction_finish_seconds_count 3.0",
+            ):
+                assert line in text, line
+
+    asyncio.run(play())

@@ -11,9 +11,10 @@ the test.  Saved consumer offsets live beside the disk and survive a crash as th
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple
 
 from gantry.append.acks import AckLimits, Acks
@@ -274,11 +275,19 @@ class TransactionPlay:
             RequestCode.SHOW_TRANSACTION: self.handlers.show,
             RequestCode.SETTLE_TRANSACTION: self.handlers.settle,
         }[RequestCode(code)]
-        answer = handler(self.connection, command)  # type: ignore[arg-type]
+        answer = asyncio.run(self._answered(handler(self.connection, command)))  # type: ignore[arg-type]
         if answer is not None:
             return answer
         self.turn()
         return next((reply for reply in self.connection.take() if reply.opaque == command.opaque), None)
+
+    async def _answered(self, answer: Awaitable[frames.Command | None]) -> frames.Command | None:
+        """What it comes to, while the background works."""
+        task = asyncio.ensure_future(answer)
+        while not task.done():
+            await asyncio.sleep(0)
+            self.background._cold_reader.step()
+        return task.result()
 
     def join(self, peer: str = "10.0.0.2:1") -> FakeConnection:
         """A producer of the group that can be asked."""
@@ -296,6 +305,11 @@ class TransactionPlay:
         """What is due every second."""
         for _ in self.service.tick():
             pass
+
+    def half_record(self, queue_offset: int) -> records.Record | None:
+        """What stands at a place of the half queue."""
+        entry = self.store.reader.entry(names.HALF_TOPIC, 0, queue_offset)
+        return None if entry is None else self.store.reader.record_at(entry[0])
 
     def visible(self, topic: str = TOPIC) -> list[tuple[bytes, str]]:
         """(body, unique key) of everything that consumers of a topic can get, queue by queue."""

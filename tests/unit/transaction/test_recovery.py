@@ -62,7 +62,7 @@ def test_a_message_whose_op_rocketmq_had_not_written_yet_has_ended() -> None:
 def test_a_copy_of_rocketmq_s_is_a_transaction_of_its_own_and_its_original_is_not_settled_again() -> None:
     play = TransactionPlay()
     half = play.half(key="k")
-    record = play.settling.record(half.queue_offset)
+    record = play.half_record(half.queue_offset)
     assert record is not None
     text = properties.add(record.properties, b"TRANSACTION_CHECK_TIMES", b"3")
     copy = halves.put_back(record, 0, 0, 0)

@@ -6,8 +6,8 @@ offsets, which the store keeps anyway.
 
 Rendering is prometheus_client's.  It goes family by family, and within a family by chunks, with a turn of the
 loop between, so that a scrape of many series does not hold up a send; the text is kept for a second, so that
-many scrapers cost as much as one.  Families with a series per topic or per group stop at `series_max`; those
-with one per queue are off unless configured.
+many scrapers cost as much as one.  Families with a series per topic or per group stop at `series_max`, and are off or
+sums over all of them without `per_topic`; those with one per queue are off unless configured.
 
 `broker/docs/metrics.md` is generated from FAMILIES by `document`; a test compares them.
 """
@@ -24,7 +24,7 @@ from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
 from gantry.broker import delaymetrics, diskmetrics, filtermetrics, ordermetrics, redeliverymetrics, transactionmetrics
-from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
+from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one, summed, summed_histogram
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
 
@@ -340,12 +340,20 @@ def _chunks(parts: Parts | None) -> Iterator[bytes]:
         if family.kind == HISTOGRAM:
             yield from _histograms(family, parts)
             continue
-        samples = islice(family.read(parts), parts.live.current.metrics.series_max)
+        read = family.read(parts)
+        found = summed(family, read) if _is_summed(family, parts) else read
+        samples = islice(found, parts.live.current.metrics.series_max)
         is_first = True
         while part := list(islice(samples, _CHUNK_SERIES)):
             text = generate_latest(_Given(_metric(family, part)))
             yield text if is_first else _without_head(text)
             is_first = False
+
+
+def _is_summed(family: Family, parts: Parts) -> bool:
+    """Whether the family says one sum for all topics and groups: those with a switch of their own are off instead."""
+    is_switched = family.is_on in (_per_topic, _per_queue)
+    return family.has_names and not is_switched and not _per_topic(parts)
 
 
 def _metric(family: Family, samples: list[Sample]) -> Metric:
@@ -362,7 +370,8 @@ def _histograms(family: Family, parts: Parts) -> Iterator[bytes]:
     if by_topic is None:
         yield generate_latest(_Given(_histogram(family, [], _HISTOGRAMS[family.name](parts))))
         return
-    series = islice(by_topic(parts), parts.live.current.metrics.series_max)
+    found = summed_histogram(by_topic(parts)) if _is_summed(family, parts) else by_topic(parts)
+    series = islice(found, parts.live.current.metrics.series_max)
     for number, (topic, counted) in enumerate(series):
         text = generate_latest(_Given(_histogram(family, [topic], counted)))
         yield text if number == 0 else _without_head(text)

@@ -32,6 +32,7 @@ _WALK_RECORDS_MAX = 1024
 # What a filter may do between two looks at the clock: some 0.1 ms.
 _STEPS = 1024
 _ANY_BYTES = 1 << 62
+_FOREVER_MS = 1 << 62
 # Where a record has its birth time (see `leaves.records`).
 _BORN_AT = 40
 _PLACE = Struct(">qiq")
@@ -273,6 +274,10 @@ class Reader:
         entry = self.entry(found.topic, found.queue_id, found.queue_offset)
         return found if entry is not None and entry[0] == log_offset and entry[1] == size else None
 
+    def holds(self, log_offset: int, size: int) -> bool:
+        """Whether these bytes are dispatched, in one segment, and still there."""
+        return self._log.holds(log_offset, size, self._dispatched.offset)
+
     def size_at(self, log_offset: int) -> int:
         """How long a dispatched record would be that began at this log offset; 0 where there is room for none."""
         end = self._dispatched.offset
@@ -356,6 +361,10 @@ class Reader:
             if begin_ms <= found.store_ms <= end_ms:
                 seen[hit.log_offset] = self._log.slice(hit.log_offset, found.size)
         return list(seen.values())
+
+    def hits(self, topic: str, key: str) -> list[int]:
+        """Log offsets of the records that `query` looks at for a key; hashes collide, so not all of them have it."""
+        return [hit.log_offset for hit in self._index.find(topic, key, 0, _FOREVER_MS)]
 
     def _with_key(self, log_offset: int, topic: str, key: bytes) -> records.Record | None:
         found = self.record_at(log_offset)

@@ -1,12 +1,11 @@
 """What is asked about transactions: RESUME_CHECK_HALF_MESSAGE (323), and administration.
 
 Administration is ours (LIST_TRANSACTIONS, SHOW_TRANSACTION, SETTLE_TRANSACTION): `broker/docs/transactions.md`.
-Whoever settles by hand leaves a line in the log `gantry.audit`.
+Whoever settles by hand leaves a line in the log `gantry.audit`.  Old records are read as `coldreads` says.
 """
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import logging
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from gantry.leaves.frames import Command
 from gantry.leaves.records import Record
 from gantry.model import names
 from gantry.transaction.checker import OpenHalf
+from gantry.transaction.coldreads import ColdReads
 from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Outcome
 from gantry.transaction.service import CheckService
@@ -43,7 +43,6 @@ _LIST_MAX = 500
 _EXAMINED_MAX = 5_000
 _BODY_SHOWN_BYTES_MAX = 64 << 10
 _ROOT_DIGITS_MAX = 19
-_FOREVER_MS = 1 << 62
 _ANYWHERE = 1 << 62
 
 audit = logging.getLogger("gantry.audit")
@@ -57,16 +56,17 @@ class TransactionHandlers:
         self._settling = service.settling
         self._store = store
         self._clock = clock
+        self._cold = ColdReads(store, self._settling)
 
-    def resume(self, connection: Connection, command: Command) -> Command | None:
+    async def resume(self, connection: Connection, command: Command) -> Command | None:
         """RESUME_CHECK_HALF_MESSAGE: arm again a message of TRANS_CHECK_MAX_TIME_TOPIC, named by offsetMsgId."""
         header = headers.parse(command.code, command.ext)
-        record = self._at_message_id(header.text("msgId"), names.CHECK_MAX_TIME_TOPIC)
+        record = await self._at_message_id(header.text("msgId"), names.CHECK_MAX_TIME_TOPIC)
         if record is None:
             remark = f"no message of {names.CHECK_MAX_TIME_TOPIC} has the id {header.text('msgId')[:60]!r}"
             return reply(command, ResponseCode.SYSTEM_ERROR, remark)
         _audit("rearm", _facts(record), "", connection)
-        return self._rearm(connection, command, record)
+        return await self._rearm(connection, command, record)
 
     async def page(self, connection: Connection, command: Command) -> Command:
         """LIST_TRANSACTIONS: open halves, or those that were given up, page by page."""
@@ -74,7 +74,7 @@ class TransactionHandlers:
         is_open = header.text("state", "open") != "given-up"
         begin, limit = header.integer("begin"), max(1, min(header.integer("limit", 100), _LIST_MAX))
         places = list(islice(self._open_places(begin) if is_open else self._given_up_places(begin), _EXAMINED_MAX))
-        await self._bring_in([(log_offset, size) for _, log_offset, size in places])
+        await self._cold.bring_in([(log_offset, size) for _, log_offset, size in places])
         found: list[dict[str, object]] = []
         following = -1
         for offset, log_offset, _ in places:
@@ -84,7 +84,7 @@ class TransactionHandlers:
             record = self._store.reader.record_at(log_offset)
             if record is None:
                 continue
-            shown = self._shown(record)
+            shown = await self._shown(record)
             is_wanted = shown["state"] == ("open" if is_open else "given-up")
             if is_wanted and all(
                 header.text(name, "") in ("", shown[field])
@@ -101,23 +101,23 @@ class TransactionHandlers:
         }
         return reply(command, body=bodies.dumps(body))
 
-    def show(self, connection: Connection, command: Command) -> Command:
+    async def show(self, connection: Connection, command: Command) -> Command:
         """SHOW_TRANSACTION: one, with its properties and the beginning of its body (base64)."""
         wanted = headers.parse(command.code, command.ext).text("id")
-        record = self._named(wanted)
+        record = await self._named(wanted)
         if record is None:
             return reply(command, ResponseCode.QUERY_NOT_FOUND, f"no transaction {wanted[:80]!r}")
-        shown = self._shown(record)
+        shown = await self._shown(record)
         shown["properties"] = properties.parse(record.properties)
         shown["bodyBytes"] = len(record.body)
         shown["body"] = base64.b64encode(record.body[:_BODY_SHOWN_BYTES_MAX]).decode()
         return reply(command, body=bodies.dumps(shown))
 
-    def settle(self, connection: Connection, command: Command) -> Command | None:
+    async def settle(self, connection: Connection, command: Command) -> Command | None:
         """SETTLE_TRANSACTION: commit, rollback or rearm by an administrator."""
         header = headers.parse(command.code, command.ext)
         wanted, action = header.text("id"), header.text("action")
-        record = self._named(wanted)
+        record = await self._named(wanted)
         if record is None:
             return reply(command, ResponseCode.QUERY_NOT_FOUND, f"no transaction {wanted[:80]!r}")
         if action != "rearm" and action not in _ACTIONS:
@@ -126,26 +126,27 @@ class TransactionHandlers:
         facts = _facts(record)
         _audit(action, facts, header.text("operator"), connection)
         if action == "rearm":
-            return self._rearm(connection, command, record)
+            return await self._rearm(connection, command, record)
         self._settling.submit(Wish(connection, command, _half_of(record, facts), _ACTIONS[action]))
         return None
 
-    def _rearm(self, connection: Connection, command: Command, record: Record) -> Command | None:
+    async def _rearm(self, connection: Connection, command: Command, record: Record) -> Command | None:
         facts = _facts(record)
         root = facts.root
         if root == _ANYWHERE:
             # Given up by RocketMQ, which does not say where the half stood: a transaction of its own.
             root = self._store.next_queue_offset(names.HALF_TOPIC, 0)
         else:
-            outcome = self._settling.outcome(root)
+            outcome = await self._cold.outcome(root)
             if outcome is not Outcome.GIVEN_UP or self._settling.is_moving(root):
                 remark = f"transaction {root} is {_STATES[outcome]}; only one that was given up can be armed again"
                 return reply(command, ResponseCode.SYSTEM_ERROR, remark)
         refused = self._settling.rearm(connection, command, root, record)
         return None if refused is None else refusal(command, refused)
 
-    def _shown(self, record: Record) -> dict[str, object]:
+    async def _shown(self, record: Record) -> dict[str, object]:
         facts = _facts(record)
+        outcome = await self._cold.outcome(facts.root)
         half = self._service.book.find(facts.root)
         pairs = properties.parse(record.properties)
         return {
@@ -159,7 +160,7 @@ class TransactionHandlers:
             "logOffset": record.log_offset if half is None else half.log_offset,
             "halfOffset": facts.root if half is None else half.current,
             "messageId": records.offset_message_id(self._store.store_host, record.log_offset),
-            "state": _STATES[self._settling.outcome(facts.root)],
+            "state": _STATES[outcome],
         }
 
     def _open_places(self, begin: int) -> Iterator[tuple[int, int, int]]:
@@ -174,34 +175,25 @@ class TransactionHandlers:
             if entry is not None:
                 yield offset, entry[0], entry[1]
 
-    async def _bring_in(self, places: list[tuple[int, int]]) -> None:
-        if places:
-            there = asyncio.Event()
-            self._store.bring_in(places, there.set)
-            await there.wait()
-
-    def _named(self, wanted: str) -> Record | None:
+    async def _named(self, wanted: str) -> Record | None:
         """The record of the transaction with this root, unique key or offset message id: the newest there is."""
         found = None
         if wanted.isdecimal() and len(wanted) <= _ROOT_DIGITS_MAX:
-            found = self._settling.record(int(wanted))
+            entry = self._store.reader.entry(names.HALF_TOPIC, 0, int(wanted))
+            found = None if entry is None else await self._cold.record_at(entry[0])
         for topic in (names.HALF_TOPIC, names.CHECK_MAX_TIME_TOPIC):
-            found = found or self._at_message_id(wanted, topic) or self._with_key(wanted, topic)
+            found = found or await self._at_message_id(wanted, topic) or await self._cold.with_key(topic, wanted)
         if found is None:
             return None
         half = self._service.book.find(_facts(found).root)
-        return found if half is None else self._store.reader.record_at(half.log_offset) or found
+        return found if half is None else await self._cold.record_at(half.log_offset) or found
 
-    def _with_key(self, key: str, topic: str) -> Record | None:
-        hits = self._store.reader.query(topic, key, 1, 0, _FOREVER_MS) if key else []
-        return records.view(hits[0], 0, len(hits[0])) if hits else None
-
-    def _at_message_id(self, text: str, topic: str) -> Record | None:
+    async def _at_message_id(self, text: str, topic: str) -> Record | None:
         try:
             _, _, log_offset = records.parse_offset_message_id(text)
         except ValueError:
             return None
-        found = self._store.reader.record_at(log_offset)
+        found = await self._cold.record_at(log_offset)
         return found if found is not None and found.topic == topic else None
 
 

@@ -137,14 +137,13 @@ class Settling:
         known = self.book.outcome(root)
         return outcome_in_log(self._store.reader, root) if known is None else known
 
+    def is_known(self, root: int) -> bool:
+        """Whether `outcome` need not look into the log."""
+        return root in self._pending or self.book.outcome(root) is not None
+
     def is_moving(self, root: int) -> bool:
         """Whether a change of it is written and not dispatched."""
         return root in self._pending
-
-    def record(self, halves_offset: int) -> Record | None:
-        """The half record at a half-queue offset."""
-        entry = self._store.reader.entry(names.HALF_TOPIC, 0, halves_offset)
-        return None if entry is None else self._store.reader.record_at(entry[0])
 
     def put_back(self, root: int, record: Record, checks: int, since_ms: int) -> bool:
         """Append a copy that takes its place; False when that is not possible now."""
