@@ -3,9 +3,9 @@
 Broker and name server share it.  What is healthy or ready is the caller's to say; both answers carry a line of
 text for the one who looks.  Metrics may be awaited: a long text is better made in slices.
 
-The door is there from start() on, what stands behind it comes with the first visitor: aiohttp takes as long to
-import as everything else of a broker together (0.3 s), and many a broker (in a test, embedded in a program) never
-has a visitor.  A thread imports it, so the loop goes on; what those who come meanwhile send is kept until it can be
+The door is there from start() on, what stands behind it comes with the first visitor: aiohttp takes longer to import
+than everything that a broker itself consists of, and many a broker (in a test, embedded in a program) never has a
+visitor.  A thread imports it, so the loop goes on; what those who come meanwhile send is kept until it can be
 answered.  Whether the packages are installed is looked up at the start, because an operator wants to hear of it then.
 """
 
