@@ -22,7 +22,6 @@ from gantry.schedule.book import DelayBook
 from gantry.schedule.lines import Line
 from gantry.schedule.places import Place, Places
 from gantry.schedule.progress import Eras, Progress
-from gantry.store import duetimes
 
 if TYPE_CHECKING:
     from gantry.leaves.records import Entry
@@ -45,7 +44,8 @@ def read_back(
     elif wheel is not None:
         book.eras = Eras([(0, wheel.done_ms), (wheel.queue_offset, 0)])
     marks = _Marks()
-    if progress.has_timer or (progress.log is None and any(topic in duetimes.TOPICS for topic, _ in store.queues())):
+    has_word = progress.has_timer or progress.log is None
+    if has_word and (low < high or _has_lines(store, progress.levels)):
         yield from marks.read(store, progress.log or 0)
     book.moved.extend(marks.moved)
     yield from _make_lines(store, book, progress.levels, levels_ms, marks)
@@ -66,6 +66,12 @@ def read_back(
     if last_ms:
         book.note_earlier(marks.log, last_ms)
     book.look_for_first()
+
+
+def _has_lines(store: Store, at: dict[int, int]) -> bool:
+    """Whether a level has messages behind the document; where none has, the log has no delivery that matters."""
+    levels = [queue_id + 1 for topic, queue_id in store.queues() if topic == names.SCHEDULE_TOPIC]
+    return any(at.get(level, 0) < (store.queue_range(names.SCHEDULE_TOPIC, level - 1) or (0, 0))[1] for level in levels)
 
 
 class _Marks:
