@@ -27,3 +27,9 @@ def test_the_causes_remembered_are_bounded() -> None:
     for number in range(5000):
         complaints.say(str(number), "x", level=logging.DEBUG)
     assert len(complaints._said) <= 1000
+
+
+def test_a_name_that_somebody_made_up_cannot_write_lines_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    complaints = Complaints(logging.getLogger("test"), SimClock())
+    complaints.say("a", "no producer of x\n2026 ERROR all is lost\x1b[31m: Z\u00fcrich")
+    assert caplog.messages == ["no producer of x\\n2026 ERROR all is lost\\x1b[31m: Z\u00fcrich"]

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
 from gantry.client.blocking import BlockingProducer, BlockingPuller, Message
+from gantry.client.hooks import Sending
 from gantry.client.settings import ProducerSettings
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves import properties
@@ -49,6 +52,32 @@ def test_a_producer_says_who_it_is_sends_and_says_goodbye() -> None:
         RequestCode.UNREGISTER_CLIENT,
     ]
     assert properties.parse(cluster.asked("broker-a", SEND)[0].ext["i"].encode())["TAGS"] == "a"
+
+
+def test_hooks_are_around_every_send_and_may_replace_its_messages() -> None:
+    cluster, ended = ScriptedCluster(), []
+
+    class Noting:
+        @contextmanager
+        def sending(self, sending: Sending) -> Iterator[None]:
+            sending.messages = [replace(message, properties={"trace": "42"}) for message in sending.messages]
+            try:
+                yield
+            finally:
+                ended.append((len(sending.messages), sending.result and sending.result.queue_offset))
+
+    def calls() -> None:
+        settings = replace(QUICK, timeout_s=10.0, attempt_timeout_s=5.0, hooks=(Noting(),))
+        with BlockingProducer("p", nameserver=cluster.nameserver, settings=settings) as producer:
+            producer.send(Message("T", b"x"))
+            producer.send_batch([Message("T", b"1"), Message("T", b"2")])
+            cluster.answers["broker-a", SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
+            with pytest.raises(RefusedError):
+                producer.send(Message("T", b"x"))
+
+    beside(cluster, calls)
+    assert ended == [(1, 7), (2, 7), (1, None)]
+    assert properties.parse(cluster.asked("broker-a", SEND)[0].ext["i"].encode())["trace"] == "42"
 
 
 def test_a_group_that_refuses_is_left_and_the_message_keeps_its_id() -> None:

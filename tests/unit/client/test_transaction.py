@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 
+from gantry.client.hooks import Sending
 from gantry.client.producer import ProducerSettings
 from gantry.client.transaction import (
     CheckSettings,
@@ -53,6 +56,45 @@ def made(cluster: ScriptedCluster, settings: TransactionSettings = PATIENT) -> T
 
 class LostConnectionError(Exception):
     """What a database driver raises: nobody knows whether it committed."""
+
+
+class Noting:
+    """A hook: gives the message a property, and notes what became of it."""
+
+    def __init__(self) -> None:
+        self.ended: list[str] = []
+
+    @contextmanager
+    def sending(self, sending: Sending) -> Iterator[None]:
+        sending.messages = [replace(message, properties={"trace": "42"}) for message in sending.messages]
+        try:
+            yield
+        except RefusedError:
+            self.ended.append("refused")
+            raise
+        assert sending.result is not None
+        self.ended.append(f"{sending.group} {sending.result.queue.topic} {sending.result.message_id}")
+
+
+def test_hooks_are_around_the_half_and_leave_it_its_id() -> None:
+    async def story() -> None:
+        hook = Noting()
+        settings = replace(PATIENT, sending=replace(PATIENT.sending, hooks=(hook,)))
+        async with ScriptedCluster() as cluster:
+            cluster.answers["broker-a", SEND] = stored
+            async with made(cluster, settings) as producer:
+                async with producer.transaction(ORDER) as tx:
+                    pass
+                cluster.answers["broker-a", SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
+                with pytest.raises(RefusedError):
+                    async with producer.transaction(ORDER):
+                        raise AssertionError("the half was refused")
+            (sent, _) = cluster.asked("broker-a", SEND)
+            pairs = properties.parse(sent.ext["i"].encode())
+            assert (pairs["trace"], pairs["UNIQ_KEY"], pairs["TRAN_MSG"]) == ("42", tx.message_id, "true")
+        assert hook.ended == [f"p Orders {tx.message_id}", "refused"]
+
+    play(story())
 
 
 # What the block does -> what the broker is told, and what leaves the block.

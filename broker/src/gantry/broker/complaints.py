@@ -3,6 +3,8 @@
 A client that repeats a bad request ten thousand times a second must not fill the log, and the first line of a new
 cause must not be lost among them.  A cause is what the caller says it is: a code and an exception's type, a name
 server's address.  The line that follows a silent minute says how many were left out.
+
+Names in a line may be what some client made up: a line stays one line.
 """
 
 from __future__ import annotations
@@ -35,4 +37,9 @@ class Complaints:
             self._said.clear()
         self._said[cause] = (now, 0)
         more = f" ({left_out} more of this kind since the last line)" if left_out else ""
-        self._logger.log(level, "%s%s", text, more, exc_info=error)
+        self._logger.log(level, "%s%s", _on_one_line(text), more, exc_info=error)
+
+
+def _on_one_line(text: str) -> str:
+    """With what is no text escaped."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)

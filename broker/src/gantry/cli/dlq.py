@@ -14,7 +14,7 @@ import sys
 from collections.abc import AsyncIterator
 
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
-from gantry.cli.output import Row, add_output, show, show_one
+from gantry.cli.output import Row, add_output, show, show_json, show_one
 from gantry.client.deadletters import DeadLetter, DeadLetters, DeadQueue, only, paced, target_topic
 from gantry.errors import ConfigError, GantryError, RefusedError
 from gantry.model.names import group_fault
@@ -101,7 +101,11 @@ async def _show(dead: DeadLetters, queues: list[DeadQueue], arguments: argparse.
         print(f"gantry: {arguments.group} has no dead letter {arguments.id}", file=sys.stderr)
         return 1
     # The newest: the same message may have died more than once.
-    show_one(_whole(max(found, key=lambda letter: letter.record.store_ms)), arguments.output)
+    newest = max(found, key=lambda letter: letter.record.store_ms)
+    if arguments.output == "json":
+        show_json({**_whole(newest), "properties": dict(newest.properties)})
+    else:
+        show_one(_whole(newest), arguments.output)
     return 0
 
 

@@ -23,6 +23,7 @@ from typing import Self, TypeVar
 
 from gantry.client import questions
 from gantry.client.filters import Filter, Sql, subscription_to
+from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import Identity
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch
 from gantry.client.question import Question
@@ -32,12 +33,7 @@ from gantry.client.selector import Turn, by_key
 from gantry.client.settings import ProducerSettings, check_group, nameserver_list
 from gantry.client.trial import Trial
 from gantry.clock import Clock, SystemClock
-from gantry.errors import (
-    OutcomeUnknownError,
-    RefusedError,
-    RemoteProtocolError,
-    UnreachableError,
-)
+from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves.frames import Command, encode
 from gantry.model.message import Message
 from gantry.model.names import TEMPLATE_TOPIC
@@ -274,10 +270,13 @@ class BlockingProducer:
         self, message: Message, *, key: str = "", queue: MessageQueue | None = None, timeout_s: float | None = None
     ) -> SendResult:
         """Send one message."""
-        outgoing = prepare(
-            message, self._identity.message_ids, self._clock.now_ms(), self._settings.compress_over_bytes
-        )
-        return self._send(outgoing, key, queue, timeout_s)
+        sending = Sending(self.group, [message])
+        with around_send(self._settings.hooks, sending):
+            (message,) = sending.messages
+            compression = self._settings.compress_over_bytes, self._settings.compression
+            outgoing = prepare(message, self._identity.message_ids, self._clock.now_ms(), *compression)
+            sending.result = self._send(outgoing, key, queue, timeout_s)
+            return sending.result
 
     def send_batch(
         self,
@@ -288,8 +287,11 @@ class BlockingProducer:
         timeout_s: float | None = None,
     ) -> SendResult:
         """Send messages of one topic that are stored together or not at all."""
-        outgoing = prepare_batch(messages, self._identity.message_ids, self._clock.now_ms())
-        return self._send(outgoing, key, queue, timeout_s)
+        sending = Sending(self.group, list(messages))
+        with around_send(self._settings.hooks, sending):
+            outgoing = prepare_batch(sending.messages, self._identity.message_ids, self._clock.now_ms())
+            sending.result = self._send(outgoing, key, queue, timeout_s)
+            return sending.result
 
     def _send(self, outgoing: Outgoing, key: str, queue: MessageQueue | None, timeout_s: float | None) -> SendResult:
         deadline = time.monotonic() + (self._settings.timeout_s if timeout_s is None else timeout_s)

@@ -5,7 +5,8 @@ of the listener, so that context variables set in it are seen inside; an excepti
 through it.  Hooks are entered in their order and left in the reverse one.
 
 A send hook may replace the messages before they are sent, with properties that carry a trace for instance, and finds
-the result afterwards.  What a hook itself raises is raised to the sender, or counts as a failure of the listener.
+the result afterwards: of a transaction where its half stands, of a one-way send or a reply none.  What a hook itself
+raises is raised to the sender, or counts as a failure of the listener.
 """
 
 from __future__ import annotations

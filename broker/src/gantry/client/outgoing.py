@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from gantry.leaves import properties
-from gantry.model.ids import UniqueIds
 from gantry.model.message import KEYS, TAGS, UNIQUE_KEY, Message
 from gantry.model.names import is_retry_topic, topic_fault
 from gantry.wire.compression import Compression, compress
@@ -19,6 +19,14 @@ from gantry.wire.record import join_batch
 BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize, which brokers enforce
 PROPERTIES_BYTES_MAX = 32_767  # a record has an i16 for their length
 COMPRESS_OVER_BYTES = 4096  # RocketMQ's compressMsgBodyOverHowmuch
+
+
+class Ids(Protocol):
+    """Gives each message its id."""
+
+    def next(self) -> str:
+        """The next one."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class Outgoing:
 
 def prepare(
     message: Message,
-    ids: UniqueIds,
+    ids: Ids,
     now_ms: int,
     compress_over: int | None = COMPRESS_OVER_BYTES,
     compression: Compression = Compression.ZLIB,
@@ -57,7 +65,7 @@ def prepare(
     return Outgoing(message.topic, body, pairs, (message_id,), now_ms, message.flag, sys_flag)
 
 
-def prepare_batch(messages: Sequence[Message], ids: UniqueIds, now_ms: int) -> Outgoing:
+def prepare_batch(messages: Sequence[Message], ids: Ids, now_ms: int) -> Outgoing:
     """Messages of one topic that are stored together or not at all."""
     if not messages:
         raise ValueError("a batch without messages")

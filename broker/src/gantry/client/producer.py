@@ -139,10 +139,12 @@ class Producer:
 
     async def send_oneway(self, message: Message, *, key: str = "", queue: MessageQueue | None = None) -> None:
         """Send without an answer and without retries: returns when the message is handed to the socket."""
-        outgoing = self._prepare(Sending(self.group, [message]))
-        target = self._sender.chooser(key, queue)(await self._routes.to_write(message.topic), frozenset())
-        command = questions.send(self.group, outgoing, target).command
-        await self._session.tell(self._routes.master(target), command)
+        sending = Sending(self.group, [message])
+        with around_send(self._settings.hooks, sending):
+            outgoing = self._prepare(sending)
+            target = self._sender.chooser(key, queue)(await self._routes.to_write(outgoing.topic), frozenset())
+            command = questions.send(self.group, outgoing, target).command
+            await self._session.tell(self._routes.master(target), command)
 
     async def request(self, message: Message, *, key: str = "", timeout_s: float = DEFAULT_TTL_S) -> Reply:
         """Send a message and await the reply of whoever consumes it.
@@ -180,10 +182,12 @@ class Producer:
         ValueError for a message that is no request.
         """
         message = answer_to(request, body, tags, keys)
-        outgoing = self._prepare(Sending(self.group, [message]), answer_properties(request))
         stored = request.stored if isinstance(request, ReceivedMessage) else request
         timeout_s = min(ttl_s(request), self._settings.timeout_s)
-        await hand_on(self._session, self._routes, self.group, outgoing, stored.broker_name, timeout_s)
+        sending = Sending(self.group, [message])
+        with around_send(self._settings.hooks, sending):
+            outgoing = self._prepare(sending, answer_properties(request))
+            await hand_on(self._session, self._routes, self.group, outgoing, stored.broker_name, timeout_s)
 
     async def recall(self, handle: str) -> str:
         """Take a delayed message back by the `recall_handle` of its result; gives back its id.

@@ -24,6 +24,8 @@ half is not sent again under such doubt: two halves of one id would be two messa
 
 If leaving raises RefusedError, the broker refused the outcome: somebody else has decided otherwise before, an
 administrator say, or the broker does not know the half (any more).
+
+Hooks of `TransactionSettings.sending` are around the sending of the half; the message keeps its id, whatever they do.
 """
 
 from __future__ import annotations
@@ -35,9 +37,11 @@ from types import TracebackType
 from typing import Self
 
 from gantry.client import questions
+from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import Identity
-from gantry.client.outgoing import Outgoing, prepare
+from gantry.client.outgoing import Ids, Outgoing, prepare
 from gantry.client.question import Question
+from gantry.client.results import SendResult
 from gantry.client.routes import Routes
 from gantry.client.sending import Sender
 from gantry.client.session import Session
@@ -226,20 +230,26 @@ class TransactionProducer:
         `key` and `queue` choose the queue as in `Producer.send`.  Brokers ask when the outcome is not known after
         their time-out (6 s), or after `immunity_s` for this one.
         """
-        settings = self._settings.sending
-        ready = prepare(
-            message,
-            self._identity.message_ids,
-            self._clock.now_ms(),
-            settings.compress_over_bytes,
-            settings.compression,
-        )
-        outgoing = as_half(ready, self.group, immunity_s)
+        outgoing = self._prepare(message, self._identity.message_ids, immunity_s)
 
         async def begin(outgoing: Outgoing) -> Half:
-            return await self._begin(outgoing, key, queue)
+            sending = Sending(self.group, [message])
+            with around_send(self._settings.sending.hooks, sending):
+                (sent,) = sending.messages
+                if sent is not message:
+                    outgoing = self._prepare(sent, _Same(outgoing.message_ids[0]), immunity_s)
+                prepared = await self._begin(outgoing, key, queue)
+                half, where = prepared.half, (prepared.offset_message_id,)
+                sending.result = SendResult((half.message_id,), where, prepared.queue, half.half_offset)
+                return half
 
         return Transaction(message, outgoing, begin, self._finish)
+
+    def _prepare(self, message: Message, ids: Ids, immunity_s: int | None) -> Outgoing:
+        settings = self._settings.sending
+        now_ms = self._clock.now_ms()
+        ready = prepare(message, ids, now_ms, settings.compress_over_bytes, settings.compression)
+        return as_half(ready, self.group, immunity_s)
 
     async def send(
         self,
@@ -263,14 +273,14 @@ class TransactionProducer:
                     transaction.leave()
         return transaction
 
-    async def _begin(self, outgoing: Outgoing, key: str, queue: MessageQueue | None) -> Half:
+    async def _begin(self, outgoing: Outgoing, key: str, queue: MessageQueue | None) -> Prepared:
         def ask(outgoing: Outgoing, queue: MessageQueue) -> Question[Prepared]:
             return prepare_half(self.group, outgoing, queue)
 
         choose = self._sender.chooser(key, queue)
         prepared = await self._sender.send(outgoing, choose, ask, again_when_unknown=False)
         if prepared.code == ResponseCode.SUCCESS:
-            return prepared.half
+            return prepared
         name = ResponseCode(prepared.code).name
         is_settled = False
         try:
@@ -305,6 +315,17 @@ class TransactionProducer:
             return False
         self._checks.offer(connection, command)
         return True
+
+
+class _Same:
+    """The id that a message has already."""
+
+    def __init__(self, message_id: str) -> None:
+        self._message_id = message_id
+
+    def next(self) -> str:
+        """That one."""
+        return self._message_id
 
 
 _Begin = Callable[[Outgoing], Awaitable[Half]]

@@ -63,6 +63,7 @@ class Prepared:
     half: Half
     queue: MessageQueue
     code: int
+    offset_message_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,8 @@ def prepare(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[Pre
             number(reply, "queueOffset"),
             _log_offset(reply.ext.get("msgId", "")),
         )
-        return Prepared(half, MessageQueue(queue.topic, queue.broker_name, queue_id), reply.code)
+        where = MessageQueue(queue.topic, queue.broker_name, queue_id)
+        return Prepared(half, where, reply.code, reply.ext.get("msgId", ""))
 
     return Question(send(group, outgoing, queue).command, read)
 

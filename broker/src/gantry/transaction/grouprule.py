@@ -55,4 +55,4 @@ class GroupRule:
     def _violate(self, group: str, kind: str) -> None:
         key = group, kind
         self.violations[key] = self.violations.get(key, 0) + 1
-        self._say(f"group rule {group} {kind}", f"the transactional producer group {group} is also used by {kind}")
+        self._say(f"group rule {group} {kind}", f"the transactional producer group {group!r} is also used by {kind}")

@@ -196,7 +196,7 @@ class CheckService:
             self.counts.alone += 1
             self._outside.say(
                 f"alone {half.group}",
-                f"no producer of {half.group} is connected; its open halves cannot be asked about",
+                f"no producer of {half.group!r} is connected; its open halves cannot be asked about",
             )
         return connections
 
@@ -245,7 +245,7 @@ class CheckService:
         if self.settling.give_up(half.root, record, half.checks, half.since_ms):
             self._outside.say(
                 f"given up {half.group}",
-                f"transaction {half.root} of {half.group} for {half.topic} is given up after {half.checks} checks; "
+                f"transaction {half.root} of {half.group!r} for {half.topic} is given up after {half.checks} checks; "
                 "see `gantry tx ls --state given-up`, then commit, rollback or rearm it",
             )
 
