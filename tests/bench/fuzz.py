@@ -3,7 +3,9 @@
     python tests/bench/fuzz.py [--seconds S] [--examples N]
 
 A copy of the package is built with -fsanitize=address,undefined below .cache/fuzz (kept: a second run compiles only
-what changed), and the differential and the property tests run on it with more examples than usual.  A read behind a
+what changed), and the differential and the property tests run on it with more examples than usual, and with copies
+of the bytes in each example that are a little changed (`testkit.compiled.near`): drawing costs far more than looking,
+and most of what the sanitizers make slow is Hypothesis.  A read behind a
 buffer, which a test on the usual build cannot see, ends the process there with a report of both stacks.
 
 Python itself is not instrumented, so the runtime is preloaded, leaks are not looked for (the interpreter keeps much
@@ -52,7 +54,9 @@ def main() -> int:
     """Build, run, and give pytest's exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=600, help="give up (and fail) after this long")
-    parser.add_argument("--examples", type=int, default=2000, help="examples for each differential test")
+    parser.add_argument("--examples", type=int, default=800, help="examples for each differential test")
+    parser.add_argument("--copies", type=int, default=10, help="changed copies of the bytes of each example")
+    parser.add_argument("--workers", type=int, default=2, help="processes")
     options = parser.parse_args()
     _build()
     env = {
@@ -63,9 +67,10 @@ def main() -> int:
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "GANTRY_EXAMPLES": str(options.examples),
+        "GANTRY_COPIES": str(options.copies),
     }
     env.pop("GANTRY_PURE", None)
-    limits = ["-p", "no:cacheprovider", "--timeout", str(options.seconds)]
+    limits = ["-p", "no:cacheprovider", "--timeout", str(options.seconds), "-n", str(options.workers)]
     command = [sys.executable, "-m", "pytest", "-q", *limits, *_LEVELS]
     try:
         return subprocess.run(command, cwd=_ROOT, env=env, timeout=options.seconds).returncode
