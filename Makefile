@@ -11,7 +11,7 @@ export GANTRY_COMPILED := required
 endif
 
 FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/gantry/leaves/_fast/*.[ch])
-FAST_LEVELS := tidy unit golden properties differential scenarios
+FAST_LEVELS := tidy unit golden properties differential scenarios simulation
 # Much of a test is waiting: for a JVM, for a check that must not come. Each worker has servers and JVMs of its own.
 WORKERS ?= 2
 SPREAD := -n $(WORKERS) --dist worksteal
@@ -20,7 +20,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop crash bench soak fuzz planted format readme lock clean
+.PHONY: help setup dev demo check lint types test test-full interop crash bench soak fuzz model planted format readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -58,6 +58,9 @@ soak: dev              ## ten minutes of load on 500 topics: no error, no loss, 
 
 fuzz: dev              ## the compiled leaves under address and undefined-behaviour sanitizers, on hostile bytes
 	@$(PY) tests/bench/fuzz.py
+
+model: dev             ## the failover protocol's model within its full bounds; some half an hour, results beside it
+	@$(PY) tests/simulation/check_failover.py
 
 planted: dev           ## each fault of tests/planted.txt, planted in a copy, must be found by its test
 	@$(PY) tests/planted/run.py
