@@ -14,6 +14,7 @@ from gantry.wire import bodies
 from gantry.wire.codes import Language, RequestCode, ResponseCode
 from testkit.fake_connection import FakeConnection
 from testkit.requests import request
+from testkit.simclock import SimClock
 
 CONNECTION: Any = FakeConnection("10.0.0.1:99")
 
@@ -26,7 +27,7 @@ def handlers() -> ConnectionHandlers:
         CONNECTION, "g", Member("c", Language.GO, 317, 0.0), consumption, [Subscription("T", "a || b", 7)]
     )
     clients.register_producer(CONNECTION, "p", Member("c", 99, 1, 0.0))
-    return ConnectionHandlers(clients)
+    return ConnectionHandlers(clients, SimClock())
 
 
 def body(answer: Command) -> dict[str, object]:
@@ -54,6 +55,14 @@ def test_producers_are_listed_and_an_unknown_language_is_other(handlers: Connect
     ]
     missing = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="other")
     assert handlers.producers(CONNECTION, missing).code == ResponseCode.SYSTEM_ERROR
+
+
+def test_all_producers_are_listed_by_group(handlers: ConnectionHandlers) -> None:
+    found = body(handlers.all_producers(CONNECTION, request(RequestCode.GET_ALL_PRODUCER_INFO)))["data"]
+    assert isinstance(found, dict) and list(found) == ["p"]
+    (one,) = found["p"]
+    assert (one["clientId"], one["language"], one["remoteIP"], one["version"]) == ("c", "OTHER", "10.0.0.1:99", 1)
+    assert isinstance(one["lastUpdateTimestamp"], int)
 
 
 def test_what_a_group_wants_of_a_topic(handlers: ConnectionHandlers) -> None:

@@ -65,6 +65,8 @@ from gantry.consume.pull import PullChecks, readers_of
 from gantry.consume.relays import RelayHandlers
 from gantry.consume.resets import ResetHandlers
 from gantry.consume.sendback import SendBack
+from gantry.consume.statistics import Statistics, counted
+from gantry.consume.surveys import SurveyHandlers
 from gantry.errors import StoreError
 from gantry.metadata.client_handlers import ClientHandlers
 from gantry.metadata.clients import Clients
@@ -162,7 +164,12 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
         config.registration.period_s,
         config.registration.timeout_s,
     )
-    rates = Rates(lambda: _counters(appender, pulls), clock)
+    rates, statistics = (
+        Rates(lambda: _counters(appender, pulls), clock),
+        Statistics(
+            lambda: counted(store, pulls.counts, config.cluster), clock, config.name, opened.addresses.advertised
+        ),
+    )
     handlers = Handlers(
         clients=ClientHandlers(clients, topics, groups, clock, fault_of),
         topics=TopicHandlers(topics, offsets),
@@ -171,8 +178,9 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
         lookups=LookupHandlers(store, clock),
         send_back=SendBack(store, acks, admission, topics, groups, delay_intake.take),
         progress=ProgressHandlers(store, offsets, topics, clients, pulls.rates, clock, config.name),
-        connections=ConnectionHandlers(clients),
-        relays=RelayHandlers(clients),
+        connections=ConnectionHandlers(clients, clock),
+        relays=RelayHandlers(clients, topics, store, config.name),
+        surveys=SurveyHandlers(store, offsets, topics, groups, clients, statistics, clock),
         resets=ResetHandlers(store, offsets, topics, groups, clients, pulls.held, config.name),
         locks=LockHandlers(locks, topics, groups, config.name, clock),
         replies=replies,
@@ -213,6 +221,7 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
         client=client,
         registration=registration,
         rates=rates,
+        statistics=statistics,
         loop_lag=LoopLag(clock),
         jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
     )

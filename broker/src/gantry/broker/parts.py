@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gantry.consume.filterdata import ConsumerFilters
     from gantry.consume.handlers import PullHandlers
     from gantry.consume.locks import QueueLocks
+    from gantry.consume.statistics import Statistics
     from gantry.metadata.clients import Clients
     from gantry.metadata.disagreements import Disagreements
     from gantry.metadata.groups import Groups
@@ -66,6 +67,7 @@ class Parts:
     client: RemotingClient
     registration: Registration
     rates: Rates
+    statistics: Statistics
     loop_lag: LoopLag
     jobs: Jobs
     started_ms: int = 0

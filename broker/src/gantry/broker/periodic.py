@@ -14,6 +14,7 @@ from gantry.broker.jobs import Job
 from gantry.broker.looplag import PERIOD_S
 from gantry.broker.rates import SAMPLE_S
 from gantry.consume.grouprates import SAMPLE_S as GROUP_SAMPLE_S
+from gantry.consume.statistics import SAMPLE_S as STATISTICS_SAMPLE_S
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
@@ -57,6 +58,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("queue locks", _LOCKS_S, lambda: parts.locks.expire(clock.monotonic())),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
         Job("rates", SAMPLE_S, parts.rates.sample),
+        Job("statistics", STATISTICS_SAMPLE_S, parts.statistics.sampling),
         Job("rates of groups", GROUP_SAMPLE_S, parts.pulls.rates.sample),
         Job("loop lag", PERIOD_S, parts.loop_lag.sample),
     ]

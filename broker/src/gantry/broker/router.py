@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from gantry.consume.relays import RelayHandlers
     from gantry.consume.resets import ResetHandlers
     from gantry.consume.sendback import SendBack
+    from gantry.consume.surveys import SurveyHandlers
     from gantry.metadata.client_handlers import ClientHandlers
     from gantry.metadata.connection_handlers import ConnectionHandlers
     from gantry.metadata.group_handlers import GroupHandlers
@@ -238,6 +239,7 @@ class Handlers:
     progress: ProgressHandlers
     connections: ConnectionHandlers
     relays: RelayHandlers
+    surveys: SurveyHandlers
     resets: ResetHandlers
     locks: LockHandlers
     replies: ReplyHandlers
@@ -286,6 +288,14 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: kept(on.resets.reset, on.durable),
         RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: on.progress.topic_groups,
         RequestCode.GET_CONSUMER_RUNNING_INFO: on.relays.running_info,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: on.relays.consume_directly,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: on.relays.status,
+        RequestCode.QUERY_CONSUME_TIME_SPAN: on.surveys.time_span,
+        RequestCode.QUERY_CORRECTION_OFFSET: on.surveys.correction,
+        RequestCode.CLONE_GROUP_OFFSET: kept(on.surveys.clone, on.durable),
+        RequestCode.VIEW_BROKER_STATS_DATA: on.surveys.view,
+        RequestCode.GET_BROKER_CONSUME_STATS: on.surveys.all_groups,
+        RequestCode.GET_ALL_PRODUCER_INFO: on.connections.all_producers,
         RequestCode.QUERY_TOPICS_BY_CONSUMER: on.progress.group_topics,
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: on.connections.subscription,
         RequestCode.LIST_LAG: on.progress.lag,

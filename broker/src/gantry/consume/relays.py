@@ -1,50 +1,132 @@
-"""Questions that only a client can answer, handed on to it: GET_CONSUMER_RUNNING_INFO (307).  RocketMQ:
-`AdminBrokerProcessor.callConsumer`.
+"""Questions that only a client can answer, handed on to it.  RocketMQ: `AdminBrokerProcessor.callConsumer`,
+`Broker2Client.getConsumeStatus`.
 
-The client is found by its id among the group's members, and asked over the connection of its heartbeats.  Its answer
-goes back as it is, whatever it says.
+    GET_CONSUMER_RUNNING_INFO (307)              how a member of a group goes
+    CONSUME_MESSAGE_DIRECTLY (309)               let it consume one message now, that is, look whether it can
+    INVOKE_BROKER_TO_GET_CONSUMER_STATUS (223)   where members are in a topic: each is asked by 221
+
+The client is found by its id among the group's members, and asked over the connection of its heartbeats.  The answers
+to 307 and 309 go back as they are, whatever they say; those to 221 are put together.  For 309 the broker adds the
+message, whose offset id the tool knows.
 """
 
 from __future__ import annotations
 
+import asyncio
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from gantry.errors import OutcomeUnknownError, UnreachableError
+from gantry.errors import GantryError, OutcomeUnknownError, Refusal, UnreachableError
+from gantry.leaves import records
 from gantry.leaves.frames import Command
 from gantry.metadata.clients import Clients
-from gantry.wire import headers
-from gantry.wire.codes import ResponseCode
-from gantry.wire.command import reply, request
+from gantry.metadata.topics import Topics
+from gantry.model import documents
+from gantry.store.store import Store
+from gantry.wire import bodies, headers
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import refusal, reply, request
 
 if TYPE_CHECKING:
+    from gantry.metadata.clients import Member
     from gantry.transport.connection import Connection
 
 ANSWER_S = 10.0  # RocketMQ's
 VERSION_OF_RUNNING_INFO = 62  # RocketMQ: V3_1_8_SNAPSHOT
+VERSION_OF_STATUS = 28  # RocketMQ: V3_0_7_SNAPSHOT
+_MEMBERS_MAX = 1000
 
 
 class RelayHandlers:
     """Between tools and clients."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, topics: Topics, store: Store, broker_name: str) -> None:
         self._clients = clients
+        self._topics = topics
+        self._store = store
+        self._broker_name = broker_name
 
     async def running_info(self, connection: Connection, command: Command) -> Command:
         """GET_CONSUMER_RUNNING_INFO: what a member of a group says about itself."""
+        return await self._call(command, dict(command.ext), command.body)
+
+    async def consume_directly(self, connection: Connection, command: Command) -> Command:
+        """CONSUME_MESSAGE_DIRECTLY: a message for one member, which says what became of it."""
+        message_id = headers.parse(command.code, command.ext).text("msgId")
+        found = self._stored(message_id)
+        if found is None:
+            return reply(command, ResponseCode.SYSTEM_ERROR, f"no message has the offset id {message_id[:80]!r}")
+        topic, body = found
+        config = self._topics.get(topic)
+        flags = {"brokerName": self._broker_name, "topicSysFlag": str(config.sys_flag if config else 0)}
+        return await self._call(command, {**command.ext, **flags, "groupSysFlag": "0"}, body)
+
+    async def status(self, connection: Connection, command: Command) -> Command:
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: where each member, or the one that is named, is in a topic."""
+        header = headers.parse(command.code, command.ext)
+        group, topic, wanted = header.text("group"), header.text("topic"), header.text("clientAddr")
+        online = self._clients.consumer_group(group)
+        if online is None:
+            remark = f"No Any Consumer online in the consumer group: [{group}]"
+            return reply(command, ResponseCode.CONSUMER_NOT_ONLINE, remark)
+        members = [
+            one for one in online.members.items() if wanted in ("", one[1].client_id)
+        ]
+        asked = [self._status_of(*one, group, topic) for one in islice(members, _MEMBERS_MAX)]
+        tables = [found for found in await asyncio.gather(*asked) if found is not None]
+        rows = b",".join(bodies.dumps(client_id) + b":" + table for client_id, table in tables)
+        return reply(command, body=b'{"consumerTable":{' + rows + b'},"messageQueueTable":{}}')
+
+    async def _status_of(
+        self, asked: Connection, member: Member, group: str, topic: str
+    ) -> tuple[str, bytes] | None:
+        """A member's offsets as a map with queues as keys; None when it does not say."""
+        if member.version < VERSION_OF_STATUS:
+            return None
+        ext = headers.to_ext(topic=topic, group=group)
+        try:
+            answer = await asked.invoke(request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext), ANSWER_S)
+            if answer.code != ResponseCode.SUCCESS:
+                return None
+            table = documents.mapping(bodies.loads_object(answer.body), "messageQueueTable")
+            rows = [(bodies.loads(queue.encode()), documents.integer(table, queue)) for queue in table]
+        except (GantryError, ValueError):
+            return None
+        return member.client_id, bodies.object_keyed(rows)
+
+    def _stored(self, message_id: str) -> tuple[str, bytes] | None:
+        """The topic and the record with this offset id."""
+        try:
+            offset = records.parse_offset_message_id(message_id)[2]
+        except ValueError:
+            return None
+        found = self._store.reader.record_at(offset)
+        if found is None:
+            return None
+        fetched = self._store.reader.fetch(found.topic, found.queue_id, found.queue_offset, 1, 1, None)
+        return found.topic, b"".join(fetched.buffers)
+
+    async def _call(self, command: Command, ext: dict[str, str], body: bytes) -> Command:
         header = headers.parse(command.code, command.ext)
         group, client_id = header.text("consumerGroup"), header.text("clientId")
-        found = self._clients.consumer(group, client_id)
-        if found is None:
-            return reply(command, ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id[:80]}> not online")
-        asked, member = found
-        if member.version < VERSION_OF_RUNNING_INFO:
-            remark = f"The Consumer <{group}> <{client_id[:80]}> Version {member.version} too low to finish"
-            return reply(command, ResponseCode.SYSTEM_ERROR, remark)
+        found = self._found(group, client_id)
+        if isinstance(found, Refusal):
+            return refusal(command, found)
         try:
-            answer = await asked.invoke(request(command.code, dict(command.ext), command.body), ANSWER_S)
+            answer = await found.invoke(request(command.code, ext, body), ANSWER_S)
         except OutcomeUnknownError as error:
             remark = f"The consumer <{group}> <{client_id[:80]}> did not answer: {error}"
             return reply(command, ResponseCode.CONSUME_MSG_TIMEOUT, remark)
         except UnreachableError as error:
             return reply(command, ResponseCode.SYSTEM_ERROR, f"The consumer <{group}> cannot be asked: {error}")
         return reply(command, answer.code, answer.remark, dict(answer.ext), answer.body)
+
+    def _found(self, group: str, client_id: str) -> Connection | Refusal:
+        found = self._clients.consumer(group, client_id)
+        if found is None:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"The Consumer <{group}> <{client_id[:80]}> not online")
+        asked, member = found
+        if member.version < VERSION_OF_RUNNING_INFO:
+            remark = f"The Consumer <{group}> <{client_id[:80]}> Version {member.version} too low to finish"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        return asked

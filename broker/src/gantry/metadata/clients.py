@@ -248,6 +248,10 @@ class Clients:
         """The producers of a group, by connection."""
         return self._producers.get(group, {})
 
+    def producer_groups(self) -> list[str]:
+        """Every group with a producer online."""
+        return list(self._producers)
+
     def producer(self, client_id: str) -> Connection | None:
         """The connection of the producer with this client id, in whatever group it is."""
         return self._producer_ids.get(client_id)

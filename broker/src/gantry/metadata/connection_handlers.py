@@ -1,5 +1,5 @@
 """Who is connected: GET_CONSUMER_CONNECTION_LIST (203), GET_PRODUCER_CONNECTION_LIST (204),
-QUERY_SUBSCRIPTION_BY_CONSUMER (345).  RocketMQ: `AdminBrokerProcessor`.
+GET_ALL_PRODUCER_INFO (328), QUERY_SUBSCRIPTION_BY_CONSUMER (345).  RocketMQ: `AdminBrokerProcessor`.
 
 A group is listed as its members' last heartbeats describe it; one without members is not online, whatever its offsets
 and its configuration say.
@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gantry.clock import Clock
 from gantry.leaves.frames import Command
 from gantry.metadata.clients import Clients, Member
 from gantry.wire import bodies, headers
@@ -25,8 +26,9 @@ _LANGUAGES = frozenset(Language)
 class ConnectionHandlers:
     """Questions of administrators about clients."""
 
-    def __init__(self, clients: Clients) -> None:
+    def __init__(self, clients: Clients, clock: Clock) -> None:
         self._clients = clients
+        self._clock = clock
 
     def consumers(self, connection: Connection, command: Command) -> Command:
         """GET_CONSUMER_CONNECTION_LIST: the members of a consumer group, how they consume and what."""
@@ -50,6 +52,25 @@ class ConnectionHandlers:
         if not members:
             return reply(command, ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
         return reply(command, body=bodies.dumps({"connectionSet": _connections(members)}))
+
+    def all_producers(self, connection: Connection, command: Command) -> Command:
+        """GET_ALL_PRODUCER_INFO: the members of every producer group."""
+        now = self._clock.monotonic()
+        now_ms = self._clock.now_ms()
+        found = {
+            group: [
+                {
+                    "clientId": member.client_id,
+                    "language": _language(member.language),
+                    "lastUpdateTimestamp": now_ms - int(max(now - member.seen_at, 0.0) * 1000),
+                    "remoteIP": one.peer,
+                    "version": member.version,
+                }
+                for one, member in self._clients.producers(group).items()
+            ]
+            for group in self._clients.producer_groups()
+        }
+        return reply(command, body=bodies.dumps({"data": found}))
 
     def subscription(self, connection: Connection, command: Command) -> Command:
         """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic; null when it does not subscribe to it."""

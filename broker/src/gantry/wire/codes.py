@@ -260,8 +260,6 @@ SERVER_TO_CLIENT = frozenset(
 # One reason per line, several codes share it; the names of the numbers stand in RequestCode above.
 _POP = "pop consumption comes with a later version; use a push consumer with client rebalance"
 _ADMIN = "this administration request comes with a later version"
-_PRODUCERS = "listing all producers comes with a later version; ask group by group (204)"
-_STATUS = "offsets that clients hold are not collected; ask each client (307), or the broker for its progress (208)"
 _ONE_BY_ONE = "lists come with a later version; send one request per entry"
 _RETENTION = "RocketMQ's brokers do not carry this out either; use DELETE_EXPIRED_COMMITLOG (329)"
 _UNITS = "units are not supported"
@@ -276,9 +274,7 @@ _TO_CLIENT = "this request goes from a broker to a client, never to a broker"
 
 _REASONS: tuple[tuple[str, tuple[int, ...]], ...] = (
     (_POP, (400, 401, 402, 200050, 200051, 200052, 200053, 200054, 200055, 200056, 200151)),
-    (_ADMIN, (217, 303, 305, 308, 309, 314, 315, 317, 321, 353)),
-    (_PRODUCERS, (328,)),
-    (_STATUS, (223,)),
+    (_ADMIN, (217, 305, 321, 353)),
     (_ONE_BY_ONE, (18, 225)),
     (_RETENTION, (27,)),
     (_UNITS, (311, 312, 313)),
