@@ -20,7 +20,6 @@ from testkit.fake_connection import FakeConnection
 from testkit.pullplay import PullPlay
 from testkit.requests import request
 
-
 PLAY = PullPlay()
 
 
