@@ -69,9 +69,10 @@ class OneQueue(ScriptedCluster):
         return reply(command, ext=ext, body=b"".join(record(number) for number in range(start, end)))
 
 
-def record(queue_offset: int) -> bytes:
-    """The bytes of one stored message."""
-    send = frames.Send(topic="T", body=b"%d" % queue_offset, born_host=bytes(8), group="p")
+def record(queue_offset: int, body: bytes | None = None) -> bytes:
+    """The bytes of one stored message; its body is its offset unless it is given."""
+    text = b"%d" % queue_offset if body is None else body
+    send = frames.Send(topic="T", body=text, born_host=bytes(8), group="p")
     send.queue_offset = queue_offset
     size = records.size_of(send)
     out = bytearray(size)

@@ -15,11 +15,12 @@ from gantry.model.route import MessageQueue
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import oneway, reply, request
-from testkit.onequeue import FIRST, OneQueue, member, play
+from testkit.onequeue import FIRST, OneQueue, member, play, record
 from testkit.scripted import ScriptedCluster
 from testkit.turning import until
 
 QUEUE = MessageQueue("T", "broker-a", 0)
+SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 RESET, INFO = RequestCode.RESET_CONSUMER_CLIENT_OFFSET, RequestCode.GET_CONSUMER_RUNNING_INFO
 
 
@@ -179,3 +180,75 @@ def test_a_consumer_says_how_it_goes() -> None:
 )
 def test_both_forms_of_a_reset_are_read(body: bytes) -> None:
     assert offsets_of(body) == {QUEUE: 7}
+
+
+async def asked_directly(cluster: ScriptedCluster, body: bytes, group: str = "g") -> Command:
+    (connection,) = cluster.connections("broker-a")
+    ext = {"consumerGroup": group, "clientId": "c", "msgId": "x", "brokerName": "broker-a"}
+    return await connection.invoke(request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, body), 30.0)
+
+
+def test_a_message_that_a_tool_brings_is_consumed_and_moves_nothing() -> None:
+    async def story() -> None:
+        seen: list[bytes] = []
+
+        async def listener(message: ReceivedMessage) -> None:
+            seen.append(message.body)
+            if message.body == b"raises":
+                raise LookupError("no such order")
+            if message.body == b"again":
+                await message.retry()
+
+        async with OneQueue(count=0) as cluster, member(cluster, FIRST, listener=listener) as consumer:
+            await until(lambda: bool(consumer.queues))
+            results = []
+            for body in (b"good", b"raises", b"again"):
+                answer = await asked_directly(cluster, record(7, body))
+                assert answer.code == 0
+                results.append(json.loads(answer.body))
+            assert [one["consumeResult"] for one in results] == ["CR_SUCCESS", "CR_THROW_EXCEPTION", "CR_LATER"]
+            assert results[1]["remark"] == "LookupError: no such order" and results[0]["order"] is False
+            assert (await asked_directly(cluster, b"nonsense")).code == ResponseCode.SYSTEM_ERROR
+            assert seen == [b"good", b"raises", b"again"] and cluster.asked("broker-a", SEND_BACK) == []
+
+    play(story())
+
+
+def test_who_takes_messages_by_iterating_cannot_be_given_one() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster, member(cluster) as consumer:
+            await until(lambda: bool(consumer.queues))
+            assert (await asked_directly(cluster, record(7))).code == ResponseCode.SYSTEM_ERROR
+
+    play(story())
+
+
+def test_a_consumer_says_where_it_is_and_what_it_did() -> None:
+    async def story() -> None:
+        async def listener(message: ReceivedMessage) -> None:
+            if message.body == b"0":
+                raise LookupError("once")
+
+        async with OneQueue(count=3) as cluster, member(cluster, FIRST, listener=listener) as consumer:
+            await until(lambda: bool(consumer.queues))
+            (connection,) = cluster.connections("broker-a")
+            status = RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT
+
+            async def where() -> list[object]:
+                answer = await connection.invoke(request(status, {"topic": "T", "group": "g"}), 30.0)
+                table = bodies.loads_object(answer.body)["messageQueueTable"]
+                assert isinstance(table, dict)
+                return list(table.values())
+
+            async def told() -> bool:
+                found = bodies.loads_object((await info(cluster)).body)["statusTable"]
+                assert isinstance(found, dict)
+                return bool(found) and found["T"]["consumeFailedMsgs"] == 1 and found["T"]["pullTPS"] > 0
+
+            for _ in range(1000):
+                if await told() and await where() == [3]:
+                    return
+                await asyncio.sleep(0.03)
+            raise AssertionError((await info(cluster)).body)
+
+    play(story())

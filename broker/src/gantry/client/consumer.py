@@ -29,6 +29,7 @@ from typing import Self
 
 from gantry.client import questions
 from gantry.client.broadcast import LocalOffsets
+from gantry.client.direct import DirectConsumption
 from gantry.client.errands import Description, Errands
 from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
@@ -43,6 +44,7 @@ from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom
 from gantry.client.subscribing import start_checked, subscriptions_of
+from gantry.client.tallies import Tallies
 from gantry.clock import Clock, SystemClock
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.message import RETRY_TOPIC, StoredMessage
@@ -82,8 +84,10 @@ class Consumer:
         )
         self._retry_topic = retry_topic(group)
         self._listener = listener
-        errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe)
-        self._session = Session(nameserver, self._heartbeat, errands.serve, self._broker_returned)
+        self._tallies = Tallies(self._clock)
+        direct = None if listener is None else DirectConsumption(group, listener, self.settings.hooks, False)
+        self._errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe, direct)
+        self._session = Session(nameserver, self._heartbeat, self._errands.serve, self._broker_returned)
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
         self._identity = Identity(self._session.nameservers[0], self._clock)
@@ -128,6 +132,7 @@ class Consumer:
             self._ended.set_result(None)
         await _cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
         self._redelivery.stop()
+        await self._errands.stop()
         self._ready.put_nowait(None)
         if self._workers:
             await asyncio.wait(self._workers, timeout=self.settings.stop_timeout_s)
@@ -190,7 +195,7 @@ class Consumer:
             if message is None:
                 return
             # A task of its own: an exception of the listener is a value here, and a cancelled worker leaves it running.
-            task = asyncio.create_task(called(listener, message, self.group, self.settings.hooks))
+            task = asyncio.create_task(called(listener, message, self.group, self.settings.hooks, self._tallies))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
             await asyncio.wait([task])
@@ -262,7 +267,7 @@ class Consumer:
                 pulling = PullSettings(
                     self.group, subscription, settings.pull_messages_max, wait_s=settings.pull_wait_s
                 )
-                intake = Intake(queue, pulling, self._memory, self._deliver)
+                intake = Intake(queue, pulling, self._memory, self._deliver, self._tallies)
                 running = self._run(intake, share.wait_s)
                 self._intakes[queue] = intake, self._spawn(running, f"gantry-pull-{queue.topic}-{queue.queue_id}")
 
@@ -321,9 +326,8 @@ class Consumer:
     def _describe(self) -> Description:
         settings, queues = self.settings, [intake.info() for intake, _ in self._intakes.values()]
         nameserver = ";".join(self._session.nameservers)
-        return Description(
-            nameserver, self._started_ms, settings.concurrency, False, self._subscriptions, queues
-        )
+        about = nameserver, self._started_ms, settings.concurrency, False, self._subscriptions, queues
+        return Description(*about, self._tallies.to_json())
 
     def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         """A task without which the consumer is not whole: if it breaks, everybody who waits is told."""

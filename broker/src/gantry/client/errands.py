@@ -2,7 +2,9 @@
 
     NOTIFY_CONSUMER_IDS_CHANGED (40)      share the queues anew
     RESET_CONSUMER_CLIENT_OFFSET (220)    drop what is held of some queues and go on elsewhere
+    GET_CONSUMER_STATUS_FROM_CLIENT (221) say where it is in a topic
     GET_CONSUMER_RUNNING_INFO (307)       say how it goes, as RocketMQ's `ConsumerRunningInfo`
+    CONSUME_MESSAGE_DIRECTLY (309)        call the listener for one message (`direct`)
 
 A consumer gives what is done about each.  A request that is for another group, or cannot be read, is answered as not
 served; whoever sent it learns that nothing happened.
@@ -10,20 +12,25 @@ served; whoever sent it learns that nothing happened.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from gantry.client.direct import DirectConsumption
+from gantry.errors import GantryError
 from gantry.leaves.frames import VERSION, Command, encode
 from gantry.model import documents
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import CONSUME_PASSIVELY, Subscription
 from gantry.transport.connection import Connection
 from gantry.wire import bodies
-from gantry.wire.codes import RequestCode
+from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 
 log = logging.getLogger(__name__)
+
+_DIRECT_MAX = 8  # consumed for tools at the same time
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class Description:
     is_orderly: bool
     subscriptions: Iterable[Subscription]
     queues: Iterable[QueueInfo]
+    statuses: Mapping[str, object] = field(default_factory=dict)  # by topic
 
 
 class Errands:
@@ -73,11 +81,20 @@ class Errands:
         hurry: Callable[[], None],
         move: Callable[[Mapping[MessageQueue, int]], None],
         describe: Callable[[], Description],
+        direct: DirectConsumption | None = None,  # None: there is no listener
     ) -> None:
         self._group = group
         self._hurry = hurry
         self._move = move
         self._describe = describe
+        self._direct = direct
+        self._consuming: set[asyncio.Task[None]] = set()
+
+    async def stop(self) -> None:
+        """Messages that tools wanted consumed are given up."""
+        for task in list(self._consuming):
+            task.cancel()
+        await asyncio.gather(*self._consuming, return_exceptions=True)
 
     def serve(self, connection: Connection, command: Command) -> bool:
         """Whether it was understood, and so done."""
@@ -90,7 +107,31 @@ class Errands:
         if command.code == RequestCode.GET_CONSUMER_RUNNING_INFO and is_mine:
             connection.write(encode(reply(command, body=running_info(self._describe()))))
             return True
+        if command.code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT and command.ext.get("group") == self._group:
+            connection.write(encode(reply(command, body=positions(self._describe(), command.ext.get("topic", "")))))
+            return True
+        if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY and is_mine:
+            self._consume(connection, command)
+            return True
         return False
+
+    def _consume(self, connection: Connection, command: Command) -> None:
+        if self._direct is None or len(self._consuming) >= _DIRECT_MAX:
+            remark = "no listener: messages are taken by iterating" if self._direct is None else "too many at once"
+            connection.write(encode(reply(command, ResponseCode.SYSTEM_ERROR, remark)))
+            return
+        task = asyncio.get_running_loop().create_task(self._consume_and_answer(self._direct, connection, command))
+        self._consuming.add(task)
+        task.add_done_callback(self._consuming.discard)
+
+    async def _consume_and_answer(self, direct: DirectConsumption, connection: Connection, command: Command) -> None:
+        try:
+            found = await direct.consume(command.body, command.ext.get("brokerName", ""))
+        except (ValueError, GantryError) as error:
+            answer = reply(command, ResponseCode.SYSTEM_ERROR, f"the message cannot be read: {error}")
+        else:
+            answer = reply(command, body=bodies.dumps(found))
+        connection.write(encode(answer))
 
     def _reset(self, connection: Connection, command: Command) -> bool:
         if command.ext.get("group") != self._group:
@@ -118,6 +159,13 @@ def offsets_of(body: bytes) -> dict[MessageQueue, int]:
     return {MessageQueue.from_json(bodies.loads_object(key.encode())): documents.integer(found, key) for key in found}
 
 
+def positions(found: Description, topic: str) -> bytes:
+    """The answer to GET_CONSUMER_STATUS_FROM_CLIENT: what comes next for the group in each queue of the topic."""
+    queues = [one for one in found.queues if one.queue.topic == topic]
+    table = bodies.object_keyed((one.queue.to_json(), max(one.first, one.committed, 0)) for one in queues)
+    return b'{"messageQueueTable":' + table + b"}"
+
+
 def running_info(found: Description) -> bytes:
     """The answer to GET_CONSUMER_RUNNING_INFO."""
     about = {
@@ -129,7 +177,7 @@ def running_info(found: Description) -> bytes:
             "PROP_NAMESERVER_ADDR": found.nameserver,
             "PROP_THREADPOOL_CORE_SIZE": str(found.concurrency),
         },
-        "statusTable": {},
+        "statusTable": found.statuses,
         "subscriptionSet": [one.to_json() for one in found.subscriptions],
     }
     queues = bodies.object_keyed((one.queue.to_json(), one.to_json()) for one in found.queues)

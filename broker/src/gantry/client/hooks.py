@@ -17,6 +17,7 @@ from typing import Protocol
 
 from gantry.client.received import ReceivedMessage
 from gantry.client.results import SendResult
+from gantry.client.tallies import Tallies
 from gantry.model.message import Message
 
 
@@ -58,9 +59,16 @@ async def called(
     message: ReceivedMessage,
     group: str,
     hooks: Iterable[ConsumeHook],
+    tallies: Tallies | None = None,
 ) -> None:
-    """One call of a listener within its hooks."""
-    with ExitStack() as stack:
-        for hook in hooks:
-            stack.enter_context(hook.consuming(group, message))
-        await listener(message)
+    """One call of a listener within its hooks, counted."""
+    begun_s, is_good = 0.0 if tallies is None else tallies.now_s(), False
+    try:
+        with ExitStack() as stack:
+            for hook in hooks:
+                stack.enter_context(hook.consuming(group, message))
+            await listener(message)
+        is_good = not message.wants_again
+    finally:
+        if tallies is not None:
+            tallies.consumed(message.topic, is_good, tallies.now_s() - begun_s)

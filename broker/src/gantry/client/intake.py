@@ -25,6 +25,7 @@ from gantry.client.results import PullResult, PullStatus
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings
+from gantry.client.tallies import Tallies
 from gantry.client.window import Window
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.message import StoredMessage
@@ -84,6 +85,7 @@ class Intake:
         pulling: PullSettings,
         memory: Memory,
         deliver: Callable[[Intake, StoredMessage], None],
+        tallies: Tallies | None = None,
     ) -> None:
         self.queue = queue
         self.is_leaving = False  # nothing is handed out any more
@@ -93,6 +95,7 @@ class Intake:
         self._pulling = pulling
         self._memory = memory
         self._deliver = deliver
+        self._tallies = tallies
         self._window: Window | None = None  # None until the start position is known
         self._pause_s = 0.0
         self._random = random.Random()  # jitter: consumers that lost one broker together must not come back together
@@ -205,8 +208,11 @@ class Intake:
         if life != self.life:
             return  # it was asked for before the move
         self.committed = progress
+        took_s = asyncio.get_running_loop().time() - started
+        if self._tallies is not None and result.messages:
+            self._tallies.pulled(self.queue.topic, len(result.messages), took_s)
         self._take(result, window)
-        was_held = asyncio.get_running_loop().time() - started >= _HELD_S
+        was_held = took_s >= _HELD_S
         if result.status is PullStatus.NO_NEW_MESSAGE and not was_held:
             self._pause_s = min(1.0, max(_HELD_S, self._pause_s * 2))
             await asyncio.sleep(self._pause_s)

@@ -21,6 +21,7 @@ from typing import Self
 
 from gantry.client import questions
 from gantry.client.consumer import Listener
+from gantry.client.direct import DirectConsumption
 from gantry.client.errands import Description, Errands
 from gantry.client.filters import Filter, Sql
 from gantry.client.identity import Identity
@@ -35,6 +36,7 @@ from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
 from gantry.client.subscribing import start_checked, subscriptions_of
+from gantry.client.tallies import Tallies
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError
 from gantry.model.names import retry_topic
@@ -73,8 +75,10 @@ class OrderlyConsumer:
         # As all members have it, Java's too: a broker keeps one list of topics for a group.
         self._subscriptions = subscriptions_of(group, subscription, self._clock.now_ms(), with_retries=True)
         self._retry_topic = retry_topic(group)
-        errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe)
-        self._session = Session(nameserver, self._heartbeat, errands.serve)
+        self._tallies = Tallies(self._clock)
+        direct = DirectConsumption(group, listener, self.settings.hooks, True)
+        self._errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe, direct)
+        self._session = Session(nameserver, self._heartbeat, self._errands.serve)
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
         self._identity = Identity(self._session.nameservers[0], self._clock)
@@ -91,6 +95,7 @@ class OrderlyConsumer:
             self._clock,
             listener,
             asyncio.Semaphore(self.settings.concurrency),
+            self._tallies,
         )
         self._queues: dict[MessageQueue, tuple[OrderlyQueue, asyncio.Task[None]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -132,6 +137,7 @@ class OrderlyConsumer:
             await asyncio.wait(working, timeout=self.settings.stop_timeout_s)
         await _cancelled(working)
         await _cancelled(self._tasks)
+        await self._errands.stop()
         goodbye = questions.unregister(self.client_id, None, self.group)
         asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
         await asyncio.gather(*asked, return_exceptions=True)
@@ -235,7 +241,8 @@ class OrderlyConsumer:
     def _describe(self) -> Description:
         settings, queues = self.settings, [one.info() for one, _ in self._queues.values()]
         nameserver = ";".join(self._session.nameservers)
-        return Description(nameserver, self._started_ms, settings.concurrency, True, self._subscriptions, queues)
+        about = nameserver, self._started_ms, settings.concurrency, True, self._subscriptions, queues
+        return Description(*about, self._tallies.to_json())
 
     def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
         """A task without which the consumer is not whole: if it breaks, everybody who waits is told."""

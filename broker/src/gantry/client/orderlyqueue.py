@@ -34,6 +34,7 @@ from gantry.client.redelivery import LADDER_S
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
+from gantry.client.tallies import Tallies
 from gantry.clock import Clock
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.message import RETRY_TOPIC, StoredMessage
@@ -60,6 +61,7 @@ class Surroundings:
     clock: Clock
     listener: Callable[[ReceivedMessage], Awaitable[None]]
     places: asyncio.Semaphore  # listeners at work at the same time
+    tallies: Tallies
 
 
 class OrderlyQueue:
@@ -133,7 +135,7 @@ class OrderlyQueue:
         if is_retry_topic(self.queue.topic):
             # RocketMQ: wherever a group begins, none of its redeliveries is passed over.
             settings = replace(settings, start_from=StartFrom.FIRST)
-        self._intake = intake = Intake(self.queue, self._pulling, around.memory, self._deliver)
+        self._intake = intake = Intake(self.queue, self._pulling, around.memory, self._deliver, around.tallies)
         running = intake.run(
             around.session, around.routes, around.offsets, settings, around.clock.now_ms()
         )
@@ -214,7 +216,8 @@ class OrderlyQueue:
 
         message = ReceivedMessage(stored, self.queue, _finished, again)
         message.attempt = attempt
-        task = asyncio.create_task(called(around.listener, message, self._pulling.group, around.settings.hooks))
+        call = called(around.listener, message, self._pulling.group, around.settings.hooks, around.tallies)
+        task = asyncio.create_task(call)
         try:
             while not task.done():
                 left_s = self.lease.left_s(asyncio.get_running_loop().time())

@@ -29,7 +29,7 @@ class Again(NamedTuple):
 class ReceivedMessage:
     """One delivery; `attempt` counts from 1."""
 
-    __slots__ = ("_again", "_finish", "attempt", "queue", "stored")
+    __slots__ = ("_again", "_finish", "attempt", "queue", "stored", "wants_again")
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class ReceivedMessage:
         self.stored = stored
         self.queue = queue
         self.attempt = 1 + stored.reconsume_times
+        self.wants_again = False  # somebody asked to have it brought again, or made a dead letter
         self._finish = finish
         self._again = again
 
@@ -96,10 +97,12 @@ class ReceivedMessage:
         """
         if level < 0 or (after_s is not None and (level or after_s < 0)):
             raise ValueError(f"after_s {after_s}, level {level}: expected one of them, and not below 0")
+        self.wants_again = True
         await self._again(self, Again(level, after_s))
 
     async def give_up(self) -> None:
         """Make it a dead letter of the group at once; `gantry dlq` shows and replays those."""
+        self.wants_again = True
         await self._again(self, Again(LEVEL_DEAD))
 
     def __repr__(self) -> str:
