@@ -282,3 +282,48 @@ def test_what_lies_far_behind_is_read_from_the_disk_before_it_is_due() -> None:
 
 def test_the_timer_topic_cannot_be_written_by_a_producer() -> None:
     assert DelayPlay().send(b"x", topic=names.TIMER_TOPIC, TIMER_OUT_MS="5").code == 16
+
+
+def test_who_rests_as_long_as_he_is_told_is_not_late_and_hears_of_earlier_work() -> None:
+    play, chosen = DelayPlay(), random.Random(1)
+    told: list[int] = []
+    play.service.on_earlier = lambda: told.append(play.clock.now_ms())
+    runs = 0
+    for _ in range(40):
+        due_ms = play.clock.now_ms() + chosen.randrange(20, 3000)
+        play.deliver()
+        assert play.service.rest_s() > 0
+        before = len(play.visible())
+        play.send(b"later", TIMER_DELIVER_MS=str(due_ms))
+        assert told.pop() == play.clock.now_ms() and play.service.rest_s() == 0
+        play.deliver()
+        while len(play.visible()) == before:
+            runs += 1
+            play.clock.advance(max(1, round(1000 * play.service.rest_s())))
+            play.deliver()
+        assert due_ms <= play.clock.now_ms() <= due_ms + 10
+    assert runs < 40 * 40, "ten a second, and not one every ten milliseconds"
+
+
+def test_what_becomes_due_while_others_are_delivered_is_delivered_in_the_same_run() -> None:
+    play = DelayPlay()
+    now_ms = play.clock.now_ms()
+    for number in range(20):
+        play.send(b"%d" % number, TIMER_DELIVER_MS=str(now_ms + 100 + 10 * number))
+    play.send(b"level", DELAY="1")
+    play.clock.advance(100)
+    for _ in play.service.deliver() or ():
+        play.clock.advance(50)
+    assert sorted(play.visible()) == sorted([b"%d" % number for number in range(20)] + [b"level"])
+
+
+def test_that_time_passes_is_nothing_to_be_saved() -> None:
+    play = DelayPlay()
+    play.send(b"later", TIMER_DELAY_SEC="3600")
+    play.pass_ms(15 * SECOND_MS)
+    play.disk.faults.trace.clear()
+    play.pass_ms(10 * SECOND_MS)
+    assert not [line for line in play.disk.faults.trace if "delayOffset" in line]
+    play.kill()
+    play.pass_ms(3600 * SECOND_MS)
+    assert play.visible() == [b"later"]

@@ -1,7 +1,7 @@
 """A connection without a socket: it keeps what was written to it, decoded again on demand.
 
-It has the attributes and methods of `gantry.transport.connection.Connection` that handlers use.  Nothing is corked:
-what a handler writes is there at once, in order.
+It has the attributes and methods of `gantry.transport.connection.Connection` that handlers use.  Nothing is gathered:
+what a handler writes is there at once, in order; only that somebody wants it gathered is kept.
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ class FakeConnection:
         self.output = bytearray()
         self.chunks: list[Chunk] = []
         self.pauses: set[str] = set()
+        self.is_corked = False
+        self.corks = 0
         self._read = 0
 
     def pause_reading(self, who: str) -> None:
@@ -49,6 +51,19 @@ class FakeConnection:
         """Keep all pieces."""
         for chunk in chunks:
             self.write(chunk)
+
+    def cork(self) -> bool:
+        """Remember it."""
+        if self.closed or self.is_corked:
+            return False
+        self.is_corked = True
+        self.corks += 1
+        return True
+
+    def uncork(self) -> None:
+        """The end of it."""
+        assert self.is_corked, "nobody gathers"
+        self.is_corked = False
 
     def send_oneway(self, command: frames.Command) -> None:
         """Encode as the real one does."""

@@ -130,7 +130,8 @@ class PullPlay:
     def pass_time(self, milliseconds: int) -> None:
         """Let time pass for held pulls."""
         self.clock.advance(milliseconds)
-        self.pulls.held.sweep(self.clock.monotonic())
+        for _ in self.pulls.held.sweep(self.clock.monotonic()):
+            pass
 
     def close(self) -> None:
         """Close the store."""

@@ -111,3 +111,33 @@ def test_jobs_of_different_periods_wake_the_process_together() -> None:
     ends = [100.003, 100.011, 100.019, 100.024, 100.031]
     assert {round(next_run_s(end, 0.05), 6) for end in ends} == {100.05}
     assert round(next_run_s(100.003, 0.1), 6) == round(next_run_s(100.083, 0.02), 6) == 100.1
+
+
+@given(st.floats(0, 1e7), st.floats(0.0001, 5.0))
+def test_a_rest_is_never_longer_than_said_and_a_long_one_ends_when_others_wake(now: float, rest_s: float) -> None:
+    following = next_run_s(now, 0.01, rest_s)
+    assert now + 0.5 * min(rest_s, 0.1) <= following + 1e-6 and following <= now + rest_s + 1e-6
+    if rest_s >= 0.1:
+        assert abs(following / 0.05 - round(following / 0.05)) < 1e-3
+
+
+def test_a_job_rests_until_it_has_work_or_somebody_hurries_it() -> None:
+    async def play() -> None:
+        clock = SimClock()
+        ran = asyncio.Event()
+        rests = [3600.0, 0.0, 3600.0]
+
+        jobs = Jobs(clock, lambda name: None)
+        jobs.start([Job("resting", 0.001, ran.set, lambda: rests[0])])
+        await asyncio.sleep(0.01)
+        assert jobs.counts["resting"].runs == 0
+        del rests[0]
+        jobs.hurry("resting")
+        jobs.hurry("resting")
+        jobs.hurry("somebody else")
+        await ran.wait()
+        assert jobs.counts["resting"].runs == 1
+        jobs.stop()
+        jobs.hurry("resting")
+
+    asyncio.run(play())

@@ -38,6 +38,10 @@ class Waiting:
         self.held.hold(connection, pull, codes, until)
         return connection
 
+    def sweep(self, now: float) -> int:
+        """All slices of a sweep; how many there were."""
+        return sum(1 for _ in self.held.sweep(now))
+
     def arrive(self, topic: str = "T", queue_id: int = 0, max_offset: int = 1, codes: tuple[int, ...] = (0,)) -> None:
         first = max_offset - len(codes)
         entries: list[Any] = [
@@ -63,7 +67,7 @@ def test_a_pull_is_woken_once() -> None:
     waiting.hold(1)
     waiting.arrive()
     waiting.arrive(max_offset=2)
-    waiting.held.sweep(100.0)
+    waiting.sweep(100.0)
     assert waiting.woken == [1]
     assert len(waiting.held) == 0
 
@@ -124,38 +128,72 @@ def test_news_that_would_take_long_to_look_at_wakes() -> None:
 def test_nobody_is_woken_early_and_nobody_waits_much_longer_than_asked() -> None:
     waiting = Waiting()
     waiting.hold(1, until=10.1)
-    waiting.held.sweep(10.09)
+    waiting.sweep(10.09)
     assert waiting.woken == []
-    waiting.held.sweep(10.36)
+    waiting.sweep(10.36)
     assert waiting.woken == [1]
 
 
 def test_a_sweep_after_a_long_pause_finds_everybody_who_is_due() -> None:
     waiting = Waiting()
-    waiting.held.sweep(0.0)
+    waiting.sweep(0.0)
     for opaque, until in ((1, 5.0), (2, 3.0), (3, 1e6)):
         waiting.hold(opaque, until=until)
-    waiting.held.sweep(100_000.0)
+    waiting.sweep(100_000.0)
     assert waiting.woken == [2, 1]
     assert len(waiting.held) == 1
 
 
 def test_a_time_that_is_already_over_is_due_at_the_next_sweep() -> None:
     waiting = Waiting()
-    waiting.held.sweep(50.0)
+    waiting.sweep(50.0)
     waiting.hold(1, until=20.0)
-    waiting.held.sweep(50.3)
+    waiting.sweep(50.3)
     assert waiting.woken == [1]
 
 
 def test_a_sweep_does_not_visit_those_who_are_not_due() -> None:
     waiting = Waiting(held_max=1000)
-    waiting.held.sweep(0.0)
+    waiting.sweep(0.0)
     for opaque in range(1000):
         waiting.hold(opaque, until=1000.0 + opaque)
     for quarter in range(100):
-        waiting.held.sweep(quarter / 4)
+        waiting.sweep(quarter / 4)
     assert waiting.woken == []
+
+
+def test_a_sweep_of_many_gives_the_loop_back_and_skips_who_went_meanwhile() -> None:
+    waiting = Waiting(held_max=1000)
+    connections = [waiting.hold(opaque, until=5.0) for opaque in range(100)]
+    sweep = waiting.held.sweep(6.0)
+    next(sweep)
+    first = len(waiting.woken)
+    assert 0 < first < 100
+    waiting.held.connection_closed(connections[99])
+    waiting.hold(100, until=5.0)
+    for _ in sweep:
+        pass
+    assert waiting.woken == list(range(99)), "who came meanwhile is for the next sweep"
+    waiting.sweep(6.3)
+    assert waiting.woken[-1] == 100
+
+
+def test_answers_to_one_connection_leave_together() -> None:
+    waiting = Waiting()
+    connection = waiting.hold(1)
+    for opaque in (2, 3, 4):
+        waiting.hold(opaque, queue_id=opaque, connection=connection)
+    waiting.sweep(100.0)
+    assert waiting.woken == [1, 2, 3, 4]
+    assert (connection.corks, connection.is_corked) == (1, False)
+
+
+def test_a_connection_that_gathers_already_is_left_to_who_gathers() -> None:
+    waiting = Waiting()
+    connection = waiting.hold(1)
+    assert connection.cork()
+    waiting.arrive()
+    assert waiting.woken == [1] and connection.is_corked
 
 
 def test_a_closed_connection_takes_its_pulls_with_it_unanswered() -> None:
@@ -221,7 +259,7 @@ def test_nothing_is_left_behind_in_the_tables() -> None:
     for opaque in range(300):
         waiting.hold(opaque, queue_id=opaque % 7, until=float(opaque))
     waiting.arrive(queue_id=3, max_offset=1)
-    waiting.held.sweep(150.0)
+    waiting.sweep(150.0)
     waiting.held.release_all()
     held = waiting.held
     assert (held._by_queue, held._by_connection, held._by_slot) == ({}, {}, {})

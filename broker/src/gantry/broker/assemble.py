@@ -37,6 +37,7 @@ from gantry.broker.live import LiveConfig
 from gantry.broker.looplag import LoopLag
 from gantry.broker.machine import Machine
 from gantry.broker.parts import Parts
+from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
 from gantry.broker.ports import Addresses
 from gantry.broker.rates import Rates
@@ -249,6 +250,7 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     parts.clients.on_beat(parts.filters.heard)
     parts.clients.on_change(parts.filters.group_changed)
     store.on_dispatched(held.on_dispatched)
+    parts.delays.on_earlier = lambda: parts.jobs.hurry(DELIVERY)
     store.on_failed(lambda error: fail(f"the store failed: {error}"))
     topics.on_change(admission.topic_changed)
     topics.on_change(parts.registration.topic_changed)

@@ -9,6 +9,9 @@ Every job is essential: one that raises is reported by name, and the process end
 Runs stand on a grid: the next one begins when the clock next comes to a multiple of the job's period, so that jobs wake
 the process together and an idle broker sleeps the rest of the time.  A point less than a quarter of a period away is
 let pass, and what has not ended is not begun again, so jobs neither crowd nor overlap with themselves.
+
+A job that knows when there will be something to do says how long it rests: it sleeps until then, a long rest is cut to
+a moment at which others wake too, and `hurry` ends it when somebody gives it work meanwhile.
 """
 
 from __future__ import annotations
@@ -22,18 +25,24 @@ from gantry.clock import Clock
 SLICE_S = 0.001
 # uvloop's timers count whole milliseconds from the beginning of a turn: without this half of them are one early.
 _ROUNDING_S = 0.0005
+# Jobs with short periods that run all the time have multiples or parts of this, so that a rest ends when they run.
+TOGETHER_S = 0.05
 
 
 class Job(NamedTuple):
-    """A name, a period, and what to do; see the module for the two kinds."""
+    """A name, a period, and what to do; see the module for the two kinds, and for rests."""
 
     name: str
     period_s: float
     run: Callable[[], Iterator[object] | None]
+    rest_s: Callable[[], float] | None = None  # 0: there may be something to do at once
 
 
-def next_run_s(now: float, period_s: float) -> float:
+def next_run_s(now: float, period_s: float, rest_s: float = 0.0) -> float:
     """When a job that ended now (monotonic seconds) runs again."""
+    if rest_s > 0:
+        then = now + rest_s
+        return then - then % TOGETHER_S if rest_s >= 2 * TOGETHER_S else then
     wait = period_s - now % period_s
     return now + (wait if 4 * wait >= period_s else wait + period_s)
 
@@ -57,6 +66,7 @@ class Jobs:
         self._clock = clock
         self._on_failed = on_failed
         self._timers: dict[str, asyncio.Handle] = {}
+        self._resting: dict[str, Job] = {}
 
     def start(self, table: Sequence[Job]) -> None:
         """Begin; the first run of a job is at most a period and a quarter away."""
@@ -70,13 +80,25 @@ class Jobs:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
+        self._resting.clear()
+
+    def hurry(self, name: str) -> None:
+        """There is work for this job: if it rests, it ends that and runs within its period."""
+        job = self._resting.pop(name, None)
+        if job is not None:
+            self._timers[name].cancel()
+            self._wait(job)
 
     def _wait(self, job: Job) -> None:
         now = self._clock.monotonic()
-        wait = next_run_s(now, job.period_s) - now + _ROUNDING_S
+        rest_s = job.rest_s() if job.rest_s is not None else 0.0
+        if rest_s > 0:
+            self._resting[job.name] = job
+        wait = next_run_s(now, job.period_s, rest_s) - now + _ROUNDING_S
         self._timers[job.name] = asyncio.get_running_loop().call_later(wait, self._begin, job)
 
     def _begin(self, job: Job) -> None:
+        self._resting.pop(job.name, None)
         self.counts[job.name].runs += 1
         self._slice(job, None)
 

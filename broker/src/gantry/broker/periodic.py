@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from gantry.broker.parts import Parts
     from gantry.metadata.notices import ChangeNotices
 
+DELIVERY = "delivery"
+
 _STORE_TICK_S = 0.05  # flush policy, queue tails, checkpoint: it looks at the clock by itself
 _ACKS_S = 0.1
 _HELD_S = 0.25
@@ -28,7 +30,7 @@ _SAVE_S = 1.0  # topics, groups and owners of queues change rarely and matter
 _LOCKS_S = 1.0
 _EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
 _TRANSACTIONS_S = 1.0
-_DUE_S = 0.01  # what is due is at most this late
+_DUE_S = 0.01  # what is due is at most this late; while nothing is, the job rests
 _DELAYS_S = 1.0
 _DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
 
@@ -52,7 +54,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("save offsets", parts.live.current.clients.offsets_save_s, parts.offsets.saving),
         Job("check back", parts.live.current.transactions.check_interval_s, parts.transactions.run_pass),
         Job("transactions", _TRANSACTIONS_S, parts.transactions.tick),
-        Job("delivery", _DUE_S, parts.delays.deliver),
+        Job(DELIVERY, _DUE_S, parts.delays.deliver, parts.delays.rest_s),
         Job("delays", _DELAYS_S, parts.delays.tick),
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
         Job("queue locks", _LOCKS_S, lambda: parts.locks.expire(clock.monotonic())),

@@ -5,6 +5,9 @@ its time is over, its topic goes, or the broker stops.  Each of them takes the p
 to `wake`, which looks once more and answers in any case.  When its connection closes, it just vanishes:
 there is nobody to answer.
 
+What is answered together leaves together: one write for each connection, and at most so many answers between two
+turns of the loop.
+
 The number of held pulls is bounded; `hold` says no instead of growing.  What happens often is cheap: news
 for a queue that nobody waits for is one look into a table, and the sweep visits only the slots of time
 that have passed since the last one, not everybody who waits.
@@ -20,7 +23,8 @@ would take too long to look at wakes the pull instead, which then looks in slice
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from gantry.consume.filter import Wanted
@@ -37,6 +41,8 @@ _Key = TypeVar("_Key")
 _SLOTS_PER_S = 4
 # Nodes of an expression evaluated for one piece of news: a few milliseconds.
 _STEPS_MAX = 50_000
+# Answers in one slice: half a millisecond.
+_WOKEN_AT_ONCE = 16
 
 
 class HeldPull:
@@ -106,16 +112,22 @@ class HeldPulls:
                 held.passed = max_offset
         self._wake_all(due)
 
-    def sweep(self, now: float) -> None:
-        """Wake those whose time is over by `now` (monotonic seconds)."""
+    def sweep(self, now: float) -> Iterator[None]:
+        """Wake those whose time is over by `now` (monotonic seconds), slice by slice."""
         current = int(now * _SLOTS_PER_S)
         if self._swept_slot is None or current - self._swept_slot > len(self._by_slot):
             due = sorted(slot for slot in self._by_slot if slot <= current)
         else:
             due = list(range(self._swept_slot + 1, current + 1))
         self._swept_slot = current
-        for slot in due:
-            self._wake_all(list(self._by_slot.get(slot, ())))
+        return self._wake_slots(due)
+
+    def _wake_slots(self, slots: Sequence[int]) -> Iterator[None]:
+        for slot in slots:
+            # Nobody comes to a slot that was swept; answers that close connections only take some out of it.
+            while waiting := list(islice(self._by_slot.get(slot, ()), _WOKEN_AT_ONCE)):
+                self._wake_all(waiting)
+                yield
 
     def release_topic(self, topic: str) -> None:
         """The topic is gone: whoever waits for one of its queues is told now."""
@@ -139,10 +151,17 @@ class HeldPulls:
             self._take_out(held)
 
     def _wake_all(self, pulls: Iterable[HeldPull]) -> None:
-        for held in pulls:
-            # An answer may close a connection and so take others out while this loop runs.
-            if self._take_out(held):
-                self._wake(held)
+        corked = []
+        try:
+            for held in pulls:
+                # An answer may close a connection and so take others out while this loop runs.
+                if self._take_out(held):
+                    if held.connection.cork():
+                        corked.append(held.connection)
+                    self._wake(held)
+        finally:
+            for connection in corked:
+                connection.uncork()
 
     def _take_out(self, held: HeldPull) -> bool:
         waiting = self._by_queue.get(held.queue)

@@ -15,6 +15,7 @@ from gantry.errors import Refusal
 from gantry.leaves.frames import Command
 from gantry.metadata.clients import Clients, Consumption, Member
 from gantry.metadata.groups import Groups
+from gantry.metadata.heartbeats import Heartbeats
 from gantry.metadata.topics import Topics
 from gantry.model import documents, names
 from gantry.model.subscription import TAG_EXPRESSION, GroupConfig, Subscription
@@ -23,7 +24,6 @@ from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
 from gantry.wire.heartbeat import ConsumerData
-from gantry.wire.heartbeat import read as read_heartbeat
 
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
@@ -45,10 +45,11 @@ class ClientHandlers:
         self._topics = topics
         self._groups = groups
         self._clock = clock
+        self._heartbeats = Heartbeats()
 
     def heartbeat(self, connection: Connection, command: Command) -> Command:
         """HEART_BEAT: register the client in all its groups."""
-        beat = read_heartbeat(command.body)
+        beat = self._heartbeats.read(connection, command.body)
         member = Member(beat.client_id, command.language, command.version, self._clock.monotonic())
         for consumer in beat.consumers:
             why = self._register_consumer(connection, member, consumer)

@@ -1,11 +1,11 @@
 """Delivery: what is due gets its real topic and is appended again, once.
 
-Every ten milliseconds `deliver` looks at the lines (delay levels) and the timer (times of their own).  A batch of what
-is due is read, undressed and appended as one run.  Progress speaks of what is confirmed only, and is saved once a
-second when the log that it was derived from is durable; each delivered record names the one that it was made of.  So a
-crash, at any point, leaves behind a document and a stretch of log that together say what was delivered (`recovery`),
-and everything is delivered exactly once; where a power cut takes unflushed deliveries along (ASYNC_FLUSH), they are
-made again.
+`deliver` looks at the lines (delay levels) and the timer (times of their own), for as long as something is due;
+`rest_s` says how long nothing will be, and `on_earlier` tells when that changed.  A batch of what is due is read,
+undressed and appended as one run.  Progress speaks of what is confirmed only, and is saved once a second when the log
+that it was derived from is durable; each delivered record names the one that it was made of.  So a crash, at any point,
+leaves behind a document and a stretch of log that together say what was delivered (`recovery`), and everything is
+delivered exactly once; where a power cut takes unflushed deliveries along (ASYNC_FLUSH), they are made again.
 
 While the gate is shut nothing is delivered; a full disk shuts it, and what was under way is tried again when it opens.
 Memory under way is bounded by the number of batches that are not confirmed.
@@ -16,7 +16,8 @@ were, whatever they were before.  Those that are due within a minute are not wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
@@ -74,6 +75,7 @@ class DelayService:
         self.book = DelayBook()
         self.counts = DelayCounts()
         self.places = Places(store.reader)
+        self.on_earlier: Callable[[], object] = lambda: None  # a rest is over before its time
         self.took_over = False  # RocketMQ's broker had the folder last, and its timer's state became ours
         self._store = store
         self._state = state
@@ -82,8 +84,9 @@ class DelayService:
         self._say = say
         self._undressing = Undressing(store.reader, self.book, topics, self.counts, say)
         self._version = DataVersion()
-        self._next: tuple[Progress, int] | None = None  # is saved when the log is durable up to there
-        self._saved: dict[str, object] = {}
+        # What is saved next, how many were pending then, and how far the log has to be durable for it.
+        self._next: tuple[Progress, int, int] | None = None
+        self._saved: tuple[Progress, int] | None = None
         self._look_at_s = 0.0
         self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock
         self._cold: list[tuple[int, int]] = []
@@ -117,15 +120,33 @@ class DelayService:
         return place.due_ms > now_ms and not self.book.eras.is_done(place.offset, place.due_ms)
 
     def deliver(self) -> Iterator[None] | None:
-        """Deliver what is due, batch by batch; every ten milliseconds, which costs nothing while nothing is due."""
-        return None if self._clock.monotonic() < self._quiet_until_s else self._deliver_due()
+        """Deliver what is due, batch by batch; costs nothing while nothing is due."""
+        return None if self.rest_s() > 0 else self._deliver_due()
+
+    def rest_s(self) -> float:
+        """How long nothing will be due; a tenth of a second at most, so that a clock set forwards is noticed."""
+        return max(0.0, self._quiet_until_s - self._clock.monotonic())
 
     def _deliver_due(self) -> Iterator[None]:
+        # What became due meanwhile is not left to the next run: under load that would be a pause after every run.
+        while (yield from self._deliver_round()):
+            pass
+        # Now, because the clock may be set back before anybody asks.
+        now_ms = self._clock.now_ms()
+        self.book.advance(now_ms + 1)
+        heads_ms = min([line.head_ms for line in self.book.lines.values()], default=NEVER)
+        next_ms = min(heads_ms, self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
+        self._quiet_until_s = self._clock.monotonic() + min(max(next_ms - now_ms, 0) / 1000, _QUIET_S)
+
+    def _deliver_round(self) -> Generator[None, None, bool]:
+        """Deliver what is due by now; whether that was anything."""
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
+        is_any = False
         for line in list(self.book.lines.values()):
             while self._can_deliver and line.is_due(line.next, line.head_ms, now_ms, now_s):
                 if not self._deliver_line(line, now_ms, now_s):
                     break
+                is_any = True
                 yield
         timer = self.book.timer
         for _ in timer.approach(now_ms + _AHEAD_MS, self._approached):
@@ -135,12 +156,9 @@ class DelayService:
             slot, offsets = timer.due(now_ms, _BATCH)
             if not offsets or not self._deliver_slot(slot, offsets):
                 break
+            is_any = True
             yield
-        # Now, because the clock may be set back before anybody asks.
-        self.book.advance(now_ms + 1)
-        heads_ms = min([line.head_ms for line in self.book.lines.values()], default=NEVER)
-        next_ms = min(heads_ms, timer.first_due_ms(), timer.horizon_ms - _AHEAD_MS)
-        self._quiet_until_s = now_s + min(max(next_ms - now_ms, 0) / 1000, _QUIET_S)
+        return is_any
 
     @property
     def _can_deliver(self) -> bool:
@@ -230,8 +248,9 @@ class DelayService:
 
     def _on_dispatched(self, topic: str, queue_id: int, end: int, entries: list[Entry]) -> None:
         book = self.book
-        if topic in duetimes.TOPICS:
+        if topic in duetimes.TOPICS and self._quiet_until_s:
             self._quiet_until_s = 0.0
+            self.on_earlier()
         if topic == names.TIMER_TOPIC and queue_id == 0:
             book.advance(self._clock.now_ms())
             for entry in entries:
@@ -265,20 +284,23 @@ class DelayService:
             yield from self._carry(limit)
 
     def save(self) -> None:
-        """Hand to the file what is durable by now, and look how far things are."""
+        """Hand to the file what is durable by now, and look how far things are.
+
+        That time has passed, and nothing else, is no news: a start finds out by itself, and a quiet disk may sleep.
+        """
         store = self._store
         if self._next is not None:
-            found, log_end = self._next
+            found, pending, log_end = self._next
             if store.flushed.offset < log_end:
                 return
-            document = found.to_document()
-            if document == self._saved:
+            news = replace(found, done=[]), pending
+            if news == self._saved:
                 self._state.retry()
             else:
                 self._version = self._version.next(self._clock.now_ms())
-                self._state.save({"dataVersion": self._version.to_json(), **document})
-                self._saved = document
-        self._next = self.progress(), store.written.offset
+                self._state.save({"dataVersion": self._version.to_json(), **found.to_document()})
+                self._saved = news
+        self._next = self.progress(), self.pending, store.written.offset
 
     def save_now(self) -> None:
         """Put the document on the disk before returning; the log is durable as far as it is written."""

@@ -98,6 +98,10 @@ class Timer:
             del self._near[slot], self._lows[slot]
             heappop(self._slots)
 
+    def next_ms(self) -> int:
+        """When `due` has something, as far as what is near goes."""
+        return self._slots[0] if self._slots else self.horizon_ms
+
     def first_due_ms(self) -> int:
         """Nothing that is pending is due before this."""
         near = self._slots[0] - SLOT_MS + 1 if self._slots else self.horizon_ms

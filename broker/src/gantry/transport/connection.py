@@ -183,6 +183,19 @@ class Connection(asyncio.BufferedProtocol):
         elif not self.closed:
             self._send(chunks)
 
+    def cork(self) -> bool:
+        """Gather what is written until `uncork`; False when somebody gathers already, or nothing leaves any more."""
+        if self.closed or self._corked is not None:
+            return False
+        self._corked = []
+        return True
+
+    def uncork(self) -> None:
+        """What was gathered leaves in one piece; for whom `cork` said yes."""
+        corked, self._corked = self._corked, None
+        if corked and not self.closed:
+            self._send(corked)
+
     def close(self, reason: str) -> None:
         """Stop reading, let the output drain for a moment, end; a second call changes nothing."""
         if self.closed:
@@ -316,9 +329,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._on_requests(self, requests)
         finally:
-            corked, self._corked = self._corked, None
-            if corked and not self.closed:
-                self._send(corked)
+            self.uncork()
 
     def _take_answer(self, request: Request) -> bool:
         if not isinstance(request, frames.Command) or not request.flag & 1:
