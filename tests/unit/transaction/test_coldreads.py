@@ -24,7 +24,7 @@ class Cold:
         self._end = play.store.written.offset
         self._bring_in = play.store.bring_in
         play.store.bring_in = self.bring_in  # type: ignore[method-assign,assignment]
-        for name in ("record", "slice", "message"):
+        for name in ("record", "slice", "message", "number"):
             self._watch(name, monkeypatch)
 
     def bring_in(self, places: list[tuple[int, int]], done: Callable[[], None]) -> None:
@@ -35,10 +35,10 @@ class Cold:
     def _watch(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         real = getattr(CommitLog, name)
 
-        def read(log: CommitLog, log_offset: int, size: int, *more: int) -> object:
+        def read(log: CommitLog, log_offset: int, size: int = 8, *more: int) -> object:
             is_there = log_offset >= self._end or self.brought.get(log_offset, 0) >= size
             assert is_there or not size or not self.is_watching, f"{name}: {size} bytes at {log_offset} are cold"
-            return real(log, log_offset, size, *more)
+            return real(log, log_offset, *([size] if name != "number" else []), *more)
 
         monkeypatch.setattr(CommitLog, name, read)
 

@@ -12,6 +12,7 @@ from gantry.store.settings import Flush
 from gantry.transaction.checker import Rules
 from gantry.transaction.oplog import Outcome, Settled, settled_in
 from gantry.transaction.recovery import unlogged
+from gantry.wire.codes import RequestCode
 from testkit.transactionplay import COMMIT, HOST, ROLLBACK, TransactionPlay
 
 _FAR = 20_000
@@ -107,3 +108,51 @@ def test_nothing_ends_before_what_a_crash_took_is_repaired() -> None:
     assert play.end(other, COMMIT) == 0
     assert [op.body for op in play.records(names.OP_HALF_TOPIC)] == [b"0", b"1"], "first what a start would look for"
     assert play.service.counts.repaired == 1
+
+
+def test_an_end_is_answered_when_its_op_is_confirmed_and_not_before() -> None:
+    play = TransactionPlay(Flush.SYNC)
+    half = play.half(key="k")
+    play.flush()
+    opaque = play.end_later(half, COMMIT)
+    play.turn()
+    assert opaque not in play.answers() and play.visible() == [], "written, and a power cut could take it"
+    play.flush()
+    assert play.answers() == {opaque: 0} and play.visible() == [(b"paid", "k")]
+
+
+def test_ends_of_one_connection_in_one_turn_are_answered_by_one_piece_in_their_order() -> None:
+    play = TransactionPlay()
+    halves = [play.half() for _ in range(3)]
+    play.connection.chunks.clear()
+    wanted = [play.end_later(half, kind) for half, kind in zip(halves, (COMMIT, ROLLBACK, COMMIT), strict=True)]
+    play.turn()
+    assert len(play.connection.chunks) == 1
+    assert list(play.answers().items()) == [(opaque, 0) for opaque in wanted]
+
+
+def test_an_end_under_a_place_that_is_not_the_newest_ends_the_same_transaction() -> None:
+    play = TransactionPlay(rules=Rules(settled_behind_max=0, settled_behind_factor=0))
+    half = play.half(key="k")
+    play.end(play.half(), ROLLBACK)
+    play.tick()
+    (moved,) = play.book.open.values()
+    assert (moved.root, moved.current) == (half.queue_offset, 2)
+    assert play.end(half, COMMIT) == 0 and play.visible() == [(b"paid", "k")] and not play.book.open
+
+
+def test_a_commit_by_hand_of_a_given_up_copy_names_no_other_half() -> None:
+    """By its own place among those given up, RocketMQ's broker would take another half for done."""
+    play = TransactionPlay(rules=Rules(checks_max=1))
+    play.join()
+    other = play.half(key="other", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    play.half(key="lost")
+    for _ in range(2):
+        play.run_pass(60_000)
+    (copy,) = play.records(names.CHECK_MAX_TIME_TOPIC)
+    assert (other.queue_offset, copy.queue_offset) == (0, 0)
+    message_id = records.offset_message_id(HOST, copy.log_offset)
+    answer = play.ask(RequestCode.SETTLE_TRANSACTION, id=message_id, action="commit")
+    assert answer is not None and answer.code == 0 and play.visible() == [(b"paid", "lost")]
+    assert [op.body for op in play.records(names.OP_HALF_TOPIC)] == [b"1", b"1"]
+    assert [half.root for half in play.book.open.values()] == [0]

@@ -35,6 +35,7 @@ _REWRITE_CHUNK_BYTES = 1 << 20
 _HEAD = Struct(">ii")
 
 Sends = Sequence[frames.Send]
+_NUMBER = Struct(">q")
 
 
 class RunTooLongError(StoreError):
@@ -278,6 +279,12 @@ class CommitLog:
         segment = self.segments.at(log_offset)
         at = log_offset - segment.start
         return segment.view[at : at + size]
+
+    def number(self, log_offset: int) -> int:
+        """The 64-bit number that stands here, within a segment."""
+        segment = self.segments.at(log_offset)
+        found: int = _NUMBER.unpack_from(segment.view, log_offset - segment.start)[0]
+        return found
 
     def pieces(self, places: queues.Places) -> list[memoryview | bytes]:
         """Stored bytes of records, each within a segment: neighbours as one, uncopied; many small ones copied into one.

@@ -293,7 +293,7 @@ class Reader:
 
     def born_ms(self, log_offset: int) -> int:
         """When its producer made the dispatched record that begins here."""
-        return int.from_bytes(self._log.slice(log_offset + _BORN_AT, 8), "big", signed=True)
+        return self._log.number(log_offset + _BORN_AT)
 
     def entries(self, log_offset: int) -> Iterator[list[records.Entry]]:
         """All dispatched records from the one that begins here on, a few thousand at a time."""

@@ -191,15 +191,16 @@ class Book:
     def add_op(self, op_offset: int, settled: Sequence[Settled]) -> None:
         """The next record of the op queue."""
         last = -1
-        for one in settled:
-            half = self.find(one.root)
+        for root, outcome, copies in settled:
+            half = self.find(root)
             if half is not None:
                 self._remove(half)
-            self.map.put(one.root, one.outcome)
-            last = max(last, one.root, *one.copies)
-        while self.op_end < op_offset:
-            self._op_ends.append(-1)
-        if op_offset == self.op_end:
+            self.map.put(root, outcome)
+            last = max(last, root, *copies) if copies else max(last, root)
+        missing = op_offset - self.op_end
+        if missing >= 0:
+            if missing:
+                self._op_ends.extend([-1] * missing)
             self._op_ends.append(last)
         self._advance()
 

@@ -154,7 +154,8 @@ class CheckService:
                     self.group_rule.note_half(facts.group, facts.topic)
                 if self.settling.is_moving(facts.root):
                     moved.append(facts.root)
-            self.settling.shown(topic, end, moved)
+            if moved:
+                self.settling.shown(topic, end, moved)
         elif topic == names.OP_HALF_TOPIC and queue_id == 0:
             roots = []
             for entry in entries:

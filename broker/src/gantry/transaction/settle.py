@@ -282,14 +282,8 @@ class Settling:
     def _change(self, wish: Wish, known: Outcome | None) -> Change | Refusal:
         """What ends it, or why it does not end that way."""
         half = wish.half
-        if known is None:
-            self.counts.refuse("unknown transaction")
-            remark = f"transaction {half.root} ended before this broker kept its outcome; it is not settled again"
-            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
-        if known in _SAYS:
-            code, what = _SAYS[known]
-            self.counts.conflicts += 1
-            return Refusal(code, f"transaction {half.root} {what}")
+        if known is not Outcome.OPEN and (refused := self._ended(half, known)) is not None:
+            return refused
         settled = self._settled(half.root, wish.outcome, half.current)
         if wish.outcome is not Outcome.COMMITTED:
             return None, settled
@@ -305,6 +299,18 @@ class Settling:
         if message.traits & _DELAYS:
             self.redirect(message)
         return message, settled
+
+    def _ended(self, half: OpenHalf, known: Outcome | None) -> Refusal | None:
+        """Why a transaction that is not open does not end now; None when it does."""
+        if known is None:
+            self.counts.refuse("unknown transaction")
+            remark = f"transaction {half.root} ended before this broker kept its outcome; it is not settled again"
+            return Refusal(ResponseCode.SYSTEM_ERROR, remark)
+        if known in _SAYS:
+            code, what = _SAYS[known]
+            self.counts.conflicts += 1
+            return Refusal(code, f"transaction {half.root} {what}")
+        return None
 
     def _append(self, changes: list[Change]) -> Refusal | None:
         if self._owed and not self.repair():
@@ -356,11 +362,13 @@ class Settling:
 
     def _settled(self, root: int, outcome: Outcome, *named: int) -> Settled:
         """The op names every place where the transaction may stand, also a copy that is on its way."""
-        places = dict.fromkeys(named)
+        pending = self._pending.get(root)
         known = self.book.find(root)
+        if pending is None and known is not None and known.current == root and (not named or named == (root,)):
+            return Settled(root, outcome)  # nearly all of them
+        places = dict.fromkeys(named)
         if known is not None:
             places[known.current] = None
-        pending = self._pending.get(root)
         if pending is not None and pending.copy >= 0:
             places[pending.copy] = None
         return Settled(root, outcome, tuple(place for place in places if place != root))

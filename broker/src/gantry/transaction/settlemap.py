@@ -14,6 +14,7 @@ from __future__ import annotations
 from gantry.transaction.oplog import Outcome
 
 _OUTCOMES = tuple(Outcome)
+_FINAL = (int(Outcome.COMMITTED), int(Outcome.ROLLED_BACK))
 _EARLY_MAX = 100_000
 _KEEP_MAX = 64 << 20  # halves: 16 MB; older ones are in the index
 
@@ -53,18 +54,21 @@ class SettleMap:
 
     def put(self, root: int, outcome: Outcome) -> bool:
         """Remember an outcome; False when the transaction has a final one already."""
-        known = self.get(root)
-        if known is Outcome.COMMITTED or known is Outcome.ROLLED_BACK:
-            return False
+        if root >= self.end:
+            self.grow(root + 1)
         if root < self.base:
+            if self._early.get(root) in _FINAL:
+                return False
             if len(self._early) >= _EARLY_MAX:
                 self._early.pop(next(iter(self._early)))
             self._early[root] = outcome
             return True
-        self.grow(root + 1)
         at = root - self.base
         shift = (at & 3) << 1
-        self._bits[at >> 2] = self._bits[at >> 2] & ~(3 << shift) | outcome << shift
+        bits = self._bits[at >> 2]
+        if bits >> shift & 3 in _FINAL:
+            return False
+        self._bits[at >> 2] = bits & ~(3 << shift) | outcome << shift
         return True
 
     def _forget(self, base: int) -> None:

@@ -254,7 +254,15 @@ cdef Send _message(const unsigned char* at, Py_ssize_t left):
         return None
     if at[properties_at - 2] & 0x80 or not is_ascii(at + topic_at, topic_bytes):
         return None
-    send = Send()
+    send = Send.__new__(Send)
+    send.serialization = send.opaque = send.code = send.language = send.version = 0
+    send.rpc_flag = 2
+    send.group = send.default_topic = ""
+    send.default_queues = 4
+    send.max_reconsume_times = -1
+    send.unit_mode = send.batch = False
+    send.queue_offset = send.log_offset = -1
+    send.size = 0
     send.topic = _text(Value(at + topic_at, topic_bytes), True)
     send.queue_id = <int>_u32(at + 12)
     send.flag = <int>_u32(at + 16)
