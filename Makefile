@@ -20,7 +20,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop crash bench soak fuzz model planted format readme lock clean
+.PHONY: help setup dev demo check lint types test test-full interop crash sim bench soak fuzz model planted format readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -48,6 +48,9 @@ interop: dev tools     ## other people's clients and servers against ours
 
 crash: dev             ## power cuts, failing disks, kill -9: the slow rounds too
 	@$(PY) -m pytest -q $(SPREAD) tests/crash
+
+sim: dev               ## seeds of the simulation from a new one on (HOURS=0.1)
+	@PYTHONPATH=tests $(PY) -m simulation.run --hours $(or $(HOURS),0.1)
 
 bench: dev             ## measure; results and machine go to tests/bench/RESULTS.md
 	@requirements/system "bench?"

@@ -68,7 +68,7 @@ class Acks:
         self._clock = clock
         self._limits = limits
         self._queue: deque[_Parked] = deque()
-        self._paused: set[Connection] = set()
+        self._paused: dict[Connection, None] = {}
         self._count = 0
         confirmed.listen(self.release)
 
@@ -87,7 +87,7 @@ class Acks:
         self._count += count
         self.parked_bytes += len(replies)
         if self.parked_bytes > self._limits.bytes_max:
-            self._paused.add(connection)
+            self._paused[connection] = None
             connection.pause_reading(_PAUSE)
 
     def not_parked(self, count: int) -> None:
@@ -150,6 +150,6 @@ class Acks:
 
     def _let_read(self) -> None:
         if self._paused and self.parked_bytes <= self._limits.bytes_max // 2:
-            paused, self._paused = self._paused, set()
+            paused, self._paused = self._paused, {}
             for connection in paused:
                 connection.resume_reading(_PAUSE)

@@ -103,7 +103,7 @@ class Router:
         self._ends = ends
         self._table = table
         self._complaints = complaints
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
         """Everything that one wake-up of a connection brought, in its order."""
@@ -194,8 +194,8 @@ class Router:
             self._answer(connection, command, reply(command, ResponseCode.SYSTEM_BUSY, remark))
             return
         task = asyncio.ensure_future(self._answer_later(connection, command, answer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
 
     async def _answer_later(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
         try:

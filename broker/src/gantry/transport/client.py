@@ -116,6 +116,7 @@ class RemotingClient:
             if rest is not None and rest.until > asyncio.get_running_loop().time():
                 raise UnreachableError(f"{address}: not reachable a moment ago; next attempt shortly")
             attempt = asyncio.ensure_future(self._connect(address))
+            attempt.add_done_callback(_heard)
             self._attempts[address] = attempt
         # Shielded: one caller who gives up must not end the attempt that others wait for.
         try:
@@ -162,3 +163,9 @@ class RemotingClient:
 
 def _tell(event: asyncio.Event, _: Connection) -> None:
     event.set()
+
+
+def _heard(attempt: asyncio.Task[Connection]) -> None:
+    """Everybody who waited may have given up: nobody else asks how it ended."""
+    if not attempt.cancelled():
+        attempt.exception()

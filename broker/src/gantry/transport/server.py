@@ -32,7 +32,7 @@ class RemotingServer:
         limits: Limits | None = None,
         buffer: ReadBuffer | None = None,
     ) -> None:
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # in the order in which they came
         self.refused = 0  # connections closed at once because there were too many
         self._on_requests = on_requests
         self._on_connect = on_connect
@@ -93,13 +93,13 @@ class RemotingServer:
             self.refused += 1
             connection.abort("too many connections")
             return
-        self.connections.add(connection)
+        self.connections[connection] = None
         connection.closed_listeners.append(self._lost)
         if self._on_connect is not None:
             self._on_connect(connection)
 
     def _lost(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if self._on_close is not None:
             self._on_close(connection)
         if self._closing and not self.connections:

@@ -1,0 +1,219 @@
+"""One broker and the machine that it runs on: started, killed, paused, without power, on a disk that fails or is full.
+
+The broker is the real one, wired by `assemble`; only its `Machine` is the world's.  A broker that ends by itself,
+because its store failed, is started again after a while, as whoever supervises it would.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+from gantry.broker.broker import Broker
+from gantry.broker.config import NetworkConfig
+from gantry.broker.machine import Machine
+from gantry.broker.ports import Addresses, Reserved
+from gantry.errors import GantryError
+from gantry.transport.addresses import pack_host
+from simulation.network import Network
+from simulation.simloop import SimLoop
+from simulation.threads import SimBackground
+from simulation.world import World
+from testkit.brokerplay import configuration
+from testkit.simdisk import Faults, SimDisk
+
+PORT = 10911
+_START_MS = 1_700_000_000_000
+_RESTART_S = (0.5, 3.0)
+# How long ASYNC_FLUSH may leave a message unflushed: its interval, and a sync that takes long.
+_UNFLUSHED_S = 2.0
+
+
+class HostClock:
+    """The clocks of one host: the wall clock may jump, the other one is the world's."""
+
+    def __init__(self, world: World) -> None:
+        self.ahead_ms = 0
+        self._world = world
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, as this host believes."""
+        return _START_MS + self.ahead_ms + int(self._world.now * 1000)
+
+    def monotonic(self) -> float:
+        """Asking takes a microsecond, so that work in slices ends."""
+        self._world.now += 0.000001
+        return self._world.now
+
+
+class _Reserved:
+    port = PORT
+
+    def release(self) -> None:
+        """Nobody else wants it."""
+
+
+class Member:
+    """A host with one broker process."""
+
+    def __init__(self, world: World, network: Network, host: str, **changes: object) -> None:
+        self.host = host
+        self.disk = SimDisk(world.chance.getrandbits(32))
+        self.clock = HostClock(world)
+        self.disk.now_ms = self.clock.now_ms
+        self.broker: Broker | None = None
+        self.is_serving = False
+        self.lives = 0
+        self.on_power_cut: list[Callable[[float], None]] = []  # told since when things may be unflushed
+        self._world = world
+        self._network = network
+        self._config = configuration(Path(f"/{host}"), network__bind=host, network__vip_port=-2, **changes)
+        self._died_at = 0.0
+        self._loop: SimLoop | None = None
+        self._background: SimBackground | None = None
+        self._troubles: list[tuple[float, float]] = []  # from when to when the flusher could not do its work in time
+        self._dead: list[object] = []  # kept, so that nothing of them runs when Python lets go of them
+
+    @property
+    def address(self) -> str:
+        """Where clients find it."""
+        return f"{self.host}:{PORT}"
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether there is a process."""
+        return self._loop is not None
+
+    # -- life
+
+    def start(self) -> None:
+        """A new process."""
+        if self._loop is not None:
+            return
+        self.lives += 1
+        loop = self._loop = SimLoop(self._world, self._network, self.host)
+        background = self._background = SimBackground(self._world, loop)
+        machine = Machine(self.clock, self.disk, background, self._reserve, self._world.chance)
+        broker = self.broker = Broker(self._config, on_failed=lambda: self._failed(loop), machine=machine)
+        self._world.say(f"{self.host}: starts, life {self.lives}")
+        loop.call_soon(lambda: self._run(loop, broker))
+
+    def kill(self) -> None:
+        """SIGKILL: the page cache stays."""
+        if self._end("killed"):
+            self.disk.restart()
+
+    def cut_power(self) -> None:
+        """Of what was not synced, any part stays."""
+        since = self._unflushed_since()
+        if not self._end("power cut", has_power=False):
+            self._world.say(f"{self.host}: power cut, without a process")
+        self.disk = self.disk.crash(self._world.chance)
+        for told in self.on_power_cut:
+            told(since)
+        self._world.after(0.05, lambda: self._network.has_power(self.host))
+
+    def stop(self) -> None:
+        """SIGTERM: the broker ends in order, and then the process; a new one follows."""
+        loop, broker = self._loop, self.broker
+        if loop is None or broker is None or not self.is_serving:
+            return
+        self._world.say(f"{self.host}: asked to stop")
+        self.is_serving = False
+
+        async def stop() -> None:
+            await broker.stop()
+            if self._loop is loop:
+                self.kill()
+                self._world.after(self._world.chance.uniform(*_RESTART_S), self.start)
+
+        loop.call_soon(lambda: self._dead.append(loop.create_task(stop())))
+
+    def pause(self, seconds: float) -> None:
+        """SIGSTOP, or a machine that stands still."""
+        if self._loop is not None:
+            self._world.say(f"{self.host}: paused for {seconds:.2f} s")
+            self._loop.paused_until = self._world.now + seconds
+            self._troubles.append((self._world.now, self._loop.paused_until))
+
+    # -- the disk
+
+    def fail_next(self, kind: str) -> None:
+        """The next operation of this kind fails with EIO."""
+        self._world.say(f"{self.host}: next {kind} fails")
+        self.disk.faults = Faults(fail_at=1, fail_errno=errno.EIO, fail_kind=kind)
+
+    def calm(self) -> None:
+        """No fault waits any more, and nobody stands still."""
+        self.disk.faults = Faults()
+        if self._loop is not None:
+            self._loop.paused_until = 0.0
+
+    def fill_disk(self, room: int) -> None:
+        """Only this much is left."""
+        total, free = self.disk.usage("")
+        self.disk.quota_bytes = total - free + room
+        self._world.say(f"{self.host}: {room} bytes left on the disk")
+
+    def make_room(self) -> None:
+        """The disk is large again."""
+        self.disk.quota_bytes = 1 << 50
+
+    def slow_disk(self, slowness: float) -> None:
+        """Everything takes so much longer."""
+        if self._background is not None:
+            self._background.pace.slowness = slowness
+            self._troubles.append((self._world.now, self._world.now))
+
+    # -- within
+
+    def _unflushed_since(self) -> float:
+        """What was written later may not have been flushed under ASYNC_FLUSH: its interval, and whatever kept it up."""
+        since = (self._world.now if self._loop is not None else self._died_at) - _UNFLUSHED_S
+        for start, end in reversed(self._troubles):
+            if end > since:
+                since = min(since, start - _UNFLUSHED_S)
+        return since
+
+    async def _reserve(self, config: NetworkConfig, reservations: list[Reserved]) -> Addresses:
+        del config
+        reservations.append(_Reserved())
+        return Addresses(self.host, PORT, None, self.address, pack_host(self.host, PORT))
+
+    def _run(self, loop: SimLoop, broker: Broker) -> None:
+        async def start() -> None:
+            try:
+                await broker.start()
+            except GantryError as error:
+                self._world.say(f"{self.host}: could not start: {error}")
+                self._failed(loop)
+                return
+            self.is_serving = True
+            self._troubles.append((self._died_at, self._world.now))
+            self._world.say(f"{self.host}: serves")
+
+        self._dead.append(loop.create_task(start()))
+
+    def _failed(self, loop: SimLoop) -> None:
+        self._world.say(f"{self.host}: the broker ends by itself")
+
+        def end() -> None:
+            if self._loop is loop:
+                self.kill()
+                self._world.after(self._world.chance.uniform(*_RESTART_S), self.start)
+
+        self._world.after(0.01, end)
+
+    def _end(self, how: str, has_power: bool = True) -> bool:
+        loop = self._loop
+        if loop is None:
+            return False
+        self._world.say(f"{self.host}: {how}")
+        loop.die()
+        self._died_at = self._world.now
+        self._network.process_died(loop, has_power)
+        self._dead += [loop, self.broker]
+        self._loop = self._background = self.broker = None
+        self.is_serving = False
+        return True

@@ -1,0 +1,190 @@
+"""One run: a broker, its clients, faults from the seed, then quiet, and the comparison.
+
+0 .. FAULTS_S       clients at work, something goes wrong every few seconds
+then                ways are healed, the disk is large and quick, the broker runs: everybody has to get on
+at the end          producers stop, what is owed is delivered, every queue is read from its beginning and compared
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from simulation.clients import Consumer, Producer, TransactionalProducer
+from simulation.ledger import Found, Ledger, Place
+from simulation.member import Member
+from simulation.network import Network
+from simulation.world import Broken, World
+
+FAULTS_S = 30.0
+_SETTLE_S = 60.0
+_PLACES: list[Place] = [("orders", 0), ("orders", 1), ("payments", 0)]
+_SMALL = {
+    "store.segment_bytes": 256 << 10,
+    "messages.body_bytes_max": 16 << 10,
+    "store.flush_interval_ms": 200,
+    "store.checkpoint_interval_ms": 500,
+    "transactions.check_interval_s": 1.0,
+    "transactions.immunity_s": 1.0,
+    "messages.ack_wait_s": 2.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run was."""
+
+    seed: int
+    summary: str
+    faults: int
+    lives: int
+    trace: list[str]
+
+
+class Run:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.world = World(seed)
+        self._seed = seed
+        chance = self.world.chance
+        self._network = Network(self.world)
+        self._flush = chance.choice(("SYNC_FLUSH", "SYNC_FLUSH", "ASYNC_FLUSH"))
+        self._ledger = Ledger(is_sync=self._flush == "SYNC_FLUSH")
+        self._faults = 0
+        changes = {key.replace(".", "__"): value for key, value in _SMALL.items()}
+        self._member = Member(self.world, self._network, "10.0.0.1", store__flush=self._flush, **changes)
+        self._member.on_power_cut.append(self._ledger.cut)
+        self.world.say(f"seed {seed}: {self._flush}")
+
+    def play(self) -> Outcome:
+        """From the first moment to the comparison; Broken when a promise is."""
+        world, member = self.world, self._member
+        member.start()
+        producers, consumers = self._clients()
+        for client in (*producers, *consumers):
+            client.run(client.main)
+        self._next_fault()
+        world.run(FAULTS_S)
+        self._quiet()
+        world.say("faults are over")
+        before = {producer.host: producer.acked for producer in producers}
+        if not world.run(world.now + _SETTLE_S, lambda: all(one.acked > before[one.host] + 1 for one in producers)):
+            slow = [one.host for one in producers if one.acked <= before[one.host] + 1]
+            raise Broken(f"nothing was acknowledged to {slow} for {_SETTLE_S:g} s after the last fault")
+        for producer in producers:
+            producer.is_stopped = True
+        world.run(world.now + 30.0)  # questions are asked and answered, delays are over
+        summary = self._ledger.check(self._read_all())
+        if world.problems:
+            raise Broken(world.problems[0])
+        return Outcome(self._seed, f"{self._flush}: {summary}", self._faults, member.lives, world.trace)
+
+    # -- clients
+
+    def _clients(self) -> tuple[list[Producer], list[Consumer]]:
+        world, network, address, ledger = self.world, self._network, self._member.address, self._ledger
+        producers = [
+            Producer(world, network, "10.0.1.1", address, ledger, _PLACES),
+            Producer(world, network, "10.0.1.2", address, ledger, _PLACES),
+            TransactionalProducer(world, network, "10.0.1.3", address, ledger, _PLACES),
+        ]
+        for producer in producers:
+            producer.wall_ms = self._member.clock.now_ms
+            producer.pause_s = world.chance.choice((0.02, 0.1, 0.3))
+        consumers = [
+            Consumer(world, network, f"10.0.2.{number}", address, ledger, place) for number, place in enumerate(_PLACES)
+        ]
+        return producers, consumers
+
+    def _read_all(self) -> dict[Place, list[Found]]:
+        log: dict[Place, list[Found]] = {}
+        for number, place in enumerate(_PLACES):
+            reader = Consumer(self.world, self._network, f"10.0.3.{number}", self._member.address, self._ledger, place)
+            log[place] = self._read_one(reader)
+        return log
+
+    def _read_one(self, reader: Consumer) -> list[Found]:
+        found: list[Found] = []
+        ended: list[bool] = []
+
+        async def main() -> None:
+            while (more := await reader.read(0)) is not None:
+                found.extend(more)
+            ended.append(True)
+
+        reader.run(main)
+        if not self.world.run(self.world.now + 30.0, lambda: bool(ended)):
+            raise Broken(f"{reader.host} could not read its queue to the end")
+        return found
+
+    # -- faults
+
+    def _next_fault(self) -> None:
+        self.world.after(self.world.chance.expovariate(1 / 2.0), self._fault)
+
+    def _fault(self) -> None:
+        if self.world.now >= FAULTS_S:
+            return
+        self._faults += 1
+        self.world.chance.choice(self._kinds())()
+        self._next_fault()
+
+    def _kinds(self) -> list[Callable[[], None]]:
+        member, chance = self._member, self.world.chance
+        return [
+            self._kill,
+            self._kill,
+            self._cut_power,
+            self._cut_power,
+            lambda: member.pause(chance.choice((0.05, 0.5, 4.0))),
+            self._cut_a_way,
+            lambda: member.fail_next(chance.choice(("sync", "sync", "write", "sync folder"))),
+            self._fill_disk,
+            self._slow_disk,
+            self._jump,
+            member.stop,
+        ]
+
+    def _kill(self) -> None:
+        self._member.kill()
+        self._start_soon()
+
+    def _cut_power(self) -> None:
+        self._member.cut_power()
+        self._start_soon()
+
+    def _start_soon(self) -> None:
+        self.world.after(self.world.chance.choice((0.1, 0.5, 3.0)), self._member.start)
+
+    def _cut_a_way(self) -> None:
+        chance, member = self.world.chance, self._member.host
+        other = f"10.0.{chance.choice((1, 2))}.{chance.choice((0, 1, 2, 3))}"
+        ways = chance.choice(([(member, other)], [(other, member)], [(member, other), (other, member)]))
+        for way in ways:
+            self.world.say(f"cut {way[0]} -> {way[1]}")
+            self._network.cut(*way)
+        self.world.after(chance.choice((0.2, 2.0, 8.0)), self._network.heal)
+
+    def _fill_disk(self) -> None:
+        chance = self.world.chance
+        self._member.fill_disk(chance.choice((0, 4096, 50_000, 300_000)))
+        self.world.after(chance.choice((1.0, 4.0)), self._member.make_room)
+
+    def _slow_disk(self) -> None:
+        slowness = self.world.chance.choice((5.0, 50.0))
+        self.world.say(f"the disk is {slowness:g} times slower")
+        self._member.slow_disk(slowness)
+        self.world.after(2.0, lambda: self._member.slow_disk(1.0))
+
+    def _jump(self) -> None:
+        by_ms = self.world.chance.choice((-3000, -200, 1000, 60_000))
+        self.world.say(f"the wall clock jumps by {by_ms} ms")
+        self._member.clock.ahead_ms += by_ms
+
+    def _quiet(self) -> None:
+        self._network.heal()
+        self._member.make_room()
+        self._member.slow_disk(1.0)
+        self._member.calm()
+        self._member.start()

@@ -1,0 +1,105 @@
+"""Seeds over a real broker on a virtual loop; see `simulation.plan` for what goes wrong in them and what must hold."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simulation.ledger import Attempt, Found, Ledger
+from simulation.plan import Run
+from simulation.world import Broken
+
+HERE = Path(__file__).parent
+TESTS = HERE.parent
+SEEDS = 12  # some ten seconds of one core
+
+
+def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """The command, as `make sim` starts it."""
+    environment = os.environ | {"PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-m", "simulation.run", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+
+
+@pytest.mark.parametrize("first", range(1, SEEDS, 4))
+def test_nothing_that_was_promised_is_lost_whatever_goes_wrong(first: int) -> None:
+    ran = seeds("--seeds", f"{first}:{first + 3}")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.startswith(f"4 seeds from {first} on, 0 red")
+
+
+def test_seeds_that_were_red_stay_green() -> None:
+    lines = (HERE / "regressions.txt").read_text().splitlines()
+    for line in [line for line in lines if not line.startswith("#")]:
+        ran = seeds("--seeds", line.split()[0])
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    first, second = seeds("--seeds", "3", "--trace"), seeds("--seeds", "3", "--trace")
+    assert first.stdout == second.stdout
+    assert "seed 3: " in first.stdout
+
+
+def test_faults_happen() -> None:
+    run = Run(5)
+    outcome = run.play()
+    assert outcome.faults >= 5 and outcome.lives >= 3
+
+
+# -- the ledger itself
+
+
+def acknowledged(body: bytes, offset: int, sent_at: float = 1.0) -> Attempt:
+    return Attempt(body, "p", "orders", 0, sent_at, acked_at=sent_at + 0.1, offset=offset)
+
+
+def ledger(*attempts: Attempt) -> Ledger:
+    return Ledger(is_sync=True, attempts={one.body: one for one in attempts})
+
+
+def found(*bodies: bytes) -> dict[tuple[str, int], list[Found]]:
+    return {("orders", 0): [Found(body, number, 0) for number, body in enumerate(bodies)]}
+
+
+def test_a_kept_promise_is_kept() -> None:
+    assert "2 acknowledged" in ledger(acknowledged(b"a", 0), acknowledged(b"b", 1, 2.0)).check(found(b"a", b"b"))
+
+
+@pytest.mark.parametrize(
+    ("attempts", "log", "why"),
+    [
+        ((acknowledged(b"a", 0),), found(), "acknowledged at 1.100 and is not there"),
+        ((acknowledged(b"a", 0),), found(b"a", b"a"), "is there 2 times"),
+        ((acknowledged(b"a", 0),), found(b"a", b"x"), "nobody sent"),
+        ((acknowledged(b"a", 1),), found(b"a"), "acknowledged at offset 1 and is at 0"),
+        ((acknowledged(b"a", 1), acknowledged(b"b", 0, 2.0)), found(b"b", b"a"), "stands before"),
+        ((Attempt(b"a", "p", "orders", 0, 1.0, 1.1, 0, True, True),), found(), "was committed and is not there"),
+        ((Attempt(b"a", "p", "orders", 0, 1.0, 1.1, 0, True, False),), found(b"a"), "not to be committed"),
+        ((Attempt(b"a", "p", "orders", 0, 1.0, 1.1, 0, due_ms=5),), found(b"a"), "5 ms early"),
+    ],
+)
+def test_a_broken_promise_is_found(
+    attempts: tuple[Attempt, ...], log: dict[tuple[str, int], list[Found]], why: str
+) -> None:
+    with pytest.raises(Broken, match=why):
+        ledger(*attempts).check(log)
+
+
+def test_what_was_read_may_not_change() -> None:
+    one = ledger(acknowledged(b"a", 0))
+    one.saw(("orders", 0), Found(b"b", 0, 0))
+    with pytest.raises(Broken, match="first b'b' was read there, then b'a'"):
+        one.check(found(b"a"))
+
+
+def test_a_power_cut_may_take_what_async_flush_had_not_flushed() -> None:
+    one = Ledger(is_sync=False, attempts={b"a": acknowledged(b"a", 0), b"b": acknowledged(b"b", 1, 9.0)})
+    one.cut(5.0)
+    one.check(found(b"a"))
+    with pytest.raises(Broken, match=r"b'a', sent at 1\.000"):
+        one.check(found())
