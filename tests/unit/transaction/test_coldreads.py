@@ -1,7 +1,8 @@
-"""Who administers transactions looks at old records, and never with a page fault on the loop."""
+"""Who administers transactions looks at old records, never with a page fault on the loop, and never for long."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,9 @@ import pytest
 from gantry.leaves import frames, records
 from gantry.store.commitlog import CommitLog
 from gantry.transaction.checker import Rules
+from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
+from testkit.requests import request
 from testkit.transactionplay import HOST, ROLLBACK, Half, TransactionPlay
 
 _MINUTE_MS = 60_000
@@ -93,3 +96,24 @@ def test_one_that_was_given_up_is_armed_again_after_a_restart(code: int, monkeyp
     names = {"id": "lost", "action": "rearm"} if code == RequestCode.SETTLE_TRANSACTION else {"msgId": message_id}
     assert asked(play, cold, code, **names).code == 0
     assert [half.root for half in play.book.open.values()] == [0]
+
+
+def test_a_list_reads_what_it_shows_and_others_have_their_turn_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = TransactionPlay(warm_bytes=0)
+    for number in range(200):
+        play.half(key=f"k{number}")
+    cold = Cold(play, monkeypatch)
+
+    async def listed(begin: int, limit: int) -> tuple[list[int], int, int]:
+        command = request(RequestCode.LIST_TRANSACTIONS, begin=begin, limit=limit)
+        task = asyncio.ensure_future(play.handlers.page(play.connection, command))  # type: ignore[arg-type]
+        turns = 0
+        while not task.done():
+            await asyncio.sleep(0)
+            turns += 1
+        page = bodies.loads_object(task.result().body)
+        return [one["root"] for one in page["transactions"]], page["next"], turns  # type: ignore[index,call-overload]
+
+    assert asyncio.run(listed(0, 10))[:2] == (list(range(10)), 10) and len(cold.brought) <= 32
+    roots, following, turns = asyncio.run(listed(50, 500))
+    assert (roots, following) == (list(range(50, 200)), -1) and turns >= 10

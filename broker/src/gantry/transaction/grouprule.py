@@ -9,7 +9,7 @@ A violation is remembered as (group, kind) with the number of times that it was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 PLAIN_SENDS = "plain sends"
 CONSUMERS = "consumers of other topics"
@@ -41,12 +41,12 @@ class GroupRule:
         if group in self.groups:
             self._violate(group, PLAIN_SENDS)
 
-    def look_at_consumers(self, subscribed: Callable[[str], Iterable[str]]) -> None:
-        """Compare with who is online; `subscribed` gives the topics of a consumer group."""
-        for group, topics in self.groups.items():
-            others = [topic for topic in subscribed(group) if topic not in topics and not topic.startswith("%")]
-            if others:
+    def look_at_consumers(self, subscribed: Callable[[str], Iterable[str]]) -> Iterator[None]:
+        """Compare with who is online, a group at a time; `subscribed` gives the topics of a consumer group."""
+        for group, topics in list(self.groups.items()):
+            if any(topic not in topics and not topic.startswith("%") for topic in subscribed(group)):
                 self._violate(group, CONSUMERS)
+            yield
 
     def shown(self) -> list[Mapping[str, str | int]]:
         """For administration."""

@@ -129,7 +129,7 @@ class CheckService:
             if self._clock.monotonic() - begun_s > _PASS_S_MAX:
                 self._go_on_at = offset
                 break
-        self.group_rule.look_at_consumers(self._outside.subscribed)
+        yield from self.group_rule.look_at_consumers(self._outside.subscribed)
 
     def tick(self) -> Iterator[None]:
         """What is due every second."""
