@@ -7,6 +7,9 @@ An acknowledgement is worth something only together with the incarnation that ga
 tail and copied it again is another one.  So sets and tables of a group never hold ordinals alone, and a set holds
 an ordinal once.
 
+Where there is a register an incarnation is disk * 4096 + losses: the register numbers the disks that stand under an
+ordinal and gives no number twice, the member counts the losses of its disk (`vows`).
+
 As text, in the register and on the wire: `1.4` for incarnation 4 of ordinal 1, a set as `0.3,1.4,2.2` in order.
 """
 
@@ -18,6 +21,8 @@ from typing import NamedTuple
 
 MEMBERS_MAX = 64  # of one group; each of them acknowledges every message
 NUMBER_MAX = (1 << 31) - 1  # of incarnations and epochs: the register keeps them as signed 32-bit numbers
+LOSSES_MAX = 4095
+DISKS_MAX = NUMBER_MAX // (LOSSES_MAX + 1)
 _MEMBER = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
 
 
@@ -32,6 +37,16 @@ class Member(NamedTuple):
 
 
 SyncSet = frozenset[Member]
+
+
+def incarnation_of(disk: int, losses: int) -> int:
+    """The incarnation of a disk after so many losses."""
+    return disk * (LOSSES_MAX + 1) + losses
+
+
+def disk_of(incarnation: int) -> int:
+    """The number of the disk that an incarnation belongs to."""
+    return incarnation // (LOSSES_MAX + 1)
 
 
 def parse_member(text: str) -> Member:

@@ -89,6 +89,11 @@ def queue_base(root: str) -> str:
     return f"{root}/gantry/queues.json"
 
 
+def vows(root: str) -> str:
+    """What a member of a group has promised, and which incarnation it is."""
+    return f"{root}/gantry/vows.json"
+
+
 def new_segment(root: str) -> str:
     """A segment while it is being allocated."""
     return f"{root}/gantry/segment.new"

@@ -125,6 +125,22 @@ def read_object(
     return None
 
 
+def read_newest(disk: Disk, path: str) -> dict[str, object] | None:
+    """The JSON object that `replace` completed last; None when there was none, ValueError when it is damaged.
+
+    The backup is taken only where `replace` was interrupted between its renames, never for a damaged file: for tables
+    whose older contents would be a lie.
+    """
+    for name in (path, f"{path}.bak"):
+        if disk.exists(name):
+            file = disk.open(name, create=False)
+            try:
+                return parse(file.pread(min(file.size(), _WHOLE_FILE_BYTES), 0))
+            finally:
+                file.close()
+    return None
+
+
 def parse(found: bytes) -> dict[str, object]:
     """A JSON object with fastjson's bare numeric keys allowed; ValueError for anything else."""
     text = found.decode("utf-8")

@@ -1,0 +1,165 @@
+"""What the register of a group says: one value, replaced as a whole by compare-and-set.
+
+    epoch            number of the mastership; rises with every seal and every change of holder
+    holder           member and process that lead; nobody unless the phase is Active
+    in_sync          the members of which each has every acknowledged message: the only list to elect from
+    set_version      rises with each change of in_sync
+    stores           which disk stands under an ordinal, and its number (`vows`); numbers are never given twice, so a
+                     removed store leaves its number behind
+    confirm_floor    the log certainly was confirmed this far: a disk that holds less was rolled back
+    renewed_ms       the wall clock of whoever wrote last; for people, no decision looks at it
+
+    Bootstrapping    never had a master      Active      the holder leads
+    Sealed           in_sync is frozen       Recovering  sealed, and nobody knows who was in sync
+
+As text: names and texts, the way a Kubernetes object carries annotations; `from_fields` believes nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from gantry.replication.members import (
+    DISKS_MAX,
+    MEMBERS_MAX,
+    NUMBER_MAX,
+    Member,
+    SyncSet,
+    format_set,
+    parse_member,
+    parse_set,
+)
+
+OFFSET_MAX = (1 << 63) - 1
+_PROCESS = re.compile(r"[0-9A-Za-z-]{1,64}")
+_STORE = re.compile(r"(\d{1,2})=([0-9A-Za-z-]{0,64}):(\d{1,7})", re.ASCII)
+_NUMBER = re.compile(r"\d{1,19}", re.ASCII)
+
+
+class Phase(Enum):
+    """Of a group; see the module."""
+
+    BOOTSTRAPPING = "Bootstrapping"
+    ACTIVE = "Active"
+    SEALED = "Sealed"
+    RECOVERING = "Recovering"
+
+
+class Holder(NamedTuple):
+    """Who leads; a process that was started anew is another holder."""
+
+    member: Member
+    process: str
+
+    def __str__(self) -> str:
+        return f"{self.member}/{self.process}"
+
+
+class Store(NamedTuple):
+    """The disk under an ordinal; an empty uid means that it was removed."""
+
+    uid: str
+    disk: int
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """See the module; ValueError for what cannot be one."""
+
+    cluster_uid: str
+    epoch: int
+    phase: Phase
+    holder: Holder | None = None
+    in_sync: SyncSet = frozenset()
+    set_version: int = 0
+    stores: tuple[tuple[int, Store], ...] = ()  # by ordinal
+    confirm_floor: int = 0
+    lease_duration_s: int = 15
+    renewed_ms: int = 0
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.epoch <= NUMBER_MAX and 0 <= self.confirm_floor <= OFFSET_MAX and self.set_version >= 0):
+            raise ValueError(f"epoch {self.epoch}, floor {self.confirm_floor}, set version {self.set_version}")
+        if not (1 <= self.lease_duration_s <= 3600 and self.renewed_ms >= 0 and _PROCESS.fullmatch(self.cluster_uid)):
+            raise ValueError(f"lease of {self.lease_duration_s} s, cluster {self.cluster_uid!r}")
+        if (self.phase is Phase.ACTIVE) != (self.holder is not None):
+            raise ValueError(f"phase {self.phase.value} with the holder {self.holder}")
+        if self.holder is not None and self.holder.member not in self.in_sync:
+            raise ValueError(f"the holder {self.holder} is not in {format_set(self.in_sync)}")
+
+    def store(self, ordinal: int) -> Store | None:
+        """The disk that stands under an ordinal."""
+        return next((store for other, store in self.stores if other == ordinal and store.uid), None)
+
+
+def to_fields(record: Record) -> dict[str, str]:
+    """The record as names and texts."""
+    return {
+        "cluster-uid": record.cluster_uid,
+        "epoch": str(record.epoch),
+        "phase": record.phase.value,
+        "holder": str(record.holder) if record.holder is not None else "",
+        "sync-set": format_set(record.in_sync),
+        "sync-set-version": str(record.set_version),
+        "stores": ",".join(f"{ordinal}={store.uid}:{store.disk}" for ordinal, store in record.stores),
+        "confirm-floor": str(record.confirm_floor),
+        "lease-duration": str(record.lease_duration_s),
+        "renewed": str(record.renewed_ms),
+    }
+
+
+def from_fields(fields: Mapping[str, object]) -> Record:
+    """The record in these texts; unknown names are nobody's business, ValueError for everything else."""
+    return Record(
+        cluster_uid=_text(fields, "cluster-uid"),
+        epoch=_number(fields, "epoch"),
+        phase=Phase(_text(fields, "phase")),
+        holder=parse_holder(_text(fields, "holder")),
+        in_sync=parse_set(_text(fields, "sync-set")),
+        set_version=_number(fields, "sync-set-version"),
+        stores=parse_stores(_text(fields, "stores")),
+        confirm_floor=_number(fields, "confirm-floor"),
+        lease_duration_s=_number(fields, "lease-duration"),
+        renewed_ms=_number(fields, "renewed"),
+    )
+
+
+def parse_holder(text: str) -> Holder | None:
+    """`0.3/2c41`, nobody for the empty text."""
+    if not text:
+        return None
+    member, _, process = text.partition("/")
+    if not _PROCESS.fullmatch(process):
+        raise ValueError(f"{text!r} is no holder, expected ORDINAL.INCARNATION/PROCESS")
+    return Holder(parse_member(member), process)
+
+
+def parse_stores(text: str) -> tuple[tuple[int, Store], ...]:
+    """`0=8f1c:0,1=77aa:2`, in the order of the ordinals."""
+    found = []
+    for each in text.split(",") if text else []:
+        match = _STORE.fullmatch(each)
+        if match is None or int(match[1]) >= MEMBERS_MAX or int(match[3]) >= DISKS_MAX:
+            raise ValueError(f"{each!r} is no store, expected ORDINAL=UID:DISK")
+        found.append((int(match[1]), Store(match[2], int(match[3]))))
+    if len({ordinal for ordinal, _ in found}) != len(found):
+        raise ValueError(f"{text!r} names an ordinal twice")
+    return tuple(sorted(found))
+
+
+def _text(fields: Mapping[str, object], name: str) -> str:
+    value = fields.get(name)
+    if not isinstance(value, str):
+        raise ValueError(f"{name} is missing in the register")
+    return value
+
+
+def _number(fields: Mapping[str, object], name: str) -> int:
+    text = _text(fields, name)
+    if not _NUMBER.fullmatch(text) or int(text) > OFFSET_MAX:
+        raise ValueError(f"{name} is {text!r}, expected a number")
+    return int(text)

@@ -1,0 +1,62 @@
+"""The register of a group: one record, changed by compare-and-set; implementations differ, answers do not.
+
+A version is a text that is compared and nothing else.  Every successful write gives a new one, also a write that
+changes nothing: that is how a sender makes sure that an older request of its own, whose answer it never got, fails for
+ever.
+
+    read     the record as it is *now*, never from a cache
+    write    on the version that was read: done, or one of
+
+             RegisterConflictError      somebody wrote meanwhile: nothing was done, read again
+             RegisterUnavailableError   nothing was sent, or it was refused without being looked at: nothing was done
+             RegisterGoneError          there is no such register, or it is being deleted, or it is not ours to write
+             OutcomeUnknownError        sent, no answer: it may have been done, or may still be done later
+
+Each call ends within a bounded time.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+from gantry.errors import GantryError
+from gantry.replication.record import Record
+
+
+class RegisterConflictError(GantryError):
+    """The version is not the register's any more."""
+
+
+class RegisterUnavailableError(GantryError):
+    """The register did not take the request; trying again later may help."""
+
+
+class RegisterGoneError(GantryError):
+    """There is no register, or no right to it: trying again does not help."""
+
+
+class RegisterDamagedError(GantryError):
+    """The register holds something that no writer of ours left there; nothing is decided on it."""
+
+
+class Seen(NamedTuple):
+    """What a register said."""
+
+    record: Record
+    version: str
+
+
+class Register(Protocol):
+    """See the module."""
+
+    async def read(self) -> Seen | None:
+        """The record; None when there is none."""
+        ...
+
+    async def create(self, record: Record) -> Seen:
+        """Make the register; RegisterConflictError when there is one."""
+        ...
+
+    async def write(self, record: Record, version: str) -> Seen:
+        """Replace the record that has this version."""
+        ...

@@ -1,0 +1,132 @@
+"""A register as a file, for groups whose members run on one host.
+
+`<path>` holds the record and a version that counts; `<path>.lock` is locked around every access, reading too, so that
+nobody sees the moment between the two renames of a replacement.  The lock is a file of its own because the register
+itself is replaced, and a lock on a replaced file locks nothing.  A write is durable, folder and all, before it is
+answered: a version that was given out and forgotten by a power cut would be given out twice.
+
+The lock goes with the process that held it.  Waiting for it is bounded: who holds it makes two fsyncs, so a second is
+long.  An error of the disk in the middle of a write leaves its outcome open.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from gantry.errors import OutcomeUnknownError, StoreError
+from gantry.replication.record import Record, from_fields, to_fields
+from gantry.replication.register import (
+    RegisterConflictError,
+    RegisterDamagedError,
+    RegisterGoneError,
+    RegisterUnavailableError,
+    Seen,
+)
+from gantry.store import statefile
+from gantry.store.disk import Disk
+
+_ATTEMPTS = 100
+_PAUSE_S = 0.01
+
+# Runs a blocking function off the loop; a test runs it where it is.
+Run = Callable[[Callable[[], "Seen | None"]], Awaitable["Seen | None"]]
+
+
+async def run_here(job: Callable[[], Seen | None]) -> Seen | None:
+    """Run a function on the loop, for processes whose loop may wait for a disk."""
+    return job()
+
+
+class FileRegister:
+    """See the module and `register.Register`."""
+
+    def __init__(
+        self, path: str, disk: Disk, run: Run = run_here, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    ) -> None:
+        self._path = path
+        self._disk = disk
+        self._run = run
+        self._pause = pause
+
+    async def read(self) -> Seen | None:
+        """The record; None when there is none."""
+        return await self._locked(self._load)
+
+    async def create(self, record: Record) -> Seen:
+        """Make the register; RegisterConflictError when there is one."""
+        return _there(await self._locked(partial(self._create, record)))
+
+    async def write(self, record: Record, version: str) -> Seen:
+        """Replace the record that has this version."""
+        return _there(await self._locked(partial(self._replace, record, version)))
+
+    async def _locked(self, job: Callable[[], Seen | None]) -> Seen | None:
+        """Do it with the lock held; only when the lock cannot be had nothing was done for certain."""
+        busy = ""
+        for _ in range(_ATTEMPTS):
+            try:
+                return await self._run(partial(self._with_lock, job))
+            except _BusyError as error:
+                busy = str(error)
+            await self._pause(_PAUSE_S)
+        raise RegisterUnavailableError(f"the register stayed locked for {_ATTEMPTS * _PAUSE_S:.0f} s: {busy}")
+
+    def _with_lock(self, job: Callable[[], Seen | None]) -> Seen | None:
+        try:
+            self._disk.make_folders(self._path.rsplit("/", 1)[0])
+            lock = self._disk.lock(f"{self._path}.lock")
+        except StoreError as error:
+            raise _BusyError(str(error)) from error
+        try:
+            return job()
+        finally:
+            lock.release()
+
+    def _load(self) -> Seen | None:
+        try:
+            source = statefile.read_newest(self._disk, self._path)
+            if source is None:
+                return None
+            version = source.get("version")
+            if not isinstance(version, int) or version < 1:
+                raise ValueError(f"version {version!r}")
+            return Seen(from_fields(source), str(version))
+        except ValueError as error:
+            raise RegisterDamagedError(
+                f"{self._path}: {error}; remove it only with all members at hand, the group is then recovered from them"
+            ) from error
+        except StoreError as error:
+            raise RegisterUnavailableError(str(error)) from error
+
+    def _create(self, record: Record) -> Seen:
+        found = self._load()
+        if found is not None:
+            raise RegisterConflictError(f"{self._path} exists, version {found.version}")
+        return self._save(record, 1)
+
+    def _replace(self, record: Record, version: str) -> Seen:
+        found = self._load()
+        if found is None:
+            raise RegisterGoneError(f"{self._path} does not exist")
+        if found.version != version:
+            raise RegisterConflictError(f"{self._path} has version {found.version}, expected {version}")
+        return self._save(record, int(version) + 1)
+
+    def _save(self, record: Record, version: int) -> Seen:
+        try:
+            table: dict[str, object] = {**to_fields(record), "version": version}
+            statefile.replace(self._disk, self._path, statefile.to_bytes(table))
+        except StoreError as error:
+            raise OutcomeUnknownError(f"{self._path}: {error}") from error
+        return Seen(record, str(version))
+
+
+class _BusyError(Exception):
+    """Somebody else has the lock, or it cannot be made."""
+
+
+def _there(seen: Seen | None) -> Seen:
+    assert seen is not None
+    return seen

@@ -1,0 +1,84 @@
+"""The register as a file: what every register does, and what files can do besides."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from gantry.errors import OutcomeUnknownError
+from gantry.replication.register import RegisterDamagedError, RegisterUnavailableError
+from gantry.replication.registerfile import FileRegister
+from gantry.store.disk import Disk, RealDisk
+from testkit.registers import ACTIVE, PLAYS, Play
+from testkit.simdisk import PowerCut, SimDisk
+
+PATH = "/groups/orders-b0"
+
+
+async def _at_once(seconds: float) -> None:
+    del seconds
+    await asyncio.sleep(0)
+
+
+def register(disk: Disk, path: str = PATH) -> FileRegister:
+    return FileRegister(path, disk, pause=_at_once)
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
+def test_a_file_does_what_every_register_does(play: Play, tmp_path: Path) -> None:
+    disk = SimDisk()
+    asyncio.run(play(lambda: register(disk)))  # type: ignore[arg-type]
+    asyncio.run(play(lambda: register(RealDisk(), f"{tmp_path}/groups/orders-b0")))  # type: ignore[arg-type]
+
+
+def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowed() -> None:
+    disk = SimDisk()
+    asyncio.run(register(disk).create(ACTIVE))
+    held = disk.lock(f"{PATH}.lock")
+    with pytest.raises(RegisterUnavailableError, match="stayed locked"):
+        asyncio.run(register(disk).read())
+    held.release()
+    assert asyncio.run(register(disk).read()) is not None
+
+
+def test_an_answered_write_survives_every_power_cut_and_any_other_is_done_or_not() -> None:
+    for cut_at in range(1, 25):
+        disk = SimDisk(seed=cut_at)
+        made = asyncio.run(register(disk).create(ACTIVE))
+        disk.faults.power_cut_at = disk.faults.seen + cut_at
+        done = None
+        try:
+            done = asyncio.run(register(disk).write(ACTIVE, made.version))
+        except PowerCut:
+            pass
+        for seed in range(10):
+            found = asyncio.run(register(disk.crash(Random(seed))).read())
+            assert found is not None
+            assert found == done or (done is None and found.version in (made.version, "2"))
+
+
+@pytest.mark.parametrize("kind", ["sync", "sync folder", "rename", "write"])
+def test_an_error_of_the_disk_leaves_the_outcome_open(kind: str) -> None:
+    disk = SimDisk()
+    made = asyncio.run(register(disk).create(ACTIVE))
+    disk.faults.fail_kind = kind
+    # Folders and lock come first; the record's own operations are the last ones of their kind.
+    disk.faults.fail_at = disk.faults.seen + {"sync": 1, "sync folder": 2, "rename": 1, "write": 1}[kind]
+    with pytest.raises(OutcomeUnknownError):
+        asyncio.run(register(disk).write(ACTIVE, made.version))
+
+
+@pytest.mark.parametrize("contents", [b"", b"{}", b"[]", b"\xff\xfe", b'{"version": 7}', b'{"version": "x"}'])
+def test_a_damaged_register_is_not_taken_for_an_older_one_or_for_none(contents: bytes) -> None:
+    disk = SimDisk()
+    made = asyncio.run(register(disk).create(ACTIVE))
+    asyncio.run(register(disk).write(ACTIVE, made.version))
+    disk.shorten(PATH, 0)
+    disk.open(PATH, create=False).pwrite(contents, 0)
+    with pytest.raises(RegisterDamagedError, match="all members at hand"):
+        asyncio.run(register(disk).read())
+    with pytest.raises(RegisterDamagedError):
+        asyncio.run(register(disk).create(ACTIVE))
