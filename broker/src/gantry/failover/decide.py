@@ -1,0 +1,242 @@
+"""What to do about a group: from what was observed to one decision, without a clock, a network or a memory.
+
+Whoever runs this reads the register live, asks every member, and then asks here; he carries the decision out by one
+compare-and-set on the version that he read, and begins again.  He may die, be doubled, or act on a decision that is
+out of date: the register refuses.  While a group is sealed or recovering he also sends the seal to all who have not
+answered it; that needs no decision.
+
+Sealing is the only decision that can hurt a healthy group, so everything vetoes it: a healthy answer of the master, a
+renewal, a group of which nobody answers (then it is the observer who is cut off), a set with nobody to elect.
+Promoting is the only one that can lose something, so a candidate is compared with the register that was read.
+
+broker/docs/failover.md, sections 3 and 4, is normative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from gantry.replication.hastate import MemberState, Role
+from gantry.replication.members import SyncSet, format_set
+from gantry.replication.record import Holder, Phase, Record
+
+MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
+COLLECT_S = 1.0  # for more answers after the first: saves what nobody acknowledged
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What was configured for the group."""
+
+    replicas: int
+    min_in_sync: int
+    is_sync_master: bool
+    suspect_after_s: float
+    preferred: int = 0  # ordinal, among equals
+    after_total_power_loss: bool = True  # every member of S lost its newest records: go on with what is left
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """One ordinal; the instants are the observer's, on a clock that never goes back."""
+
+    ordinal: int
+    state: MemberState | None = None  # the last answer, when the last question was answered
+    sealed: MemberState | None = None  # its answer to the seal of the register's epoch
+    unwell_since_s: float | None = None  # no answer, or a master that is not writable, since then
+    gone_since_s: float | None = None  # its process is known to be terminated
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One round of questions."""
+
+    record: Record | None  # None: there is no register; who cannot read it does not come here
+    unchanged_since_s: float  # the register has had this version since then
+    members: tuple[Observed, ...]  # every ordinal of the group
+    policy: Policy
+    former: Holder | None = None  # who led before the seal, if the observer saw it
+    first_answer_s: float | None = None  # when the first answer to this epoch's seal came
+    had_stores: bool = False  # volumes are known to have belonged to this group
+
+
+class Wait(NamedTuple):
+    """Nothing to do, or nothing yet."""
+
+    reason: str
+
+
+class Blocked(NamedTuple):
+    """Nothing can be done until somebody comes back, or a person decides."""
+
+    reason: str
+
+
+class Seal(NamedTuple):
+    """End the epoch."""
+
+    reason: str
+
+
+class Promote(NamedTuple):
+    """Have this member lead the sealed epoch, with these in sync."""
+
+    chosen: Holder
+    equals: SyncSet
+
+
+class Bootstrap(NamedTuple):
+    """Make the first register, with these stores admitted in this order."""
+
+    stores: tuple[tuple[int, str], ...]
+
+
+class Recover(NamedTuple):
+    """Make the register anew, above these promises; every member answered."""
+
+    reason: str
+    states: tuple[MemberState, ...]
+
+
+Decision = Wait | Blocked | Seal | Promote | Bootstrap | Recover
+
+
+def decide(seen: Snapshot, now_s: float) -> Decision:
+    """See the module."""
+    record = seen.record
+    if record is None:
+        return _without_register(seen)
+    states = _states(seen)
+    if any(max(state.epoch, state.last_epoch) > record.epoch or state.promise > record.epoch + 1 for state in states):
+        # A promise of the next epoch alone is a handover that is being prepared.
+        return _recover(seen, f"members have acted beyond epoch {record.epoch}: the register went back")
+    if record.phase is Phase.ACTIVE:
+        return _active(seen, record, now_s)
+    if record.phase is Phase.SEALED:
+        return _sealed(seen, record, now_s)
+    return _without_set(seen, record)
+
+
+def _states(seen: Snapshot) -> list[MemberState]:
+    return [member.state for member in seen.members if member.state is not None]
+
+
+def _without_register(seen: Snapshot) -> Decision:
+    states = _states(seen)
+    if len(states) == seen.policy.replicas and all(state.is_empty for state in states):
+        if seen.had_stores:
+            return Blocked("every disk is empty, and volumes are known to have held this group")
+        return Bootstrap(tuple((state.member.ordinal, state.store_uid) for state in states))
+    return _recover(seen, "there is no register, and disks that hold something")
+
+
+def _recover(seen: Snapshot, reason: str) -> Decision:
+    missing = [member.ordinal for member in seen.members if member.state is None]
+    if missing or len(seen.members) < seen.policy.replicas:
+        return Blocked(f"{reason}; waiting for the answers of ordinals {missing}")
+    return Recover(reason, tuple(_states(seen)))
+
+
+def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
+    holder = record.holder
+    assert holder is not None
+    master = next((member for member in seen.members if member.ordinal == holder.member.ordinal), None)
+    state = master.state if master is not None else None
+    if state is not None and _is_healthy(state, record):
+        return Wait("the master is well")
+    if not _states(seen):
+        return Blocked("no member of the group answers")
+    heirs = [each for each in _states(seen) if each.member in record.in_sync and each.member != holder.member]
+    if not heirs:
+        return Blocked(f"the master {holder} is not well, and nobody else of {format_set(record.in_sync)} answers")
+    if _is_suspect(seen, master, now_s):
+        return Seal(f"the master {holder} of epoch {record.epoch} is not well")
+    return Wait(f"the master {holder} is not well, for less than {seen.policy.suspect_after_s} s")
+
+
+def _is_healthy(state: MemberState, record: Record) -> bool:
+    is_master = state.role is Role.MASTER and state.epoch == record.epoch and state.me == record.holder
+    return is_master and state.is_writable
+
+
+def _is_suspect(seen: Snapshot, master: Observed | None, now_s: float) -> bool:
+    after_s = seen.policy.suspect_after_s
+    if master is None:
+        return now_s - seen.unchanged_since_s >= after_s
+    if master.gone_since_s is not None and now_s - master.gone_since_s >= after_s:
+        return True
+    is_unwell = master.unwell_since_s is not None and now_s - master.unwell_since_s >= after_s
+    return is_unwell and now_s - seen.unchanged_since_s >= after_s
+
+
+def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
+    answers = _promised(seen, record)
+    candidates = [state for state in answers if _is_electable(state, record)]
+    ordinals = {member.ordinal for member in record.in_sync}
+    has_all = ordinals <= {state.member.ordinal for state in answers}
+    if not candidates:
+        return _nobody_electable(seen, record, has_all)
+    if not has_all and (seen.first_answer_s is None or now_s - seen.first_answer_s < COLLECT_S):
+        return Wait("more answers may come")
+    if not _is_old_master_silent(seen, record, answers, now_s):
+        return Wait("the former master may still hold its permit")
+    return _best(seen, candidates)
+
+
+def _promised(seen: Snapshot, record: Record) -> list[MemberState]:
+    answers = [member.sealed for member in seen.members if member.sealed is not None]
+    return [state for state in answers if state.promise == record.epoch]
+
+
+def _is_electable(state: MemberState, record: Record) -> bool:
+    store = record.store(state.member.ordinal)
+    is_known = store is not None and store.uid == state.store_uid
+    return is_known and state.member in record.in_sync and state.log_end >= record.confirm_floor
+
+
+def _nobody_electable(seen: Snapshot, record: Record, has_all: bool) -> Decision:
+    needed = format_set(record.in_sync)
+    if not has_all:
+        return Blocked(f"none of {needed} has promised epoch {record.epoch} with the log that is needed")
+    if not seen.policy.after_total_power_loss:
+        return Blocked(f"all of {needed} lost their newest records; a person has to choose")
+    return _recover(seen, f"all of {needed} lost their newest records")
+
+
+def _is_old_master_silent(seen: Snapshot, record: Record, answers: list[MemberState], now_s: float) -> bool:
+    if seen.policy.is_sync_master and seen.policy.min_in_sync >= 2:
+        return True  # one promise is enough to stop its acknowledgements
+    if len(answers) == seen.policy.replicas:
+        return True
+    if seen.former is not None:
+        ordinal = seen.former.member.ordinal
+        if any(state.member.ordinal == ordinal for state in answers):
+            return True
+        if any(member.ordinal == ordinal and member.gone_since_s is not None for member in seen.members):
+            return True
+    return now_s - seen.unchanged_since_s >= record.lease_duration_s + MARGIN_S
+
+
+def _without_set(seen: Snapshot, record: Record) -> Decision:
+    """Bootstrapping or recovering: nobody knows who was in sync, so everybody has to be heard."""
+    answers = _promised(seen, record)
+    missing = seen.policy.replicas - len(answers)
+    if missing:
+        return Blocked(f"the group is {record.phase.value}; {missing} of {seen.policy.replicas} have not promised")
+    strangers = [str(state.member) for state in answers if not _is_admitted(state, record)]
+    if strangers:
+        return Blocked(f"the stores of {strangers} are not those that the register knows")
+    return _best(seen, answers)
+
+
+def _is_admitted(state: MemberState, record: Record) -> bool:
+    store = record.store(state.member.ordinal)
+    return store is not None and store.uid == state.store_uid
+
+
+def _best(seen: Snapshot, candidates: list[MemberState]) -> Promote:
+    furthest = max(state.advance for state in candidates)
+    equals = [state for state in candidates if state.advance == furthest]
+    chosen = min(equals, key=lambda state: (state.member.ordinal != seen.policy.preferred, state.member.ordinal))
+    return Promote(chosen.me, frozenset(state.member for state in equals))

@@ -1,0 +1,103 @@
+"""What a member says about itself: the JSON of `GET /ha/v1/state`, and of the answer to a seal.
+
+    role        master, slave, or none: it leads nobody and follows nobody
+    epoch       the last one in which it led or followed; a promise alone does not count
+    promise     on its disk before this was said
+    lastEpoch   of the last record in its log
+    writable    a master that takes writes, or refuses them only because its disk is full or its set too small
+
+Both sides of the interface take the names from here.  Numbers of others are believed only within their bounds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from gantry.model import documents
+from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX, Member
+from gantry.replication.record import Holder, parse_holder
+
+
+class Role(Enum):
+    """What a member does at the moment."""
+
+    MASTER = "master"
+    SLAVE = "slave"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class MemberState:
+    """See the module."""
+
+    cluster_uid: str
+    group: str
+    store_uid: str
+    me: Holder
+    role: Role
+    epoch: int
+    promise: int
+    last_epoch: int
+    log_start: int
+    log_end: int
+    confirmed: int
+    is_writable: bool
+
+    @property
+    def member(self) -> Member:
+        """Ordinal and incarnation."""
+        return self.me.member
+
+    @property
+    def is_empty(self) -> bool:
+        """A disk on which nothing was ever written or promised."""
+        return self.log_end == 0 and self.promise == 0 and self.epoch == 0
+
+    @property
+    def advance(self) -> tuple[int, int]:
+        """How far its log has come; logs of one group with equal values are equal."""
+        return self.last_epoch, self.log_end
+
+    def to_document(self) -> dict[str, object]:
+        """As JSON."""
+        return {
+            "clusterUID": self.cluster_uid,
+            "group": self.group,
+            "storeUID": self.store_uid,
+            "member": str(self.me),
+            "role": self.role.value,
+            "epoch": self.epoch,
+            "promise": self.promise,
+            "lastEpoch": self.last_epoch,
+            "minOffset": self.log_start,
+            "maxOffset": self.log_end,
+            "confirmOffset": self.confirmed,
+            "writable": self.is_writable,
+        }
+
+
+def read_state(source: documents.Document) -> MemberState:
+    """What `to_document` made; ValueError for what cannot be one."""
+    me = parse_holder(documents.text(source, "member"))
+    if me is None or me.member.ordinal >= MEMBERS_MAX:
+        raise ValueError("member is missing")
+    state = MemberState(
+        documents.text(source, "clusterUID"),
+        documents.text(source, "group"),
+        documents.text(source, "storeUID"),
+        me,
+        Role(documents.text(source, "role")),
+        documents.integer(source, "epoch"),
+        documents.integer(source, "promise"),
+        documents.integer(source, "lastEpoch"),
+        documents.integer(source, "minOffset"),
+        documents.integer(source, "maxOffset"),
+        documents.integer(source, "confirmOffset"),
+        documents.boolean(source, "writable"),
+    )
+    if not all(0 <= number <= NUMBER_MAX for number in (state.epoch, state.promise, state.last_epoch)):
+        raise ValueError(f"epoch {state.epoch}, promise {state.promise}, lastEpoch {state.last_epoch}")
+    if not 0 <= state.log_start <= state.log_end or not 0 <= state.confirmed <= state.log_end:
+        raise ValueError(f"log from {state.log_start} to {state.log_end}, confirmed {state.confirmed}")
+    return state
