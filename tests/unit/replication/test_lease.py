@@ -1,0 +1,171 @@
+"""The register as a Kubernetes Lease: what every register does, and what an API server can answer besides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from gantry.errors import OutcomeUnknownError
+from gantry.replication.lease import LeaseAddress, LeaseRegister
+from gantry.replication.register import (
+    RegisterConflictError,
+    RegisterDamagedError,
+    RegisterGoneError,
+    RegisterUnavailableError,
+    Seen,
+)
+from testkit.apiserver import ApiServer
+from testkit.registers import ACTIVE, PLAYS, Play
+
+Act = Callable[[ApiServer, LeaseRegister, Seen], Awaitable[None]]
+
+
+def play(act: Callable[[ApiServer, Callable[[], LeaseRegister]], Awaitable[None]]) -> None:
+    async def run() -> None:
+        server = ApiServer()
+        opened: list[LeaseRegister] = []
+
+        def open_it() -> LeaseRegister:
+            address = LeaseAddress(server.url, "messaging", "orders-b0", lambda: f"token-{len(server.tokens)}")
+            opened.append(LeaseRegister(address, f"w{len(opened)}", timeout_s=30.0))
+            return opened[-1]
+
+        async with server.running():
+            try:
+                await act(server, open_it)
+            finally:
+                for register in opened:
+                    await register.close()
+
+    asyncio.run(run())
+
+
+def with_a_lease(act: Act) -> None:
+    async def run(server: ApiServer, open_it: Callable[[], LeaseRegister]) -> None:
+        register = open_it()
+        await act(server, register, await register.create(ACTIVE))
+
+    play(run)
+
+
+@pytest.mark.parametrize("each", PLAYS, ids=lambda each: each.__name__)
+def test_a_lease_does_what_every_register_does(each: Play) -> None:
+    async def act(server: ApiServer, open_it: Callable[[], LeaseRegister]) -> None:
+        del server
+        await each(open_it)
+
+    play(act)
+
+
+def test_a_lease_reads_as_a_person_expects_it() -> None:
+    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+        del register, made
+        spec = server.leases["orders-b0"]["spec"]
+        assert spec == {
+            "holderIdentity": "0.0/2c41",
+            "leaseTransitions": 4,
+            "leaseDurationSeconds": 15,
+            "renewTime": "2027-01-15T08:00:00.123000Z",
+        }
+
+    with_a_lease(act)
+
+
+def test_what_others_wrote_on_the_lease_stays() -> None:
+    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+        metadata = server.leases["orders-b0"]["metadata"]
+        assert isinstance(metadata, dict)
+        metadata["labels"] = {"team": "orders"}
+        metadata["annotations"]["example.com/note"] = "kept"
+        await register.write(ACTIVE, made.version)
+        metadata = server.leases["orders-b0"]["metadata"]
+        assert isinstance(metadata, dict)
+        assert metadata["labels"] == {"team": "orders"} and metadata["annotations"]["example.com/note"] == "kept"
+
+    with_a_lease(act)
+
+
+def test_every_request_carries_the_token_of_its_moment() -> None:
+    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+        await register.read()
+        await register.write(ACTIVE, made.version)
+        assert server.tokens == ["Bearer token-0", "Bearer token-1"]
+
+    with_a_lease(act)
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"),
+    [
+        ("drop", OutcomeUnknownError), ("lose", OutcomeUnknownError), ("late", OutcomeUnknownError),
+        ("500", OutcomeUnknownError), ("504", OutcomeUnknownError), ("409", RegisterConflictError),
+        ("403", RegisterGoneError), ("404", RegisterGoneError), ("401", RegisterUnavailableError),
+        ("429", RegisterUnavailableError), ("422", RegisterUnavailableError),
+    ],
+)  # fmt: skip
+def test_an_answer_says_whether_the_write_may_have_been_done(fault: str, kind: type[Exception]) -> None:
+    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+        server.faults.append(fault)
+        with pytest.raises(kind):
+            await register.write(ACTIVE, made.version)
+        found = await register.read()
+        assert found is not None and (found.version != made.version) is (fault == "lose")
+
+    with_a_lease(act)
+
+
+def test_a_request_that_comes_late_fails_after_a_renewal_of_the_same_instant() -> None:
+    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+        server.faults.append("late")
+        with pytest.raises(OutcomeUnknownError):
+            await register.write(ACTIVE, made.version)
+        await register.write(ACTIVE, made.version)
+        assert server.deliver() == 409
+
+    with_a_lease(act)
+
+
+@pytest.mark.parametrize("mark", ["deletionTimestamp", "teardown"])
+def test_a_lease_that_is_being_deleted_is_gone(mark: str) -> None:
+    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+        metadata = server.leases["orders-b0"]["metadata"]
+        assert isinstance(metadata, dict)
+        if mark == "teardown":
+            metadata["annotations"]["gantrymq.io/teardown"] = "true"
+        else:
+            metadata[mark] = "2026-11-21T01:00:00Z"
+        with pytest.raises(RegisterGoneError, match="being deleted"):
+            await register.read()
+        with pytest.raises(RegisterGoneError):
+            await register.write(ACTIVE, made.version)
+
+    with_a_lease(act)
+
+
+@pytest.mark.parametrize(
+    "spec", [{"renewTime": "yesterday"}, {"leaseTransitions": -1}, {"holderIdentity": "me"}, {"holderIdentity": ""}]
+)
+def test_a_lease_that_somebody_changed_by_hand_is_not_believed(spec: dict[str, object]) -> None:
+    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+        del made
+        held = server.leases["orders-b0"]["spec"]
+        assert isinstance(held, dict)
+        held.update(spec)
+        with pytest.raises(RegisterDamagedError, match="all members at hand"):
+            await register.read()
+
+    with_a_lease(act)
+
+
+def test_a_server_that_is_not_there_did_nothing() -> None:
+    async def act(server: ApiServer, open_it: Callable[[], LeaseRegister]) -> None:
+        server.url = "http://127.0.0.1:1"
+        register = open_it()
+        with pytest.raises(RegisterUnavailableError):
+            await register.read()
+        with pytest.raises(RegisterUnavailableError):
+            await register.write(ACTIVE, "1")
+
+    play(act)
