@@ -42,3 +42,12 @@ def test_a_held_one_is_renewed_and_a_missing_one_asked_for_more_often() -> None:
     lease.granted(0.0)
     assert not lease.is_due(19.9, 20.0, 1.0)
     assert lease.is_due(20.0, 20.0, 1.0)
+
+
+def test_one_that_is_given_back_is_not_asked_for_again_whatever_still_comes() -> None:
+    lease = Lease(30.0)
+    lease.granted(asked_at=100.0)
+    lease.asked(101.0)
+    lease.end()
+    lease.granted(asked_at=101.0)
+    assert not lease.is_held(102.0) and not lease.is_due(1000.0, 20.0, 1.0)

@@ -247,3 +247,26 @@ def test_a_listener_may_say_how_long_its_queue_rests() -> None:
                 await until(lambda: attempts == [1, 2])
 
     play(story())
+
+
+def test_a_lock_that_is_being_given_back_is_not_renewed_however_long_that_takes() -> None:
+    """The broker would take the renewal for a new lock, and keep the queue from everybody for a minute."""
+
+    async def story() -> None:
+        async with Locking(count=1) as cluster:
+            listener = Listener()
+            consumer = member(cluster, listener)
+            await consumer.start()
+            await until(lambda: listener.bodies)
+            cluster.answers["broker-a", UNLOCK] = silence
+            stopping = asyncio.create_task(consumer.stop())
+            await until(lambda: cluster.locks(UNLOCK))
+            asked = len(cluster.locks())
+            # Many times as long as it takes to renew one.
+            await asyncio.wait([stopping], timeout=40 * ORDER.renew_every_s)
+            given_back = {one["queueId"] for found in cluster.locks(UNLOCK) for one in found["mqSet"]}  # type: ignore[attr-defined]
+            again = [one for found in cluster.locks()[asked + 1 :] for one in found["mqSet"]]  # type: ignore[attr-defined]
+            assert given_back == {0} and not again
+            await stopping
+
+    play(story())

@@ -19,6 +19,14 @@ class Lease:
         self._valid_s = valid_s
         self._until = NEVER
         self._asked_at = NEVER
+        self._is_over = False
+
+    def end(self) -> None:
+        """The lock is about to be given back.  From now on nothing asks for it: a broker that is asked behind that
+        would give it to us once more, and to nobody else for a minute.
+        """
+        self._until = NEVER
+        self._is_over = True
 
     def asked(self, now: float) -> None:
         """A request leaves."""
@@ -26,7 +34,8 @@ class Lease:
 
     def granted(self, asked_at: float) -> None:
         """The answer to the request of `asked_at` was yes; an older one changes nothing."""
-        self._until = max(self._until, asked_at + self._valid_s)
+        if not self._is_over:
+            self._until = max(self._until, asked_at + self._valid_s)
 
     def refused(self) -> None:
         """The answer was no: another member has the lock."""
@@ -43,4 +52,4 @@ class Lease:
     def is_due(self, now: float, renew_every_s: float, retry_every_s: float) -> bool:
         """Whether it is time to ask (again)."""
         every_s = renew_every_s if self.is_held(now) else retry_every_s
-        return now - self._asked_at >= every_s
+        return not self._is_over and now - self._asked_at >= every_s

@@ -195,6 +195,7 @@ class OrderlyConsumer:
             await one.run()
         finally:
             # Nothing of it runs any more, and its progress is committed.
+            one.lease.end()
             await self._locks.unlock([one.queue])
             del self._queues[one.queue]
             self._rebalance.hurry()
