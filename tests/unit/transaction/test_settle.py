@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
 from gantry.errors import Refusal
 from gantry.leaves import frames, records
 from gantry.model import names
@@ -119,6 +121,20 @@ def test_an_end_is_answered_when_its_op_is_confirmed_and_not_before() -> None:
     assert opaque not in play.answers() and play.visible() == [], "written, and a power cut could take it"
     play.flush()
     assert play.answers() == {opaque: 0} and play.visible() == [(b"paid", "k")]
+
+
+def test_when_settling_raises_everybody_hears_of_it_and_the_next_end_is_settled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    play = TransactionPlay()
+    first, second = play.half(key="a"), play.half(key="b")
+    wanted = [play.end_later(half, COMMIT) for half in (first, second)]
+    with monkeypatch.context() as broken:
+        broken.setattr(play.topics, "get", lambda name: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            play.turn()
+    assert play.answers() == dict.fromkeys(wanted, 1) and play.settling.counts.refused == {"failed": 2}
+    assert play.end(first, COMMIT) == 0 and play.visible() == [(b"paid", "a")]
 
 
 def test_ends_of_one_connection_in_one_turn_are_answered_by_one_piece_in_their_order() -> None:

@@ -24,6 +24,7 @@ from gantry.model import names
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
     from gantry.leaves.records import Record
+    from gantry.model.topic import TopicConfig
 
 SYS_PREPARED = 0x4
 SYS_COMMIT = 0x8
@@ -62,6 +63,12 @@ def make_real(send: Send, topic: str, queue_id: int, log_offset: int) -> None:
     send.topic, send.queue_id = topic, queue_id
     send.sys_flag = send.sys_flag & ~SYS_TRANSACTION_BITS | SYS_COMMIT
     send.prepared_offset = log_offset
+
+
+def queue_of(topic: TopicConfig, queue_id: int) -> int:
+    """The queue that the message asked for; another one when the topic has shrunk since."""
+    queues = max(topic.write_queues, topic.read_queues, 1)
+    return queue_id if 0 <= queue_id < queues else queue_id % max(topic.write_queues, 1)
 
 
 def put_back(record: Record, root: int, checks: int, since_ms: int, is_rearmed: bool = False) -> Send:

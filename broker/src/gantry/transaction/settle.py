@@ -57,6 +57,7 @@ _RUN_ENDS_MAX = 64
 _RUN_BYTES_MAX = 1 << 20
 _DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
 _NEVER = 1 << 62
+_FAILED = Refusal(ResponseCode.SYSTEM_ERROR, "settling failed; whether the transaction has ended is unknown, ask again")
 _SAYS = {
     Outcome.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
     Outcome.ROLLED_BACK: (ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "was rolled back before"),
@@ -124,10 +125,16 @@ class Settling:
     def flush(self) -> None:
         """Append what waits."""
         waiting, self._waiting = self._waiting, []
-        while waiting:
-            count = _fitting(waiting)
-            self._settle(waiting[:count])
-            waiting = waiting[count:]
+        try:
+            while waiting:
+                count = _fitting(waiting)
+                self._settle(waiting[:count])
+                waiting = waiting[count:]
+        finally:
+            # There is nothing left unless something raised, which is a bug: nobody waits for an answer because of it.
+            for wish in waiting:
+                self.counts.refuse("failed")
+                self._refuse(wish, _FAILED)
 
     def outcome(self, root: int) -> Outcome | None:
         """What became of a transaction, or will have when what is written is dispatched; None: nothing known."""
@@ -295,7 +302,7 @@ class Settling:
         if message is None:
             self.counts.refuse("unreadable half")
             return Refusal(ResponseCode.SYSTEM_ERROR, f"the half at log offset {half.log_offset} cannot be read")
-        halves.make_real(message, half.topic, _queue_of(topic, half.queue_id), half.log_offset)
+        halves.make_real(message, half.topic, halves.queue_of(topic, half.queue_id), half.log_offset)
         if message.traits & _DELAYS:
             self.redirect(message)
         return message, settled
@@ -381,12 +388,6 @@ class Settling:
     def _refuse(self, wish: Wish, why: Refusal) -> None:
         if not wish.request.is_oneway:
             wish.connection.write(frames.encode(refusal(wish.request, why)))
-
-
-def _queue_of(topic: TopicConfig, queue_id: int) -> int:
-    """The queue that the message asked for; another one when the topic has shrunk since."""
-    queues = max(topic.write_queues, topic.read_queues, 1)
-    return queue_id if 0 <= queue_id < queues else queue_id % max(topic.write_queues, 1)
 
 
 def _fitting(wishes: list[Wish]) -> int:
