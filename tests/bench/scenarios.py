@@ -22,6 +22,7 @@ from consumption import consumption
 from delays import delays
 from filters import filters
 from lag import lag
+from replication import replication
 from servers import Server, fixed_reply, gantry, redis
 from transactions import transactions
 
@@ -184,4 +185,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "delays": delays,
     "consumption": consumption,
     "lag": lag,
+    "replication": replication,
 }

@@ -229,7 +229,7 @@ def test_a_broker_conf_of_rocketmq_starts_a_broker_and_its_idle_keys_are_named(t
     conf = tmp_path / "broker.conf"
     conf.write_text(
         "brokerName = shop\nbrokerIP1 = 127.0.0.1\nlistenPort = 0\nflushDiskType = SYNC_FLUSH\n"
-        f"haListenPort = 10912\nstorePathRootDir = {tmp_path / 'store'}\n"
+        f"brokerIP2 = 10.0.0.1\nstorePathRootDir = {tmp_path / 'store'}\n"
     )
     command = ["broker", "--config", str(conf), "--bind", "127.0.0.1", "--vip-port=-2", "--http-port=-1"]
     with subprocess.Popen(
@@ -241,7 +241,7 @@ def test_a_broker_conf_of_rocketmq_starts_a_broker_and_its_idle_keys_are_named(t
         popen.send_signal(signal.SIGTERM)
         said = popen.stderr.read()
         assert popen.wait(WITHIN_S) == 0
-    assert "haListenPort has no meaning here" in said
+    assert "brokerIP2 has no meaning here" in said
 
 
 def test_an_unreachable_name_server_is_said_with_what_to_look_at() -> None:

@@ -60,7 +60,7 @@ def test_a_value_that_cannot_be_translated_names_key_and_file(tmp_path: Path) ->
     ):
         config.load(str(path))
     path.write_text("brokerRole=SLAVE\n")
-    with pytest.raises(ConfigError, match="replication comes with a later version"):
+    with pytest.raises(ConfigError, match=r"set replication\.secret_file"):
         config.load(str(path))
 
 

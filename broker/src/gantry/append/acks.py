@@ -1,13 +1,14 @@
 """Replies that wait for the promise to be kept.
 
 A run of messages that was appended has its replies encoded at once and parked under the log offset at which the
-run ends; when the confirmed mark passes that offset they leave, one write per connection for all that was
-released together.  The mark may have passed already (ASYNC_FLUSH without slaves): then nothing is parked at
-all.
+run ends; when the mark passes that offset they leave, one write per connection for all that was released together.
+The mark may have passed already (ASYNC_FLUSH without slaves): then nothing is parked at all.  It is the confirmed one,
+but for an ASYNC_MASTER with slaves, whose producers are answered at the master's own share.
 
 Runs are parked in the order of the log, so the parked ones are a queue, sorted by offset and by age.  Two
 things end the waiting early, and both answer with a code that says "stored here, outcome unknown" and carries
-the same header: the time is over (RocketMQ: syncFlushTimeout, FLUSH_DISK_TIMEOUT), or the store closes.
+the same header: the time is over, or the store closes.  Which code that is says `why_late`: FLUSH_DISK_TIMEOUT,
+FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE (RocketMQ: syncFlushTimeout, slaveTimeout).
 
 Bounded: while more than `bytes_max` of replies are parked, whoever parks more is not read from until half of it
 is gone. So what waits is at most that much and one read per connection.
@@ -16,6 +17,7 @@ is gone. So what waits is at most that much and one read per connection.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,7 +41,6 @@ class AckLimits:
 
     wait_s: float = 5.0  # RocketMQ's syncFlushTimeout
     bytes_max: int = 64 << 20
-    code_late: int = ResponseCode.FLUSH_DISK_TIMEOUT
 
 
 class _Parked:
@@ -56,29 +57,30 @@ class _Parked:
 
 
 class Acks:
-    """Parks and releases; belongs to one opened store, whose confirmed mark it follows."""
+    """Parks and releases; belongs to one opened store, one of whose marks it follows."""
 
-    def __init__(self, confirmed: Watermark, clock: Clock, limits: AckLimits) -> None:
+    def __init__(self, mark: Watermark, clock: Clock, limits: AckLimits) -> None:
         self.parked_bytes = 0
         self.acked = 0  # messages answered with SUCCESS
         self.late = 0  # messages answered with "outcome unknown"
         self.latencies = [0] * (len(LATENCY_BOUNDS_S) + 1)  # messages by how long their reply was parked
         self.latency_sum_s = 0.0
-        self._confirmed = confirmed
+        self.mark = mark
+        self.why_late: Callable[[int], int] = lambda end: ResponseCode.FLUSH_DISK_TIMEOUT
         self._clock = clock
         self._limits = limits
         self._queue: deque[_Parked] = deque()
         self._paused: dict[Connection, None] = {}
         self._count = 0
-        confirmed.listen(self.release)
+        mark.listen(self.release)
 
     def __len__(self) -> int:
         """How many messages wait for their reply."""
         return self._count
 
     def park(self, end: int, connection: Connection, replies: Replies, count: int) -> None:
-        """Send the replies of `count` messages when everything below `end` is confirmed; maybe now."""
-        if end <= self._confirmed.offset:
+        """Send the replies of `count` messages when the mark has passed `end`; maybe now."""
+        if end <= self.mark.offset:
             self.not_parked(count)
             connection.write(replies)
             return
@@ -95,14 +97,14 @@ class Acks:
         self.acked += count
         self.latencies[0] += count
 
-    def release(self, confirmed: int) -> None:
+    def release(self, mark: int) -> None:
         """Let go of what lies below the mark: one write per connection."""
         queue = self._queue
-        if not queue or queue[0].end > confirmed:
+        if not queue or queue[0].end > mark:
             return
         now = self._clock.monotonic()
         outputs: dict[Connection, list[Replies]] = {}
-        while queue and queue[0].end <= confirmed:
+        while queue and queue[0].end <= mark:
             parked = self._take_first()
             self._observe(now - parked.since, parked.count)
             outputs.setdefault(parked.connection, []).append(parked.replies)
@@ -132,10 +134,11 @@ class Acks:
     def _answer_unknown(self, remark: str) -> None:
         parked = self._take_first()
         self.late += parked.count
+        code = self.why_late(parked.end)
         _, replies = frames.decode(parked.replies, 0, len(parked.replies))
         for reply in replies:
             assert isinstance(reply, frames.Command)
-            reply.code = self._limits.code_late
+            reply.code = code
             reply.remark = remark
             parked.connection.write(frames.encode(reply))
 

@@ -11,6 +11,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
     a connection went     -> registrations of clients, held pulls
     halves, ops dispatched -> the book of transactions (it listens by itself)
     delayed ones dispatched, deliveries confirmed -> the book of delays (it listens by itself)
+    everything about a group of master and slaves -> see mastering, following
     a hot key changed     -> admission, pull checks, what name servers are told
 
 `assemble` builds everything around one opened store and starts nothing.
@@ -24,18 +25,23 @@ import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
-from gantry.append.acks import AckLimits, Acks
+from gantry.append.acks import Acks
 from gantry.append.admit import Admission, WriteGate
 from gantry.append.batch import Appender, Marks
+from gantry.broker.activity import Activity
 from gantry.broker.admin import AdminHandlers
 from gantry.broker.complaints import Complaints
-from gantry.broker.config import BrokerConfig
+from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.disk_handlers import DiskHandlers
 from gantry.broker.durably import Durably
+from gantry.broker.following import Following
+from gantry.broker.grouping import Ground, make_group
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
 from gantry.broker.looplag import LoopLag
 from gantry.broker.machine import Machine
+from gantry.broker.mastering import Mastering
+from gantry.broker.membership import Membership
 from gantry.broker.parts import Parts
 from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
@@ -45,6 +51,8 @@ from gantry.broker.registration import PermittedTopics, Registration
 from gantry.broker.releasing import Releasing
 from gantry.broker.router import Handlers, Router, table
 from gantry.broker.shares import (
+    ack_limits,
+    ack_mark,
     client_limits,
     connection_limits,
     delay_rules,
@@ -112,12 +120,18 @@ class Opened:
     machine: Machine
     background: Background
     addresses: Addresses
+    member: Membership | None = None  # of a group
 
 
-def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) -> tuple[Parts, list[Job]]:
-    """Build a broker around an opened store; metadata is loaded here, nothing is started."""
+def assemble(
+    config: BrokerConfig, opened: Opened, fail: Callable[[str], None], restart: Callable[[str], None] = lambda why: None
+) -> tuple[Parts, list[Job]]:
+    """Build a broker around an opened store; metadata is loaded here, nothing is started.
+
+    fail: the process has to end, and why; restart: the broker has to stop and start anew.
+    """
     store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
-    live, gate, complaints = LiveConfig(config), WriteGate(), Complaints(log, clock)
+    live, gate, activity, complaints = LiveConfig(config), WriteGate(), Activity(), Complaints(log, clock)
     durably = Durably(config.messages.ack_wait_s)
     state = _states(config, opened, complaints, durably)
     topics, groups, offsets = _metadata(config, clock, state)
@@ -134,9 +148,8 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
 
     marks = Marks(config.cluster, config.messages.region, packed)
     admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
-    acks = Acks(store.confirmed, clock, AckLimits(config.messages.ack_wait_s, config.messages.parked_bytes_max))
-    unique_ids = UniqueIds(packed[:-4], os.getpid(), opened.machine.chance.getrandbits(32), clock)
-    appender = Appender(store, acks, gate, marks, unique_ids.next)
+    acks = Acks(ack_mark(config, store), clock, ack_limits(config))
+    appender = Appender(store, acks, gate, marks, _unique_ids(opened).next)
     settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
     outside = _outside(config, clients, complaints)
     transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside)
@@ -192,7 +205,14 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
         durable=durably.caught_up,
         caught_up=registration.caught_up,
     )
-    router = Router(sending, pulls.pull_run, Ends(settling, store).end_run, table(handlers), complaints, _soon)
+    router = Router(
+        sending,
+        pulls.pull_run,
+        activity.guarded_ends(Ends(settling, store).end_run),
+        activity.guarded(table(handlers)),
+        complaints,
+        _soon,
+    )
     parts = Parts(
         clock=clock,
         live=live,
@@ -225,8 +245,10 @@ def assemble(config: BrokerConfig, opened: Opened, fail: Callable[[str], None]) 
         statistics=statistics,
         loop_lag=LoopLag(clock),
         jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
+        activity=activity,
     )
     _wire(parts, admission, notices, fail)
+    parts.group = _group(config, opened, parts, durably, restart)
     _obey(parts, admission, checks, permitted)
     return parts, job_table(parts, notices)
 
@@ -240,6 +262,20 @@ def _agree(store: Store, topics: Topics, offsets: Offsets) -> None:
     if store.report.start.is_crash:
         for key in offsets.bound(store.next_queue_offset):
             log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
+
+
+def _unique_ids(opened: Opened) -> UniqueIds:
+    """The keys of messages whose producers gave none."""
+    machine = opened.machine
+    return UniqueIds(opened.addresses.packed[:-4], os.getpid(), machine.chance.getrandbits(32), machine.clock)
+
+
+def _group(
+    config: BrokerConfig, opened: Opened, parts: Parts, durably: Durably, restart: Callable[[str], None]
+) -> Mastering | Following | None:
+    if opened.member is None:
+        return None
+    return make_group(config, parts, Ground(opened.machine, opened.background, opened.member, durably, restart))
 
 
 def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Callable[[str], None]) -> None:
@@ -256,7 +292,8 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     topics.on_change(parts.registration.topic_changed)
     releasing = Releasing(parts.server)
     store.retention.dropping.listen(releasing.lingers, releasing.hangs)
-    topics.on_delete(lambda topic: _delete_content(topic, parts))
+    if parts.live.current.role is not Role.SLAVE:  # a slave hears from its master where in the log that was
+        topics.on_delete(lambda topic: _delete_content(topic, parts))
 
 
 def _delete_content(topic: TopicConfig, parts: Parts) -> None:

@@ -18,16 +18,22 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from gantry.append.admit import WriteGate
 from gantry.broker.assemble import Opened, assemble
-from gantry.broker.config import BrokerConfig
+from gantry.broker.config import BrokerConfig, Role
+from gantry.broker.following import Following
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Machine
+from gantry.broker.mastering import GATE_TAIL, Mastering
+from gantry.broker.membership import join
 from gantry.broker.parts import Parts
-from gantry.broker.ports import Addresses, Reserved
+from gantry.broker.ports import VIP_NONE, Addresses, Reserved
 from gantry.broker.shares import store_settings
 from gantry.errors import Refusal, StoreError
+from gantry.replication import papers
+from gantry.replication.handshake import Step
 from gantry.schedule import wheel
 from gantry.store.background import Background
 from gantry.store.opening import Opening
@@ -50,6 +56,7 @@ class Broker:
         self, config: BrokerConfig, on_failed: Callable[[], None] | None = None, machine: Machine | None = None
     ) -> None:
         self.failure: str | None = None  # why the process has to end
+        self.starts_anew = False  # after it has stopped another one has to start on the same folder, in this process
         self.addresses: Addresses | None = None  # from line 1 of start() on
         self.http_port: int | None = None
         self.parts: Parts | None = None  # from line 4 on
@@ -65,20 +72,21 @@ class Broker:
         self._store: Store | None = None
         self._jobs: list[Job] = []
         self._registering: asyncio.Task[None] | None = None
+        self._activating: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Serve; ConfigError or StoreError when that cannot be."""
         # 1. Our addresses: a taken port is found before a long recovery, and records carry the port.
-        self.addresses = await self._machine.reserve(self._config.network, self._reservations)
+        self.addresses = await self._reserve()
         # 2. The side door, so that /healthz answers from here on.
         await self._open_side_door()
         # 3. The store, recovered step by step.
         opened = await self._open_store(self.addresses)
         # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
-        self.parts, self._jobs = assemble(self._config, opened, self._fail)
-        #    What is delayed and the transactions that are open, read back from their queues.
-        await self._recover_delays(self.parts)
-        await self._recover_transactions(self.parts)
+        self.parts, self._jobs = assemble(self._config, opened, self._fail, self._restart)
+        #    What is delayed and the transactions that are open, read back from their queues; of a member of a group
+        #    when all that its log holds is confirmed, and of a slave not at all.
+        await self._join(self.parts, self.addresses)
         # 5. What goes by the clock.
         self.parts.jobs.start(self._jobs)
         # 6. Requests are answered from here on.
@@ -92,6 +100,16 @@ class Broker:
         self.parts.started_ms = self._machine.clock.now_ms()
         self._is_running, self._stage = True, "running"
         log.info("broker %s on %s", self._config.name, self.addresses.advertised)
+
+    @property
+    def settled_config(self) -> BrokerConfig:
+        """The configuration with the ports that this one took, for the one that starts after it."""
+        if self.addresses is None:
+            return self._config
+        vip = VIP_NONE if self.addresses.vip_port is None else self.addresses.vip_port
+        http = _HTTP_NONE if self.http_port is None else self.http_port
+        network = replace(self._config.network, port=self.addresses.port, vip_port=vip, http_port=http)
+        return replace(self._config, network=network)
 
     async def stop(self, passed: Callable[[int], None] = lambda line: None) -> None:
         """End in order; after a failure as much of it as still makes sense.
@@ -141,6 +159,10 @@ class Broker:
         parts.acks.close()
         passed(4)
         # 5. Connections.
+        if self._activating is not None:
+            self._activating.cancel()
+        if parts.group is not None:
+            await parts.group.stop()
         await parts.server.close()
         await parts.client.close()
         passed(5)
@@ -158,7 +180,9 @@ class Broker:
 
     def _keep_delays(self, store: Store) -> None:
         """Progress to the last message, and in RocketMQ's words too; without it a start finds out from the log."""
-        if self.parts is None or store.failed is not None or store.flushed.offset < store.written.offset:
+        if self.parts is None or not self.parts.activity.is_on:
+            return
+        if store.failed is not None or store.flushed.offset < store.written.offset:
             return
         with contextlib.suppress(StoreError):
             self.parts.delays.save_now()
@@ -200,14 +224,70 @@ class Broker:
         machine = self._machine
         self._background = machine.background(machine.disk)
         settings = store_settings(self._config, addresses)
+        member = join(self._config, machine.disk, settings.root, machine.chance)
+        if member is not None:
+            plan = papers.carry_out(machine.disk, settings.root, settings.segment_bytes, machine.clock)
+            if plan is not None:
+                member.epochs = plan.epochs
+                log.info("the log was %s at %d", "cut" if plan.step is Step.CUT else "begun", plan.at)
         opening = Opening(settings, machine.disk, machine.clock, self._background)
         for progress in opening.steps():
             self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"
             await asyncio.sleep(0)
         assert opening.store is not None
         self._store = opening.store
-        self._store.confirm_locally()
-        return Opened(self._store, machine, self._background, addresses)
+        if member is None:
+            self._store.confirm_locally()
+        return Opened(self._store, machine, self._background, addresses, member)
+
+    async def _reserve(self) -> Addresses:
+        network, reserve = self._config.network, self._machine.reserve
+        addresses = await reserve(network, self._reservations)
+        if not self._config.replication.secret_file or self._config.role is Role.SLAVE:
+            return addresses
+        wanted = network.ha_port
+        if wanted < 0:
+            wanted = addresses.port + 1 if network.port else 0
+        taken: list[Reserved] = []
+        try:
+            links = await reserve(replace(network, port=wanted, vip_port=VIP_NONE), taken)
+        finally:
+            self._reservations += taken
+        return replace(addresses, ha_port=links.port)
+
+    async def _join(self, parts: Parts, addresses: Addresses) -> None:
+        """Take the part in the group, and the work of a master now or when the log is confirmed."""
+        group = parts.group
+        if isinstance(group, Following):
+            group.start()
+            return
+        if isinstance(group, Mastering):
+            assert addresses.ha_port is not None
+            await group.start(addresses.bind, addresses.ha_port)
+            self._reservations[-1].release()
+            if not group.has_confirmed_tail:
+                remark = f"service not available now: {group.why_not()}"
+                parts.gate.shut(GATE_TAIL, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
+                group.on_tail(self._activate_soon)
+                return
+        await self._activate(parts)
+
+    def _activate_soon(self) -> None:
+        assert self.parts is not None
+        self._activating = asyncio.ensure_future(self._activate(self.parts))
+        self._activating.add_done_callback(self._activated)
+
+    def _activated(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._fail(f"transactions and delays could not be read back: {task.exception()!r}")
+
+    async def _activate(self, parts: Parts) -> None:
+        await self._recover_delays(parts)
+        await self._recover_transactions(parts)
+        parts.activity.is_on = True
+        parts.gate.reopen(GATE_TAIL)
+        if self._is_running:
+            self._stage = "running"
 
     async def _recover_delays(self, parts: Parts) -> None:
         root, disk = parts.store.settings.root, self._machine.disk
@@ -229,7 +309,7 @@ class Broker:
     async def _listen(self, addresses: Addresses) -> None:
         assert self.parts is not None
         ports = [addresses.port] if addresses.vip_port is None else [addresses.port, addresses.vip_port]
-        for port, reservation in zip(ports, self._reservations, strict=True):
+        for port, reservation in zip(ports, self._reservations, strict=False):
             await self.parts.server.start(addresses.bind, port)
             reservation.release()
 
@@ -244,6 +324,15 @@ class Broker:
     def _registration_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
             self._fail(f"registration at the name servers ended: {task.exception()!r}")
+
+    def _restart(self, why: str) -> None:
+        """Stop, and have another broker start on the same folder."""
+        if self.starts_anew or self.failure is not None:
+            return
+        self.starts_anew = True
+        log.warning("%s; the broker starts anew", why)
+        if self._on_failed is not None:
+            self._on_failed()
 
     def _fail(self, why: str) -> None:
         """The process has to end; the first reason counts."""

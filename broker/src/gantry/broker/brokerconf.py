@@ -80,6 +80,12 @@ KEYS: dict[str, Translation] = {
     "mappedFileSizeConsumeQueue": Translation("store.queue_file_entries", _bytes_to_entries, _entries_to_bytes),
     "maxHashSlotNum": Translation("store.index_slots"),
     "maxIndexNum": Translation("store.index_entries"),
+    "haListenPort": Translation("network.ha_port"),
+    "haMasterAddress": Translation("replication.master"),
+    "haSecretFile": Translation("replication.secret_file"),
+    "inSyncReplicas": Translation("replication.min_in_sync"),
+    "slaveTimeout": Translation("replication.ack_timeout_s", _ms_to_s, _s_to_ms),
+    "slaveReadEnable": Translation("replication.slave_read"),
     "flushIntervalCommitLog": Translation("store.flush_interval_ms"),
     "flushCommitLogLeastPages": Translation("store.flush_pages"),
     "flushCommitLogThoroughInterval": Translation("store.flush_full_ms"),
@@ -109,7 +115,7 @@ KEYS: dict[str, Translation] = {
     "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
 }
 
-_REPLICATION = "replication comes with a later version"
+_BEATS = "links of replication have a beat of their own, a second"
 _THREADS = "one event loop serves all requests; there are no thread pools"
 _FOLDERS = "the folders stand under store.root"
 _ACL = "access control comes with a later version"
@@ -117,12 +123,9 @@ _COMMIT_LOG = "storePathCommitLog"
 _POOL = "records are written by pwrite; there is no buffer pool"
 
 WITHOUT_MEANING: dict[str, str] = {
-    "brokerIP2": _REPLICATION,
-    "haListenPort": _REPLICATION,
-    "haMasterAddress": _REPLICATION,
-    "haSendHeartbeatInterval": _REPLICATION,
-    "slaveReadEnable": _REPLICATION,
-    "inSyncReplicas": _REPLICATION,
+    "brokerIP2": "slaves connect to the address that clients are told",
+    "haSendHeartbeatInterval": _BEATS,
+    "haHousekeepingInterval": _BEATS,
     "timerPrecisionMs": "times of delivery are kept to 10 ms",
     _COMMIT_LOG: _FOLDERS,
     "storePathConsumeQueue": _FOLDERS,
@@ -144,7 +147,7 @@ WITHOUT_MEANING: dict[str, str] = {
     "longPollingEnable": "pulls that ask for it are always held",
     "traceTopicEnable": "message trace comes with a later version",
     "enableConsumeQueueExt": "extended consume queues are not supported",
-    "enableDLegerCommitLog": "there is no DLedger; replication comes with a later version",
+    "enableDLegerCommitLog": "there is no DLedger; replication is brokerRole and brokerId",
 }
 
 

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from gantry.broker import brokerconf
 from gantry.broker.sources import Source, build, from_environment, from_flags, from_yaml
 from gantry.errors import ConfigError
+from gantry.replication.handshake import SECRET_BYTES_MIN
+from gantry.replication.members import MEMBERS_MAX
 from gantry.schedule import levels
 from gantry.store.settings import Flush
 
@@ -45,6 +47,7 @@ class NetworkConfig:
     advertise: str = ""  # what clients are told; empty: the address bound to, or this machine's own
     port: int = 10911  # 0: any free one
     vip_port: int = -1  # answers the same; -1: port - 2 as RocketMQ has it (any free one beside port 0); -2: none
+    ha_port: int = -1  # replication, where a master has a secret for it; -1: port + 1 (any free one beside port 0)
     http_port: int = 9404  # /metrics /healthz /readyz; 0: any free one, -1: none
     idle_s: float = 120.0
     output_bytes_high: int = MIB
@@ -169,6 +172,18 @@ class RegistrationConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicationConfig:
+    """A group of one master and its slaves."""
+
+    secret_file: str = ""  # what the group's brokers prove to each other that they know; empty: no replication
+    master: str = ""  # host:port of the master's replication port, for a slave; empty: the name servers know it
+    min_in_sync: int = 0  # members that acknowledge a message, the master too; 0: 2 under SYNC_MASTER, else 1
+    ack_timeout_s: float = 3.0  # how long a producer waits for slaves
+    max_lag_s: float = 15.0  # a slave further behind leaves the in-sync set
+    slave_read: bool = True  # consumers far behind are sent to a slave
+
+
+@dataclass(frozen=True, slots=True)
 class StandaloneConfig:
     """Only for `gantry standalone`: the name server in the same process."""
 
@@ -195,6 +210,7 @@ class BrokerConfig:
     delays: DelaysConfig = field(default_factory=DelaysConfig)
     metrics: MetricsConfig = field(default_factory=MetricsConfig)
     registration: RegistrationConfig = field(default_factory=RegistrationConfig)
+    replication: ReplicationConfig = field(default_factory=ReplicationConfig)
     standalone: StandaloneConfig = field(default_factory=StandaloneConfig)
 
 
@@ -244,17 +260,28 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
     ports = {  # key: (found, smallest, what the smallest means)
         "network.port": (network.port, 0, "any free one"),
         "network.vip_port": (network.vip_port, -2, "none"),
+        "network.ha_port": (network.ha_port, -1, "port + 1"),
         "network.http_port": (network.http_port, -1, "none"),
         "standalone.nameserver_port": (config.standalone.nameserver_port, 0, "any free one"),
     }
     return [
         (
-            config.role is not Role.ASYNC_MASTER,
-            f"role {role}: replication comes with a later version; use ASYNC_MASTER",
+            config.role is not Role.ASYNC_MASTER and not config.replication.secret_file,
+            f"role {role}: set replication.secret_file to a file with a secret of {SECRET_BYTES_MIN} bytes or more, "
+            "the same on all brokers of the group (haSecretFile in a broker.conf)",
         ),
         (
-            config.id != 0,
-            f"id {config.id}: only slaves have an id other than 0, and replication comes with a later version",
+            (config.id == 0) is (config.role is Role.SLAVE),
+            f"id {config.id} with role {role}: a master's id is 0, a slave's 1 to {MEMBERS_MAX - 1}",
+        ),
+        (not 0 <= config.id < MEMBERS_MAX, f"id {config.id}: expected 0 to {MEMBERS_MAX - 1}"),
+        (
+            not 0 <= config.replication.min_in_sync <= MEMBERS_MAX,
+            f"replication.min_in_sync {config.replication.min_in_sync}: expected 0 to {MEMBERS_MAX}",
+        ),
+        (
+            config.replication.ack_timeout_s <= 0 or config.replication.max_lag_s < 1,
+            "replication.ack_timeout_s: expected more than 0; replication.max_lag_s: at least 1",
         ),
         (not config.name or not config.cluster, "name and cluster must not be empty"),
         (config.permission not in _PERMISSIONS, f"permission {config.permission}: expected 2 (write), 4 (read) or 6"),

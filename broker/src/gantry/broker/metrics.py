@@ -23,7 +23,15 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 
 from gantry.append.acks import LATENCY_BOUNDS_S
-from gantry.broker import delaymetrics, diskmetrics, filtermetrics, ordermetrics, redeliverymetrics, transactionmetrics
+from gantry.broker import (
+    delaymetrics,
+    diskmetrics,
+    filtermetrics,
+    groupmetrics,
+    ordermetrics,
+    redeliverymetrics,
+    transactionmetrics,
+)
 from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one, summed, summed_histogram
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
@@ -193,6 +201,7 @@ FAMILIES: tuple[Family, ...] = (
         _gate,
     ),
     *diskmetrics.FAMILIES,
+    *groupmetrics.FAMILIES,
     Family(
         COUNTER,
         "gantry_pulls",

@@ -14,9 +14,12 @@ if TYPE_CHECKING:
     from gantry.append.admit import WriteGate
     from gantry.append.batch import Appender
     from gantry.append.redelivery import RedeliveryCounts
+    from gantry.broker.activity import Activity
+    from gantry.broker.following import Following
     from gantry.broker.jobs import Jobs
     from gantry.broker.live import LiveConfig
     from gantry.broker.looplag import LoopLag
+    from gantry.broker.mastering import Mastering
     from gantry.broker.rates import Rates
     from gantry.broker.registration import Registration
     from gantry.broker.router import Router
@@ -70,4 +73,6 @@ class Parts:
     statistics: Statistics
     loop_lag: LoopLag
     jobs: Jobs
+    activity: Activity
+    group: Mastering | Following | None = None  # of a member of a group
     started_ms: int = 0

@@ -7,6 +7,7 @@ when.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from gantry.append.batch import GATE_DISK_FULL
@@ -32,12 +33,14 @@ _EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
 _TRANSACTIONS_S = 1.0
 _DUE_S = 0.01  # what is due is at most this late; while nothing is, the job rests
 _DELAYS_S = 1.0
+_REPLICATION_S = 0.1
+_IDLE_S = 1.0
 _DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
 
 
 def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
     """The jobs of a broker with these parts; each is essential."""
-    clock = parts.clock
+    clock, config = parts.clock, parts.live.current
 
     def save() -> None:
         parts.topics.save_if_changed()
@@ -51,11 +54,12 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("held pulls", _HELD_S, lambda: parts.pulls.held.sweep(clock.monotonic())),
         Job("notices", _NOTICES_S, lambda: notices.flush(clock.monotonic())),
         Job("save topics and groups", _SAVE_S, save),
-        Job("save offsets", parts.live.current.clients.offsets_save_s, parts.offsets.saving),
-        Job("check back", parts.live.current.transactions.check_interval_s, parts.transactions.run_pass),
-        Job("transactions", _TRANSACTIONS_S, parts.transactions.tick),
-        Job(DELIVERY, _DUE_S, parts.delays.deliver, parts.delays.rest_s),
-        Job("delays", _DELAYS_S, parts.delays.tick),
+        Job("save offsets", config.clients.offsets_save_s, parts.offsets.saving),
+        Job("check back", config.transactions.check_interval_s, _if_active(parts, parts.transactions.run_pass)),
+        Job("transactions", _TRANSACTIONS_S, _if_active(parts, parts.transactions.tick)),
+        Job(DELIVERY, _DUE_S, _if_active(parts, parts.delays.deliver), lambda: _delivery_rest_s(parts)),
+        Job("delays", _DELAYS_S, _if_active(parts, parts.delays.tick)),
+        *([Job("replication", _REPLICATION_S, parts.group.tick)] if parts.group is not None else []),
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
         Job("queue locks", _LOCKS_S, lambda: parts.locks.expire(clock.monotonic())),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
@@ -64,3 +68,13 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("rates of groups", GROUP_SAMPLE_S, parts.pulls.rates.sample),
         Job("loop lag", PERIOD_S, parts.loop_lag.sample),
     ]
+
+
+def _if_active(parts: Parts, run: Callable[[], Iterator[object] | None]) -> Callable[[], Iterator[object] | None]:
+    """What only a working master does."""
+    return lambda: run() if parts.activity.is_on else None
+
+
+def _delivery_rest_s(parts: Parts) -> float:
+    """How long nothing is due; whoever is no working master looks again in a second."""
+    return parts.delays.rest_s() if parts.activity.is_on else _IDLE_S

@@ -67,11 +67,13 @@ class Addresses:
     vip_port: int | None
     advertised: str  # "ip:port"
     packed: bytes  # the same as it stands in records: 8 or 20 bytes
+    ha_port: int | None = None  # where slaves connect; None: nobody may
 
     @property
     def ha(self) -> str:
-        """The replication address that registrations name; nobody listens there yet."""
-        return host_text(self.packed[:-4] + (self.port + 1).to_bytes(4, "big"))
+        """The replication address that registrations name; RocketMQ's broker always names one."""
+        port = self.port + 1 if self.ha_port is None else self.ha_port
+        return host_text(self.packed[:-4] + port.to_bytes(4, "big"))
 
 
 async def reserve(config: NetworkConfig, reservations: list[Reserved]) -> Addresses:

@@ -93,10 +93,11 @@ class Registration:
         timeout_s: float = 3.0,
     ) -> None:
         self.is_registered = dict.fromkeys(name_servers, False)  # by name server, as of the last round
+        self.master_ha = self.master_address = ""  # of our group, as name servers tell a slave
+        self.complaints = complaints
         self._client = client
         self._identity = identity
         self._topics = topics
-        self._complaints = complaints
         self._period_s = period_s
         self._timeout_s = timeout_s
         self._is_owed = asyncio.Event()
@@ -157,15 +158,18 @@ class Registration:
                 raise RefusedError(answer.code, answer.remark or "no remark")
         except GantryError as error:
             self.is_registered[address] = False
-            self._complaints.say(address, f"name server {address} did not take the registration: {error}")
+            self.complaints.say(address, f"name server {address} did not take the registration: {error}")
         else:
             self.is_registered[address] = True
+            if self._identity.id and answer.ext.get("masterAddr"):
+                self.master_address = answer.ext["masterAddr"]
+                self.master_ha = answer.ext.get("haServerAddr", "")
 
     async def _unregister(self, address: str) -> None:
         try:
             await self._client.invoke(address, request(RequestCode.UNREGISTER_BROKER, self._ext()), _GOODBYE_S)
         except GantryError as error:
-            self._complaints.say(address, f"name server {address} was not told that this broker stops: {error}")
+            self.complaints.say(address, f"name server {address} was not told that this broker stops: {error}")
         self.is_registered[address] = False
 
     def _ext(self) -> dict[str, str]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 
+from gantry.append.acks import AckLimits
 from gantry.append.admit import Limits
 from gantry.append.batch import Marks
-from gantry.broker.config import BrokerConfig, TransactionProfile
+from gantry.broker.config import BrokerConfig, Role, TransactionProfile
 from gantry.broker.ports import Addresses
 from gantry.broker.registration import Identity
 from gantry.consume.handlers import PullSettings
 from gantry.metadata.clients import ClientLimits
+from gantry.replication.mastery import Rules as ReplicationRules
 from gantry.schedule import levels
 from gantry.schedule.rules import DelayRules
 from gantry.store.settings import StoreSettings
+from gantry.store.store import Store
+from gantry.store.watermarks import Watermark
 from gantry.transaction.checker import Rules
 from gantry.transport.connection import Limits as ConnectionLimits
 
@@ -65,7 +69,30 @@ def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:
         clean_forcibly=store.clean_forcibly,
         disk_used_refuse=store.disk_used_refuse,
         delay_levels_ms=levels.parse(config.delays.levels),
+        keeps_tail=bool(config.replication.secret_file),
     )
+
+
+def replication_rules(config: BrokerConfig) -> ReplicationRules:
+    """Who counts in the group."""
+    given = config.replication.min_in_sync
+    least = 2 if config.role is Role.SYNC_MASTER else 1
+    return ReplicationRules(given if given else least, config.replication.max_lag_s)
+
+
+def ack_limits(config: BrokerConfig) -> AckLimits:
+    """How long producers wait: for this disk, and for slaves where those count."""
+    wait_s = config.messages.ack_wait_s
+    if config.role is Role.SYNC_MASTER:
+        wait_s = config.replication.ack_timeout_s
+    return AckLimits(wait_s, config.messages.parked_bytes_max)
+
+
+def ack_mark(config: BrokerConfig, store: Store) -> Watermark:
+    """The mark at which producers are answered: an ASYNC_MASTER with slaves does not wait for them."""
+    if config.replication.secret_file and config.role is Role.ASYNC_MASTER:
+        return store.share
+    return store.confirmed
 
 
 def store_root(config: BrokerConfig) -> str:

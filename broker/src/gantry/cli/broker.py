@@ -31,10 +31,16 @@ def run(arguments: argparse.Namespace) -> int:
         "--vip-port": config.network.port - 2 if config.network.vip_port == -1 else config.network.vip_port,
     }
 
-    def make(end: Callable[[], None]) -> Broker:
-        return Broker(config, on_failed=end)
+    made: list[Broker] = []
 
-    return serve(make, lambda broker: _ready(config, broker), lambda broker: broker.failure, ports)
+    def make(end: Callable[[], None]) -> Broker:
+        made[:] = [Broker(made[0].settled_config if made else config, on_failed=end)]
+        return made[0]
+
+    def again(broker: Broker) -> bool:
+        return broker.starts_anew and broker.failure is None
+
+    return serve(make, lambda broker: _ready(config, broker), lambda broker: broker.failure, ports, again)
 
 
 def _ready(config: BrokerConfig, broker: Broker) -> str:

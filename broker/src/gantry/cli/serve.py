@@ -43,14 +43,16 @@ def serve(
     ready: Callable[[S], str],
     failure: Callable[[S], str | None] = lambda server: None,
     ports: Mapping[str, int] | None = None,
+    again: Callable[[S], bool] = lambda server: False,
 ) -> int:
     """Run the server that `make` builds inside the loop; the exit code.
 
     `make` gets the function that ends everything; `ready` says what follows the word; `failure` why a server had to
-    end, if it had to; `ports` are the flags that chose them, for the text when one is taken.
+    end, if it had to; `ports` are the flags that chose them, for the text when one is taken; `again` whether another
+    server is made and started after this one has stopped.
     """
     try:
-        return run_loop(_serve(make, ready, failure))
+        return run_loop(_serve(make, ready, failure, again))
     except ConfigError as error:
         raise explain_listen_error(error, ports or {}) from error
 
@@ -72,28 +74,46 @@ def reachable(host: str, port: int) -> str:
 
 
 async def _serve(
-    make: Callable[[Callable[[], None]], S], ready: Callable[[S], str], failure: Callable[[S], str | None]
+    make: Callable[[Callable[[], None]], S],
+    ready: Callable[[S], str],
+    failure: Callable[[S], str | None],
+    again: Callable[[S], bool],
 ) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stopping, number)
-    server = make(stopping.set)
+    is_first = True
+    while True:
+        ending = asyncio.Event()
+        server = make(ending.set)
+        try:
+            if await _started(server, stopping, ending):
+                # What is there now lives until the end: the garbage collector need not look at it again.
+                gc.collect()
+                gc.freeze()
+                if is_first:
+                    print(f"ready {ready(server)}", flush=True)
+                is_first = False
+                await _first_of(stopping, ending)
+        finally:
+            await server.stop()
+        if stopping.is_set() or not again(server):
+            return 1 if failure(server) else 0
+
+
+async def _first_of(*events: asyncio.Event) -> None:
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
     try:
-        if await _started(server, stopping):
-            # What is there now lives until the end: the garbage collector need not look at it again.
-            gc.collect()
-            gc.freeze()
-            print(f"ready {ready(server)}", flush=True)
-            await stopping.wait()
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await server.stop()
-    return 1 if failure(server) else 0
+        for one in waiting:
+            one.cancel()
 
 
-async def _started(server: Server, stopping: asyncio.Event) -> bool:
+async def _started(server: Server, *ends: asyncio.Event) -> bool:
     starting = asyncio.ensure_future(server.start())
-    ending = asyncio.ensure_future(stopping.wait())
+    ending = asyncio.ensure_future(_first_of(*ends))
     await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
     ending.cancel()
     if starting.done():

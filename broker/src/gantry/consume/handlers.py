@@ -31,6 +31,7 @@ from gantry.consume.filter import Wanted
 from gantry.consume.grouprates import GroupRates
 from gantry.consume.hold import HeldPull, HeldPulls
 from gantry.consume.pull import COMMIT_OFFSET, SUSPEND, PullChecks, PullRefusal, code_of, reply_head
+from gantry.consume.sharing import Sharing
 from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
 from gantry.metadata.offsets import Offsets
@@ -109,6 +110,7 @@ class PullHandlers:
         self.held = HeldPulls(settings.held_max, self._wake)
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
+        self.sharing: Sharing | None = None  # of a member of a group
         self._store = store
         self._checks = checks
         self._offsets = offsets
@@ -201,16 +203,20 @@ class PullHandlers:
         else:
             self.counts.missed += 1
         if not pull.is_oneway:
-            code = code_of(fetched.status, pull.queue_offset)
-            connection.writelines([reply_head(pull, code, fetched), *fetched.buffers])
+            code: int = code_of(fetched.status, pull.queue_offset)
+            sharing, suggested = self.sharing, 0
+            if sharing is not None:
+                code = sharing.code(pull.topic, pull.queue_id, pull.queue_offset, code, fetched)
+                suggested = sharing.suggested(fetched.lag_bytes)
+            connection.writelines([reply_head(pull, code, fetched, suggested), *fetched.buffers])
 
     def _may_hold(self, pull: Pull, fetched: Fetched) -> bool:
-        return (
-            pull.sys_flag & SUSPEND != 0
-            and pull.suspend_ms > 0
-            and not pull.is_oneway
-            and code_of(fetched.status, pull.queue_offset) == ResponseCode.PULL_NOT_FOUND
-        )
+        if not pull.sys_flag & SUSPEND or pull.suspend_ms <= 0 or pull.is_oneway:
+            return False
+        code = code_of(fetched.status, pull.queue_offset)
+        if self.sharing is not None:
+            return self.sharing.may_hold(pull.topic, pull.queue_id, pull.queue_offset, code, fetched.status)
+        return code == ResponseCode.PULL_NOT_FOUND
 
     def _hold(self, connection: Connection, pull: Pull, wanted: Wanted) -> None:
         if self.held.is_full:

@@ -204,22 +204,22 @@ def code_of(status: FetchStatus, queue_offset: int) -> ResponseCode:
     return _CODES[status]
 
 
-def reply_head(pull: Pull, code: int, fetched: Fetched) -> bytes:
-    """The reply up to its body of `fetched.bytes` bytes."""
+def reply_head(pull: Pull, code: int, fetched: Fetched, suggested: int = 0) -> bytes:
+    """The reply up to its body of `fetched.bytes` bytes; `suggested`: the id of the broker to ask next."""
     header = _HEADERS[code, fetched.status] % (
         fetched.max_offset,
         fetched.min_offset,
         fetched.next_offset,
+        suggested,
         pull.opaque,
     )
     return _PREFIX.pack(4 + len(header) + fetched.bytes, len(header)) + header
 
 
 def _header(code: int, remark: str) -> bytes:
-    # suggestWhichBrokerId: read on from the master; there is no other yet.
     return (
         f'{{"code":{code:d},"extFields":{{"maxOffset":"%d","minOffset":"%d","nextBeginOffset":"%d",'
-        f'"suggestWhichBrokerId":"0"}},"flag":1,"language":"{Language.PYTHON.name}","opaque":%d,'
+        f'"suggestWhichBrokerId":"%d"}},"flag":1,"language":"{Language.PYTHON.name}","opaque":%d,'
         f'"remark":"{remark}","serializeTypeCurrentRPC":"JSON","version":{frames.VERSION}}}'
     ).encode()
 
@@ -228,5 +228,5 @@ _UNKNOWN = PullRefusal(-1, "not parsed yet")
 _HEADERS = {
     (int(code), status): _header(code, status.name)
     for status in FetchStatus
-    for code in {code_of(status, 0), code_of(status, 1)}
+    for code in {code_of(status, 0), code_of(status, 1), ResponseCode.PULL_RETRY_IMMEDIATELY}
 }

@@ -9,7 +9,7 @@ document is RocketMQ's `subscriptionGroup.json`; its table of forbidden topics i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from gantry.clock import Clock
@@ -41,9 +41,14 @@ class Groups:
         # group -> topic -> forbidden permissions (RocketMQ: forbiddenTable).
         self._forbidden: dict[str, dict[str, int]] = {}
         self._is_changed = False
+        self._change_listeners: list[Callable[[str], None]] = []
         self._load(state.load())
         for name in sorted(names.SYSTEM_GROUPS - self._table.keys()):
             self._change(GroupConfig(name))
+
+    def on_change(self, listener: Callable[[str], None]) -> None:
+        """Hear the name of every group that was made, altered or deleted."""
+        self._change_listeners.append(listener)
 
     def get(self, name: str) -> GroupConfig | None:
         """The group of this name."""
@@ -80,12 +85,21 @@ class Groups:
             self._change(config)
         return None
 
+    def follow(self, name: str, value: object) -> None:
+        """What the master has under this name: a configuration, or None for nothing.  ValueError: neither."""
+        if value is None:
+            self.delete(name)
+            return
+        config = replace(GroupConfig.from_json(value), name=name)
+        if self._table.get(name) != config:
+            self._change(config)
+
     def delete(self, name: str) -> bool:
         """Forget the group; false when there was none."""
         if self._table.pop(name, None) is None:
             return False
         self._forbidden.pop(name, None)
-        self._changed()
+        self._changed(name)
         return True
 
     def forbids_reading(self, name: str, topic: str) -> bool:
@@ -120,11 +134,13 @@ class Groups:
 
     def _change(self, config: GroupConfig) -> None:
         self._table[config.name] = config
-        self._changed()
+        self._changed(config.name)
 
-    def _changed(self) -> None:
+    def _changed(self, name: str) -> None:
         self.data_version = self.data_version.next(self._clock.now_ms())
         self._is_changed = True
+        for listener in self._change_listeners:
+            listener(name)
 
     def _load(self, document: object | None) -> None:
         if document is None:

@@ -52,6 +52,7 @@ class Offsets:
         self._generations: dict[str, int] | None = None  # of the topics that have one; None: nobody said
         self._version = DataVersion()
         self._is_changed = False
+        self.touched: set[str] | None = None  # `topic@group` of what changed, where somebody takes it; see `follow`
         self._saves = 0
         self.went_back = 0
         self._load(state.load())
@@ -71,6 +72,8 @@ class Offsets:
             self.went_back += 1
         queues[queue_id] = offset
         self._is_changed = True
+        if self.touched is not None:
+            self.touched.add(key)
 
     @property
     def has_resets(self) -> bool:
@@ -161,6 +164,7 @@ class Offsets:
                 for queue_id in ahead:
                     self._unmark(key, queue_id)
                 bounded.append(key)
+                self._touch(key)
         self._is_changed = self._is_changed or bool(bounded)
         return bounded
 
@@ -173,6 +177,7 @@ class Offsets:
         for key in sorted(known.union(f"{topic}@{reader}" for reader in readers)):
             for queue_id in {*every, *self._table.pop(key, ()), *self._marks.queues(key)}:
                 self._marks.put(key, queue_id, 0)
+            self._touch(key)
         self._generations = {**(self._generations or {}), topic: generation}
         self._is_changed = True
 
@@ -198,8 +203,41 @@ class Offsets:
         keys = {key for key in (*self._table, *self._marks.readers()) if key.split("@")[1:2] == [group]}
         for key in keys:
             self._table.pop(key, None)
+            self._touch(key)
         self._marks.remove(keys)
         self._is_changed |= bool(keys)
+
+    def _touch(self, key: str) -> None:
+        if self.touched is not None:
+            self.touched.add(key)
+
+    def value(self, key: str) -> dict[str, int] | None:
+        """The offsets under a `topic@group` as a slave is told them; None when there are none."""
+        queues = self._table.get(key)
+        return None if queues is None else {str(queue_id): offset for queue_id, offset in queues.items()}
+
+    def keys(self) -> list[str]:
+        """Every `topic@group`."""
+        return list(self._table)
+
+    def follow(self, key: str, value: object) -> None:
+        """What the master has under this `topic@group`; None for nothing.  ValueError: neither."""
+        if value is None:
+            self._is_changed |= self._table.pop(key, None) is not None
+            return
+        queues = _offsets_in(documents.document(value, f"offsets of {key}"))
+        if self._table.get(key) != queues:
+            self._table[key] = queues
+            self._is_changed = True
+
+    def merge(self, key: str, value: object) -> None:
+        """What a slave was told by consumers while they could not reach the master: the larger offset counts, but for
+        queues of which somebody was told to go elsewhere.  ValueError: these are no offsets.
+        """
+        topic, _, group = key.partition("@")
+        for queue_id, offset in _offsets_in(documents.document(value, f"offsets of {key}")).items():
+            if offset > self.query(group, topic, queue_id):
+                self.commit(group, topic, queue_id, offset)
 
     def to_body(self) -> dict[str, object]:
         """The document, as saved and as answered to GET_ALL_CONSUMER_OFFSET."""
@@ -286,9 +324,12 @@ def _is_shared(key: str) -> bool:
 def _by_queue(source: documents.Document, name: str) -> dict[str, dict[int, int]]:
     table: dict[str, dict[int, int]] = {}
     for key, value in documents.mapping(source, name).items():
-        queues = documents.document(value, f"{name} of {key}")
-        table[key] = {_queue_id(queue): documents.integer(queues, queue) for queue in queues}
+        table[key] = _offsets_in(documents.document(value, f"{name} of {key}"))
     return table
+
+
+def _offsets_in(source: documents.Document) -> dict[int, int]:
+    return {_queue_id(queue): documents.integer(source, queue) for queue in source}
 
 
 def _queue_id(name: str) -> int:

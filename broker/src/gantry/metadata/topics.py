@@ -153,6 +153,15 @@ class Topics:
             self._change(TopicConfig(name, read_queues=count, write_queues=count, perm=PERM_READ_WRITE))
         return list(counts)
 
+    def follow(self, name: str, value: object) -> None:
+        """What the master has under this name: a configuration, or None for nothing.  ValueError: neither."""
+        if value is None:
+            self.delete(name)
+            return
+        config = replace(TopicConfig.from_json(value), name=name)
+        if self._table.get(name) != config:
+            self._change(config)
+
     def delete(self, name: str) -> bool:
         """Forget the topic and tell those who keep something for it; false when there was none."""
         config = self._table.pop(name, None)

@@ -94,7 +94,7 @@ def read_hello(said: bytes) -> Hello:
         group=_name(source, "group"),
         broker_id=documents.integer(source, "brokerId"),
         store_uid=_name(source, "storeUID"),
-        epochs=_epochs(source),
+        epochs=epochs_in(source),
         start=documents.integer(source, "start"),
         end=documents.integer(source, "end"),
         confirmed=documents.integer(source, "confirmed"),
@@ -145,7 +145,7 @@ def read_welcome(said: bytes) -> Welcome:
     found = Welcome(
         _name(source, "clusterUID"),
         documents.integer(source, "epoch"),
-        _epochs(source),
+        epochs_in(source),
         Step(documents.text(source, "step")),
         documents.integer(source, "at"),
     )
@@ -239,7 +239,8 @@ def tail_range(end: int, start: int, segment_bytes: int) -> tuple[int, int]:
     return max(start, last - last % segment_bytes, end - TAIL_BYTES), end
 
 
-def _epochs(source: documents.Document) -> EpochTable:
+def epochs_in(source: documents.Document) -> EpochTable:
+    """The table in the field `epochs`; ValueError for what cannot be one."""
     pairs = []
     for pair in documents.array(source, "epochs"):
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, int) for one in pair):

@@ -19,7 +19,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, cast
 
 from gantry.clock import Clock
 from gantry.errors import ConfigError, StoreError
@@ -180,13 +180,14 @@ class Link(asyncio.Protocol):
         self._is_leaving = False
         self._is_paused = False
         self._is_coming = False  # the cold reader is at it
+        self._brought = -1  # where it was last
         self._opened_s = self._heard_s = self._said_s = hub.clock.monotonic()
         self._marks = (0, 0, 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer, nobody knows which."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not asyncio's by inheritance.
+        transport = self._transport = cast(asyncio.Transport, transport)
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
         if not self._hub.opened(self):
@@ -270,8 +271,8 @@ class Link(asyncio.Protocol):
             if start < log_start:
                 self._carry_out(machine.refuse(f"the slave is at {start}, and the log begins at {log_start} by now"))
                 return
-            if source.bring_in(start, CHUNK_BYTES, self._is_in):
-                self._is_coming = True
+            if self._brought != start and source.bring_in(start, CHUNK_BYTES, self._is_in):
+                self._is_coming, self._brought = True, start
                 return
             try:
                 records, following = source.chunk(start, CHUNK_BYTES)

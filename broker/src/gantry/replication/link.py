@@ -13,7 +13,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Callable
-from typing import Protocol
+from typing import Protocol, cast
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
@@ -88,8 +88,8 @@ class SlaveLink(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports are not asyncio's by inheritance.
+        transport = self._transport = cast(asyncio.Transport, transport)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.write(self.machine.preamble())
 
@@ -231,7 +231,7 @@ class Connector:
         self.links = 0  # that ever followed
         self._secret = secret
         self._sink = sink
-        self._clock = clock
+        self.clock = clock
         self._nonce = nonce
         self._say = say
 
@@ -258,7 +258,7 @@ class Connector:
             host, port = split_address(address)
             async with asyncio.timeout(_CONNECT_S):
                 loop = asyncio.get_running_loop()
-                _, link = await loop.create_connection(lambda: SlaveLink(machine, self._sink, self._clock), host, port)
+                _, link = await loop.create_connection(lambda: SlaveLink(machine, self._sink, self.clock), host, port)
         except (OSError, TimeoutError) as error:
             self._say("unreachable", f"the master at {address} cannot be reached: {str(error) or 'no answer'}")
             return False
@@ -274,7 +274,7 @@ class Connector:
     def tick(self) -> None:
         """What goes by the clock, ten times a second."""
         if self.link is not None:
-            self.link.tick(self._clock.monotonic())
+            self.link.tick(self.clock.monotonic())
 
     def held(self, offset: int) -> None:
         """Our own mark moved."""

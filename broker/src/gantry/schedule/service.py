@@ -16,7 +16,7 @@ were, whatever they were before.  Those that are due within a minute are not wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -305,6 +305,10 @@ class DelayService:
     def save_now(self) -> None:
         """Put the document on the disk before returning; the log is durable as far as it is written."""
         self._state.save_now(self.document())
+
+    def follow(self, document: Mapping[str, object]) -> None:
+        """Keep how far the master's deliveries are, for the day on which this broker is the master."""
+        self._state.save(document)
 
     def wheel_position(self) -> WheelPosition | None:
         """Where RocketMQ's timer would go on; None when nothing ever had a time of its own."""

@@ -52,9 +52,11 @@ class Deleting:
         """Hear when deletions became durable."""
         self._kept_listeners.append(listener)
 
-    def delete(self, topic: str, log_end: int, durable_end: int) -> None:
-        """Forget the topic's queues; its records below log_end never come back."""
-        self._table.delete(topic, log_end)
+    def delete(self, topic: str, log_end: int, durable_end: int, generation: int | None = None) -> None:
+        """Forget the topic's queues; its records below log_end never come back.  generation: the one that a master
+        gave to what may follow.
+        """
+        self._table.delete(topic, log_end, generation)
         self.asked += 1
         self._topics[topic] = self.asked
         self.go_on(durable_end)

@@ -6,7 +6,9 @@
     config/*.json  *.json.bak                  tables of the broker, and topicGenerations.json
     checkpoint  abort  lock                    RocketMQ's
     gantry/                                    ours: recovery (the recovery file), queues.json (next offsets),
-                                               segment.new and index.new (being allocated), reserve (room)
+                                               segment.new and index.new (being allocated), reserve (room);
+                                               of a group's member: identity.json, epochs, reshape.json (what a start
+                                               has to do to the log first)
 
 RocketMQ refuses a store whose commitlog or index folder holds a name that is not a number, therefore
 whatever is unfinished stands in our own folder and is renamed into its place.
@@ -92,6 +94,21 @@ def queue_base(root: str) -> str:
 def vows(root: str) -> str:
     """What a member of a group has promised, and which incarnation it is."""
     return f"{root}/gantry/vows.json"
+
+
+def identity(root: str) -> str:
+    """Which cluster and which store this is."""
+    return f"{root}/gantry/identity.json"
+
+
+def epochs(root: str) -> str:
+    """Which mastership wrote which part of the log."""
+    return f"{root}/gantry/epochs"
+
+
+def reshape(root: str) -> str:
+    """What has to be done to the log before it is opened."""
+    return f"{root}/gantry/reshape.json"
 
 
 def new_segment(root: str) -> str:

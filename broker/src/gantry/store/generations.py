@@ -48,11 +48,18 @@ class Generations:
         """Every topic that has a generation, whether it exists or not."""
         return {topic: life.generation for topic, life in self._lives.items()}
 
-    def begin(self, topic: str, log_end: int) -> int:
-        """The topic was deleted: what was written below log_end is no longer its; the number of what may follow."""
-        self._last += 1
-        self._lives[topic] = Life(self._last, log_end)
-        return self._last
+    def begin(self, topic: str, log_end: int, number: int | None = None) -> int:
+        """The topic was deleted: what was written below log_end is no longer its; the number of what may follow, a new
+        one unless a master has given it.
+        """
+        generation = self._last + 1 if number is None else number
+        self._last = max(self._last, generation)
+        self._lives[topic] = Life(generation, log_end)
+        return generation
+
+    def life(self, topic: str) -> Life | None:
+        """The topic's generation and where it begins; None for a topic that was never deleted, or long ago."""
+        return self._lives.get(topic)
 
     def gravestones(self) -> dict[str, int]:
         """Where each generation begins, by topic."""

@@ -104,14 +104,17 @@ class QueueTable:
         self._forget((topic, queue_id))
         self._disk.remove_tree(filenames.queue(self._root, topic, queue_id))
 
-    def delete(self, topic: str, log_end: int) -> None:
-        """Forget a topic's queues; records below log_end will not come back.  The files are the caller's."""
+    def delete(self, topic: str, log_end: int, generation: int | None = None) -> None:
+        """Forget a topic's queues; records below log_end will not come back.  The files are the caller's.
+
+        generation: of what may follow, where a master has given it.
+        """
         for key in [key for key in self._queues if key[0] == topic]:
             self._forget(key)
         for key in [key for key in self.heads if key[0] == topic]:
             del self.heads[key]
         self.gravestones[topic] = log_end
-        self.generations.begin(topic, log_end)
+        self.generations.begin(topic, log_end, generation)
         self.changes += 1
         self.deletions += 1
 

@@ -22,7 +22,7 @@ from gantry.store.deleting import Deleting
 from gantry.store.dispatcher import Dispatcher, Listener
 from gantry.store.dropping import Dropping
 from gantry.store.flushing import LogFlush
-from gantry.store.generations import Generations
+from gantry.store.generations import Generations, Life
 from gantry.store.reading import Reader
 from gantry.store.recovery import Parts, RecoveryReport
 from gantry.store.retention import Retention
@@ -66,9 +66,13 @@ class Store:
 
     def confirm_locally(self) -> None:
         """Without replication: what this disk has (SYNC_FLUSH) or what is written (ASYNC_FLUSH) is confirmed."""
-        mark = self.flushed if self.settings.flush is Flush.SYNC else self.written
-        mark.listen(self.confirmed.advance)
-        self.confirmed.advance(mark.offset)
+        self.share.listen(self.confirmed.advance)
+        self.confirmed.advance(self.share.offset)
+
+    @property
+    def share(self) -> Watermark:
+        """The mark that this machine alone can vouch for, as its flush policy has it."""
+        return self.flushed if self.settings.flush is Flush.SYNC else self.written
 
     def append(
         self, sends: Sequence[frames.Send], together: bool = False, is_scanned: bool = False, is_owed: bool = False
@@ -202,6 +206,14 @@ class Store:
     def generations(self) -> Generations:
         """Which life of its name each topic is in."""
         return self._table.generations
+
+    def raw(self, start: int, end: int) -> memoryview:
+        """Written bytes of one segment, uncopied."""
+        return self._log.slice(start, end - start)
+
+    def bury(self, topic: str, life: Life) -> None:
+        """Forget the queues of a topic that the master deleted; what it has from now on is of this life."""
+        self.deleting.delete(topic, life.begins, self.durable_end, life.generation)
 
     def delete_queues(self, topic: str) -> None:
         """Forget a topic's queues; its records stay in the log until they expire, but are never found again."""

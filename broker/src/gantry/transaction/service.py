@@ -92,12 +92,15 @@ class CheckService:
         self._coming: set[int] = set()  # where halves stand that the cold reader was asked for
         self._has_room = True
         self._positions: _Positions | None = None
-        store.on_dispatched(self._on_dispatched)
-        store.retention.owe(self._owed_from)
 
     def recover(self) -> Iterator[None]:
-        """Read back what is open and repair what a crash left; before the first request is served."""
+        """Read back what is open and repair what a crash left; before the first message is taken.
+
+        Nothing is appended meanwhile, and all that is in the log is confirmed.
+        """
         reader = self._store.reader
+        self._store.on_dispatched(self._on_dispatched)
+        self._store.retention.owe(self._owed_from)
         for _ in read_back(reader, self._offsets, self.book):
             yield
         if self._store.report.start is not Start.CLEAN:

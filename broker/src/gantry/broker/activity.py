@@ -1,0 +1,101 @@
+"""What only a working master does, and how everybody else refuses it.
+
+Settling transactions, asking about them, delivering delayed messages and taking any message at all is for a master
+whose log is confirmed and whose transactions and delays are read back.  A slave, and a master that is not there yet,
+serve reading and clients' own affairs, and refuse the rest with a remark that says where or when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from gantry.leaves import frames
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import reply
+
+if TYPE_CHECKING:
+    from gantry.broker.router import Cold, EndRun
+    from gantry.leaves.frames import Command, End
+    from gantry.transport.connection import Connection
+
+ALWAYS_SERVED = frozenset(
+    {
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        RequestCode.LIST_LAG,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.SHOW_RETENTION,
+        # Only those whose header is not well-formed come to the table; the others are answered by their runs.
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+    }
+)
+# RocketMQ's codes where it has some of its own: clients go elsewhere, or show the remark.
+_REFUSED_WITH = {
+    RequestCode.END_TRANSACTION: ResponseCode.SLAVE_NOT_AVAILABLE,
+    RequestCode.RECALL_MESSAGE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    RequestCode.SEND_MESSAGE: ResponseCode.SYSTEM_BUSY,
+    RequestCode.SEND_MESSAGE_V2: ResponseCode.SYSTEM_BUSY,
+    RequestCode.SEND_BATCH_MESSAGE: ResponseCode.SYSTEM_BUSY,
+    RequestCode.CONSUMER_SEND_MSG_BACK: ResponseCode.SYSTEM_BUSY,
+}
+
+
+class Activity:
+    """One broker's; `why_not` says where or when, for a person."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
+
+    def guarded(self, table: Mapping[int, Cold]) -> dict[int, Cold]:
+        """The table, which refuses what it must while this is not on."""
+        return {code: handler if code in ALWAYS_SERVED else self._guard(handler) for code, handler in table.items()}
+
+    def _guard(self, handler: Cold) -> Cold:
+        def handle(connection: Connection, command: Command) -> object:
+            return handler(connection, command) if self.is_on else self._refusal(command)
+
+        return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command
+
+    def guarded_ends(self, end_run: EndRun) -> EndRun:
+        """The same for ends of transactions, which come by the run."""
+
+        def handle(connection: Connection, ends: list[End]) -> None:
+            if self.is_on:
+                end_run(connection, ends)
+                return
+            for end in ends:
+                if not end.is_oneway:
+                    connection.write(frames.encode(self._refusal(end)))
+
+        return handle
+
+    def _refusal(self, command: Command | End) -> Command:
+        code = _REFUSED_WITH.get(RequestCode(command.code), ResponseCode.NO_PERMISSION)
+        return reply(command, code, self.why_not())

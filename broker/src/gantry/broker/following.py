@@ -1,0 +1,315 @@
+"""The slave's part of a broker: what comes from its master, and what it does with it.
+
+    a chunk came      -> the log; what the master confirmed -> the confirmed mark, hence queues, index, held pulls
+    a change came     -> topics, groups, offsets; acknowledged when it is on the disk, and no chunk behind it before
+    our share moved   -> the link acknowledges
+    the log must change first -> the plan is put on the disk, and the broker starts anew to carry it out
+
+Offsets that consumers commit here go to the master, at once or when there is one again; until it has them they count
+here as well.  Deleting follows the master: nothing that its log still has is dropped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gantry.append.admit import WriteGate
+from gantry.broker.durably import Durably
+from gantry.broker.mastering import tail_sum
+from gantry.errors import Refusal, StoreError
+from gantry.metadata import journal as journals
+from gantry.metadata.groups import Groups
+from gantry.metadata.offsets import Offsets
+from gantry.metadata.topics import Topics
+from gantry.replication import papers
+from gantry.replication.epochs import EpochTable
+from gantry.replication.handshake import Hello, Step, Welcome
+from gantry.replication.link import Connector, SlaveLink
+from gantry.replication.papers import Identity, Plan
+from gantry.store.generations import Life
+from gantry.wire import ha
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.broker.membership import Membership
+    from gantry.store.background import Worker
+    from gantry.store.disk import Disk
+    from gantry.store.store import Store
+
+GATE_SLAVE = "a slave"
+_COMMITS_S = 1.0
+_COMMITS_A_FRAME = 200
+_LOOK_FOR_MASTER_S = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where this slave's papers are kept, and by whom."""
+
+    disk: Disk
+    root: str
+    housekeeper: Worker
+    group: str
+    broker_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What the master's changes go into; `delays` keeps how far its deliveries are."""
+
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    delays: Callable[[dict[str, object]], None]
+    durably: Durably
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the rest of the broker knows and does: the master's replication port and its address for clients, as far as
+    known; asking name servers again; starting anew.
+    """
+
+    master: Callable[[], str]
+    master_address: Callable[[], str]
+    ask_again: Callable[[], None]
+    restart: Callable[[str], None]
+
+
+class Following:
+    """Implements `replication.link.Sink`; loop thread only."""
+
+    def __init__(
+        self, store: Store, member: Membership, place: Place, tables: Tables, gate: WriteGate, outside: Outside
+    ) -> None:
+        self.master_written = 0
+        self._store = store
+        self._member = member
+        self._place = place
+        self._tables = tables
+        self._gate = gate
+        self._outside = outside
+        self._connector: Connector | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._wanted: tuple[SlaveLink | None, int] = (None, 0)
+        self._away: dict[str, dict[str, int]] = {}  # commits that the master does not have yet
+        self._master_log_start = store.reader.log_start
+        self._commits_due_s = self._ask_due_s = 0.0
+        self._remark = ""
+
+    def wire(self, connector: Connector) -> None:
+        """Connect everything; nothing runs yet."""
+        self._connector = connector
+        self._tables.offsets.touched = set()
+        self._store.retention.owe(lambda: self._master_log_start)
+        self._store.share.listen(connector.held)
+        self._refuse()
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the master is away."""
+        return self._connector is None or not self._connector.is_following
+
+    def start(self) -> None:
+        """Look for the master and follow it."""
+        assert self._connector is not None
+        self._running = asyncio.ensure_future(self._connector.run())
+
+    async def stop(self) -> None:
+        """Say goodbye to it."""
+        if self._connector is not None and self._connector.link is not None:
+            self._connector.link.leave()
+        for task in (self._running, self._keeper):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+
+    # What the link asks and brings
+
+    def hello(self) -> tuple[Hello, int]:
+        """What this slave says about itself now, and up to where it holds its log by its flush policy."""
+        store, identity = self._store, self._member.identity
+        start, end = store.reader.log_start, store.written.offset
+        hello = Hello(
+            identity.cluster_uid,
+            self._place.group,
+            self._place.broker_id,
+            identity.store_uid,
+            self._member.epochs,
+            start,
+            end,
+            store.confirmed.offset,
+            store.settings.segment_bytes,
+            tail_sum(store, end),
+        )
+        return hello, self.held()
+
+    def master(self) -> str:
+        """Where the master listens for us."""
+        return self._outside.master()
+
+    def held(self) -> int:
+        """Up to where it holds its log by its flush policy."""
+        return self._store.share.offset
+
+    def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+        """Put the cluster and its epochs on the disk, then call done."""
+        place = self._place
+        identity = Identity(welcome.cluster_uid, self._member.identity.store_uid)
+
+        def job() -> None:
+            if identity != self._member.identity:
+                papers.save_identity(place.disk, place.root, identity)
+            papers.save_epochs(place.disk, place.root, welcome.epochs)
+
+        def finished(error: StoreError | None) -> None:
+            if error is None:
+                self._member.identity, self._member.epochs = identity, welcome.epochs
+            done(error)
+
+        if not place.housekeeper.submit(job, finished):
+            done(StoreError("too much waits for the disk"))
+
+    def reshape(self, welcome: Welcome) -> None:
+        """Have the next start change the log, and start anew."""
+        mine = set(self._member.epochs.entries)
+        kept = [one for one in welcome.epochs.entries if one in mine and one.start <= welcome.at]
+        plan = Plan(welcome.step, welcome.at, EpochTable(tuple(kept) if welcome.step is Step.CUT else ()))
+        place = self._place
+        why = f"the log has to {'be cut' if welcome.step is Step.CUT else 'begin'} at {welcome.at} to follow the master"
+
+        def planned(error: StoreError | None) -> None:
+            if error is None:
+                self._outside.restart(why)
+
+        place.housekeeper.submit(partial(papers.save_plan, place.disk, place.root, plan), planned)
+
+    def append(self, start: int, records: memoryview) -> int:
+        """Write records; the log's new end."""
+        return self._store.append_raw(start, records)
+
+    def marks(self, confirmed: int, log_start: int, written: int) -> None:
+        """What is confirmed of what we have; where the master's log begins and ends."""
+        self._master_log_start = log_start
+        self.master_written = max(written, self._store.written.offset)
+        self._store.confirmed.advance(min(confirmed, self._store.written.offset))
+
+    def apply(self, number: int, changes: list[object]) -> None:
+        """Take changes of metadata over; ValueError when they cannot be."""
+        tables = self._tables
+        for change in changes:
+            if not isinstance(change, list) or len(change) != 3 or not isinstance(change[1], str):
+                raise ValueError(f"{str(change)[:80]} is no change")
+            self._apply_one(change[0], change[1], change[2])
+        tables.topics.save_if_changed()
+        tables.groups.save_if_changed()
+        self._wanted = (None if self._connector is None else self._connector.link, number)
+        if self._keeper is None or self._keeper.done():
+            self._keeper = asyncio.ensure_future(self._keep())
+
+    def _apply_one(self, table: object, key: str, value: object) -> None:
+        tables = self._tables
+        if table == journals.ALL:
+            self._forget_others(value)
+        elif table == journals.GRAVE:
+            self._bury(key, value)
+        elif table == journals.TOPIC:
+            tables.topics.follow(key, value)
+        elif table == journals.GROUP:
+            tables.groups.follow(key, value)
+        elif table == journals.OFFSET:
+            tables.offsets.follow(key, value)
+            if key in self._away:
+                tables.offsets.merge(key, self._away[key])
+        elif table == journals.DELAYS:
+            if isinstance(value, dict):
+                tables.delays(value)
+        else:
+            raise ValueError(f"a change of the table {str(table)[:40]!r}, which is not known here; update this slave")
+
+    def _bury(self, topic: str, value: object) -> None:
+        """The topic was deleted on the master: what it had is gone, and its next life has the master's number."""
+        if value is None:
+            return  # so long ago that nothing of that life is left
+        if not isinstance(value, list) or len(value) != 2 or not all(isinstance(one, int) for one in value):
+            raise ValueError(f"{str(value)[:80]} is no life of a topic")
+        life = Life(*value)
+        if self._store.generations.life(topic) != life:
+            self._store.bury(topic, life)
+            self._tables.offsets.begin_anew(topic, life.generation)
+
+    def _forget_others(self, value: object) -> None:
+        """What the master does not have is not ours either; what is in the log stays there."""
+        if not isinstance(value, dict):
+            raise ValueError("a list of everything that is none")
+        tables = self._tables
+        known = {name: set(keys) for name, keys in value.items() if isinstance(keys, list)}
+        for name in tables.topics.names():
+            if name not in known.get(journals.TOPIC, {name}):
+                tables.topics.follow(name, None)
+        for group in tables.groups.all():
+            if group.name not in known.get(journals.GROUP, {group.name}):
+                tables.groups.follow(group.name, None)
+        for key in tables.offsets.keys():  # noqa: SIM118  a method of its own
+            if key not in known.get(journals.OFFSET, {key}) and key not in self._away:
+                tables.offsets.follow(key, None)
+
+    async def _keep(self) -> None:
+        """Acknowledge changes when they are on the disk."""
+        while True:
+            link, number = self._wanted
+            is_kept = await self._tables.durably.caught_up()
+            if is_kept and self._connector is not None and link is not None and self._connector.link is link:
+                self._connector.kept(number)
+            if is_kept and self._wanted == (link, number):
+                return
+
+    # What goes by the clock
+
+    def tick(self) -> None:
+        """Ten times a second."""
+        assert self._connector is not None
+        self._connector.tick()
+        now_s = self._connector.clock.monotonic()
+        if now_s >= self._commits_due_s:
+            self._commits_due_s = now_s + _COMMITS_S
+            self._hand_over()
+        if self.is_alone and now_s >= self._ask_due_s:
+            self._ask_due_s = now_s + _LOOK_FOR_MASTER_S
+            self._outside.ask_again()
+        self._refuse()
+
+    def _hand_over(self) -> None:
+        offsets, link = self._tables.offsets, self._connector.link if self._connector is not None else None
+        touched, offsets.touched = offsets.touched or (), set()
+        for key in touched:
+            value = offsets.value(key)
+            if value is not None:
+                self._away[key] = value
+        # As long as a frame of a slave's may be; the rest a second later.
+        while self._away and link is not None and link.machine.is_following:
+            part = dict(list(self._away.items())[:_COMMITS_A_FRAME])
+            if not link.commit(ha.dumps(part)):
+                break
+            for key in part:
+                del self._away[key]
+
+    @property
+    def remark(self) -> str:
+        """Where who wants to write has to go."""
+        address = self._outside.master_address()
+        return f"this broker is a slave; the master of its group is {address or 'not known here now'}"
+
+    def _refuse(self) -> None:
+        remark = self.remark
+        if GATE_SLAVE not in self._gate.reasons or remark != self._remark:
+            self._remark = remark
+            self._gate.reopen(GATE_SLAVE)
+            self._gate.shut(GATE_SLAVE, Refusal(ResponseCode.SYSTEM_BUSY, remark))

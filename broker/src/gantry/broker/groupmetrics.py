@@ -1,0 +1,74 @@
+"""Metrics of a group: who of the slaves is in step, and how far behind each is.
+
+Of a broker without replication they have no samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gantry.broker.family import COUNTER, GAUGE, Family, Sample
+from gantry.broker.following import Following
+from gantry.broker.mastering import Mastering
+
+if TYPE_CHECKING:
+    from gantry.broker.parts import Parts
+
+
+def in_sync(parts: Parts) -> Iterator[Sample]:
+    """How many members acknowledge what is confirmed."""
+    if isinstance(parts.group, Mastering):
+        yield (), len(parts.group.mastery.in_sync)
+
+
+def needed(parts: Parts) -> Iterator[Sample]:
+    """How many there have to be."""
+    if isinstance(parts.group, Mastering):
+        yield (), parts.group.mastery.rules.min_in_sync
+
+
+def changes(parts: Parts) -> Iterator[Sample]:
+    """How often the set changed."""
+    if isinstance(parts.group, Mastering):
+        yield (), parts.group.mastery.changes
+
+
+def connected(parts: Parts) -> Iterator[Sample]:
+    """Which links stand."""
+    if isinstance(parts.group, Mastering):
+        for broker_id, slave in parts.group.mastery.slaves.items():
+            yield (str(broker_id),), int(slave.is_connected)
+    elif isinstance(parts.group, Following):
+        yield ("0",), int(not parts.group.is_alone)
+
+
+def lag_bytes(parts: Parts) -> Iterator[Sample]:
+    """How much of the log each slave has not acknowledged."""
+    written = parts.store.written.offset
+    if isinstance(parts.group, Mastering):
+        for broker_id, slave in parts.group.mastery.slaves.items():
+            yield (str(broker_id),), max(0, written - slave.held)
+    elif isinstance(parts.group, Following):
+        yield ("0",), max(0, parts.group.master_written - written)
+
+
+FAMILIES: tuple[Family, ...] = (
+    Family(GAUGE, "gantry_in_sync_members", "Size of the in-sync set, the master too; only on a master.", (), in_sync),
+    Family(GAUGE, "gantry_in_sync_members_needed", "With fewer nothing is confirmed; only on a master.", (), needed),
+    Family(COUNTER, "gantry_in_sync_changes", "Members that joined or left; only on a master.", (), changes),
+    Family(
+        GAUGE,
+        "gantry_replication_connected",
+        "Links of replication: on a master to each slave, on a slave to its master (0).",
+        ("broker_id",),
+        connected,
+    ),
+    Family(
+        GAUGE,
+        "gantry_replication_lag_bytes",
+        "What a slave does not hold of the master's log; on a slave (0): what it has not received.",
+        ("broker_id",),
+        lag_bytes,
+    ),
+)

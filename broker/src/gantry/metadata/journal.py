@@ -1,0 +1,105 @@
+"""Changes of topics, groups and offsets, numbered, for slaves.
+
+Every change gets the next number, and of each thing only the newest counts: a change says *what* changed, and its value
+is looked up when it is sent.  So the journal is as large as the tables and no larger, however many changes there were,
+and a slave that was away for long is told no more than one that is new.
+
+    topic   name                    its configuration, or null: deleted
+    grave   name                    [generation, log offset]: the life after its last deletion, and where it begins
+    group   name                    its configuration, or null
+    offset  topic@group             its offsets by queue id, or null
+    delays  ""                      how far delayed messages are delivered
+    all     {"topic": [names], ...} what there is at all; the first change that a link carries
+
+A grave is a thing of its own, since the topic may have been made again: the slave has to empty the queues first, and
+the records below that place in the log are not of the new topic.
+
+A number that was forgotten (of a deleted thing, when there are too many of those) makes the whole journal the answer,
+which then begins with `all`.  Nothing is kept on the disk: numbers begin anew with the process, and so do links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+Value = Callable[[str], object]
+Change = list[object]
+Batch = tuple[int, list[object]]
+
+TOPIC, GRAVE, GROUP, OFFSET, DELAYS, ALL = "topic", "grave", "group", "offset", "delays", "all"
+# What one frame carries; each is some hundred bytes, an offset entry of a topic with 1024 queues some 15 KB.
+_BATCH = 256
+_GONE_MAX = 10_000
+
+
+class Journal:
+    """The master's; loop thread only."""
+
+    def __init__(self) -> None:
+        self.number = 0  # of the newest change
+        self._floor = 0  # at or below this number something may be missing
+        self._values: dict[str, Value] = {}
+        self._latest: dict[tuple[str, str], int] = {}  # in the order of the numbers
+        self._gone: dict[tuple[str, str], None] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def carry(self, table: str, keys: Iterable[str], value: Value) -> None:
+        """Carry a table whose things have these names now; `value` gives a thing as JSON, None when it is gone."""
+        self._values[table] = value
+        for key in keys:
+            self._note(table, key)
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Hear of changes."""
+        self._listeners.append(listener)
+
+    def changed(self, table: str, key: str) -> None:
+        """A thing came, went or changed."""
+        self._note(table, key)
+        for listener in self._listeners:
+            listener()
+
+    def _note(self, table: str, key: str) -> None:
+        self.number += 1
+        place = (table, key)
+        self._latest.pop(place, None)
+        self._latest[place] = self.number
+        if self._values[table](key) is not None:
+            self._gone.pop(place, None)
+            return
+        self._gone[place] = None
+        if len(self._gone) > _GONE_MAX:
+            forgotten = next(iter(self._gone))
+            del self._gone[forgotten]
+            self._floor = max(self._floor, self._latest.pop(forgotten))
+
+    def after(self, number: int) -> Iterator[Batch]:
+        """What changed behind this number, oldest first, each batch with the number of its last change."""
+        if number >= self.number:
+            return
+        is_all = number <= self._floor
+        places = list(self._latest.items()) if is_all else self._newer(number)
+        changes: list[object] = [self._everything()] if is_all else []
+        last = number
+        for (table, key), last in places:
+            changes.append([table, key, self._values[table](key)])
+            if len(changes) >= _BATCH:
+                yield last, changes
+                changes = []
+        if changes:
+            yield max(last, number + 1), changes
+
+    def _newer(self, number: int) -> list[tuple[tuple[str, str], int]]:
+        newer = []
+        for place in reversed(self._latest):
+            if self._latest[place] <= number:
+                break
+            newer.append((place, self._latest[place]))
+        return newer[::-1]
+
+    def _everything(self) -> Change:
+        names: dict[str, list[str]] = {table: [] for table in self._values}
+        for table, key in self._latest:
+            if (table, key) not in self._gone:
+                names[table].append(key)
+        return [ALL, "", names]

@@ -1,0 +1,74 @@
+"""Becoming a member of a group, and beginning a mastership."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from gantry.broker import config
+from gantry.broker.membership import Membership, join, read_secret, take_epoch
+from gantry.errors import ConfigError
+from gantry.replication import papers
+from gantry.replication.epochs import table_of
+from gantry.replication.papers import Identity
+from testkit.simdisk import SimDisk
+
+ROOT = "/store"
+
+
+def loaded(folder: Path, **flags: object) -> config.BrokerConfig:
+    secret = folder / "secret"
+    secret.write_text("a secret for tests\n")
+    found, _ = config.load(flags={"replication.secret_file": str(secret)} | flags)
+    return found
+
+
+def test_a_secret_is_read_without_the_space_around_it_and_may_not_be_short(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_text("  sixteen bytes ok\n")
+    assert read_secret(str(path)) == b"sixteen bytes ok"
+    path.write_text("short\n")
+    with pytest.raises(ConfigError, match=r"has 5 bytes, expected 16 .*/dev/urandom"):
+        read_secret(str(path))
+    with pytest.raises(ConfigError, match="No such file"):
+        read_secret(str(tmp_path / "nowhere"))
+
+
+def test_a_broker_without_a_secret_is_no_member() -> None:
+    assert join(config.BrokerConfig(), SimDisk(), ROOT, random.Random(1)) is None
+
+
+def test_a_master_names_the_cluster_and_a_slave_waits_to_hear_it(tmp_path: Path) -> None:
+    disk, chance = SimDisk(), random.Random(1)
+    slave = join(loaded(tmp_path, role="SLAVE", id="1"), disk, ROOT, chance)
+    assert slave is not None and not slave.identity.cluster_uid and slave.identity.store_uid
+    again = join(loaded(tmp_path, role="SLAVE", id="1"), disk.crash(), ROOT, chance)
+    assert again is not None and again.identity == slave.identity
+    master = join(loaded(tmp_path, role="SYNC_MASTER"), disk, ROOT, chance)
+    assert master is not None and master.identity.cluster_uid and master.identity.store_uid == slave.identity.store_uid
+    kept = join(loaded(tmp_path, role="SYNC_MASTER"), disk, ROOT, chance)
+    assert kept is not None and kept.identity == master.identity
+
+
+def member(*epochs: tuple[int, int]) -> Membership:
+    return Membership(b"", Identity("cluster", "store"), table_of(epochs))
+
+
+def test_the_first_mastership_owns_the_whole_log() -> None:
+    disk, one = SimDisk(), member()
+    assert take_epoch(one, disk, ROOT, 100, 5000) == 1
+    assert papers.load_epochs(disk.crash(), ROOT) == one.epochs == table_of([(1, 100)])
+
+
+def test_each_start_begins_an_epoch_above_all_that_were() -> None:
+    disk, one = SimDisk(), member((1, 0), (2, 700))
+    assert take_epoch(one, disk, ROOT, 0, 900) == 3 and one.epochs == table_of([(1, 0), (2, 700), (3, 900)])
+    assert take_epoch(one, disk, ROOT, 0, 900) == 4 and one.epochs == table_of([(1, 0), (2, 700), (4, 900)])
+
+
+def test_what_the_table_says_about_a_longer_log_is_dropped_but_no_number_is_given_twice() -> None:
+    disk, one = SimDisk(), member((1, 0), (2, 700), (9, 2000))
+    assert take_epoch(one, disk, ROOT, 0, 900) == 10
+    assert one.epochs == table_of([(1, 0), (2, 700), (10, 900)])

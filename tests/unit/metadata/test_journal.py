@@ -1,0 +1,99 @@
+"""What slaves are told about tables, and how little of it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.metadata import journal as journals
+from gantry.metadata.journal import ALL, GROUP, TOPIC, Journal
+
+
+class Follower:
+    """Takes changes over as a slave does."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.tables: dict[str, dict[str, object]] = {TOPIC: {}, GROUP: {}}
+
+    def catch_up(self, journal: Journal) -> int:
+        changes_seen = 0
+        for number, changes in journal.after(self.number):
+            assert number > self.number
+            self.number = number
+            for change in changes:
+                assert isinstance(change, list)
+                table, key, value = change
+                changes_seen += 1
+                if table == ALL:
+                    for name, keys in value.items():
+                        self.tables[name] = {each: kept for each, kept in self.tables[name].items() if each in keys}
+                elif value is None:
+                    self.tables[table].pop(key, None)
+                else:
+                    self.tables[table][key] = value
+        return changes_seen
+
+
+def made(tables: dict[str, dict[str, object]]) -> Journal:
+    journal = Journal()
+    for name, table in tables.items():
+        journal.carry(name, list(table), table.get)
+    return journal
+
+
+def test_a_new_slave_is_told_everything_once() -> None:
+    tables: dict[str, dict[str, object]] = {TOPIC: {f"t{n}": n for n in range(1000)}, GROUP: {"g": 1}}
+    journal, follower = made(tables), Follower()
+    follower.tables[TOPIC]["left over"] = 1
+    assert follower.catch_up(journal) == 1002
+    assert follower.tables == tables and follower.number == journal.number
+    assert follower.catch_up(journal) == 0
+
+
+def test_of_many_changes_of_one_thing_only_the_newest_is_told() -> None:
+    tables: dict[str, dict[str, object]] = {TOPIC: {"a": 0, "b": 0}, GROUP: {}}
+    journal, follower = made(tables), Follower()
+    follower.catch_up(journal)
+    for number in range(100):
+        tables[TOPIC]["a"] = number
+        journal.changed(TOPIC, "a")
+    assert follower.catch_up(journal) == 1 and follower.tables == tables
+
+
+def test_whoever_waits_for_changes_hears_of_them() -> None:
+    journal, heard = made({TOPIC: {"a": 1}}), []
+    journal.listen(lambda: heard.append(journal.number))
+    journal.changed(TOPIC, "a")
+    assert heard == [2]
+
+
+def test_too_many_deleted_things_are_forgotten_and_the_slave_hears_all_instead() -> None:
+    tables: dict[str, dict[str, object]] = {TOPIC: {"a": 1}, GROUP: {}}
+    journal, follower = made(tables), Follower()
+    follower.catch_up(journal)
+    for number in range(journals._GONE_MAX + 5):
+        journal.changed(TOPIC, f"gone {number}")
+    assert len(journal._latest) <= journals._GONE_MAX + 2
+    follower.tables[TOPIC]["gone 0"] = 1
+    follower.catch_up(journal)
+    assert follower.tables == tables
+
+
+@given(st.lists(st.tuples(st.sampled_from([TOPIC, GROUP]), st.integers(0, 5), st.integers(0, 3), st.booleans())))
+def test_a_slave_that_catches_up_whenever_it_likes_has_the_same_tables(
+    steps: list[tuple[str, int, int, bool]],
+) -> None:
+    tables: dict[str, dict[str, object]] = {TOPIC: {"x": 1}, GROUP: {}}
+    journal, follower, late = made(tables), Follower(), Follower()
+    for table, key, value, catches_up in steps:
+        if value:
+            tables[table][str(key)] = value
+        else:
+            tables[table].pop(str(key), None)
+        journal.changed(table, str(key))
+        if catches_up:
+            follower.catch_up(journal)
+            assert follower.tables == tables
+    late.catch_up(journal)
+    assert late.tables == tables

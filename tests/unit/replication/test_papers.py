@@ -1,0 +1,129 @@
+"""What a member keeps on its disk, and what is done to its log before it is opened."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import pytest
+
+from gantry.errors import StoreError
+from gantry.replication import papers
+from gantry.replication.epochs import table_of
+from gantry.replication.handshake import Step
+from gantry.replication.papers import Identity, Plan
+from gantry.store import filenames
+from gantry.store.background import InlineBackground
+from gantry.store.opening import open_store
+from gantry.store.store import Store
+from testkit import storeplay
+from testkit.ledger import LogLedger
+from testkit.simclock import SimClock
+from testkit.simdisk import Faults, PowerCut, SimDisk
+from testkit.storeplay import ROOT, StorePlay
+
+SETTINGS = replace(storeplay.settings(), keeps_tail=True)
+EPOCHS = table_of([(1, 0), (4, 700)])
+
+
+def test_who_one_is_and_the_epochs_are_read_back() -> None:
+    disk = SimDisk()
+    assert papers.load_identity(disk, ROOT) is None and not papers.load_epochs(disk, ROOT).entries
+    papers.save_identity(disk, ROOT, Identity("cluster", "store"))
+    papers.save_epochs(disk, ROOT, EPOCHS)
+    after = disk.crash()
+    assert papers.load_identity(after, ROOT) == Identity("cluster", "store")
+    assert papers.load_epochs(after, ROOT) == EPOCHS
+
+
+def test_damaged_papers_are_said_not_guessed() -> None:
+    disk = SimDisk()
+    papers.save_epochs(disk, ROOT, EPOCHS)
+    disk.open(filenames.epochs(ROOT), create=False).pwrite(b"x", 20)
+    with pytest.raises(StoreError, match=r"restore it from .*\.bak"):
+        papers.load_epochs(disk, ROOT)
+    papers.save_identity(disk, ROOT, Identity("cluster", ""))
+    with pytest.raises(StoreError, match="no storeUID"):
+        papers.load_identity(disk, ROOT)
+
+
+def written(disk: SimDisk) -> tuple[Store, int]:
+    """A member's store with several segments, of which a part is confirmed; and where a later record begins."""
+    master = StorePlay(SimDisk(), LogLedger())
+    source = master.open()
+    for _ in range(30):
+        master.append(2, 700)
+    slave = open_store(SETTINGS, disk, SimClock(), InlineBackground())
+    while slave.written.offset < source.written.offset:
+        slave.append_raw(slave.written.offset, source.chunk(slave.written.offset, 900)[0])
+    boundaries = [entry.log_offset for entries in source.reader.entries(0) for entry in entries]
+    slave.confirmed.advance(boundaries[10])
+    return slave, boundaries[25]
+
+
+def test_a_cut_log_ends_there_and_nothing_stands_behind_it() -> None:
+    disk = SimDisk()
+    store, at = written(disk)
+    end = store.written.offset
+    store.close()
+    papers.save_plan(disk, ROOT, Plan(Step.CUT, at, EPOCHS))
+    assert papers.carry_out(disk, ROOT, SETTINGS.segment_bytes, SimClock()) == Plan(Step.CUT, at, EPOCHS)
+    assert papers.carry_out(disk, ROOT, SETTINGS.segment_bytes, SimClock()) is None
+    again = open_store(SETTINGS, disk, SimClock(), InlineBackground())
+    assert again.written.offset == at < end and again.confirmed.offset == store.confirmed.offset
+    assert papers.load_epochs(disk, ROOT) == EPOCHS
+    logs = [data for path, data in sorted(disk.files().items()) if "/commitlog/" in path]
+    assert not any(b"".join(logs)[at:])
+
+
+def test_what_is_confirmed_is_not_cut() -> None:
+    disk = SimDisk()
+    store, _ = written(disk)
+    confirmed = store.confirmed.offset
+    store.close()
+    papers.save_plan(disk, ROOT, Plan(Step.CUT, confirmed - 1, EPOCHS))
+    before = disk.files()
+    with pytest.raises(StoreError, match="nothing was cut"):
+        papers.carry_out(disk, ROOT, SETTINGS.segment_bytes, SimClock())
+    logs = {path: data for path, data in disk.files().items() if "/commitlog/" in path}
+    assert logs == {path: data for path, data in before.items() if "/commitlog/" in path}
+
+
+def test_an_empty_log_begins_elsewhere() -> None:
+    disk = SimDisk()
+    open_store(SETTINGS, disk, SimClock(), InlineBackground()).close()
+    at = 5 * SETTINGS.segment_bytes
+    papers.save_plan(disk, ROOT, Plan(Step.BEGIN, at, table_of([])))
+    papers.carry_out(disk, ROOT, SETTINGS.segment_bytes, SimClock())
+    store = open_store(SETTINGS, disk, SimClock(), InlineBackground())
+    assert store.reader.log_start == store.written.offset == store.confirmed.offset == at
+
+
+@pytest.mark.parametrize("step", [Step.CUT, Step.BEGIN])
+def test_a_power_cut_at_any_point_of_it_is_repaired_by_the_next_start(step: Step) -> None:
+    whole = SimDisk()
+    at = 3 * SETTINGS.segment_bytes
+    if step is Step.CUT:
+        store, at = written(whole)
+        store.close()
+    else:
+        open_store(SETTINGS, whole, SimClock(), InlineBackground()).close()
+    papers.save_plan(whole, ROOT, Plan(step, at, EPOCHS))
+    whole.sync_all()
+    cuts = 0
+    while True:
+        disk = whole.crash()
+        disk.faults = Faults(power_cut_at=cuts + 1)
+        try:
+            papers.carry_out(disk, ROOT, SETTINGS.segment_bytes, SimClock())
+        except PowerCut:
+            cuts += 1
+            for rng in (None, random.Random(cuts)):
+                after = disk.crash(rng)
+                papers.carry_out(after, ROOT, SETTINGS.segment_bytes, SimClock())
+                again = open_store(SETTINGS, after, SimClock(), InlineBackground())
+                assert again.written.offset == at and papers.load_plan(after, ROOT) is None
+                assert papers.load_epochs(after, ROOT) == EPOCHS
+            continue
+        break
+    assert cuts > 5
