@@ -1,8 +1,10 @@
-"""What holds for every test: levels by folder, asyncio in debug mode, and no skip that CI does not see.
+"""What holds for every test: levels by folder, asyncio in debug mode, no time limits, no skip unseen by CI.
 
 A test's level is the folder it lies in.  A test that cannot run for want of a tool skips with
 `pytest.skip("missing ...")`, which helps on a laptop; with CI=true the same skip is a failure, because
 CI is meant to have everything.
+
+An example of Hypothesis has no time limit here: others use the machine too, and under sanitizers everything is slow.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 ON_CI = os.environ.get("CI") == "true"
@@ -29,6 +32,9 @@ class DebugLoopPolicy(asyncio.DefaultEventLoopPolicy):
 
 def pytest_configure() -> None:
     asyncio.set_event_loop_policy(DebugLoopPolicy())
+    untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.register_profile("untimed", parent=untimed)
+    settings.load_profile("untimed")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
