@@ -67,6 +67,52 @@ def test_a_group_at_work_is_seen_and_goes_back_in_time(driver: Driver, server: s
     assert {message["msgId"] for message in again} == {message["msgId"] for message in first}
 
 
+@pytest.mark.only_on_gantry
+def test_what_tools_compare_groups_by_is_read_by_rocketmqs_own(
+    driver: Driver, server: servers.Server, name: str
+) -> None:
+    filled(driver, server, name, 8)
+    driver.call("subscribe", id=name, group=name, topic=name, expression="*")
+    first = driver.receive(name, 8, WITHIN_S)
+    progress(driver, name)
+    seen = driver.call("connections", group=name, topic=name, producers=name + "p")
+    client_id = str(seen["consumers"][0])  # type: ignore[index]
+    asked = {"group": name, "topic": name, "client": client_id, "broker": server.broker}
+    asked["id"] = str(first[0]["offsetMsgId"])
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        # Statistics are sampled every ten seconds.
+        try:
+            found = driver.call("survey", **asked)
+            break
+        except DriverError as error:
+            if "not exist" not in str(error) or time.monotonic() > deadline:
+                raise
+        driver.settle(1.0)
+    assert found["direct"] == "CR_SUCCESS"
+    assert (found["offsets"], found["where"], found["put"], found["delay"]) == (8, 8, 8, 0)
+    assert int(str(found["spans"])) > 0 and name + "p" in found["producers"]  # type: ignore[operator]
+    assert len(driver.receive(name, 9, WITHIN_S)) >= 9, "the message came once more, to be tried"
+
+
+@pytest.mark.only_on_gantry
+def test_a_consumer_at_work_gets_all_of_a_topic_that_is_made_anew(
+    driver: Driver, server: servers.Server, name: str
+) -> None:
+    filled(driver, server, name, 8)
+    driver.call("subscribe", id=name, group=name, topic=name, expression="*")
+    driver.receive(name, 8, WITHIN_S)
+    progress(driver, name)
+    header, _ = servers.rpc(server.broker, 215, {"topic": name})
+    assert header["code"] == 0
+    # At once again, and with more messages than there were.
+    servers.create_topic(server, name)
+    driver.call("send", group=name + "p", topic=name, count=24, prefix=name + "-new")
+    found = driver.receive(name, 32, WITHIN_S)
+    new = {str(message["body"]) for message in found[8:]}
+    assert new == {f"{name}-new-{number}" for number in range(24)}
+
+
 def test_messages_are_found_by_key_within_a_span_of_time(driver: Driver, server: servers.Server, name: str) -> None:
     filled(driver, server, name, 3)
     [found] = rows(driver.call("query_between", topic=name, key=f"{name}-key-1"), "messages")

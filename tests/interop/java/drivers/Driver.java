@@ -110,7 +110,7 @@ public final class Driver {
             case "query": query(c, answer); break;
             case "judge": Filters.judge(c, answer); break;
             case "bloom": Filters.bloom(c, answer); break;
-            case "stats": case "topic_stats": case "connections": case "running": case "reset": case "query_between": case "traced":
+            case "survey": case "stats": case "topic_stats": case "connections": case "running": case "reset": case "query_between": case "traced":
                 Queries.run(admin(), nameServer, c, answer); break;
             case "create": create(c); break;
             case "cluster": cluster(answer); break;

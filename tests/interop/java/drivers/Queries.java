@@ -14,6 +14,7 @@ final class Queries {
 
     static void run(DefaultMQAdminExt admin, String nameServer, Command c, Map<String, Object> answer) throws Exception {
         switch (c.text("op")) {
+            case "survey": survey(admin, c, answer); break;
             case "stats": stats(admin, c, answer); break;
             case "topic_stats": topicStats(admin, c, answer); break;
             case "connections": connections(admin, c, answer); break;
@@ -23,6 +24,31 @@ final class Queries {
             case "traced": traced(nameServer, c, answer); break;
             default: throw new IllegalArgumentException("unknown op " + c.text("op"));
         }
+    }
+
+    /** Everything that compares groups, of one group with one member online. */
+    private static void survey(DefaultMQAdminExt admin, Command c, Map<String, Object> answer) throws Exception {
+        String group = c.text("group"), topic = c.text("topic"), client = c.text("client"), broker = c.text("broker");
+        var direct = admin.consumeMessageDirectly(group, client, topic, c.text("id"));
+        answer.put("direct", String.valueOf(direct.getConsumeResult()));
+        long known = 0, delay = 0;
+        for (var span : admin.queryConsumeTimeSpan(topic, group)) {
+            known += span.getMaxTimeStamp() > 0 && span.getConsumeTimeStamp() >= span.getMinTimeStamp() ? 1 : 0;
+            delay = Math.max(delay, span.getDelayTime());
+        }
+        answer.put("spans", known);
+        answer.put("delay", delay);
+        answer.put("put", admin.viewBrokerStatsData(broker, "TOPIC_PUT_NUMS", topic).getStatsDay().getSum());
+        long offsets = 0;
+        for (var group2 : admin.fetchConsumeStatsInBroker(broker, false, 10000).getConsumeStatsList()) {
+            for (var stats : group2.getOrDefault(group, List.of())) {
+                offsets += stats.getOffsetTable().values().stream().mapToLong(one -> one.getConsumerOffset()).sum();
+            }
+        }
+        answer.put("offsets", offsets);
+        var status = admin.getConsumeStatus(topic, group, client);
+        answer.put("where", status.getOrDefault(client, Map.of()).values().stream().mapToLong(Long::longValue).sum());
+        answer.put("producers", new ArrayList<>(admin.getAllProducerInfo(broker).getData().keySet()));
     }
 
     private static void stats(DefaultMQAdminExt admin, Command c, Map<String, Object> answer) throws Exception {
