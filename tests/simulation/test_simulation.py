@@ -20,7 +20,8 @@ SEEDS = 12  # some ten seconds of one core
 
 def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command, as `make sim` starts it."""
-    environment = os.environ | {"PYTHONPATH": str(TESTS), "PYTHONHASHSEED": "0"}
+    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"}
     command = [sys.executable, "-m", "simulation.run", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
