@@ -172,5 +172,5 @@ def test_the_inline_one_does_things_at_once_or_when_stepped() -> None:
 def test_cold_reads_touch_the_range() -> None:
     file, read = FakeFile(), list[tuple[int, int]]()
     file.pread = lambda count, offset: read.append((count, offset)) or b""  # type: ignore[assignment, func-returns-value]
-    reading(file, 100, 600_000)()
-    assert sum(count for count, _ in read) == 599_900 and read[0][1] == 100
+    reading(file, [(100, 600_000), (10, 20)])()
+    assert sum(count for count, _ in read) == 599_910 and read[0][1] == 100

@@ -36,6 +36,24 @@ def test_segments_follow_each_other_and_are_found_by_offset(tmp_path: Path) -> N
     assert not list((tmp_path / "gantry").iterdir())
 
 
+def test_places_near_each_other_are_one_range_of_their_segment() -> None:
+    size = 1 << 20
+    disk = SimDisk()
+    for folder in ("/s/commitlog", "/s/gantry"):
+        disk.make_folders(folder)
+    segments = Segments(disk, "/s", size, SimClock(), InlineBackground().housekeeper)
+    segments.load()
+    segments.ensure(0)
+    segments.ensure(2 * size)
+    places = [(100, 50), (150, 50), (8_000, 10), (500_000, 20), (size - 10, 10), (size, 30), (size + 5_000, 5), (40, 7)]
+    assert [(segment.start, ranges) for segment, ranges in segments.ranges(places)] == [
+        (0, [(100, 8_010), (500_000, 500_020), (size - 10, size)]),
+        (size, [(0, 5_005)]),
+        (0, [(40, 47)]),
+    ]
+    assert segments.ranges([]) == []
+
+
 def test_an_empty_log_may_begin_anywhere(tmp_path: Path) -> None:
     segments = _segments(tmp_path)
     segments.ensure(5 * SIZE + 1)

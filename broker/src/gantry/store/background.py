@@ -78,17 +78,18 @@ class Background(Protocol):
         ...
 
 
-def reading(file: File, start: int, end: int) -> Job:
-    """A job for the cold reader: touch [start, end) of a file so that a later send does not fault."""
+def reading(file: File, ranges: Sequence[tuple[int, int]]) -> Job:
+    """A job for the cold reader: touch these [start, end) of a file so that a later send does not fault."""
     if COMPILED and isinstance(file, RealFile):
         # Here, because the module is there only where the leaves are compiled.
         from gantry.store.syncthread import read_through
 
-        return partial(read_through, file, start, end)
+        return partial(read_through, file, ranges)
 
     def job() -> None:
-        for at in range(start, end, _COLD_CHUNK_BYTES):
-            file.pread(min(_COLD_CHUNK_BYTES, end - at), at)
+        for start, end in ranges:
+            for at in range(start, end, _COLD_CHUNK_BYTES):
+                file.pread(min(_COLD_CHUNK_BYTES, end - at), at)
 
     return job
 

@@ -18,7 +18,7 @@ from struct import Struct
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
 from gantry.leaves import frames, halves, queues, records, runs
-from gantry.store.background import Job, Worker, reading
+from gantry.store.background import Worker, reading
 from gantry.store.disk import File
 from gantry.store.segments import Segment, Segments
 
@@ -347,11 +347,7 @@ class CommitLog:
 
     def bring_in(self, places: Sequence[tuple[int, int]], reader: Worker, done: Callable[[], None]) -> None:
         """Have the cold reader touch these (log offset, size), neighbours together, then call done."""
-        jobs: list[Job] = []
-        for log_offset, size in places:
-            segment = self.segments.at(log_offset)
-            at = log_offset - segment.start
-            jobs.append(reading(segment.file, at, at + size))
+        jobs = [reading(segment.file, ranges) for segment, ranges in self.segments.ranges(places)]
 
         def job() -> None:
             for read in jobs:

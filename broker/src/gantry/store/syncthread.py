@@ -84,8 +84,8 @@ class SyncThread:
             done(self._target, SyncFailedError(f"fdatasync {names}: {os.strerror(failed)}"))
 
 
-def read_through(file: RealFile, start: int, end: int) -> None:
-    """Have [start, end) in the page cache; the bytes go nowhere.  The cold reader's job, on its thread."""
-    failed = sysio.read_through(file.fileno(), start, end)
+def read_through(file: RealFile, ranges: Sequence[tuple[int, int]]) -> None:
+    """Have these [start, end) in the page cache; the bytes go nowhere.  The cold reader's job, on its thread."""
+    failed = sysio.read_through(file.fileno(), ranges)
     if failed:
         raise StoreError(f"read {file.path}: {os.strerror(failed)}")
