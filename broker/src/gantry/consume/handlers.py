@@ -148,7 +148,7 @@ class PullHandlers:
         if not connection.is_writable:
             self._send_back(connection, pull)
             return
-        if self._offsets.has_resets and self._moves(connection, pull):
+        if self._offsets.is_marked(pull.topic) and self._moves(connection, pull):
             return
         fetched = self._fetch(pull, wanted)
         if fetched.lag_bytes > self._store.settings.warm_bytes:

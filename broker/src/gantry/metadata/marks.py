@@ -14,6 +14,7 @@ member has progress of its own, it is a member: `group@client id`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 NEVER_TOLD = -1
@@ -28,6 +29,7 @@ class Marks:
 
     def __init__(self, table: dict[str, dict[int, int]]) -> None:
         self._table = table
+        self.topics = Counter(_topic(key) for key in table)  # marked readers by topic: asked with every pull
         self._told: dict[tuple[str, int], int] = {}  # where the reader was when a pull told it
 
     def __bool__(self) -> bool:
@@ -36,7 +38,10 @@ class Marks:
     def put(self, key: str, queue_id: int, target: int) -> None:
         """The reader has to go on at target."""
         self._told.pop((key, queue_id), None)
-        self._table.setdefault(key, {})[queue_id] = target
+        if key not in self._table:
+            self._table[key] = {}
+            self.topics[_topic(key)] += 1
+        self._table[key][queue_id] = target
         if len(self._table) > _READERS_MAX:
             self.remove([next(iter(self._table))])
 
@@ -70,6 +75,9 @@ class Marks:
         self._told.pop((key, queue_id), None)
         if not marked:
             del self._table[key]
+            self.topics[_topic(key)] -= 1
+            if not self.topics[_topic(key)]:
+                del self.topics[_topic(key)]
         return True
 
     def remove(self, keys: Iterable[str]) -> bool:
@@ -86,3 +94,7 @@ class Marks:
     def to_document(self) -> Mapping[str, Mapping[int, int]]:
         """What is saved."""
         return {key: dict(queues) for key, queues in self._table.items()}
+
+
+def _topic(key: str) -> str:
+    return key.partition("@")[0]

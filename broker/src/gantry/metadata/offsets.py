@@ -77,8 +77,12 @@ class Offsets:
 
     @property
     def has_resets(self) -> bool:
-        """Whether any queue of any group is marked; asked with every pull."""
+        """Whether any queue of any group is marked."""
         return bool(self._marks)
+
+    def is_marked(self, topic: str) -> bool:
+        """Whether any reader of the topic is marked; asked with every pull."""
+        return topic in self._marks.topics
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, *, marks: bool) -> None:
         """Let the group go on at this offset; with `marks` the queue's member has to be told."""
