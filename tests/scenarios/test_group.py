@@ -1,0 +1,229 @@
+"""A master and its slaves in one process: who finds whom, who serves what, and what a start has to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from gantry.broker.broker import Broker
+from gantry.broker.following import Following
+from gantry.broker.mastering import Mastering
+from gantry.nameserver.server import NameServer
+from gantry.nameserver.settings import NameServerSettings
+from gantry.transport.client import RemotingClient
+from gantry.wire import bodies as json_bodies
+from gantry.wire.codes import RequestCode, ResponseCode
+from testkit.brokerplay import bodies, configuration, oneway, peer, pull, send
+from testkit.requests import request
+from testkit.turning import until
+
+
+class Group:
+    """Brokers by id over one name server; each keeps its folder and its ports."""
+
+    def __init__(self, folder: Path, names: NameServer) -> None:
+        self.names = names
+        self.brokers: dict[int, Broker] = {}
+        self._folder = folder
+        self._ports: dict[int, int] = {}
+        (folder / "secret").write_text("a secret for tests")
+
+    async def start(self, broker_id: int, role: str = "", **changes: object) -> Broker:
+        role = role or ("SLAVE" if broker_id else "SYNC_MASTER")
+        given: dict[str, object] = {
+            "name": "broker-a",
+            "id": broker_id if role == "SLAVE" else 0,
+            "role": role,
+            "name_servers": [f"127.0.0.1:{self.names.port}"],
+            "network__port": self._ports.get(broker_id, 0),
+            "network__ha_port": 0,
+            "network__vip_port": -2,
+            "replication__secret_file": str(self._folder / "secret"),
+        }
+        broker = Broker(configuration(self._folder / f"member-{broker_id}", **(given | changes)))
+        self.brokers[broker_id] = broker
+        await broker.start()
+        assert broker.addresses is not None
+        self._ports[broker_id] = broker.addresses.port
+        return broker
+
+    async def stop(self, broker_id: int) -> None:
+        await self.brokers.pop(broker_id).stop()
+
+    def mastery(self) -> Mastering:
+        parts = self.brokers[0].parts
+        assert parts is not None and isinstance(parts.group, Mastering)
+        return parts.group
+
+    async def until_joined(self, count: int = 2) -> None:
+        await until(lambda: len(self.mastery().mastery.in_sync) == count)
+
+    def marks(self, broker_id: int) -> tuple[int, int]:
+        parts = self.brokers[broker_id].parts
+        assert parts is not None
+        return parts.store.written.offset, parts.store.dispatched.offset
+
+
+@asynccontextmanager
+async def grouped(folder: Path) -> AsyncIterator[Group]:
+    names = NameServer(NameServerSettings("127.0.0.1", 0, http_port=None))
+    await names.start()
+    group = Group(folder, names)
+    try:
+        yield group
+    finally:
+        for broker_id in sorted(group.brokers, reverse=True):
+            await group.stop(broker_id)
+        await names.stop()
+
+
+def play(folder: Path, story: Callable[[Group], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with grouped(folder) as group:
+            await story(group)
+
+    asyncio.run(run())
+
+
+def test_a_slave_finds_its_master_by_the_name_server_and_clients_find_both(tmp_path: Path) -> None:
+    async def story(group: Group) -> None:
+        master = await group.start(0)
+        slave = await group.start(1)
+        await group.until_joined()
+        assert master.addresses is not None and slave.addresses is not None
+        client = RemotingClient()
+        ask = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic="broker-a")
+        answer = await client.invoke(f"127.0.0.1:{group.names.port}", ask, 60)
+        route = json_bodies.loads_object(answer.body)
+        data = route["brokerDatas"]
+        assert isinstance(data, list)
+        assert data[0]["brokerAddrs"] == {"0": master.addresses.advertised, "1": slave.addresses.advertised}
+        await client.close()
+
+    play(tmp_path, story)
+
+
+def test_sync_flush_on_both_sides_is_waited_for(tmp_path: Path) -> None:
+    async def story(group: Group) -> None:
+        await group.start(0, store__flush="SYNC_FLUSH")
+        slave = await group.start(1, store__flush="SYNC_FLUSH")
+        await group.until_joined()
+        assert slave.parts is not None
+        async with peer(group.brokers[0]) as client:
+            for number in range(20):
+                assert (await client.call(send("orders", b"%d" % number))).code == 0
+                assert slave.parts.store.flushed.offset == group.marks(0)[0], "answered before the slave's disk had it"
+
+    play(tmp_path, story)
+
+
+def test_what_only_a_master_may_is_refused_by_a_slave_and_reading_is_not(tmp_path: Path) -> None:
+    async def story(group: Group) -> None:
+        master = await group.start(0)
+        slave = await group.start(1)
+        await group.until_joined()
+        assert master.addresses is not None and slave.parts is not None
+        async with peer(master) as client:
+            answer = await client.call(send("orders", b"hello"))
+        message_id = answer.ext["msgId"]
+        await until(lambda: group.marks(1) == group.marks(0))
+        where = master.addresses.advertised
+        async with peer(slave) as client:
+            for code, refused in (
+                (RequestCode.UPDATE_AND_CREATE_TOPIC, ResponseCode.NO_PERMISSION),
+                (RequestCode.END_TRANSACTION, ResponseCode.SLAVE_NOT_AVAILABLE),
+                (RequestCode.RECALL_MESSAGE, ResponseCode.SLAVE_NOT_AVAILABLE),
+                (RequestCode.CONSUMER_SEND_MSG_BACK, ResponseCode.SYSTEM_BUSY),
+                (RequestCode.LOCK_BATCH_MQ, ResponseCode.NO_PERMISSION),
+                (RequestCode.LIST_TRANSACTIONS, ResponseCode.NO_PERMISSION),
+            ):
+                answer = await client.call(request(code, tranStateTableOffset=0, commitLogOffset=0))
+                assert answer.code == refused and where in (answer.remark or ""), (code, answer)
+            answer = await client.call(send("orders", b"not here"))
+            assert answer.code == ResponseCode.SYSTEM_BUSY and where in (answer.remark or "")
+            await client.send(oneway(send("orders", b"nor this")))
+            place = {"topic": "orders", "queueId": 0}
+            assert (await client.call(request(RequestCode.GET_MAX_OFFSET, **place))).ext["offset"] == "1"
+            assert (await client.call(request(RequestCode.GET_MIN_OFFSET, **place))).ext["offset"] == "0"
+            at = request(RequestCode.VIEW_MESSAGE_BY_ID, offset=int(message_id[16:], 16))
+            assert (await client.call(at)).code == 0
+            assert bodies(await client.call(pull("orders"))) == [b"hello"]
+            # Everything was read: the master is there, and asked next.
+            answer = await client.call(pull("orders", 1))
+            assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert answer.ext["suggestWhichBrokerId"] == "0"
+        assert group.marks(1) == group.marks(0)
+
+    play(tmp_path, story)
+
+
+def test_a_reader_far_behind_is_sent_to_the_slave(tmp_path: Path) -> None:
+    async def story(group: Group) -> None:
+        master = await group.start(0, store__warm_bytes=4096)
+        await group.start(1, store__warm_bytes=4096)
+        await group.until_joined()
+        async with peer(master) as client:
+            await client.send(*[send("orders", bytes(1000)) for _ in range(20)])
+            await client.receive(20)
+            assert (await client.call(pull("orders", 0))).ext["suggestWhichBrokerId"] == "1"
+            assert (await client.call(pull("orders", 19))).ext["suggestWhichBrokerId"] == "0"
+
+    play(tmp_path, story)
+
+
+def test_a_master_that_starts_with_an_unconfirmed_tail_waits_for_its_slave(tmp_path: Path) -> None:
+    async def story(group: Group) -> None:
+        await group.start(0)
+        await group.start(1)
+        await group.until_joined()
+        async with peer(group.brokers[0]) as client:
+            assert (await client.call(send("orders", b"confirmed"))).code == 0
+            await group.stop(1)
+            assert (await client.call(send("orders", b"on one only"))).code in (11, 12)
+        await group.stop(0)
+
+        master = await group.start(0)
+        assert master.parts is not None and not master.parts.activity.is_on
+        async with peer(master) as client:
+            assert bodies(await client.call(pull("orders"))) == [b"confirmed"]
+            answer = await client.call(send("orders", b"too early"))
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+            # Who has read further in another life is not thrown back.
+            assert (await client.call(pull("orders", 2))).code == ResponseCode.PULL_RETRY_IMMEDIATELY
+            assert (await client.call(request(RequestCode.LIST_TRANSACTIONS))).code == ResponseCode.NO_PERMISSION
+            await group.start(1)
+            parts = master.parts
+            await until(lambda: parts.activity.is_on and parts.gate.refusal is None)
+            assert bodies(await client.call(pull("orders", 1))) == [b"on one only"]
+            assert (await client.call(send("orders", b"now"))).code == 0
+
+    play(tmp_path, story)
+
+
+def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) -> None:
+    async def story(group: Group) -> None:
+        small = {"store__segment_bytes": 1 << 20, "messages__body_bytes_max": 200_000}
+        master = await group.start(0, role="ASYNC_MASTER", **small)
+        assert master.parts is not None
+        store = master.parts.store
+        async with peer(master) as client:
+            for _ in range(6):
+                await client.send(*[send("orders", bytes(100_000)) for _ in range(5)])
+                await client.receive(5)
+        await until(lambda: store.flushed.offset == store.written.offset)
+        while store.reader.log_start == 0:
+            store.tick(0)
+            store.retention.dropping.drop_first()
+            await asyncio.sleep(0.01)
+        await group.start(1, **small)
+        await until(lambda: group.brokers[1].starts_anew)
+        await group.stop(1)
+        slave = await group.start(1, **small)
+        await until(lambda: group.marks(1) == group.marks(0))
+        assert slave.parts is not None and isinstance(slave.parts.group, Following)
+        assert slave.parts.store.reader.log_start == store.reader.log_start > 0
+        assert slave.parts.store.queue_range("orders", 0) == store.queue_range("orders", 0)
+
+    play(tmp_path, story)
