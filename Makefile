@@ -11,7 +11,7 @@ export GANTRY_COMPILED := required
 endif
 
 FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/gantry/leaves/_fast/*.[ch])
-FAST_LEVELS := tidy unit golden properties differential scenarios simulation
+FAST_LEVELS := tidy unit golden properties differential scenarios
 # Much of a test is waiting: for a JVM, for a check that must not come. Each worker has servers and JVMs of its own.
 WORKERS ?= 2
 SPREAD := -n $(WORKERS) --dist worksteal

@@ -108,6 +108,7 @@ def test_a_master_that_answers_and_does_not_lead_is_not_well(changes: dict[str, 
 
 def test_when_nobody_answers_it_is_the_observer_who_is_cut_off() -> None:
     assert decide(snapshot({}), NOW) == Blocked("no member of the group answers")
+    assert Blocked("why") != Seal("why")
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,6 @@ broker/docs/failover.md, sections 3 and 4, is normative.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.members import SyncSet, format_set
@@ -61,38 +60,44 @@ class Snapshot:
     had_stores: bool = False  # volumes are known to have belonged to this group
 
 
-class Wait(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Wait:
     """Nothing to do, or nothing yet."""
 
     reason: str
 
 
-class Blocked(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Blocked:
     """Nothing can be done until somebody comes back, or a person decides."""
 
     reason: str
 
 
-class Seal(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Seal:
     """End the epoch."""
 
     reason: str
 
 
-class Promote(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Promote:
     """Have this member lead the sealed epoch, with these in sync."""
 
     chosen: Holder
     equals: SyncSet
 
 
-class Bootstrap(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
     """Make the first register, with these stores admitted in this order."""
 
     stores: tuple[tuple[int, str], ...]
 
 
-class Recover(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Recover:
     """Make the register anew, above these promises; every member answered."""
 
     reason: str

@@ -1,0 +1,195 @@
+"""The loop around `decide`: ask, decide, write once, begin again.
+
+A round reads the register live, asks every member at once, has those promise that have not while the group is sealed,
+and carries one decision out by one compare-and-set on the version that it read.  Whatever goes wrong with that write,
+the next round reads what became of it.  So a coordinator may die anywhere, be started twice, or be late: the worst that
+follows is one epoch too many.  It holds no lock and leads no election.
+
+A disk that answers empty under an ordinal other than the holder's is admitted, which gives it its number; it is cloned
+and joins by the master's word, not by ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gantry.clock import Clock
+from gantry.errors import OutcomeUnknownError
+from gantry.failover.decide import Blocked, Bootstrap, Decision, Policy, Promote, Recover, Seal, Wait, decide
+from gantry.failover.notes import Notes
+from gantry.replication import operations
+from gantry.replication.hastate import MemberState
+from gantry.replication.members import disk_of
+from gantry.replication.operations import Denied
+from gantry.replication.record import Phase, Record, Store
+from gantry.replication.register import (
+    Register,
+    RegisterConflictError,
+    RegisterDamagedError,
+    RegisterGoneError,
+    RegisterUnavailableError,
+    Seen,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What is watched."""
+
+    cluster_uid: str
+    name: str
+    ordinals: tuple[int, ...]
+    policy: Policy
+    lease_duration_s: int = 15
+    had_stores: bool = False
+
+
+class Members(Protocol):
+    """How members are asked; each call ends within a bounded time, None when there was no answer."""
+
+    async def state(self, ordinal: int) -> MemberState | None:
+        """`GET /ha/v1/state`."""
+        ...
+
+    async def seal(self, ordinal: int, epoch: int) -> MemberState | None:
+        """`POST /ha/v1/seal`: promise the epoch, then answer."""
+        ...
+
+    async def nudge(self, ordinal: int) -> None:
+        """`POST /ha/v1/nudge`: the register is worth a look."""
+        ...
+
+    def gone(self) -> frozenset[int]:
+        """Ordinals whose process is known to be terminated."""
+        ...
+
+
+class Coordinator:
+    """Watches one group; `tell` hears of each decision when it differs from the one before."""
+
+    def __init__(
+        self, group: Group, register: Register, members: Members, clock: Clock, tell: Callable[[Decision], None]
+    ) -> None:
+        self._group = group
+        self._register = register
+        self._members = members
+        self._clock = clock
+        self._tell = tell
+        self._told: Decision | None = None
+        self._notes = Notes(group.ordinals, group.policy, group.had_stores)
+
+    async def run(self, period_s: float = 1.0) -> None:
+        """Watch until cancelled."""
+        while True:
+            await self.round()
+            await asyncio.sleep(period_s)
+
+    async def round(self) -> Decision:
+        """Once around; what was decided."""
+        decision = await self._once()
+        if decision != self._told:
+            self._told = decision
+            self._tell(decision)
+        return decision
+
+    async def _once(self) -> Decision:
+        try:
+            seen = await self._register.read()
+        except (RegisterUnavailableError, RegisterGoneError) as error:
+            return Wait(f"the register cannot be read: {error}")
+        except RegisterDamagedError as error:
+            return Blocked(str(error))
+        self._notes.read(seen, self._clock.monotonic())
+        states = await self._ask_all(seen)
+        record = None if seen is None else seen.record
+        now_s = self._clock.monotonic()
+        decision = decide(self._notes.snapshot(record, states, self._members.gone(), now_s), now_s)
+        wanted = self._carried_out(decision, record)
+        if isinstance(decision, Wait) and record is not None:
+            wanted = self._with_newcomers(record, states)
+        if isinstance(wanted, Denied):
+            return Blocked(wanted.reason)
+        if wanted is not None and wanted != record:
+            await self._write(wanted, seen)
+        return decision
+
+    async def _ask_all(self, seen: Seen | None) -> dict[int, MemberState]:
+        ordinals = self._group.ordinals
+        answers = await asyncio.gather(*(self._members.state(ordinal) for ordinal in ordinals))
+        states = {
+            ordinal: state
+            for ordinal, state in zip(ordinals, answers, strict=True)
+            if state is not None and self._is_ours(state, ordinal)
+        }
+        if seen is not None and seen.record.phase is not Phase.ACTIVE:
+            late = self._notes.unsealed()
+            promises = await asyncio.gather(*(self._members.seal(ordinal, seen.record.epoch) for ordinal in late))
+            for ordinal, state in zip(late, promises, strict=True):
+                if state is not None and self._is_ours(state, ordinal):
+                    self._notes.answered_seal(state, self._clock.monotonic())
+        return states
+
+    def _is_ours(self, state: MemberState, ordinal: int) -> bool:
+        """Whether this is the member that was asked; an address may have gone to somebody else."""
+        return (
+            state.member.ordinal == ordinal
+            and state.group == self._group.name
+            and state.cluster_uid in ("", self._group.cluster_uid)
+        )
+
+    def _carried_out(self, decision: Decision, record: Record | None) -> Record | Denied | None:
+        group = self._group
+        match decision:
+            case Seal() if record is not None:
+                return operations.seal(record)
+            case Promote(chosen, equals) if record is not None:
+                return operations.promote(record, chosen, equals)
+            case Bootstrap(uids):
+                begun: Record | Denied = operations.bootstrap(group.cluster_uid, group.lease_duration_s)
+                for ordinal, uid in uids:
+                    begun = begun if isinstance(begun, Denied) else operations.admit(begun, ordinal, uid)
+                return begun
+            case Recover(_, states):
+                promises = [max(state.promise, state.epoch, state.last_epoch) for state in states]
+                promises += [record.epoch] if record is not None else []
+                stores = _stores_of(states, record)
+                return operations.recreate(group.cluster_uid, promises, stores, group.lease_duration_s)
+            case _:
+                return None
+
+    def _with_newcomers(self, record: Record, states: dict[int, MemberState]) -> Record:
+        """The record with every empty disk admitted that it does not know."""
+        for ordinal, state in states.items():
+            known = record.store(ordinal)
+            if state.is_empty and (known is None or known.uid != state.store_uid):
+                admitted = operations.admit(record, ordinal, state.store_uid)
+                record = record if isinstance(admitted, Denied) else admitted
+        return record
+
+    async def _write(self, wanted: Record, seen: Seen | None) -> None:
+        """One compare-and-set; the next round sees what became of it."""
+        try:
+            if seen is None:
+                await self._register.create(wanted)
+            else:
+                await self._register.write(wanted, seen.version)
+        except (RegisterConflictError, RegisterUnavailableError, RegisterGoneError, OutcomeUnknownError):
+            return
+        if wanted.holder is not None:
+            await self._members.nudge(wanted.holder.member.ordinal)
+
+
+def _stores_of(states: Iterable[MemberState], record: Record | None) -> tuple[tuple[int, Store], ...]:
+    """The disks as they stand now; one that is empty and new gets a number that its predecessor did not have."""
+    stores = {} if record is None else dict(record.stores)
+    for state in states:
+        ordinal = state.member.ordinal
+        former = stores.get(ordinal)
+        if former is None or not state.is_empty:
+            stores[ordinal] = Store(state.store_uid, disk_of(state.member.incarnation))
+        elif former.uid != state.store_uid:
+            stores[ordinal] = Store(state.store_uid, former.disk + 1)
+    return tuple(sorted(stores.items()))

@@ -1,0 +1,95 @@
+"""What a coordinator remembers from one round of questions to the next: since when, and who led.
+
+All of it is lost when the coordinator dies, and nothing depends on it but patience: a new one suspects nobody before it
+has watched for the whole time of suspicion itself, and asks for promises again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gantry.failover.decide import Observed, Policy, Snapshot
+from gantry.replication.hastate import MemberState, Role
+from gantry.replication.record import Holder, Record
+from gantry.replication.register import Seen
+
+
+class Notes:
+    """One object for each watched group; instants are seconds on a clock that never goes back."""
+
+    def __init__(self, ordinals: tuple[int, ...], policy: Policy, had_stores: bool) -> None:
+        self._ordinals = ordinals
+        self._policy = policy
+        self._had_stores = had_stores
+        self._version: str | None = None
+        self._unchanged_since_s: float | None = None
+        self._epoch = 0
+        self._former: Holder | None = None
+        self._first_answer_s: float | None = None
+        self._unwell_since_s: dict[int, float] = {}
+        self._gone_since_s: dict[int, float] = {}
+        self._sealed: dict[int, MemberState] = {}
+
+    def read(self, seen: Seen | None, now_s: float) -> None:
+        """The register was read."""
+        version = None if seen is None else seen.version
+        if version != self._version or self._unchanged_since_s is None:
+            self._version, self._unchanged_since_s = version, now_s
+        epoch = 0 if seen is None else seen.record.epoch
+        if epoch != self._epoch:
+            self._epoch, self._first_answer_s = epoch, None
+            self._sealed.clear()
+        if seen is not None and seen.record.holder is not None:
+            self._former = seen.record.holder
+
+    def answered_seal(self, state: MemberState, now_s: float) -> None:
+        """A member promised the register's epoch."""
+        if state.promise == self._epoch:
+            self._sealed[state.member.ordinal] = state
+            self._first_answer_s = now_s if self._first_answer_s is None else self._first_answer_s
+
+    def unsealed(self) -> list[int]:
+        """Who has not answered the seal."""
+        return [ordinal for ordinal in self._ordinals if ordinal not in self._sealed]
+
+    def snapshot(
+        self, record: Record | None, states: Mapping[int, MemberState], gone: frozenset[int], now_s: float
+    ) -> Snapshot:
+        """All that is known now; `gone` are ordinals whose process is known to be terminated."""
+        for ordinal in self._ordinals:
+            _note(self._unwell_since_s, ordinal, not _is_well(states.get(ordinal), record), now_s)
+            _note(self._gone_since_s, ordinal, ordinal in gone, now_s)
+        members = tuple(
+            Observed(
+                ordinal,
+                states.get(ordinal),
+                self._sealed.get(ordinal),
+                self._unwell_since_s.get(ordinal),
+                self._gone_since_s.get(ordinal),
+            )
+            for ordinal in self._ordinals
+        )
+        assert self._unchanged_since_s is not None, "the register is read first"
+        return Snapshot(
+            record,
+            self._unchanged_since_s,
+            members,
+            self._policy,
+            self._former,
+            self._first_answer_s,
+            self._had_stores,
+        )
+
+
+def _is_well(state: MemberState | None, record: Record | None) -> bool:
+    if state is None:
+        return False
+    leads = record is not None and record.holder == state.me
+    return not leads or (state.role is Role.MASTER and state.is_writable)
+
+
+def _note(since_s: dict[int, float], ordinal: int, is_so: bool, now_s: float) -> None:
+    if is_so:
+        since_s.setdefault(ordinal, now_s)
+    else:
+        since_s.pop(ordinal, None)
