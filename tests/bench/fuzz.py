@@ -55,7 +55,7 @@ def main() -> int:
     """Build, run, and give pytest's exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=int, default=600, help="give up (and fail) after this long")
-    parser.add_argument("--examples", type=int, default=800, help="examples for each differential test")
+    parser.add_argument("--examples", type=int, default=500, help="examples for each differential test")
     parser.add_argument("--copies", type=int, default=10, help="changed copies of the bytes of each example")
     parser.add_argument("--workers", type=int, default=2, help="processes")
     options = parser.parse_args()
