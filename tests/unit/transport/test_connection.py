@@ -384,3 +384,26 @@ def test_reading_stops_until_everybody_who_asked_lets_go() -> None:
             assert (await read_frame(reader)).opaque == 1
 
     asyncio.run(play())
+
+
+def test_what_is_gathered_leaves_at_the_end_and_only_who_began_ends_it() -> None:
+    async def play() -> None:
+        async with served() as (server, reader, _):
+            connection = await server.connection
+            assert connection.cork()
+            assert not connection.cork()
+            for opaque in (1, 2):
+                connection.write(question(opaque))
+            assert not connection.has_output
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(reader.read(1), 0)
+            connection.uncork()
+            assert [(await read_frame(reader)).opaque for _ in range(2)] == [1, 2]
+            assert connection.cork()
+            connection.write(question(3))
+            connection.close("goodbye")
+            connection.uncork()
+            assert (await read_frame(reader)).opaque == 3, "an end does not lose what was gathered"
+            assert not connection.cork()
+
+    asyncio.run(play())
