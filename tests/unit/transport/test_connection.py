@@ -386,18 +386,15 @@ def test_reading_stops_until_everybody_who_asked_lets_go() -> None:
     asyncio.run(play())
 
 
-def test_what_is_gathered_leaves_at_the_end_and_only_who_began_ends_it() -> None:
+def test_what_is_gathered_leaves_at_the_end_also_of_the_connection() -> None:
     async def play() -> None:
         async with served() as (server, reader, _):
             connection = await server.connection
-            assert connection.cork() and not connection.cork()
-            connection.write(question(1))
-            assert not connection.has_output
-            connection.uncork()
-            assert (await read_frame(reader)).opaque == 1 and connection.cork()
-            connection.write(question(2))
-            connection.close("goodbye")
-            connection.uncork()
-            assert (await read_frame(reader)).opaque == 2 and not connection.cork()
+            for opaque, finish in ((1, connection.uncork), (2, lambda: connection.close("goodbye"))):
+                assert connection.cork() and not connection.cork()
+                connection.write(question(opaque))
+                assert not connection.has_output
+                finish()
+                assert (await read_frame(reader)).opaque == opaque
 
     asyncio.run(play())
