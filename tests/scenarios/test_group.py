@@ -209,6 +209,7 @@ def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) -> Non
         assert master.parts is not None
         store = master.parts.store
         async with peer(master) as client:
+            assert (await client.call(send("gone", b"expires with the first segment"))).code == 0
             for _ in range(6):
                 await client.send(*[send("orders", bytes(100_000)) for _ in range(5)])
                 await client.receive(5)
@@ -225,5 +226,7 @@ def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) -> Non
         assert slave.parts is not None and isinstance(slave.parts.group, Following)
         assert slave.parts.store.reader.log_start == store.reader.log_start > 0
         assert slave.parts.store.queue_range("orders", 0) == store.queue_range("orders", 0)
+        # What comes next in a queue whose records are all gone does not begin at 0 again.
+        assert slave.parts.store.queue_range("gone", 0) == store.queue_range("gone", 0) == (1, 1)
 
     play(tmp_path, story)

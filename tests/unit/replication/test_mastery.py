@@ -117,15 +117,29 @@ def test_a_slave_far_behind_costs_no_pause() -> None:
 
 def test_what_a_slave_said_before_it_lost_it_counts_no_more() -> None:
     one = joined()
-    one.share(300, 4.0)
+    one.share(250, 4.0)
     one.acknowledge(1, (300, 300, 0), 300, 4.0)
+    assert one.confirmed == 250
     one.lose(1, False, 5.0)
     assert not one.meet(1, "store-1", "here", 200, 6.0)
-    one.share(400, 6.0)
-    one.acknowledge(1, (250, 250, 0), 400, 6.1)
+    # Our own disk has it now; the slave had, and has it no more.
+    assert one.share(300, 6.0) == 250
+    one.acknowledge(1, (240, 240, 0), 300, 6.1)
+    assert one.tick(300, 6.2) == 250
+    one.acknowledge(1, (260, 260, 0), 300, 6.3)
+    assert one.confirmed == 260 and one.in_sync == [0, 1]
+    one.acknowledge(1, (300, 300, 0), 300, 6.4)
     assert one.confirmed == 300
-    one.acknowledge(1, (400, 400, 0), 400, 6.2)
-    assert one.confirmed == 400 and one.in_sync == [0, 1]
+
+
+def test_a_slave_that_lost_its_tail_and_goes_again_leaves_where_it_is_not_needed() -> None:
+    one = joined(min_in_sync=1)
+    one.acknowledge(1, (300, 300, 0), 300, 4.0)
+    one.lose(1, False, 5.0)
+    one.meet(1, "store-1", "here", 200, 6.0)
+    assert one.share(300, 6.0) == 100
+    one.lose(1, False, 7.0)
+    assert one.tick(300, 10.1) == 300 and one.in_sync == [0]
 
 
 def test_a_place_belongs_to_one_slave_at_a_time() -> None:

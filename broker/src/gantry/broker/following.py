@@ -26,6 +26,7 @@ from gantry.metadata import journal as journals
 from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
+from gantry.model import documents
 from gantry.replication import papers
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello, Step, Welcome
@@ -228,11 +229,20 @@ class Following:
             tables.offsets.follow(key, value)
             if key in self._away:
                 tables.offsets.merge(key, self._away[key])
+        elif table == journals.QUEUES:
+            self._begin_queues(documents.document(value, "next offsets of queues"))
         elif table == journals.DELAYS:
             if isinstance(value, dict):
                 tables.delays(value)
         else:
             raise ValueError(f"a change of the table {str(table)[:40]!r}, which is not known here; update this slave")
+
+    def _begin_queues(self, ends: documents.Document) -> None:
+        """Queues whose records were gone before this slave came go on where the master's do."""
+        for topic in ends:
+            queues = documents.mapping(ends, topic)
+            for queue_id in queues:
+                self._store.begin_queue(topic, int(queue_id), documents.integer(queues, queue_id))
 
     def _bury(self, topic: str, value: object) -> None:
         """The topic was deleted on the master: what it had is gone, and its next life has the master's number."""

@@ -189,6 +189,7 @@ class Mastering:
         )
         journal.carry(journals.OFFSET, tables.offsets.keys(), tables.offsets.value)
         journal.carry(journals.DELAYS, (), lambda _: self._delays)
+        journal.carry(journals.QUEUES, ("",), lambda _: store.expired_ends())
         tables.topics.on_delete(lambda topic: journal.changed(journals.GRAVE, topic.name))
         tables.topics.on_change(lambda name: journal.changed(journals.TOPIC, name))
         tables.groups.on_change(lambda name: journal.changed(journals.GROUP, name))

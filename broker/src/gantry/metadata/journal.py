@@ -9,6 +9,8 @@ and a slave that was away for long is told no more than one that is new.
     group   name                    its configuration, or null
     offset  topic@group             its offsets by queue id, or null
     delays  ""                      how far delayed messages are delivered
+    queues  ""                      by topic and queue id the next offsets of queues of which every record has expired;
+                                    once a link
     all     {"topic": [names], ...} what there is at all; the first change that a link carries
 
 A grave is a thing of its own, since the topic may have been made again: the slave has to empty the queues first, and
@@ -26,7 +28,7 @@ Value = Callable[[str], object]
 Change = list[object]
 Batch = tuple[int, list[object]]
 
-TOPIC, GRAVE, GROUP, OFFSET, DELAYS, ALL = "topic", "grave", "group", "offset", "delays", "all"
+TOPIC, GRAVE, GROUP, OFFSET, DELAYS, QUEUES, ALL = "topic", "grave", "group", "offset", "delays", "queues", "all"
 # What one frame carries; each is some hundred bytes, an offset entry of a topic with 1024 queues some 15 KB.
 _BATCH = 256
 _GONE_MAX = 10_000

@@ -82,6 +82,7 @@ class Mastery:
         self._share = 0
         self._pause_until_s = 0.0
         self._pause_again_s = 0.0
+        self._awaits = False  # a member of the set came back without what it had acknowledged
 
     @property
     def confirmed(self) -> int:
@@ -106,7 +107,7 @@ class Mastery:
     def share(self, offset: int, now_s: float) -> int:
         """Our own disk has the log below `offset`; the confirmed mark that follows."""
         self._share = max(self._share, offset)
-        if now_s >= self._pause_until_s:
+        if now_s >= self._pause_until_s and not self._awaits:
             self.insync.acknowledge(self._me, self._share)
         return self.confirmed
 
@@ -124,7 +125,13 @@ class Mastery:
         slave = self.slaves[broker_id] = Attendance(member, store_uid, address, now_s)
         slave.written = end
         self._pace.behind(member)
+        self._look_for_lost()
         return ""
+
+    def _look_for_lost(self) -> None:
+        # Its former word would still confirm what its disk no longer has; nothing is, until it is in as what it is now.
+        known = ((member, self.slaves.get(member.ordinal)) for member in self.insync.recorded)
+        self._awaits = any(slave is not None and slave.member != member for member, slave in known)
 
     def acknowledge(self, broker_id: int, ack: tuple[int, int, int], written: int, now_s: float) -> int:
         """A slave (written, holds, keeps of the metadata) so much; our log ends at `written`.  The confirmed mark."""
@@ -163,34 +170,41 @@ class Mastery:
         slave.seen_s = now_s
         self._pace.behind(slave.member)
         if is_leaving:
-            self._leave_out(slave.member, now_s)
+            self._leave_out(slave.member.ordinal, now_s)
         return self.confirmed
 
     def tick(self, written: int, now_s: float) -> int:
         """What goes by the clock, every tenth of a second.  The confirmed mark."""
         if self._pause_until_s and now_s >= self._pause_until_s:
             self._pause_until_s = 0.0
-            self.insync.acknowledge(self._me, self._share)
+            if not self._awaits:
+                self.insync.acknowledge(self._me, self._share)
         for slave in self.slaves.values():
             if slave.probe < 0 and slave.held < written:
                 slave.probe, slave.lag_since_s = written, now_s
             if self._pace.must_leave(slave.is_connected, now_s - slave.seen_s, self.lag_s(slave, now_s)):
                 self._pace.behind(slave.member)
-                self._leave_out(slave.member, now_s)
+                self._leave_out(slave.member.ordinal, now_s)
         return self.confirmed
 
     def lag_s(self, slave: Attendance, now_s: float) -> float:
         """For how long the slave has not had all that was there then."""
         return now_s - slave.lag_since_s if slave.probe >= 0 else 0.0
 
-    def _leave_out(self, member: Member, now_s: float) -> None:
-        change = self.insync.shrink(member)
-        if change is not None:
-            self._settle(change.target, now_s)
+    def _leave_out(self, broker_id: int, now_s: float) -> None:
+        """The member in this place, whichever incarnation of it the set has."""
+        for member in self.insync.recorded:
+            change = self.insync.shrink(member) if member.ordinal == broker_id else None
+            if change is not None:
+                self._settle(change.target, now_s)
+                if now_s >= self._pause_until_s and not self._awaits:
+                    self.insync.acknowledge(self._me, self._share)
+                return
 
     def _settle(self, members: frozenset[Member], now_s: float) -> None:
         # No register: the set is ours alone, so a change is certain as soon as it is wanted.
         self.insync.settle(members)
+        self._look_for_lost()
         self._pace.changed(now_s)
         self.changes += 1
 

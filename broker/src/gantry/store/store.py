@@ -211,6 +211,20 @@ class Store:
         """Written bytes of one segment, uncopied."""
         return self._log.slice(start, end - start)
 
+    def expired_ends(self) -> dict[str, dict[str, int]]:
+        """The next offsets of queues of which the log has no record any more, by topic and queue id."""
+        ends: dict[str, dict[str, int]] = {}
+        for queue in self._table:
+            head = self._table.heads.get((queue.topic, queue.queue_id), 0)
+            if 0 < head == queue.next == queue.min_offset(self._log.start):
+                ends.setdefault(queue.topic, {})[str(queue.queue_id)] = head
+        return ends
+
+    def begin_queue(self, topic: str, queue_id: int, following: int) -> None:
+        """Let a queue that is not here go on at this offset, as the master's does; makes its first file."""
+        if self._table.get(topic, queue_id) is None:
+            self._table.go_on(topic, queue_id, following)
+
     def bury(self, topic: str, life: Life) -> None:
         """Forget the queues of a topic that the master deleted; what it has from now on is of this life."""
         self.deleting.delete(topic, life.begins, self.durable_end, life.generation)
