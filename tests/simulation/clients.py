@@ -189,6 +189,8 @@ class Consumer(Client):
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
             self.next = int(answer.ext["nextBeginOffset"])
         at_end = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST)
+        if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:  # a slave says so at its end, to send us to the master
+            at_end = int(answer.ext["maxOffset"]) == self.next
         return None if at_end else []
 
 

@@ -50,9 +50,7 @@ def moves(rules: Rules, state: State) -> Iterator[Move]:
 
 def process_gone(replica: Replica) -> Replica:
     """What is left of a member when its process is."""
-    return Replica(
-        False, replica.promised, 0, replica.log, replica.incarnation, None, replica.led, replica.offset
-    )
+    return Replica(False, replica.promised, 0, replica.log, replica.incarnation, None, replica.led, replica.offset)
 
 
 def _faults(rules: Rules, state: State, who: int) -> Iterator[Move]:

@@ -48,7 +48,8 @@ class HostClock:
 
 
 class _Reserved:
-    port = PORT
+    def __init__(self, port: int) -> None:
+        self.port = port
 
     def release(self) -> None:
         """Nobody else wants it."""
@@ -68,7 +69,9 @@ class Member:
         self.on_power_cut: list[Callable[[float], None]] = []  # told since when things may be unflushed
         self._world = world
         self._network = network
-        self._config = configuration(Path(f"/{host}"), network__bind=host, network__vip_port=-2, **changes)
+        self._config = configuration(
+            Path(f"/{host}"), network__bind=host, network__port=PORT, network__vip_port=-2, **changes
+        )
         self._died_at = 0.0
         self._loop: SimLoop | None = None
         self._background: SimBackground | None = None
@@ -84,6 +87,21 @@ class Member:
     def is_alive(self) -> bool:
         """Whether there is a process."""
         return self._loop is not None
+
+    @property
+    def confirmed(self) -> int:
+        """Up to where its log is confirmed; -1 without a broker."""
+        parts = self.broker.parts if self.broker is not None else None
+        return parts.store.confirmed.offset if parts is not None else -1
+
+    def log(self) -> dict[str, bytes]:
+        """The segments of its log, as far as they are confirmed."""
+        found: dict[str, bytes] = {}
+        for path, content in self.disk.files().items():
+            folder, _, name = path.rpartition("/")
+            if folder.endswith("/commitlog") and name.isdecimal():
+                found[name] = content[: max(0, self.confirmed - int(name))]
+        return {name: content for name, content in found.items() if content}
 
     # -- life
 
@@ -121,14 +139,13 @@ class Member:
             return
         self._world.say(f"{self.host}: asked to stop")
         self.is_serving = False
+        loop.call_soon(lambda: self._dead.append(loop.create_task(self._stop(loop, broker))))
 
-        async def stop() -> None:
-            await broker.stop()
-            if self._loop is loop:
-                self.kill()
-                self._world.after(self._world.chance.uniform(*_RESTART_S), self.start)
-
-        loop.call_soon(lambda: self._dead.append(loop.create_task(stop())))
+    async def _stop(self, loop: SimLoop, broker: Broker) -> None:
+        await broker.stop()
+        if self._loop is loop:
+            self.kill()
+            self._world.after(self._world.chance.uniform(*_RESTART_S), self.start)
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP, or a machine that stands still."""
@@ -177,9 +194,8 @@ class Member:
         return since
 
     async def _reserve(self, config: NetworkConfig, reservations: list[Reserved]) -> Addresses:
-        del config
-        reservations.append(_Reserved())
-        return Addresses(self.host, PORT, None, self.address, pack_host(self.host, PORT))
+        reservations.append(_Reserved(config.port))
+        return Addresses(self.host, config.port, None, self.address, pack_host(self.host, config.port))
 
     def _run(self, loop: SimLoop, broker: Broker) -> None:
         async def start() -> None:
@@ -196,6 +212,12 @@ class Member:
         self._dead.append(loop.create_task(start()))
 
     def _failed(self, loop: SimLoop) -> None:
+        broker = self.broker
+        if broker is not None and broker.starts_anew:
+            self._world.say(f"{self.host}: the broker starts anew")
+            self.is_serving = False
+            self._dead.append(loop.create_task(self._stop(loop, broker)))
+            return
         self._world.say(f"{self.host}: the broker ends by itself")
 
         def end() -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _DELAY_S = (0.00005, 0.002)
 _READ_MAX = 1 << 16
+_Protocol = asyncio.BufferedProtocol | asyncio.Protocol
 
 
 class _Socket:
@@ -71,7 +72,7 @@ class SimTransport(asyncio.Transport):
         self.other: SimTransport | None = None
         self.is_gone = False  # connection_lost was or will be told
         self._network = network
-        self._protocol: asyncio.BufferedProtocol | None = None
+        self._protocol: _Protocol | None = None
         self._hosts = own[0], peer[0]
         self._inbox: deque[bytes] = deque()
         self._is_ended = False  # the other side sends nothing more
@@ -86,7 +87,7 @@ class SimTransport(asyncio.Transport):
 
     def use(self, protocol: asyncio.BaseProtocol) -> None:
         """Serve this protocol from now on; on its own loop."""
-        self._protocol = cast(asyncio.BufferedProtocol, protocol)
+        self._protocol = cast(_Protocol, protocol)
         protocol.connection_made(self)
         if self._inbox or self._is_ended:
             self.loop.call_soon(self._feed)
@@ -180,17 +181,27 @@ class SimTransport(asyncio.Transport):
             data = self._inbox.popleft()
             while len(self._inbox) and len(data) < _READ_MAX and self._network.chance.random() < 0.5:
                 data += self._inbox.popleft()
-            buffer = memoryview(cast(Any, protocol.get_buffer(-1)))
-            count = min(len(buffer), len(data))
+            count = len(data)
             if count > 1 and self._network.chance.random() < 0.1:
                 count = self._network.chance.randrange(1, count)
-            buffer[:count] = data[:count]
+            count = _hand_over(protocol, data[:count])
             if count < len(data):
                 self._inbox.appendleft(data[count:])
-            protocol.buffer_updated(count)
         if self._is_ended and not self._inbox and not self.is_gone:
             self._is_closing = True
             self.lose(None)
+
+
+def _hand_over(protocol: _Protocol, data: bytes) -> int:
+    """One read; how much of it was taken."""
+    if not isinstance(protocol, asyncio.BufferedProtocol):
+        protocol.data_received(data)
+        return len(data)
+    buffer = memoryview(cast(Any, protocol.get_buffer(-1)))
+    count = min(len(buffer), len(data))
+    buffer[:count] = data[:count]
+    protocol.buffer_updated(count)
+    return count
 
 
 class Network:

@@ -1,14 +1,16 @@
-"""One run: a broker, its clients, faults from the seed, then quiet, and the comparison.
+"""One run: a broker or a master with slaves, clients, faults from the seed, then quiet, and the comparison.
 
-0 .. FAULTS_S       clients at work, something goes wrong every few seconds
-then                ways are healed, the disk is large and quick, the broker runs: everybody has to get on
-at the end          producers stop, what is owed is delivered, every queue is read from its beginning and compared
+    0 .. FAULTS_S       clients at work, something goes wrong every few seconds
+    then                ways are healed, the disk is large and quick, the broker runs: everybody has to get on
+    at the end          producers stop, what is owed is delivered, every queue is read from its beginning and compared;
+                        slaves have the master's log, byte by byte, and give the same messages
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 from simulation.clients import Consumer, Producer, TransactionalProducer
 from simulation.ledger import Found, Ledger, Place
@@ -17,6 +19,8 @@ from simulation.network import Network
 from simulation.world import Broken, World
 
 FAULTS_S = 30.0
+HA_PORT = 10912
+_SECRET = Path(__file__).with_name("secret")
 _SETTLE_S = 60.0
 _PLACES: list[Place] = [("orders", 0), ("orders", 1), ("payments", 0)]
 _SMALL = {
@@ -52,15 +56,35 @@ class Run:
         self._flush = chance.choice(("SYNC_FLUSH", "SYNC_FLUSH", "ASYNC_FLUSH"))
         self._ledger = Ledger(is_sync=self._flush == "SYNC_FLUSH")
         self._faults = 0
-        changes = {key.replace(".", "__"): value for key, value in _SMALL.items()}
-        self._member = Member(self.world, self._network, "10.0.0.1", store__flush=self._flush, **changes)
+        self._role = chance.choice(("SYNC_MASTER", "ASYNC_MASTER"))
+        self._member = self._make(chance.choice((0, 0, 1, 2)))
         self._member.on_power_cut.append(self._ledger.cut)
-        self.world.say(f"seed {seed}: {self._flush}")
+        self.world.say(f"seed {seed}: {self.shape}")
+
+    @property
+    def shape(self) -> str:
+        """What plays."""
+        slaves = len(self._members) - 1
+        return f"{self._role} with {slaves} slaves, {self._flush}" if slaves else self._flush
+
+    def _make(self, slaves: int) -> Member:
+        """The master and its slaves; the master."""
+        changes: dict[str, object] = {key.replace(".", "__"): value for key, value in _SMALL.items()}
+        changes["store__flush"] = self._flush
+        if slaves:
+            changes |= {"replication__secret_file": str(_SECRET), "replication__ack_timeout_s": 2.0}
+        master = Member(self.world, self._network, "10.0.0.1", **changes, **({"role": self._role} if slaves else {}))
+        self._members = [master]
+        for number in range(1, slaves + 1):
+            changes |= {"role": "SLAVE", "id": number, "replication__master": f"{master.host}:{HA_PORT}"}
+            self._members.append(Member(self.world, self._network, f"10.0.0.{number + 1}", **changes))
+        return master
 
     def play(self) -> Outcome:
         """From the first moment to the comparison; Broken when a promise is."""
-        world, member = self.world, self._member
-        member.start()
+        world = self.world
+        for member in self._members:
+            member.start()
         producers, consumers = self._clients()
         for client in (*producers, *consumers):
             client.run(client.main)
@@ -68,6 +92,8 @@ class Run:
         world.run(FAULTS_S)
         self._quiet()
         world.say("faults are over")
+        if world.problems:
+            raise Broken(world.problems[0])
         before = {producer.host: producer.acked for producer in producers}
         if not world.run(world.now + _SETTLE_S, lambda: all(one.acked > before[one.host] + 1 for one in producers)):
             slow = [one.host for one in producers if one.acked <= before[one.host] + 1]
@@ -75,10 +101,13 @@ class Run:
         for producer in producers:
             producer.is_stopped = True
         world.run(world.now + 30.0)  # questions are asked and answered, delays are over
-        summary = self._ledger.check(self._read_all())
+        summary = self._ledger.check(self._read_all(self._member))
+        for slave in self._members[1:]:
+            self._compare(slave)
         if world.problems:
             raise Broken(world.problems[0])
-        return Outcome(self._seed, f"{self._flush}: {summary}", self._faults, member.lives, world.trace)
+        lives = sum(member.lives for member in self._members)
+        return Outcome(self._seed, f"{self.shape}: {summary}", self._faults, lives, world.trace)
 
     # -- clients
 
@@ -97,10 +126,10 @@ class Run:
         ]
         return producers, consumers
 
-    def _read_all(self) -> dict[Place, list[Found]]:
+    def _read_all(self, member: Member) -> dict[Place, list[Found]]:
         log: dict[Place, list[Found]] = {}
         for number, place in enumerate(_PLACES):
-            reader = Consumer(self.world, self._network, f"10.0.3.{number}", self._member.address, self._ledger, place)
+            reader = Consumer(self.world, self._network, f"10.0.3.{number}", member.address, self._ledger, place)
             log[place] = self._read_one(reader)
         return log
 
@@ -118,6 +147,21 @@ class Run:
             raise Broken(f"{reader.host} could not read its queue to the end")
         return found
 
+    def _compare(self, slave: Member) -> None:
+        """A slave has what the master has."""
+        master = self._member
+        if not self.world.run(self.world.now + _SETTLE_S, lambda: slave.confirmed == master.confirmed):
+            raise Broken(f"{slave.host} has {slave.confirmed} confirmed and the master {master.confirmed}")
+        theirs, own = slave.log(), master.log()
+        common = sorted(theirs.keys() & own.keys())
+        if not common or common[-1] != max(own):
+            raise Broken(f"{slave.host} has other segments: {sorted(theirs)} and not {sorted(own)}")
+        for name in common:
+            if theirs[name] != own[name]:
+                raise Broken(f"{slave.host}: segment {name} is not the master's")
+        if self._read_all(slave) != self._read_all(master):
+            raise Broken(f"{slave.host} gives other messages than the master")
+
     # -- faults
 
     def _next_fault(self) -> None:
@@ -131,60 +175,68 @@ class Run:
         self._next_fault()
 
     def _kinds(self) -> list[Callable[[], None]]:
-        member, chance = self._member, self.world.chance
+        chance = self.world.chance
+        member = chance.choice(self._members)
         return [
-            self._kill,
-            self._kill,
-            self._cut_power,
-            self._cut_power,
+            lambda: self._kill(member),
+            lambda: self._kill(member),
+            lambda: self._cut_power(member),
+            lambda: self._cut_power(member),
             lambda: member.pause(chance.choice((0.05, 0.5, 4.0))),
-            self._cut_a_way,
+            lambda: self._cut_a_way(member.host),
             lambda: member.fail_next(chance.choice(("sync", "sync", "write", "sync folder"))),
-            self._fill_disk,
-            self._slow_disk,
-            self._jump,
+            lambda: self._fill_disk(member),
+            lambda: self._slow_disk(member),
+            lambda: self._jump(member),
             member.stop,
         ]
 
-    def _kill(self) -> None:
-        self._member.kill()
-        self._start_soon()
+    def _kill(self, member: Member) -> None:
+        member.kill()
+        self._start_soon(member)
 
-    def _cut_power(self) -> None:
-        self._member.cut_power()
-        self._start_soon()
+    def _cut_power(self, member: Member) -> None:
+        if member is self._member and len(self._members) > 1 and not self._ledger.is_sync:
+            # It would come back without what its slaves know to be confirmed, and a static group waits for a person.
+            member.kill()
+        else:
+            member.cut_power()
+        self._start_soon(member)
 
-    def _start_soon(self) -> None:
-        self.world.after(self.world.chance.choice((0.1, 0.5, 3.0)), self._member.start)
+    def _start_soon(self, member: Member) -> None:
+        self.world.after(self.world.chance.choice((0.1, 0.5, 3.0)), member.start)
 
-    def _cut_a_way(self) -> None:
-        chance, member = self.world.chance, self._member.host
-        other = f"10.0.{chance.choice((1, 2))}.{chance.choice((0, 1, 2, 3))}"
-        ways = chance.choice(([(member, other)], [(other, member)], [(member, other), (other, member)]))
+    def _cut_a_way(self, host: str) -> None:
+        chance = self.world.chance
+        others = [f"10.0.{kind}.{number}" for kind in (1, 2) for number in range(4)]
+        others += 3 * [member.host for member in self._members if member.host != host]
+        other = chance.choice(others)
+        ways = chance.choice(([(host, other)], [(other, host)], [(host, other), (other, host)]))
         for way in ways:
             self.world.say(f"cut {way[0]} -> {way[1]}")
             self._network.cut(*way)
         self.world.after(chance.choice((0.2, 2.0, 8.0)), self._network.heal)
 
-    def _fill_disk(self) -> None:
+    def _fill_disk(self, member: Member) -> None:
         chance = self.world.chance
-        self._member.fill_disk(chance.choice((0, 4096, 50_000, 300_000)))
-        self.world.after(chance.choice((1.0, 4.0)), self._member.make_room)
+        member.fill_disk(chance.choice((0, 4096, 50_000, 300_000)))
+        self.world.after(chance.choice((1.0, 4.0)), member.make_room)
 
-    def _slow_disk(self) -> None:
+    def _slow_disk(self, member: Member) -> None:
         slowness = self.world.chance.choice((5.0, 50.0))
-        self.world.say(f"the disk is {slowness:g} times slower")
-        self._member.slow_disk(slowness)
-        self.world.after(2.0, lambda: self._member.slow_disk(1.0))
+        self.world.say(f"{member.host}: the disk is {slowness:g} times slower")
+        member.slow_disk(slowness)
+        self.world.after(2.0, lambda: member.slow_disk(1.0))
 
-    def _jump(self) -> None:
+    def _jump(self, member: Member) -> None:
         by_ms = self.world.chance.choice((-3000, -200, 1000, 60_000))
-        self.world.say(f"the wall clock jumps by {by_ms} ms")
-        self._member.clock.ahead_ms += by_ms
+        self.world.say(f"{member.host}: the wall clock jumps by {by_ms} ms")
+        member.clock.ahead_ms += by_ms
 
     def _quiet(self) -> None:
         self._network.heal()
-        self._member.make_room()
-        self._member.slow_disk(1.0)
-        self._member.calm()
-        self._member.start()
+        for member in self._members:
+            member.make_room()
+            member.slow_disk(1.0)
+            member.calm()
+            member.start()

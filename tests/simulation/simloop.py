@@ -132,8 +132,11 @@ class SimLoop(asyncio.AbstractEventLoop):
     async def create_server(
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any = None, port: Any = None, **kwargs: Any
     ) -> SimListener:
-        """Listen; `start_serving=False` is obeyed by not being found before start_serving()."""
-        return self._network.listener(self, protocol_factory, host or self.host, port)
+        """Listen, at once unless `start_serving` is False."""
+        listener = self._network.listener(self, protocol_factory, host or self.host, port)
+        if kwargs.get("start_serving", True):
+            await listener.start_serving()
+        return listener
 
     async def create_connection(  # type: ignore[override]
         self, protocol_factory: Callable[[], asyncio.BaseProtocol], host: Any = None, port: Any = None, **kwargs: Any
