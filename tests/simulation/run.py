@@ -41,6 +41,8 @@ def main() -> int:
     parser.add_argument("--log", action="store_true", help="the brokers' own log lines on stderr")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO if given.log else logging.CRITICAL + 1)
+    # Python closes the coroutines of dead processes when it lets go of them; what they say then is of no interest.
+    sys.unraisablehook = lambda unraisable: None
     first, last = _range(given.seeds) if given.seeds else (int(time.time()), sys.maxsize)
     deadline = time.monotonic() + given.hours * 3600 if given.hours else float("inf")
     red = done = faults = lives = 0

@@ -90,7 +90,7 @@ class Hub:
         self.source = source
         self.clock = clock
         self._nonce = nonce
-        self._links: set[Link] = set()
+        self._links: dict[Link, None] = {}  # in the order in which they came
         self._by_id: dict[int, Link] = {}
         self._listener: asyncio.Server | None = None
         self._is_due = False
@@ -145,7 +145,7 @@ class Hub:
         if self._is_closing or len(self._links) >= LINKS_MAX:
             self.refused += 1
             return False
-        self._links.add(link)
+        self._links[link] = None
         return True
 
     def welcomed(self, link: Link, hello: Hello) -> str:
@@ -161,7 +161,7 @@ class Hub:
 
     def closed(self, link: Link, hello: Hello | None, is_leaving: bool) -> None:
         """A connection is gone."""
-        self._links.discard(link)
+        self._links.pop(link, None)
         if hello is not None and self._by_id.get(hello.broker_id) is link:
             del self._by_id[hello.broker_id]
             self.source.went(hello.broker_id, is_leaving)
