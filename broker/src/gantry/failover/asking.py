@@ -1,0 +1,156 @@
+"""Asking members by HTTP: `coordinator.Members` for `/ha/v1`.
+
+    200                          the state, if the answer proves that it is from a member and made for this question
+    409, 423, 421, 501 ...       no answer: the next round asks again; `why` keeps the reason, for people
+    a closed port, no answer within `timeout_s`, an answer without proof        the same
+
+No answer is never taken for a "no": the member may have promised, and its answer was lost; it answers the same question
+again in the same way.  A member whose clock differs says so (proven), and is asked once more with its
+own time; how far it is off is remembered, by ordinal.
+
+Each question has a connection of its own: one a second, and none that a restarted member has forgotten.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections.abc import Callable
+
+import aiohttp
+from yarl import URL
+
+from gantry.clock import Clock
+from gantry.model import documents
+from gantry.replication.haapi import BODY_BYTES_MAX, NUDGE, SEAL, Target, ask_state, order
+from gantry.replication.haproof import NONCE_BYTES, PROOF, Keys, Said
+from gantry.replication.hastate import MemberState, read_state
+
+_CONNECTIONS_MAX = 64
+_REASON_CHARS_MAX = 300
+
+
+class AskedMembers:
+    """Implements `failover.coordinator.Members`; `address`: HOST:PORT of a member now, empty when it is not known."""
+
+    def __init__(
+        self,
+        cluster_uid: str,
+        group: str,
+        address: Callable[[int], str],
+        keys: Keys,
+        clock: Clock,
+        timeout_s: float = 1.0,
+        gone: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
+        self.why: dict[int, str] = {}  # there was no answer of these, last time
+        self.chance: random.Random = random.SystemRandom()
+        self._target = Target(cluster_uid, group, 0)
+        self._address = address
+        self._keys = keys
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._gone = gone
+        self._ahead_ms: dict[int, int] = {}
+        self._session: aiohttp.ClientSession | None = None
+
+    async def state(self, ordinal: int) -> MemberState | None:
+        """`GET /ha/v1/state`."""
+        return await self._state_of(ordinal, ask_state(self._target._replace(ordinal=ordinal)))
+
+    async def seal(self, ordinal: int, epoch: int) -> MemberState | None:
+        """`POST /ha/v1/seal`."""
+        state = await self._state_of(ordinal, order(SEAL, self._target._replace(ordinal=ordinal), epoch))
+        if state is not None and state.promise < epoch:
+            self.why[ordinal] = f"it answered a seal of epoch {epoch} with the promise {state.promise}"
+            return None
+        return state
+
+    async def nudge(self, ordinal: int) -> None:
+        """`POST /ha/v1/nudge`; whatever becomes of it."""
+        await self._try(ordinal, order(NUDGE, self._target._replace(ordinal=ordinal), 0))
+
+    def gone(self) -> frozenset[int]:
+        """Ordinals whose process is known to be terminated."""
+        return self._gone()
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        if self._session is not None:
+            await self._session.close()
+
+    async def _state_of(self, ordinal: int, said: Said) -> MemberState | None:
+        source = await self._try(ordinal, said)
+        if source is None:
+            return None
+        try:
+            state = read_state(source)
+        except ValueError as error:
+            self.why[ordinal] = f"its state cannot be: {error}"
+            return None
+        self.why.pop(ordinal, None)
+        return state
+
+    async def _try(self, ordinal: int, said: Said) -> documents.Document | None:
+        """What was answered with 200; else None, and the reason is kept."""
+        address = self._address(ordinal)
+        if not address:
+            self.why[ordinal] = "its address is not known"
+            return None
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                status, body = await self._ask(ordinal, address, said)
+                if status == 401 and self._learns_time(ordinal, body):
+                    status, body = await self._ask(ordinal, address, said)
+            if status == 200:
+                return _read(body)
+            reason = documents.text(_read(body), "error")
+        except TimeoutError:
+            reason = f"{address}: no answer within {self._timeout_s:g} s"
+        except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
+            reason = f"{address}: {error}"
+        self.why[ordinal] = reason[:_REASON_CHARS_MAX]
+        return None
+
+    async def _ask(self, ordinal: int, address: str, said: Said) -> tuple[int, bytes]:
+        """Status and body of an answer that is proven; ValueError for another one."""
+        if self._session is None:
+            connector = aiohttp.TCPConnector(force_close=True, limit=_CONNECTIONS_MAX)
+            self._session = aiohttp.ClientSession(connector=connector)
+        nonce = self.chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
+        headers = self._keys.ask(said, nonce, self._clock.now_ms() + self._ahead_ms.get(ordinal, 0))
+        url = URL(f"http://{address}{said.path}", encoded=True)  # as it was proven, byte by byte
+        async with self._session.request(
+            said.method, url, data=said.body or None, headers=headers, allow_redirects=False
+        ) as answer:
+            body = await _body(answer)
+            proof = answer.headers.get(PROOF, "")
+            if not self._keys.is_answer(nonce, answer.status, body, proof):
+                raise ValueError(f"answered with {answer.status} and no proof of the secret: {_start_of(body)}")
+            return answer.status, body
+
+    def _learns_time(self, ordinal: int, body: bytes) -> bool:
+        """Whether the refusal, which is proven, names a time to ask with."""
+        its_ms = documents.integer(_read(body), "timeMs", -1)
+        if its_ms < 0:
+            return False
+        self._ahead_ms[ordinal] = its_ms - self._clock.now_ms()
+        return True
+
+
+def _read(body: bytes) -> documents.Document:
+    return documents.document(json.loads(body), "the answer")
+
+
+async def _body(answer: aiohttp.ClientResponse) -> bytes:
+    body = b""
+    async for chunk in answer.content.iter_chunked(16_384):
+        body += chunk
+        if len(body) > BODY_BYTES_MAX:
+            raise ValueError(f"an answer of more than {BODY_BYTES_MAX} bytes")
+    return body
+
+
+def _start_of(body: bytes) -> str:
+    return body[:100].decode("utf-8", "replace")

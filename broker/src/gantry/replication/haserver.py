@@ -1,0 +1,114 @@
+"""The door of `/ha/v1`: aiohttp around `haproof` and `haapi`.
+
+Whatever comes is read up to a bound, has to prove itself, is understood, and only then reaches the member; each answer
+to a proven request is proven in turn.  The time that proofs are held against begins with the wall clock and goes on by
+the monotonic one, so no jump of the clock makes an old request good again.
+
+Imported only where it is wanted: aiohttp is more than the rest of a broker together.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+from aiohttp import web
+
+from gantry.clock import Clock
+from gantry.errors import ConfigError, StoreError
+from gantry.replication.haapi import BODY_BYTES_MAX, STATE, Answer, read, refuse, why_not_sealed
+from gantry.replication.haproof import PROOF, Door, Keys, Pass, Said, Turned, prove_answer
+from gantry.replication.hastate import MemberState
+
+log = logging.getLogger(__name__)
+_REQUEST_S = 10.0  # to send a body of 64 KiB, and for the disk to take a promise
+
+
+class SealedMember(Protocol):
+    """Who is behind the door."""
+
+    def state(self) -> MemberState:
+        """What the member is now."""
+        ...
+
+    def more(self) -> Mapping[str, object]:
+        """What people want to know besides; nothing is decided by it."""
+        ...
+
+    async def seal(self, epoch: int) -> Answer | None:
+        """Promise the epoch durably and stop in lower ones: None.  StoreError when the disk does not take it."""
+        ...
+
+
+class HaServer:
+    """Loop thread only; start() and close() once each."""
+
+    def __init__(self, member: SealedMember, keys: Keys, clock: Clock) -> None:
+        self._member = member
+        self._door = Door(keys)
+        self._clock = clock
+        self._ahead_ms = clock.now_ms() - round(clock.monotonic() * 1000)
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen; the port."""
+        app = web.Application(client_max_size=BODY_BYTES_MAX)
+        app.router.add_route("*", "/{path:.*}", self._asked)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        try:
+            await web.TCPSite(self._runner, host or None, port).start()
+        except OSError as error:
+            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        return int(self._runner.addresses[0][1])
+
+    async def close(self) -> None:
+        """Stop listening and drop what is connected."""
+        if self._runner is not None:
+            await self._runner.cleanup()
+
+    def _now_ms(self) -> int:
+        return self._ahead_ms + round(self._clock.monotonic() * 1000)
+
+    async def _asked(self, request: web.Request) -> web.Response:
+        try:
+            async with asyncio.timeout(_REQUEST_S):
+                body = await request.read()
+        except (TimeoutError, web.HTTPRequestEntityTooLarge):
+            return _page(refuse(413, f"a body of more than {BODY_BYTES_MAX} bytes, or slower than {_REQUEST_S:g} s"))
+        said = Said(request.method, request.raw_path, body)
+        now_ms = self._now_ms()
+        known = self._door.check(said, request.headers, now_ms)
+        if isinstance(known, Turned):
+            more = {} if known.proven is None else {"timeMs": now_ms}
+            return _page(refuse(known.status, known.reason, **more), known.proven)
+        return _page(await self._answer(said), known)
+
+    async def _answer(self, said: Said) -> Answer:
+        state = self._member.state()
+        asked = read(said, state)
+        if isinstance(asked, Answer):
+            return asked
+        if asked.call == STATE:
+            return self._standing()
+        late = why_not_sealed(state, asked.epoch)
+        if late is not None:
+            return late
+        try:
+            # Shielded: what the disk may have by now must be what we know, whoever asked for it is gone or not.
+            late = await asyncio.shield(asyncio.ensure_future(self._member.seal(asked.epoch)))
+        except StoreError as error:
+            log.error("epoch %d could not be promised: %s", asked.epoch, error)
+            return refuse(503, f"the promise could not be kept on the disk: {error}")
+        return late or self._standing()
+
+    def _standing(self) -> Answer:
+        return Answer(200, {**self._member.more(), **self._member.state().to_document()})
+
+
+def _page(answer: Answer, proven: Pass | None = None) -> web.Response:
+    body = answer.encode()
+    headers = {} if proven is None else {PROOF: prove_answer(proven.key, proven.nonce, answer.status, body)}
+    return web.Response(status=answer.status, body=body, content_type="application/json", headers=headers)
