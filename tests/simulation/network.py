@@ -89,7 +89,9 @@ class SimTransport(asyncio.Transport):
         """Serve this protocol from now on; on its own loop."""
         self._protocol = cast(_Protocol, protocol)
         protocol.connection_made(self)
-        if self._inbox or self._is_ended:
+        if self.is_gone:  # lost before its process came to accept it
+            self.loop.call_soon(protocol.connection_lost, ConnectionResetError("reset by the peer"))
+        elif self._inbox or self._is_ended:
             self.loop.call_soon(self._feed)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

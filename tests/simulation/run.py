@@ -11,6 +11,7 @@ PYTHONHASHSEED it starts itself again with one, because the order of a set of te
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -50,6 +51,7 @@ def main() -> int:
         if time.monotonic() > deadline:
             break
         outcome = play(seed)
+        gc.collect()  # a world is a ring, with all its disks in it
         done += 1
         if isinstance(outcome, str):
             red += 1
