@@ -161,6 +161,11 @@ class Pair:
             member.wait_ready()
         return member
 
+    @property
+    def nameserver(self) -> tuple[str, int]:
+        """Where clients begin."""
+        return self._nameserver.addresses["nameserver"]
+
     def client(self, broker_id: int) -> RawClient:
         """A connection to a member."""
         return RawClient(self.members[broker_id].addresses["broker"])

@@ -8,7 +8,7 @@
 Every topic has a route, those for redeliveries only with `has_retry_topics`.  Each name has one listener.  Routes,
 the cluster, heartbeats and goodbyes are answered by themselves; any other request, and these too if the test says so,
 is answered by what `answers` has for (name, code): a function from command to reply, where None means silence.
-Everything that came is kept.
+Everything that came is kept.  With `slaves`, each group has so many: `broker-a/1` is broker-a's first.
 """
 
 from __future__ import annotations
@@ -61,8 +61,10 @@ def offset(number: int) -> Answer:
 class ScriptedCluster:
     """Listeners for a name server and so many groups, each with `queues` queues of every topic."""
 
-    def __init__(self, groups: int = 1, queues: int = 2) -> None:
+    def __init__(self, groups: int = 1, queues: int = 2, slaves: int = 0) -> None:
         self.names = [f"broker-{letter}" for letter in "abcdefgh"[:groups]]
+        self.slaves = slaves
+        self.gone: set[str] = set()  # listeners that the name server does not name any more
         self.answers: dict[tuple[str, int], Answer] = {}
         self.received: list[tuple[str, Command]] = []
         self.addresses: dict[str, str] = {}
@@ -85,7 +87,8 @@ class ScriptedCluster:
 
     async def __aenter__(self) -> Self:
         """Listen."""
-        for name in [NAMESERVER, *self.names]:
+        slaves = [f"{name}/{number + 1}" for name in self.names for number in range(self.slaves)]
+        for name in [NAMESERVER, *self.names, *slaves]:
             await self.listen(name)
         return self
 
@@ -125,8 +128,11 @@ class ScriptedCluster:
 
     def _route(self) -> TopicRoute:
         queues = tuple(QueueData(name, self._queues, self._queues, 6) for name in self.names)
-        brokers = tuple(BrokerData("C", name, {0: self.addresses[name]}) for name in self.names)
-        return TopicRoute(queues, brokers)
+        return TopicRoute(queues, tuple(BrokerData("C", name, self._addresses_of(name)) for name in self.names))
+
+    def _addresses_of(self, name: str) -> dict[int, str]:
+        listeners = {0: name} | {number + 1: f"{name}/{number + 1}" for number in range(self.slaves)}
+        return {one: self.addresses[listener] for one, listener in listeners.items() if listener not in self.gone}
 
 
 def _as_command(request: Request) -> Command:

@@ -20,20 +20,17 @@ def _message(offset: int, body: bytes) -> StoredMessage:
 
 
 class Broker:
-    """Session, routes and offsets in one: begins at 5, answers pulls from a list, then is silent."""
+    """Replicas, routes and offsets in one: begins at 5, answers pulls from a list, then is silent."""
 
     def __init__(self, *replies: PullResult) -> None:
         self.replies = list(replies)
         self.is_silent = asyncio.Event()
 
-    async def ask(self, address: str, question: object, timeout_s: float) -> PullResult:
+    async def pull(self, *_: object) -> tuple[PullResult, bool]:
         if not self.replies:
             self.is_silent.set()
             await asyncio.Event().wait()
-        return self.replies.pop(0)
-
-    def master(self, queue: MessageQueue) -> str:
-        return "broker:1"
+        return self.replies.pop(0), True
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
         return 5

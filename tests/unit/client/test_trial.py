@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from gantry.client import trial as trials
 from gantry.client.trial import Trial
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.transport import client as transport
 
 
 def fail(trial: Trial, group: str, error: RefusedError | OutcomeUnknownError | UnreachableError | None = None) -> float:
@@ -23,7 +25,11 @@ def test_a_fixed_queue_is_not_hammered() -> None:
     trial = Trial()
     trial.groups = 2
     pauses = [fail(trial, "a") for _ in range(8)]
-    assert pauses == [0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.0, 1.0]
+    assert pauses == [0, 0.05, 0.1, 0.2, 0.4, 0.5, 0.5, 0.5]
+
+
+def test_the_longest_pauses_together_leave_a_broker_that_is_back_alone_for_less_than_two_seconds() -> None:
+    assert trials._PAUSE_LAST_S + transport._REST_LAST_S < 2.0
 
 
 def test_only_refusals_for_good_end_the_trial() -> None:

@@ -44,8 +44,8 @@ class LocalOffsets:
         offset = (await self._loaded()).get(queue)
         return await self._remote.start(queue, settings, now_ms) if offset is None else offset
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Keep it; returns when the file has it, OutcomeUnknownError when it could not be written."""
+    async def commit(self, queue: MessageQueue, offset: int) -> bool:
+        """Keep it; returns True when the file has it, OutcomeUnknownError when it could not be written."""
         table = await self._loaded()
         table[queue] = offset
         self._changes += 1
@@ -54,6 +54,7 @@ class LocalOffsets:
         self._saving.add(saving)
         saving.add_done_callback(self._saved)
         await asyncio.shield(saving)
+        return True
 
     def _saved(self, saving: asyncio.Task[None]) -> None:
         self._saving.discard(saving)

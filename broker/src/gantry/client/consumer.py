@@ -40,6 +40,7 @@ from gantry.client.questions import PullSettings
 from gantry.client.rebalance import Rebalance, Share
 from gantry.client.received import Again, ReceivedMessage
 from gantry.client.redelivery import Redelivery
+from gantry.client.replicas import Replicas
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom
@@ -91,7 +92,9 @@ class Consumer:
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
         self._identity = Identity(self._session.nameservers[0], self._clock)
-        self._offsets = _offsets(self.settings, Offsets(self._session, self._routes, group), group)
+        self._replicas = Replicas(self._session, self._routes)
+        offsets = Offsets(self._session, self._routes, group, self._replicas)
+        self._offsets = _offsets(self.settings, offsets, group)
         self._rebalance = Rebalance(
             self._session, self._routes, group, self._identity.client_id, self.settings.handover_s
         )
@@ -141,6 +144,7 @@ class Consumer:
         goodbye = questions.unregister(self.client_id, None, self.group)
         asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
         await asyncio.gather(*asked, return_exceptions=True)
+        await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
@@ -252,6 +256,7 @@ class Consumer:
             intake, task = self._intakes.pop(queue)
             intake.is_leaving = True
             self._leaving.append(intake)
+            self._replicas.forget(queue)
             tasks.append(task)
         self._redelivery.drop(lost)
         await _cancelled(tasks)
@@ -278,7 +283,7 @@ class Consumer:
             # RocketMQ: wherever a group begins, none of its redeliveries is passed over.
             settings = replace(settings, start_from=StartFrom.FIRST)
         now_ms, tells = self._clock.now_ms(), not settings.broadcast
-        await intake.run(self._session, self._routes, self._offsets, settings, now_ms, tells)
+        await intake.run(self._replicas, self._routes, self._offsets, settings, now_ms, tells)
 
     async def _commit_regularly(self) -> None:
         while True:
@@ -295,11 +300,10 @@ class Consumer:
         if offset is None:
             return
         try:
-            await self._offsets.commit(intake.queue, offset)
+            if await self._offsets.commit(intake.queue, offset):
+                intake.committed = offset
         except (RefusedError, UnreachableError, OutcomeUnknownError) as error:
             log.warning("%s: offset %d not committed: %s", intake.queue, offset, error)
-        else:
-            intake.committed = offset
 
     # Brokers
 

@@ -6,7 +6,7 @@ is asked for again.  An offset outside the queue (the messages expired, or the q
 the window to where the broker says, and so does a reset of the group: another life of the queue begins, in which the
 same offsets may be other messages, so what is still in work from the former one no longer counts.
 
-Every pull tells the broker how far we are, which costs no request of its own: who gets the queue after us, and a broker
+Every pull tells the master how far we are, which costs no request of its own: who gets the queue after us, and a broker
 that lost the last commits in a crash, know it up to the messages in work.
 """
 
@@ -18,12 +18,11 @@ import random
 from collections.abc import Callable
 from typing import Protocol
 
-from gantry.client import questions
 from gantry.client.errands import QueueInfo
 from gantry.client.questions import PullSettings
+from gantry.client.replicas import Replicas
 from gantry.client.results import PullResult, PullStatus
 from gantry.client.routes import Routes
-from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings
 from gantry.client.tallies import Tallies
 from gantry.client.window import Window
@@ -36,7 +35,7 @@ log = logging.getLogger(__name__)
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
 _PULL_MARGIN_S = 15.0  # beyond the time that the broker may hold a pull; RocketMQ waits 30 s for 15
 _PAUSE_FIRST_S = 0.1
-_PAUSE_LAST_S = 3.0
+_PAUSE_LAST_S = 1.0  # a broker that restarted is asked again within two seconds
 _HELD_S = 0.05  # an empty answer that comes sooner was not held: the next pull waits a little
 
 
@@ -116,7 +115,7 @@ class Intake:
 
     async def run(
         self,
-        session: Session,
+        replicas: Replicas,
         routes: Routes,
         offsets: Starts,
         settings: ConsumerSettings,
@@ -125,14 +124,14 @@ class Intake:
     ) -> None:
         """Find the start, then pull for ever; ends by cancellation.
 
-        With `tells` every pull commits how far we are.
+        With `tells` every pull from a master commits how far we are.
         """
         while True:
             try:
                 if self._window is None:
                     await self._open(offsets, settings, now_ms)
                 else:
-                    await self._pull(session, routes, self._window, tells)
+                    await self._pull(replicas, self._window, tells)
             except _FAULTS as error:
                 routes.doubt(self.queue.topic)
                 self._pause_s = min(_PAUSE_LAST_S, max(_PAUSE_FIRST_S, self._pause_s * 2))
@@ -197,23 +196,24 @@ class Intake:
         self._window = Window(offset, settings.queue_messages_max, settings.queue_span_max)
         log.info("%s: begins at %d", self.queue, offset)
 
-    async def _pull(self, session: Session, routes: Routes, window: Window, tells: bool) -> None:
+    async def _pull(self, replicas: Replicas, window: Window, tells: bool) -> None:
         while window.is_full or self._memory.is_full:
             await self._memory.wait()
         started, life = asyncio.get_running_loop().time(), self.life
-        progress = window.progress if tells else None
-        question = questions.pull(self.queue, window.next_offset, self._pulling, progress)
-        address = routes.master(self.queue)
-        result = await session.ask(address, question, self._pulling.wait_s + _PULL_MARGIN_S)
+        progress, offset = window.progress if tells else None, window.next_offset
+        result, is_told = await replicas.pull(self.queue, offset, self._pulling, progress, _PULL_MARGIN_S)
         if life != self.life:
             return  # it was asked for before the move
-        self.committed = progress
+        if is_told:
+            self.committed = progress
         took_s = asyncio.get_running_loop().time() - started
         if self._tallies is not None and result.messages:
             self._tallies.pulled(self.queue.topic, len(result.messages), took_s)
         self._take(result, window)
         was_held = took_s >= _HELD_S
-        if result.status is PullStatus.NO_NEW_MESSAGE and not was_held:
+        # Nothing new, or a broker that is behind us and wants to be asked again.
+        is_empty = result.status in (PullStatus.NO_NEW_MESSAGE, PullStatus.NO_MATCH) and result.next_offset <= offset
+        if is_empty and not was_held:
             self._pause_s = min(1.0, max(_HELD_S, self._pause_s * 2))
             await asyncio.sleep(self._pause_s)
         else:

@@ -1,24 +1,34 @@
-"""Where a group continues in a queue, and where it begins when it never was there."""
+"""Where a group continues in a queue, and where it begins when it never was there.
+
+Consumers also take a slave's word, and tell a slave, while the master is away (`replicas`); tools ask masters only.
+"""
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from gantry.client import questions
+from gantry.client.question import Question
+from gantry.client.replicas import Replicas
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom
 from gantry.model.route import MessageQueue
+
+T = TypeVar("T")
 
 _TIMEOUT_S = 5.0
 _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class Offsets:
-    """A group's offsets, kept by the master of each queue."""
+    """A group's offsets, kept by the master of each queue; with `replicas` by a slave while the master is away."""
 
-    def __init__(self, session: Session, routes: Routes, group: str) -> None:
+    def __init__(self, session: Session, routes: Routes, group: str, replicas: Replicas | None = None) -> None:
         self._session = session
         self._routes = routes
         self._group = group
+        self._replicas = replicas
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
         """The offset to begin at: the committed one, else what the settings say."""
@@ -36,24 +46,29 @@ class Offsets:
 
     async def committed(self, queue: MessageQueue, young_from_zero: bool = False) -> int | None:
         """The committed offset, None without one; `young_from_zero` as in `questions.committed`."""
-        question = questions.committed(self._group, queue, young_from_zero)
-        return await self._session.ask(self._routes.master(queue), question, _TIMEOUT_S)
+        return await self._ask(queue, questions.committed(self._group, queue, young_from_zero))
 
-    async def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Let the group continue at `offset`."""
+    async def commit(self, queue: MessageQueue, offset: int) -> bool:
+        """Let the group continue at `offset`; False when only a slave heard it."""
         question = questions.commit(self._group, queue, offset)
-        await self._session.ask(self._routes.master(queue), question, _TIMEOUT_S)
+        if self._replicas is not None:
+            return await self._replicas.tell(queue, question, _TIMEOUT_S)
+        await self._ask(queue, question)
+        return True
 
     async def min_offset(self, queue: MessageQueue) -> int:
         """The oldest message that is still there."""
-        found = await self._session.ask(self._routes.master(queue), questions.min_offset(queue), _TIMEOUT_S)
-        return max(0, found)
+        return max(0, await self._ask(queue, questions.min_offset(queue)))
 
     async def max_offset(self, queue: MessageQueue) -> int:
         """Where the next message will stand."""
-        return await self._session.ask(self._routes.master(queue), questions.max_offset(queue), _TIMEOUT_S)
+        return await self._ask(queue, questions.max_offset(queue))
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The first message stored at or after an instant."""
-        question = questions.offset_at(queue, timestamp_ms)
+        return await self._ask(queue, questions.offset_at(queue, timestamp_ms))
+
+    async def _ask(self, queue: MessageQueue, question: Question[T]) -> T:
+        if self._replicas is not None:
+            return await self._replicas.ask(queue, question, _TIMEOUT_S)
         return await self._session.ask(self._routes.master(queue), question, _TIMEOUT_S)

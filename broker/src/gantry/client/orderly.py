@@ -32,6 +32,7 @@ from gantry.client.questions import PullSettings
 from gantry.client.queuelocks import QueueLocks
 from gantry.client.rebalance import Rebalance
 from gantry.client.received import ReceivedMessage
+from gantry.client.replicas import Replicas
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
@@ -85,10 +86,12 @@ class OrderlyConsumer:
         # The locks see to the hand-over; nobody has to wait for it.
         self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, 0.0)
         self._locks = QueueLocks(self._session, self._routes, group, self._identity.client_id)
+        self._replicas = Replicas(self._session, self._routes)
         self._around = Surroundings(
             self._session,
             self._routes,
-            Offsets(self._session, self._routes, group),
+            self._replicas,
+            Offsets(self._session, self._routes, group, self._replicas),
             Memory(self.settings.bytes_max),
             self.settings,
             self._order,
@@ -141,6 +144,7 @@ class OrderlyConsumer:
         goodbye = questions.unregister(self.client_id, None, self.group)
         asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
         await asyncio.gather(*asked, return_exceptions=True)
+        await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
@@ -196,6 +200,7 @@ class OrderlyConsumer:
         finally:
             # Nothing of it runs any more, and its progress is committed.
             one.lease.end()
+            self._replicas.forget(one.queue)
             await self._locks.unlock([one.queue])
             del self._queues[one.queue]
             self._rebalance.hurry()

@@ -31,6 +31,7 @@ from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
 from gantry.client.received import LEVEL_DEAD, Again, ReceivedMessage
 from gantry.client.redelivery import LADDER_S
+from gantry.client.replicas import Replicas
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
@@ -54,6 +55,7 @@ class Surroundings:
 
     session: Session
     routes: Routes
+    replicas: Replicas
     offsets: Offsets
     memory: Memory
     settings: ConsumerSettings
@@ -117,11 +119,10 @@ class OrderlyQueue:
         if intake is None or offset is None:
             return
         try:
-            await self._around.offsets.commit(self.queue, offset)
+            if await self._around.offsets.commit(self.queue, offset):
+                intake.committed = offset
         except _FAULTS as error:
             log.warning("%s: offset %d not committed: %s", self.queue, offset, error)
-        else:
-            intake.committed = offset
 
     def _may_tell(self) -> bool:
         return self.lease.is_held(asyncio.get_running_loop().time())
@@ -137,7 +138,7 @@ class OrderlyQueue:
             settings = replace(settings, start_from=StartFrom.FIRST)
         self._intake = intake = Intake(self.queue, self._pulling, around.memory, self._deliver, around.tallies)
         running = intake.run(
-            around.session, around.routes, around.offsets, settings, around.clock.now_ms()
+            around.replicas, around.routes, around.offsets, settings, around.clock.now_ms()
         )
         pulling = asyncio.create_task(running, name=f"gantry-pull-{self.queue.topic}-{self.queue.queue_id}")
         pulling.add_done_callback(lambda _: self._news.set())

@@ -28,6 +28,7 @@ from gantry.client.offsets import Offsets
 from gantry.client.pulledqueue import At, PulledQueue
 from gantry.client.questions import PullSettings
 from gantry.client.rebalance import Rebalance
+from gantry.client.replicas import Replicas
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom, check_group
@@ -78,7 +79,8 @@ class PullConsumer:
         self._session = Session(nameserver, self._heartbeat if is_member else None, self._on_request)
         self._routes = Routes(self._session)
         self._identity = Identity(self._session.nameservers[0], self._clock)
-        self._offsets = Offsets(self._session, self._routes, group)
+        self._replicas = Replicas(self._session, self._routes)
+        self._offsets = Offsets(self._session, self._routes, group, self._replicas)
         handover_s = self.settings.handover_s
         self._rebalance = Rebalance(self._session, self._routes, group, self._identity.client_id, handover_s)
         self._memory = Memory(self.settings.bytes_max)
@@ -120,6 +122,7 @@ class PullConsumer:
             goodbye = questions.unregister(self._identity.client_id, None, self.group)
             asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
             await asyncio.gather(*asked, return_exceptions=True)
+        await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
@@ -245,12 +248,13 @@ class PullConsumer:
     async def _run(self, one: PulledQueue, starts: Starts, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
         now_ms = self._clock.now_ms()
-        await one.intake.run(self._session, self._routes, starts, self.settings, now_ms, tells=False)
+        await one.intake.run(self._replicas, self._routes, starts, self.settings, now_ms, tells=False)
 
     async def _leave(self, queues: Sequence[MessageQueue], commits: bool = True) -> None:
         gone = [self._queues.pop(queue) for queue in queues]
         for queue in queues:
             self._wanted.pop(queue, None)
+            self._replicas.forget(queue)
         await _cancelled([task for _, task in gone])
         for one, _ in gone:
             if commits and self._auto_commit:
@@ -287,8 +291,8 @@ class PullConsumer:
     async def _commit_one(self, one: PulledQueue) -> None:
         offset = one.done
         if offset is not None and offset != one.committed:
-            await self._offsets.commit(one.queue, offset)
-            one.committed = offset
+            if await self._offsets.commit(one.queue, offset):
+                one.committed = offset
 
     # Brokers
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from gantry.client import questions
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
+from gantry.client.replicas import Replicas
 from gantry.client.results import PullResult, PullStatus
 from gantry.client.routes import Routes
 from gantry.client.session import Session
@@ -38,7 +38,8 @@ class Puller:
         self.group = group
         self._session = Session(nameserver)
         self._routes = Routes(self._session)
-        self._offsets = Offsets(self._session, self._routes, group)
+        self._replicas = Replicas(self._session, self._routes)
+        self._offsets = Offsets(self._session, self._routes, group, self._replicas)
 
     async def start(self) -> None:
         """Begin to keep routes fresh."""
@@ -47,6 +48,7 @@ class Puller:
 
     async def stop(self) -> None:
         """Close the connections."""
+        await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
@@ -80,8 +82,8 @@ class Puller:
         """
         await self._routes.to_read(queue.topic)
         settings = PullSettings(self.group, subscription_to(queue.topic, tags), count_max, bytes_max, wait_s)
-        question = questions.pull(queue, offset, settings)
-        return await self._session.ask(self._routes.master(queue), question, wait_s + _MARGIN_S)
+        result, _ = await self._replicas.pull(queue, offset, settings, None, _MARGIN_S)
+        return result
 
     async def committed(self, queue: MessageQueue) -> int | None:
         """The offset that the group committed, None when it never did."""

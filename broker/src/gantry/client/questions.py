@@ -14,7 +14,7 @@ from gantry.errors import OutcomeUnknownError
 from gantry.leaves.frames import Command
 from gantry.model.message import StoredMessage
 from gantry.model.names import TEMPLATE_TOPIC
-from gantry.model.route import MessageQueue, QueueData, TopicRoute
+from gantry.model.route import MASTER_ID, MessageQueue, QueueData, TopicRoute
 from gantry.model.subscription import Subscription
 from gantry.wire import record
 from gantry.wire.bodies import dumps
@@ -131,6 +131,7 @@ def pull(
             number(reply, "minOffset"),
             number(reply, "maxOffset"),
             tuple(record.messages(reply.body, queue.broker_name)) if reply.code == ResponseCode.SUCCESS else (),
+            number(reply, "suggestWhichBrokerId") if "suggestWhichBrokerId" in reply.ext else MASTER_ID,
         )
 
     suspend = _PULL_SUSPEND if settings.wait_s > 0 else 0

@@ -3,7 +3,7 @@
 Nobody coordinates.  Each member asks a broker for the list of members and computes its own share (see
 `assign`).  It does so every 20 s, and at once when a broker says that somebody came or went.  Where an
 answer is missing, nothing changes: keeping old queues for a while costs duplicates at worst, giving them
-up would stop the group.
+up would stop the group.  Slaves get heartbeats as well, and are asked where no master answers.
 
 A queue changes hands without a word between the two members, so time does what a word would do:
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
 _TIMEOUT_S = 3.0
-# Longer than any member rests before it tries to reach a broker again (transport.client: 2 s).
+# Longer than any member takes to try a broker again (transport.client: 1 s; replicas, after a slave: 1 s more).
 RETURN_S = 5.0
 
 
@@ -111,8 +111,12 @@ class Rebalance:
             log.log(logging.DEBUG if is_retry_topic(about) else logging.WARNING, "%s: %s: %s", self._group, about, text)
 
     async def _met(self, route: TopicRoute) -> list[str]:
-        """The masters that we could reach; all of them have to know us, whichever one a member asks."""
-        addresses = [broker.master for broker in route.brokers if broker.master is not None]
+        """Those that we could reach, masters first; all have to know us, whichever one a member asks.
+
+        Slaves are among them: one may have to serve us, and say who is in the group, while its master is away.
+        """
+        members = sorted((broker_id, one) for broker in route.brokers for broker_id, one in broker.addresses.items())
+        addresses = [address for _, address in members]
         results = await asyncio.gather(*(self._session.meet(one) for one in addresses), return_exceptions=True)
         for result in results:
             if result is not None and not isinstance(result, UnreachableError):

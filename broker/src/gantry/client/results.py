@@ -46,6 +46,7 @@ class PullResult:
     min_offset: int
     max_offset: int
     messages: tuple[StoredMessage, ...] = ()
+    suggested: int = 0  # the id of the broker of the group that should be asked next; 0 is the master
 
 
 @dataclass(frozen=True, slots=True)

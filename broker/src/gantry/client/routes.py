@@ -78,6 +78,15 @@ class Routes:
             raise UnreachableError(f"{queue.broker_name}: no master known for topic {queue.topic}")
         return broker.master
 
+    def members(self, queue: MessageQueue) -> dict[int, str]:
+        """The addresses of a queue's group by id, the master's (0) among them while it has one; none when unknown."""
+        known = self._known.get(queue.topic)
+        broker = None if known is None else known.route.broker(queue.broker_name)
+        if broker is None:
+            self.doubt(queue.topic)
+            return {}
+        return dict(broker.addresses)
+
     def doubt(self, topic: str) -> None:
         """Ask again before the next use: what the route said did not work."""
         known = self._known.get(topic)

@@ -1,7 +1,7 @@
 """What to do after an attempt to send has failed: where next, after which pause, or not at all.
 
 Other groups first: as long as the topic has a group that was not tried in this round, it is tried at
-once.  When all have failed, or the caller had fixed the queue, the pause doubles up to a second.  A
+once.  When all have failed, or the caller had fixed the queue, the pause doubles up to half a second.  A
 refusal for good ends the trial.  The asyncio producer and the blocking one both follow it.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError
 
 _PAUSE_FIRST_S = 0.05
-_PAUSE_LAST_S = 1.0
+_PAUSE_LAST_S = 0.5  # with the rest of an address that failed (1 s), less than two seconds after a broker's return
 
 
 class Trial:

@@ -25,7 +25,7 @@ from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
 _REST_FIRST_S = 0.05
-_REST_LAST_S = 2.0  # a broker that restarts is found again within two seconds
+_REST_LAST_S = 1.0  # with the pause of who asks, a broker that restarts is found again within two seconds
 _CONNECT_S = 3.0  # RocketMQ's connectTimeoutMillis
 _DEAF_S = 10.0  # a request without an answer condemns a connection on which nothing came for so long
 _READ_BUFFER_BYTES = 256 << 10  # one pull reply of the usual size

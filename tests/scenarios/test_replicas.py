@@ -1,0 +1,129 @@
+"""Our own client and a group of real processes: readers go on at the slave while the master is dead, and come back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+
+from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
+from gantry.client.producer import Message, MessageQueue, Producer, ProducerSettings
+from gantry.client.puller import Puller
+from testkit.pairplay import PATIENCE_S, Pair
+from testkit.turning import until
+
+GROUP = "readers"
+SETTINGS = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=5.0, commit_every_s=0.2, queue_messages_max=20)
+PATIENT = ProducerSettings(timeout_s=PATIENCE_S)
+
+
+def play(coroutine: Coroutine[object, object, None]) -> None:
+    asyncio.run(asyncio.wait_for(coroutine, 4 * PATIENCE_S))
+
+
+def nameserver(pair: Pair) -> str:
+    return "{}:{}".format(*pair.nameserver)
+
+
+def reader(pair: Pair, seen: list[bytes], stop_at: list[int]) -> Consumer:
+    """Notes what comes; holds back what is behind the `stop_at`th message."""
+
+    async def listen(message: ReceivedMessage) -> None:
+        while len(seen) >= stop_at[0]:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+        seen.append(message.body)
+
+    return Consumer(
+        GROUP, nameserver=nameserver(pair), subscription={"orders": "*"}, listener=listen, settings=SETTINGS
+    )
+
+
+async def on_the_slave(pair: Pair, count: int) -> None:
+    """Until the slave shows so many messages in all queues."""
+
+    def shown() -> int:
+        with pair.client(1) as client:
+            return sum(len(client.read("orders", queue)) for queue in range(4))
+
+    await until(lambda: shown() >= count)
+
+
+def test_a_consumer_reads_on_from_the_slave_of_a_dead_master_and_no_offset_is_lost(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        seen: list[bytes] = []
+        stop_at = [30]
+        wanted = [b"%d" % number for number in range(200)]
+        async with Producer("p", nameserver=nameserver(pair), settings=PATIENT) as producer:
+            for body in wanted[:100]:
+                await producer.send(Message("orders", body))
+            async with reader(pair, seen, stop_at):
+                await until(lambda: len(seen) == 30)
+                await on_the_slave(pair, 100)
+                pair.members[0].kill()
+                stop_at[0] = 1 << 30
+                await until(lambda: set(seen) == set(wanted[:100]))
+                # New messages while the reader comes back.
+                sending = asyncio.gather(*(producer.send(Message("orders", body)) for body in wanted[100:]))
+                await asyncio.to_thread(pair.start, 0)
+                await sending
+                await until(lambda: set(seen) == set(wanted))
+            assert len(seen) <= len(wanted) + 30, "a few messages may come again, not all"
+        # Nothing is left for whoever comes next, and it is the master that says so.
+        async with Puller(GROUP, nameserver=nameserver(pair)) as puller:
+            for queue in await puller.queues("orders"):
+                assert await puller.committed(queue) == await puller.max_offset(queue)
+
+    with Pair(tmp_path, role="ASYNC_MASTER") as pair:
+        pair.start(0)
+        pair.start(1)
+        pair.until_writable("other")
+        play(story(pair))
+
+
+def test_offsets_that_only_the_slave_heard_count_when_the_master_is_back(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        seen: list[bytes] = []
+        stop_at = [10]
+        async with Producer("p", nameserver=nameserver(pair), settings=PATIENT) as producer:
+            queue = MessageQueue("orders", "broker-a", 0)
+            for number in range(100):
+                await producer.send(Message("orders", b"%d" % number), queue=queue)
+        async with reader(pair, seen, stop_at):
+            await until(lambda: len(seen) == 10)
+            await on_the_slave(pair, 100)
+            pair.members[0].kill()
+            stop_at[0] = 1 << 30
+            await until(lambda: len(set(seen)) == 100)
+        # The consumer is gone, with the master still dead: the slave was told.
+        await asyncio.to_thread(pair.start, 0)
+        async with Puller(GROUP, nameserver=nameserver(pair)) as puller:
+            deadline = time.monotonic() + PATIENCE_S
+            while not (await puller.committed(queue) == 100 and not puller._replicas._away):
+                assert time.monotonic() < deadline, "the slave does not hand on what it was told"
+                await asyncio.sleep(0.05)
+
+    with Pair(tmp_path, role="ASYNC_MASTER") as pair:
+        pair.start(0)
+        pair.start(1)
+        pair.until_writable("other")
+        play(story(pair))
+
+
+def test_a_producer_goes_on_soon_after_its_masters_return_and_not_with_the_next_poll_of_routes(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        async with Producer("p", nameserver=nameserver(pair), settings=PATIENT) as producer:
+            await producer.send(Message("orders", b"before"))
+            pair.members[0].kill()
+            sending = asyncio.ensure_future(producer.send(Message("orders", b"meanwhile")))
+            await asyncio.sleep(2.0)  # the pauses between attempts are as long as they get
+            assert not sending.done()
+            await asyncio.to_thread(pair.start, 0)
+            # Less than two seconds where nothing else holds the machine up; the next poll of routes is 30 s away.
+            await asyncio.wait_for(sending, 15.0)
+
+    with Pair(tmp_path, role="ASYNC_MASTER") as pair:
+        pair.start(0)
+        pair.start(1)
+        pair.until_writable("other")
+        play(story(pair))
