@@ -214,6 +214,7 @@ def test_a_port_in_use_names_its_holder_and_the_flag(cluster: Cluster, tmp_path:
         (["--set", "pull.count_max=many"], "pull.count_max"),
         (["--config", "/nowhere.yaml"], "/nowhere.yaml"),
         (["--flush", "SOMETIMES"], "SYNC_FLUSH"),
+        (["--set", "role=SLAVE", "--set", "id=1"], "gantry broker --namesrv"),
     ],
 )
 def test_a_configuration_that_cannot_be_meant_is_one_line_and_exit_code_2(

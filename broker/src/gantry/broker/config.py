@@ -12,7 +12,7 @@ GiB.
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from gantry.broker import brokerconf
@@ -223,11 +223,13 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, object] | None = None,
     base: Mapping[str, object] | None = None,
+    first: Callable[[BrokerConfig], None] | None = None,
 ) -> tuple[BrokerConfig, list[str]]:
     """The configuration and what the operator should be told about it (keys of a broker.conf without meaning here).
 
     `flags` and `base` have dotted keys (`store.root`); `base` holds a command's own defaults and is weaker than
-    the file. ConfigError names key, source and, for an unknown key, the nearest known one.
+    the file. ConfigError names key, source and, for an unknown key, the nearest known one.  `first` is a command's own
+    look at it, before `check`.
     """
     sources: list[Source] = [from_flags(base or {}, "built-in default")]
     notices: list[str] = []
@@ -241,6 +243,8 @@ def load(
     sources.append(from_environment(BrokerConfig, environment or {}))
     sources.append(from_flags(flags or {}, "flag"))
     config = build(BrokerConfig, sources)
+    if first is not None:
+        first(config)
     check(config)
     if path is not None and commit_log is not None:
         brokerconf.check_commit_log(path, commit_log, config.store.root)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from gantry.cli.logs import add_logs, start_logging
@@ -55,14 +55,16 @@ def add_server_flags(parser: argparse.ArgumentParser, *groups: Flags) -> None:
     add_logs(parser)
 
 
-def load_config(arguments: argparse.Namespace, base: Mapping[str, object]) -> BrokerConfig:
+def load_config(
+    arguments: argparse.Namespace, base: Mapping[str, object], first: Callable[[BrokerConfig], None] | None = None
+) -> BrokerConfig:
     """Start logging and put the configuration together; what a broker.conf asks for in vain is logged once."""
     from gantry.broker import config
 
     start_logging(arguments)
     flags = {key: value for key, value in vars(arguments).items() if "." in key or key in _TOP_KEYS}
     flags.update(_assignments(arguments.set))
-    loaded, notices = config.load(arguments.config, os.environ, flags, base)
+    loaded, notices = config.load(arguments.config, os.environ, flags, base, first)
     for notice in notices:
         log.warning("%s", notice)
     return loaded

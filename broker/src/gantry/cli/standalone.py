@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gantry.broker.broker import Broker
-from gantry.broker.config import BrokerConfig
+from gantry.broker.config import BrokerConfig, Role
 from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import (
     MEMBERSHIP,
@@ -45,9 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until asked to stop."""
-    config = load_config(arguments, _SMALL)
-    if config.name_servers:
-        raise ConfigError("name_servers: standalone brings its own name server; use gantry broker to join another")
+    config = load_config(arguments, _SMALL, _require_alone)
     warn_when_pure()
     ports = {
         "--nameserver-port": config.standalone.nameserver_port,
@@ -60,6 +58,16 @@ def run(arguments: argparse.Namespace) -> int:
         return Standalone(config, end)
 
     return serve(make, Standalone.ready, lambda server: server.broker.failure if server.broker else None, ports)
+
+
+def _require_alone(config: BrokerConfig) -> None:
+    if config.name_servers:
+        raise ConfigError("name_servers: standalone brings its own name server; use gantry broker to join another")
+    if config.role is Role.SLAVE:
+        raise ConfigError(
+            "role SLAVE: standalone has a name server of its own, at which no slave finds its master; "
+            "start a slave with gantry broker --namesrv HOST:PORT"
+        )
 
 
 class Standalone:
