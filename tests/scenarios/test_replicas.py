@@ -7,7 +7,10 @@ import time
 from collections.abc import Coroutine
 from pathlib import Path
 
+import pytest
+
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
+from gantry.client.orderly import OrderlyConsumer, OrderSettings
 from gantry.client.producer import Message, MessageQueue, Producer, ProducerSettings
 from gantry.client.puller import Puller
 from testkit.pairplay import PATIENCE_S, Pair
@@ -102,6 +105,82 @@ def test_offsets_that_only_the_slave_heard_count_when_the_master_is_back(tmp_pat
             while not (await puller.committed(queue) == 100 and not puller._replicas._away):
                 assert time.monotonic() < deadline, "the slave does not hand on what it was told"
                 await asyncio.sleep(0.05)
+
+    with Pair(tmp_path, role="ASYNC_MASTER") as pair:
+        pair.start(0)
+        pair.start(1)
+        pair.until_writable("other")
+        play(story(pair))
+
+
+@pytest.mark.slow
+def test_members_keep_their_queues_while_the_master_is_away_and_when_it_is_back(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        seen: list[bytes] = []
+        gate = [1 << 30]
+        wanted = [b"%d" % number for number in range(120)]
+        async with Producer("p", nameserver=nameserver(pair), settings=PATIENT) as producer:
+            await producer.send(Message("orders", wanted[0]))
+            async with reader(pair, seen, gate) as one, reader(pair, seen, gate) as other:
+                await until(lambda: len(one.queues) == len(other.queues) == 2)
+                shares = [one.queues, other.queues]
+                for body in wanted[1:60]:
+                    await producer.send(Message("orders", body))
+                await on_the_slave(pair, 60)
+                pair.members[0].kill()
+                # Each asks again who is in the group: the slave knows both.
+                for member in (one, other):
+                    member._rebalance.hurry()
+                await until(lambda: set(seen) == set(wanted[:60]))
+                sending = asyncio.gather(*(producer.send(Message("orders", body)) for body in wanted[60:]))
+                await asyncio.to_thread(pair.start, 0)
+                await sending
+                await until(lambda: set(seen) == set(wanted))
+                for member in (one, other):
+                    member._rebalance.hurry()
+                await asyncio.sleep(0.5)
+                await until(lambda: [one.queues, other.queues] == shares)
+
+    with Pair(tmp_path, role="ASYNC_MASTER") as pair:
+        pair.start(0)
+        pair.start(1)
+        pair.until_writable("other")
+        play(story(pair))
+
+
+def test_an_orderly_consumer_goes_on_in_order_while_its_locks_last(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        seen: list[bytes] = []
+        gate = asyncio.Event()
+
+        async def listen(message: ReceivedMessage) -> None:
+            if len(seen) >= 10:
+                await gate.wait()
+            seen.append(message.body)
+
+        wanted = [b"%d" % number for number in range(100)]
+        # Locks that a busy machine does not outlive: nobody else wants them.
+        order = OrderSettings(lock_valid_s=10 * PATIENCE_S)
+        async with Producer("p", nameserver=nameserver(pair), settings=PATIENT) as producer:
+            for body in wanted:
+                await producer.send(Message("orders", body), key="one")
+            async with OrderlyConsumer(
+                GROUP,
+                nameserver=nameserver(pair),
+                subscription={"orders": "*"},
+                listener=listen,
+                settings=SETTINGS,
+                order=order,
+            ):
+                await until(lambda: len(seen) == 10)
+                await on_the_slave(pair, 100)
+                pair.members[0].kill()
+                gate.set()
+                await until(lambda: len(seen) == 100)
+                await asyncio.to_thread(pair.start, 0)
+                await producer.send(Message("orders", b"last"), key="one")
+                await until(lambda: len(seen) == 101)
+        assert seen == [*wanted, b"last"]
 
     with Pair(tmp_path, role="ASYNC_MASTER") as pair:
         pair.start(0)
