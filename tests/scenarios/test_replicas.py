@@ -148,6 +148,37 @@ def test_members_keep_their_queues_while_the_master_is_away_and_when_it_is_back(
         play(story(pair))
 
 
+@pytest.mark.slow
+def test_a_reader_that_is_far_behind_is_sent_to_the_slave_and_comes_back_when_it_has_caught_up(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        wanted = [b"%05d" % number + bytes(1000) for number in range(300)]
+        queue = MessageQueue("orders", "broker-a", 0)
+        async with Producer("p", nameserver=nameserver(pair), settings=PATIENT) as producer:
+            for body in wanted:
+                await producer.send(Message("orders", body), queue=queue)
+        await on_the_slave(pair, 300)
+        async with Puller(GROUP, nameserver=nameserver(pair)) as puller:
+            seen: list[bytes] = []
+            suggested: list[int] = []
+            offset = 0
+            # A slave is named once it has kept up for a moment.
+            while (await puller.pull(queue, 0)).suggested == 0:
+                await asyncio.sleep(0.05)
+            while offset < len(wanted):
+                result = await puller.pull(queue, offset)
+                offset = result.next_offset
+                seen += [message.body for message in result.messages]
+                suggested.append(result.suggested)
+        assert seen == wanted
+        assert suggested == sorted(suggested, reverse=True) and {*suggested} == {1, 0}
+
+    with Pair(tmp_path, role="ASYNC_MASTER", config={"store.warm_bytes": "65536"}) as pair:
+        pair.start(0)
+        pair.start(1)
+        pair.until_writable("other")
+        play(story(pair))
+
+
 def test_an_orderly_consumer_goes_on_in_order_while_its_locks_last(tmp_path: Path) -> None:
     async def story(pair: Pair) -> None:
         seen: list[bytes] = []

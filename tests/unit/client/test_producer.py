@@ -50,6 +50,31 @@ def test_a_group_that_fails_is_left_and_the_message_keeps_its_id(answer: object)
     play(story())
 
 
+@pytest.mark.parametrize("how", ["not the master", "sealed", "refused connection"])
+def test_who_does_not_take_messages_costs_a_new_route_and_the_next_group_gets_it_without_a_pause(how: str) -> None:
+    async def story() -> None:
+        async with ScriptedCluster(groups=2) as cluster:
+            settings = ProducerSettings(timeout_s=WITHIN_S)
+            async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
+                await producer.queues("T")
+                codes = {"not the master": ResponseCode.SYSTEM_BUSY, "sealed": ResponseCode.SERVICE_NOT_AVAILABLE}
+                if how in codes:
+                    cluster.answers["broker-a", SEND] = refuse(codes[how])
+                else:
+                    await cluster.servers["broker-a"].close()
+                results = [await producer.send(Message("T", b"x")) for _ in range(4)]
+            assert {result.queue.broker_name for result in results} == {"broker-b"}
+            sent = [c for name, c in cluster.received if c.code in (SEND, RequestCode.GET_ROUTEINFO_BY_TOPIC)]
+            if how in codes:
+                # The refused one, the question for the route, the same one again elsewhere.
+                at = sent.index(cluster.asked("broker-a", SEND)[0])
+                assert sent[at + 1].code == RequestCode.GET_ROUTEINFO_BY_TOPIC
+                assert ids([sent[at]]) == ids([sent[at + 2]])
+            assert len(cluster.asked(NAMESERVER, RequestCode.GET_ROUTEINFO_BY_TOPIC)) >= 2
+
+    play(story())
+
+
 def test_a_refusal_for_good_is_raised_at_once() -> None:
     async def story() -> None:
         async with ScriptedCluster() as cluster:
