@@ -162,7 +162,7 @@ def test_a_reader_that_is_far_behind_is_sent_to_the_slave_and_comes_back_when_it
             suggested: list[int] = []
             offset = 0
             # A slave is named once it has kept up for a moment.
-            while (await puller.pull(queue, 0)).suggested == 0:
+            while (await puller.pull(queue, 0)).suggested == 0:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             while offset < len(wanted):
                 result = await puller.pull(queue, offset)
