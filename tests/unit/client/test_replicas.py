@@ -9,9 +9,13 @@ import pytest
 from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.pullconsumer import PullConsumer
 from gantry.client.puller import Puller
+from gantry.client.questions import PullSettings
+from gantry.client.replicas import Replicas
+from gantry.client.results import PullResult, PullStatus
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.frames import Command
 from gantry.model.route import MessageQueue
+from gantry.model.subscription import Subscription
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from testkit.onequeue import COMMIT, MEMBERS, PULL, OneQueue, play
@@ -121,6 +125,35 @@ def test_a_master_that_fell_silent_does_not_cost_every_pull_its_patience() -> No
             group.answers[MASTER, PULL] = group.answers[MASTER, RequestCode.GET_MAX_OFFSET] = hang_up
             assert [await pulled(puller, offset) for offset in (0, 10, 20)] == [10, 20, 30]
             assert group.offsets_pulled(MASTER) == [0] and group.offsets_pulled(SLAVE) == [0, 10, 20]
+
+    play(story())
+
+
+class Recorder:
+    """Session and routes in one: notes how long an answer may take."""
+
+    def __init__(self, members: dict[int, str]) -> None:
+        self.patience: list[float] = []
+        self._members = members
+
+    def members(self, queue: MessageQueue) -> dict[int, str]:
+        return dict(self._members)
+
+    async def ask(self, address: str, question: object, timeout_s: float) -> PullResult:
+        self.patience.append(timeout_s)
+        return PullResult(PullStatus.NO_NEW_MESSAGE, 0, 0, 0)
+
+
+@pytest.mark.parametrize(("members", "patience"), [({0: "m:1"}, 30.0), ({0: "m:1", 1: "s:1"}, 18.0)])
+def test_a_pull_is_waited_for_less_long_where_there_is_a_slave_to_turn_to(
+    members: dict[int, str], patience: float
+) -> None:
+    async def story() -> None:
+        group = Recorder(members)
+        pulling = PullSettings("g", Subscription("T", "*"), wait_s=15.0)
+        replicas = Replicas(group, group)  # type: ignore[arg-type]
+        await replicas.pull(MessageQueue("T", MASTER, 0), 0, pulling, None, 15.0)
+        assert group.patience == [patience]
 
     play(story())
 

@@ -41,6 +41,7 @@ _TRIED_MAX = 2  # members that one question is put to
 _LOOK_S = 1.0
 _LOOK_TIMEOUT_S = 3.0
 _SHUN_S = 5.0
+_MARGIN_S = 3.0  # beyond the time that a pull may be held, where there is another member to turn to
 _SLAVE_WAIT_S = 2.0  # a slave that stands in for the master holds a pull no longer: the master may be back
 
 
@@ -83,6 +84,8 @@ class Replicas:
             return questions.pull(queue, offset, replace(settings, wait_s=min(settings.wait_s, _SLAVE_WAIT_S)))
 
         wanted = self._suggested.get(queue, MASTER_ID)
+        if len(self._routes.members(queue)) > 1:
+            margin_s = min(margin_s, _MARGIN_S)
         result, broker_id = await self._ask(queue, wanted, make, settings.wait_s + margin_s)
         if result.suggested == MASTER_ID:
             self._suggested.pop(queue, None)
