@@ -35,6 +35,7 @@ def _broker(folder: Path, role: str, ha_port: int, secret: Path | None) -> Itera
         "GANTRY_NETWORK_PORT": str(free_port()),
         "GANTRY_NETWORK_VIP_PORT": "-2",
         "GANTRY_NETWORK_HTTP_PORT": "-1",
+        "GANTRY_NETWORK_HA_API_PORT": "-1",
         "GANTRY_NETWORK_HA_PORT": str(ha_port),
     }
     if secret is not None:

@@ -27,6 +27,7 @@ _SMALL = {
     "network.bind": "127.0.0.1",
     "network.port": 0,
     "network.http_port": -1,
+    "network.ha_api_port": -1,
     "store.segment_bytes": 16 << 20,
     "store.index_slots": 1000,
     "store.index_entries": 4000,

@@ -149,6 +149,7 @@ class Pair:
             "network.port": str(port),
             "network.ha_port": str(ha_port),
             "network.http_port": "-1",
+            "network.ha_api_port": "-1",
         }
         if role == "SLAVE":
             values["replication.master"] = f"127.0.0.1:{self.proxy.port}"

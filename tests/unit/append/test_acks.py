@@ -6,6 +6,7 @@ from gantry.append.acks import AckLimits, Acks
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
 from gantry.store.watermarks import Watermark
+from gantry.wire.codes import ResponseCode
 from testkit.fake_connection import FakeConnection
 from testkit.simclock import SimClock
 
@@ -109,3 +110,19 @@ def test_waiting_is_measured_per_message() -> None:
     play.confirmed.advance(100)
     assert sum(play.acks.latencies) == 3 and play.acks.latencies[4] == 3
     assert abs(play.acks.latency_sum_s - 0.045) < 1e-9
+
+
+def test_after_a_seal_nothing_is_acknowledged_and_who_waits_hears_that_the_outcome_is_unknown() -> None:
+    play = Play()
+    play.park(100, 1)
+    play.acks.seal()
+    (answer,) = play.connection.take()
+    assert answer.code == ResponseCode.SYSTEM_BUSY and "outcome is unknown" in (answer.remark or "")
+    play.confirmed.advance(100)
+    play.park(100, 2)  # what was on its way into the log
+    play.park(200, 3)
+    play.confirmed.advance(200)
+    assert play.opaques() == [] and play.acks.acked == 0
+    play.clock.advance(5_001)
+    play.acks.expire()
+    assert [answer.code for answer in play.connection.take()] == [ResponseCode.SYSTEM_BUSY] * 2

@@ -13,6 +13,7 @@ from gantry.errors import ConfigError
 from gantry.replication import papers
 from gantry.replication.epochs import table_of
 from gantry.replication.papers import Identity
+from gantry.replication.vows import Vows
 from testkit.simdisk import SimDisk
 
 ROOT = "/store"
@@ -72,3 +73,12 @@ def test_what_the_table_says_about_a_longer_log_is_dropped_but_no_number_is_give
     disk, one = SimDisk(), member((1, 0), (2, 700), (9, 2000))
     assert take_epoch(one, disk, ROOT, 0, 900) == 10
     assert one.epochs == table_of([(1, 0), (2, 700), (10, 900)])
+
+
+def test_a_mastership_begins_above_what_was_promised_or_is_just_being_promised() -> None:
+    one = member((1, 0), (2, 700))
+    one.vows = Vows(0, promise=8)
+    assert take_epoch(one, SimDisk(), ROOT, 0, 900) == 9
+    one = member()
+    one.sealing = 5
+    assert take_epoch(one, SimDisk(), ROOT, 0, 900) == 6 and one.epochs == table_of([(6, 0)])

@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
 from gantry.leaves import frames
+from gantry.store.watermarks import Watermark
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from gantry.store.watermarks import Watermark
     from gantry.transport.connection import Connection
 
 Replies = bytes | bytearray
@@ -72,6 +72,7 @@ class Acks:
         self._queue: deque[_Parked] = deque()
         self._paused: dict[Connection, None] = {}
         self._count = 0
+        self._is_sealed = False
         mark.listen(self.release)
 
     def __len__(self) -> int:
@@ -100,7 +101,7 @@ class Acks:
     def release(self, mark: int) -> None:
         """Let go of what lies below the mark: one write per connection."""
         queue = self._queue
-        if not queue or queue[0].end > mark:
+        if not queue or queue[0].end > mark or self._is_sealed:
             return
         now = self._clock.monotonic()
         outputs: dict[Connection, list[Replies]] = {}
@@ -119,11 +120,19 @@ class Acks:
             self._answer_unknown(f"not confirmed within {self._limits.wait_s:g} s; the outcome is unknown")
         self._let_read()
 
-    def close(self) -> None:
+    def close(self, remark: str = "the store closes; the outcome is unknown") -> None:
         """The store closes, or must be cut: what waits now will never hear of this store again."""
         while self._queue:
-            self._answer_unknown("the store closes; the outcome is unknown")
+            self._answer_unknown(remark)
         self._let_read()
+
+    def seal(self) -> None:
+        """Nothing is acknowledged any more: our word counts no longer.  Who sends again elsewhere may duplicate."""
+        self._is_sealed = True
+        self.mark = Watermark(-1)  # which nothing is below
+        # Never "slave not available": RocketMQ's Java client takes that for a success.
+        self.why_late = lambda end: ResponseCode.SYSTEM_BUSY
+        self.close("another master may lead by now; the outcome is unknown, a retry may duplicate")
 
     def _take_first(self) -> _Parked:
         parked = self._queue.popleft()

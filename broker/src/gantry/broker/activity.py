@@ -71,7 +71,16 @@ class Activity:
 
     def __init__(self) -> None:
         self.is_on = False
+        self._is_over = False
         self.why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
+
+    def begin(self) -> None:
+        """Work, unless that is over."""
+        self.is_on = not self._is_over
+
+    def end(self, why: Callable[[], str]) -> None:
+        """Never again in this process."""
+        self.is_on, self._is_over, self.why_not = False, True, why
 
     def guarded(self, table: Mapping[int, Cold]) -> dict[int, Cold]:
         """The table, which refuses what it must while this is not on."""

@@ -48,6 +48,7 @@ class NetworkConfig:
     port: int = 10911  # 0: any free one
     vip_port: int = -1  # answers the same; -1: port - 2 as RocketMQ has it (any free one beside port 0); -2: none
     ha_port: int = -1  # replication, where a master has a secret for it; -1: port + 1 (any free one beside port 0)
+    ha_api_port: int = 9405  # /ha/v1, where there is a secret for it; 0: any free one, -1: none
     http_port: int = 9404  # /metrics /healthz /readyz; 0: any free one, -1: none
     idle_s: float = 120.0
     output_bytes_high: int = MIB
@@ -265,6 +266,7 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
         "network.port": (network.port, 0, "any free one"),
         "network.vip_port": (network.vip_port, -2, "none"),
         "network.ha_port": (network.ha_port, -1, "port + 1"),
+        "network.ha_api_port": (network.ha_api_port, -1, "none"),
         "network.http_port": (network.http_port, -1, "none"),
         "standalone.nameserver_port": (config.standalone.nameserver_port, 0, "any free one"),
     }

@@ -89,6 +89,7 @@ class Following:
         self, store: Store, member: Membership, place: Place, tables: Tables, gate: WriteGate, outside: Outside
     ) -> None:
         self.master_written = 0
+        self.is_reshaping = False  # the log will be cut, or begun elsewhere, before anything else happens
         self._store = store
         self._member = member
         self._place = place
@@ -163,6 +164,9 @@ class Following:
     def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
         """Put the cluster and its epochs on the disk, then call done."""
         place = self._place
+        if welcome.epoch < self._member.promised:
+            done(StoreError(self._too_low(welcome)))
+            return
         identity = Identity(welcome.cluster_uid, self._member.identity.store_uid)
 
         def job() -> None:
@@ -178,8 +182,22 @@ class Following:
         if not place.housekeeper.submit(job, finished):
             done(StoreError("too much waits for the disk"))
 
+    def _too_low(self, welcome: Welcome) -> str:
+        return (
+            f"this member promised epoch {self._member.promised}, the master is in {welcome.epoch}; restart the master "
+            "after it was sealed as well, or empty this slave's folder"
+        )
+
+    def seal(self, epoch: int) -> None:
+        """Follow no master below this epoch, which is promised."""
+        if self._connector is not None and self._connector.link is not None:
+            self._connector.link.end(f"epoch {epoch} was promised")
+
     def reshape(self, welcome: Welcome) -> None:
         """Have the next start change the log, and start anew."""
+        if welcome.epoch < self._member.promised:
+            return  # the link has ended; what this master wants counts no longer
+        self.is_reshaping = True
         mine = set(self._member.epochs.entries)
         kept = [one for one in welcome.epochs.entries if one in mine and one.start <= welcome.at]
         plan = Plan(welcome.step, welcome.at, EpochTable(tuple(kept) if welcome.step is Step.CUT else ()))

@@ -28,12 +28,22 @@ def threads(disk: Disk) -> Background:
     return ThreadBackground(loop.call_soon_threadsafe, poller)
 
 
+def boot_id() -> str:
+    """Linux's name for this boot; processes of one boot share the page cache."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            return file.read(64).strip()
+    except (OSError, ValueError):
+        return ""
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The real one, unless told otherwise.
 
     background: makes what blocks elsewhere than on the running loop.  reserve: takes the ports, see `ports`.
-    chance: where ids that must not repeat between processes, and jitter, come from.
+    chance: where ids that must not repeat between processes, and jitter, come from.  boot_id: which boot of the machine
+    this is, empty when that cannot be told.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -41,3 +51,4 @@ class Machine:
     background: Callable[[Disk], Background] = threads
     reserve: Reserve = reserve
     chance: random.Random = field(default_factory=random.SystemRandom)
+    boot_id: Callable[[], str] = boot_id

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gantry.metadata.topics import Topics
     from gantry.store.store import Store
 
+GATE_SEALED = "sealed"
 GATE_SHORT, GATE_TAIL = "too few in-sync replicas", "the log is not confirmed yet"
 _OFFSETS_S = 1.0
 _LATE = {
@@ -144,6 +145,7 @@ class Mastering:
         self, store: Store, mastery: Mastery, source: Source, tables: Tables, journal: Journal, gate: WriteGate
     ) -> None:
         self.mastery = mastery
+        self.is_sealed = False
         self.kept_listeners: list[Callable[[], None]] = []
         self._store = store
         self._source = source
@@ -213,7 +215,7 @@ class Mastering:
 
     def _confirm(self, offset: int) -> None:
         store = self._store
-        if offset > store.confirmed.offset:
+        if offset > store.confirmed.offset and not self.is_sealed:
             store.confirmed.advance(min(offset, store.written.offset))
             if self._tail_listeners and self.has_confirmed_tail:
                 listeners, self._tail_listeners = self._tail_listeners, []
@@ -236,9 +238,19 @@ class Mastering:
         for key, value in ha.loads_object(body).items():
             self._tables.offsets.merge(key, value)
 
+    def seal(self, epoch: int) -> None:
+        """Lead no more: the epoch is promised.  Nothing is taken, confirmed or sent to slaves from here on."""
+        assert self._hub is not None
+        self.is_sealed = True
+        remark = f"service not available now: this master was sealed in epoch {epoch}; ask the group's next one"
+        self._gate.shut(GATE_SEALED, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
+        self._hub.end_links(f"the master was sealed in epoch {epoch}")
+
     def tick(self) -> None:
         """What goes by the clock, ten times a second."""
         assert self._hub is not None
+        if self.is_sealed:
+            return
         now_s = self._now_s()
         self._confirm(self.mastery.tick(self._store.written.offset, now_s))
         self._look()

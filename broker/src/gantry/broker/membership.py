@@ -1,4 +1,8 @@
-"""What a broker needs to be a member of a group before its store is open: the secret, who it is, the epochs.
+"""What a broker needs to be a member of a group before its store is open: the secret, who it is, epochs and vows.
+
+What its disk may have lost is found out in two steps, around the opening of the store: `expect` notes how far the log
+has to reach, `begin` looks.  A promise comes from a seal only; the next mastership that the configuration begins takes
+an epoch above it.
 
 A static master takes the next epoch at each start: a process that restarted never goes on in the old one, because it
 knows nothing of what its slaves have.  What the table says about a longer log than the one that was found is dropped.
@@ -8,14 +12,16 @@ from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gantry.broker.config import BrokerConfig, Role
 from gantry.errors import ConfigError
-from gantry.replication import papers
+from gantry.replication import papers, vows
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import SECRET_BYTES_MIN
 from gantry.replication.papers import Identity
+from gantry.replication.vows import Beginning, Ending, Vows
+from gantry.store import recoverypoint
 from gantry.store.disk import Disk
 
 _SECRET_BYTES_MAX = 64 << 10
@@ -38,11 +44,18 @@ def read_secret(path: str) -> bytes:
 
 @dataclass(slots=True)
 class Membership:
-    """A member; `identity` and `epochs` as they stand on its disk."""
+    """A member; `identity`, `epochs` and `vows` as they stand on its disk."""
 
     secret: bytes
     identity: Identity
     epochs: EpochTable
+    vows: Vows = field(default_factory=lambda: Vows(0))
+    sealing: int = 0  # the epoch that is being promised, or was last
+
+    @property
+    def promised(self) -> int:
+        """Below this epoch nothing begins any more."""
+        return max(self.vows.promise, self.sealing)
 
 
 def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random) -> Membership | None:
@@ -55,18 +68,40 @@ def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random) -> 
         cluster_uid = "" if config.role is Role.SLAVE else _uid(chance)
         identity = Identity(cluster_uid, identity.store_uid if identity else _uid(chance))
         papers.save_identity(disk, root, identity)
-    return Membership(secret, identity, papers.load_epochs(disk, root))
+    return Membership(secret, identity, papers.load_epochs(disk, root), vows.load(disk, root) or Vows(0))
+
+
+def expect(member: Membership, disk: Disk, root: str) -> None:
+    """Before the store is opened: note how far its log has to reach."""
+    point = recoverypoint.load(disk, root)
+    expected = member.vows.expect(0 if point is None else point.flushed)
+    if expected != member.vows:
+        vows.save(disk, root, expected)
+        member.vows = expected
+
+
+def begin(member: Membership, disk: Disk, root: str, beginning: Beginning) -> None:
+    """The store is open: find out whether this is still the same incarnation, durably."""
+    begun = member.vows.begin(beginning)
+    vows.save(disk, root, begun)
+    member.vows = begun
+
+
+def end(member: Membership, disk: Disk, root: str, ending: Ending) -> None:
+    """The store is closed, and nobody else writes to the disk any more."""
+    ended = member.vows.end(ending)
+    vows.save(disk, root, ended)
+    member.vows = ended
 
 
 def take_epoch(member: Membership, disk: Disk, root: str, start: int, end: int) -> int:
     """Begin a mastership over a log from `start` to `end`; its epoch, which is on the disk by then."""
     table = member.epochs
+    epoch = max(table.last_epoch, member.promised) + 1
     if table.entries:
-        epoch = table.last_epoch + 1
         member.epochs = table.within(end).forget_before(start).begin(epoch, end)
     else:
         # All of a log that was never replicated counts as one mastership's, so that a copy of its beginning fits it.
-        epoch = 1
         member.epochs = table.begin(epoch, start)
     papers.save_epochs(disk, root, member.epochs)
     return epoch

@@ -110,13 +110,17 @@ class Hub:
         assert self._listener is not None
         return int(self._listener.sockets[0].getsockname()[1])
 
+    def end_links(self, why: str) -> None:
+        """Nobody follows us any more, and nobody may come."""
+        self._is_closing = True
+        for link in list(self._links):
+            link.end(why)
+
     async def close(self) -> None:
         """No link any more."""
-        self._is_closing = True
         if self._listener is not None:
             self._listener.close()
-        for link in list(self._links):
-            link.end("the master stops")
+        self.end_links("the master stops")
         if self._listener is not None:
             await self._listener.wait_closed()
 

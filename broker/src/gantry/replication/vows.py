@@ -12,6 +12,8 @@ A loss is counted when a process starts and the one before it may have lost what
     or the log is shorter than its last durable checkpoint, or a sync failed, under either policy
 
 What counts is the policy that the process *ran under*, noted when it began: the configuration may say SYNC today.
+Opening a store moves its checkpoint, so a start that dies in between would hide what is missing: `expected` is noted
+before the store is opened and goes when it was looked at.
 A value is changed by the functions here and durable when `save` returns, before anything is built on it.  A damaged
 file is never replaced by its backup, which may hold a lower promise: such a member has to be cloned anew.
 """
@@ -56,6 +58,7 @@ class Vows:
     boot_id: str = ""
     ran_sync_flush: bool = True
     ending: Ending = Ending.CLEAN
+    expected: int = 0  # the log has to reach this, and nobody has looked yet
 
     def __post_init__(self) -> None:
         if not (0 <= self.disk < DISKS_MAX and 0 <= self.losses <= LOSSES_MAX and 0 <= self.promise <= NUMBER_MAX):
@@ -68,8 +71,12 @@ class Vows:
         """Who we are under this ordinal."""
         return Member(ordinal, incarnation_of(self.disk, self.losses))
 
+    def expect(self, checkpoint: int) -> Vows:
+        """Before the store is opened: the log was durable below this."""
+        return replace(self, expected=max(self.expected, checkpoint))
+
     def begin(self, beginning: Beginning) -> Vows:
-        """A process starts on what the last one left."""
+        """A process starts on what the last one left; the store is open."""
         losses = self.losses + self._has_lost(beginning)
         return replace(
             self,
@@ -77,10 +84,11 @@ class Vows:
             boot_id=beginning.boot_id,
             ran_sync_flush=beginning.is_sync_flush,
             ending=Ending.UNKNOWN,
+            expected=0,
         )
 
     def _has_lost(self, beginning: Beginning) -> bool:
-        if self.ending is Ending.SYNC_FAILED or beginning.log_end < beginning.checkpoint:
+        if self.ending is Ending.SYNC_FAILED or beginning.log_end < max(beginning.checkpoint, self.expected):
             return True
         is_same_boot = bool(beginning.boot_id) and beginning.boot_id == self.boot_id
         return self.ending is Ending.UNKNOWN and not self.ran_sync_flush and not is_same_boot
@@ -119,6 +127,7 @@ def _read(source: documents.Document) -> Vows:
         documents.text(source, "bootId"),
         documents.boolean(source, "syncFlush"),
         Ending(documents.text(source, "ending")),
+        documents.integer(source, "expected"),
     )
 
 
@@ -131,6 +140,7 @@ def save(disk: Disk, root: str, vows: Vows) -> None:
         "bootId": vows.boot_id,
         "syncFlush": vows.ran_sync_flush,
         "ending": vows.ending.value,
+        "expected": vows.expected,
     }
     disk.make_folders(filenames.ours(root))
     statefile.replace(disk, filenames.vows(root), statefile.to_bytes(table))

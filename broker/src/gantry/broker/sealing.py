@@ -1,0 +1,158 @@
+"""What stands behind `/ha/v1` of this broker: what it is, and a seal.
+
+A seal is a promise: nothing is taken, acknowledged or confirmed in a lower epoch.  First nothing of such an epoch
+begins any more, then the promise is on the disk, then the member stops in one turn of the loop, then it answers:
+
+    a master    refuses writes, answers who waits "outcome unknown", confirms nothing, ends its links, delivers nothing
+    a slave     ends its link, and follows no master of a lower epoch again
+
+It stays so until the process ends; reading goes on, up to what was confirmed.  The configuration alone says who is
+what, so a start after a seal leads or follows again, in an epoch above the promise.
+
+While the log waits to be cut at a master's word a seal is put off (423): positions that were answered must hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gantry.append.batch import GATE_DISK_FULL
+from gantry.broker.following import Following, Place
+from gantry.broker.mastering import GATE_SHORT, GATE_TAIL, Mastering
+from gantry.errors import StoreError
+from gantry.replication import vows
+from gantry.replication.haapi import Answer, refuse, why_not_sealed
+from gantry.replication.haproof import Keys
+from gantry.replication.hastate import MemberState, Role
+from gantry.replication.record import Holder
+
+if TYPE_CHECKING:
+    from gantry.broker.assemble import Opened
+    from gantry.broker.config import BrokerConfig
+    from gantry.broker.membership import Membership
+    from gantry.broker.parts import Parts
+    from gantry.replication.haserver import HaServer
+
+_WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
+_RESTART_MS = 1000
+
+
+class Sealing:
+    """Implements `replication.haserver.SealedMember`; `process` is another one at each start.  Loop thread only."""
+
+    def __init__(
+        self, member: Membership, place: Place, group: Mastering | Following, parts: Parts, process: str
+    ) -> None:
+        self._member = member
+        self._place = place
+        self._group = group
+        self._parts = parts
+        self._process = process
+        self._turn = asyncio.Lock()
+
+    def state(self) -> MemberState:
+        """What this member is now."""
+        store, member = self._parts.store, self._member
+        end = store.written.offset
+        table = member.epochs.within(end)
+        role, is_sound = self._role(), store.failed is None
+        return MemberState(
+            member.identity.cluster_uid,
+            self._place.group,
+            member.identity.store_uid,
+            Holder(member.vows.member(self._place.broker_id), self._process),
+            role,
+            member.epochs.last_epoch,
+            member.vows.promise,
+            table.epoch_at(end - 1) if end else 0,
+            store.reader.log_start,
+            end,
+            min(store.confirmed.offset, end),
+            role is Role.MASTER and is_sound and _WRITABLE_ALL_THE_SAME.issuperset(self._parts.gate.reasons),
+        )
+
+    def _role(self) -> Role:
+        group = self._group
+        if isinstance(group, Mastering):
+            return Role.NONE if group.is_sealed else Role.MASTER
+        return Role.NONE if group.is_alone else Role.SLAVE
+
+    def more(self) -> Mapping[str, object]:
+        """The set and how far slaves are, or how far we are behind the master; why writes are refused."""
+        group, parts = self._group, self._parts
+        written, shut = parts.store.written.offset, parts.gate.reasons
+        if isinstance(group, Following):
+            return {"lagBytes": max(0, group.master_written - written), "refusing": shut}
+        mastery, now_s = group.mastery, parts.clock.monotonic()
+        slaves = {
+            str(broker_id): {
+                "connected": slave.is_connected,
+                "lagBytes": max(0, written - slave.held),
+                "lagSeconds": round(mastery.lag_s(slave, now_s), 3),
+            }
+            for broker_id, slave in mastery.slaves.items()
+        }
+        return {"inSync": mastery.in_sync, "slaves": slaves, "refusing": shut}
+
+    async def seal(self, epoch: int) -> Answer | None:
+        """See the module; None when it is done."""
+        async with self._turn:
+            late = why_not_sealed(self.state(), epoch)
+            if late is not None:
+                return late
+            group, member = self._group, self._member
+            if isinstance(group, Following) and group.is_reshaping:
+                return refuse(423, "the broker starts anew, to change its log", retryAfterMs=_RESTART_MS)
+            member.sealing = max(member.sealing, epoch)
+            if epoch > member.vows.promise:
+                await self._keep(member.vows.vow(epoch))
+            self._stop(epoch)
+            return None
+
+    def _stop(self, epoch: int) -> None:
+        """In one turn of the loop."""
+        group, parts = self._group, self._parts
+        group.seal(epoch)
+        if isinstance(group, Mastering):
+            parts.activity.end(lambda: f"this master was sealed in epoch {epoch}; ask the group's next one")
+            parts.acks.seal()
+
+    async def _keep(self, promised: vows.Vows) -> None:
+        """On the disk when this returns; StoreError when it is not known to be."""
+        place = self._place
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def finished(error: StoreError | None) -> None:
+            if error is None:
+                self._member.vows = promised
+            if kept.done():
+                return
+            if error is None:
+                kept.set_result(None)
+            else:
+                kept.set_exception(error)
+
+        job = partial(vows.save, place.disk, place.root, promised)
+        if not place.housekeeper.submit(job, finished):
+            raise StoreError("too much waits for the disk")
+        await kept
+
+
+async def open_door(config: BrokerConfig, opened: Opened, parts: Parts) -> tuple[HaServer, int] | None:
+    """Serve `/ha/v1` and say at which port; None where that is not wanted."""
+    network, member = config.network, opened.member
+    if member is None or parts.group is None or network.ha_api_port < 0:
+        return None
+    # A thread of its own: aiohttp takes longer to import than the loop may be busy.
+    await asyncio.to_thread(importlib.import_module, "gantry.replication.haserver")
+    from gantry.replication.haserver import HaServer
+
+    machine = opened.machine
+    place = Place(machine.disk, parts.store.settings.root, opened.background.housekeeper, config.name, config.id)
+    sealing = Sealing(member, place, parts.group, parts, f"{machine.chance.getrandbits(64):016x}")
+    server = HaServer(sealing, Keys(member.secret), machine.clock)
+    return server, await server.start(network.bind, network.ha_api_port)

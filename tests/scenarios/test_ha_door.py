@@ -1,0 +1,235 @@
+"""Members of a group, asked and sealed over HTTP as a coordinator does it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from gantry.broker.broker import Broker
+from gantry.broker.mastering import Mastering
+from gantry.clock import SystemClock
+from gantry.failover.asking import AskedMembers
+from gantry.nameserver.server import NameServer
+from gantry.nameserver.settings import NameServerSettings
+from gantry.replication.haproof import Keys
+from gantry.replication.hastate import MemberState, Role
+from gantry.replication.vows import Ending, load
+from gantry.store.disk import RealDisk
+from gantry.wire.codes import ResponseCode
+from gantry.wire.ha import Ack
+from testkit.brokerplay import bodies, configuration, peer, pull, send
+from testkit.turning import until
+
+SECRET = b"a secret for tests"
+
+
+class Pair:
+    """A master and a slave whose doors are open, and somebody who asks at them."""
+
+    def __init__(self, folder: Path, names: NameServer, role: str) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self.asked = AskedMembers("", "broker-a", self._address, Keys(SECRET), SystemClock(), 60.0)
+        self._folder = folder
+        self._role = role
+        self._names = names
+        self._ports: dict[int, int] = {}
+        (folder / "secret").write_bytes(SECRET)
+
+    def _address(self, ordinal: int) -> str:
+        broker = self.brokers.get(ordinal)
+        return "" if broker is None else f"127.0.0.1:{broker.ha_api_port}"
+
+    async def start(self, ordinal: int) -> None:
+        given: dict[str, object] = {
+            "id": ordinal,
+            "role": "SLAVE" if ordinal else self._role,
+            "name_servers": [f"127.0.0.1:{self._names.port}"],
+            "network__port": self._ports.get(ordinal, 0),
+            "network__ha_port": 0,
+            "network__vip_port": -2,
+            "network__ha_api_port": 0,
+            "replication__secret_file": str(self._folder / "secret"),
+            "replication__ack_timeout_s": 60.0,
+        }
+        self.brokers[ordinal] = broker = Broker(configuration(self._folder / f"member-{ordinal}", **given))
+        await broker.start()
+        assert broker.addresses is not None
+        self._ports[ordinal] = broker.addresses.port
+
+    async def stop(self, ordinal: int) -> None:
+        await self.brokers.pop(ordinal).stop()
+
+    async def state(self, ordinal: int) -> MemberState:
+        found = await self.asked.state(ordinal)
+        assert found is not None, self.asked.why
+        return found
+
+    async def seal(self, ordinal: int, epoch: int) -> MemberState:
+        found = await self.asked.seal(ordinal, epoch)
+        assert found is not None, self.asked.why
+        return found
+
+    async def joined(self) -> None:
+        parts = self.brokers[0].parts
+        assert parts is not None and isinstance(parts.group, Mastering)
+        mastery = parts.group.mastery
+        await until(lambda: mastery.in_sync == [0, 1])
+
+    def promise_on_disk(self, ordinal: int) -> int:
+        found = load(RealDisk(), str(self._folder / f"member-{ordinal}" / "store"))
+        assert found is not None
+        return found.promise
+
+
+def play(folder: Path, story: Callable[[Pair], Awaitable[None]], role: str = "SYNC_MASTER") -> None:
+    async def run() -> None:
+        names = NameServer(NameServerSettings("127.0.0.1", 0, http_port=None))
+        await names.start()
+        pair = Pair(folder, names, role)
+        try:
+            await pair.start(0)
+            await pair.start(1)
+            await pair.joined()
+            await story(pair)
+        finally:
+            await pair.asked.close()
+            for ordinal in sorted(pair.brokers, reverse=True):
+                await pair.stop(ordinal)
+            await names.stop()
+
+    asyncio.run(run())
+
+
+def test_members_say_what_they_are_and_have(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        async with peer(pair.brokers[0]) as client:
+            assert (await client.call(send("orders", b"hello"))).code == 0
+        parts = pair.brokers[0].parts
+        assert parts is not None
+        master, slave = await pair.state(0), await pair.state(1)
+        assert (master.role, slave.role) == (Role.MASTER, Role.SLAVE) and master.is_writable and not slave.is_writable
+        assert master.log_end == master.confirmed == slave.log_end == parts.store.written.offset > 0
+        assert master.advance == slave.advance and master.epoch == slave.epoch == 1 and master.promise == 0
+        assert master.cluster_uid == slave.cluster_uid and master.store_uid != slave.store_uid
+        assert (master.member.ordinal, slave.member.ordinal) == (0, 1)
+
+    play(tmp_path, story)
+
+
+def test_one_sealed_slave_silences_a_master_that_needs_it(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        sealed = await pair.seal(1, 5)
+        assert sealed.promise == pair.promise_on_disk(1) == 5 and sealed.role is Role.NONE
+        assert await pair.seal(1, 5) == sealed, "the same again is answered in the same way"
+        assert await pair.asked.seal(1, 4) is None and "epoch 5 was promised" in pair.asked.why[1]
+        parts = pair.brokers[0].parts
+        assert parts is not None
+        async with peer(pair.brokers[0]) as client:
+            sent = asyncio.ensure_future(client.call(send("orders", b"never acknowledged")))
+            await until(lambda: parts.store.written.offset > sealed.log_end)
+            await until(lambda: len(said) > 1)  # the slave came again, and would not follow
+            assert not sent.done() and parts.store.confirmed.offset == sealed.confirmed
+            master = await pair.seal(0, 5)
+            answer = await sent
+        assert answer.code == ResponseCode.SYSTEM_BUSY and "outcome is unknown" in (answer.remark or "")
+        assert master.role is Role.NONE and (await pair.state(1)).log_end == sealed.log_end
+
+    said: list[str] = []
+    play_with_complaints(tmp_path, story, said)
+
+
+def test_a_promise_outlives_its_process_and_the_next_mastership_begins_above_it(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        for ordinal in (1, 0):
+            await pair.seal(ordinal, 40)
+        for ordinal in (1, 0):
+            await pair.stop(ordinal)
+            assert pair.promise_on_disk(ordinal) == 40
+        await pair.start(0)
+        await pair.start(1)
+        await pair.joined()
+        assert (await pair.state(0)).epoch == (await pair.state(1)).epoch == 41
+        async with peer(pair.brokers[0]) as client:
+            assert (await client.call(send("orders", b"again"))).code == 0
+
+    play(tmp_path, story)
+
+
+def test_a_slave_follows_no_master_below_its_promise(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        await pair.seal(1, 40)
+        await until(lambda: any("promised epoch 40" in text for text in said))
+        slave = await pair.state(1)
+        assert slave.role is Role.NONE and slave.epoch == 1
+
+    said: list[str] = []
+    play_with_complaints(tmp_path, story, said)
+
+
+def play_with_complaints(folder: Path, story: Callable[[Pair], Awaitable[None]], said: list[str]) -> None:
+    async def listening(pair: Pair) -> None:
+        parts = pair.brokers[1].parts
+        assert parts is not None and parts.group is not None
+        connector = parts.group._connector  # type: ignore[union-attr]
+        assert connector is not None
+        connector._say = lambda _, text: said.append(text)
+        await story(pair)
+
+    play(folder, listening)
+
+
+def test_a_sealed_async_master_acknowledges_nothing_and_says_that_the_outcome_is_unknown(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        async with peer(pair.brokers[0]) as client:
+            assert (await client.call(send("orders", b"before"))).code == 0
+            sealed = await pair.seal(0, 7)
+            answer = await client.call(send("orders", b"after"))
+            assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE and "sealed in epoch 7" in (answer.remark or "")
+            found = await client.call(pull("orders", 0, 0))
+            assert bodies(found) == [b"before"], "reading goes on"
+        assert sealed.role is Role.NONE and not sealed.is_writable and sealed.log_end == sealed.confirmed
+        assert await pair.asked.seal(0, 6) is None
+
+    play(tmp_path, story, "ASYNC_MASTER")
+
+
+def test_a_sealed_master_confirms_nothing_more(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        parts = pair.brokers[0].parts
+        assert parts is not None and isinstance(parts.group, Mastering)
+        slave = await pair.seal(1, 7)
+        async with peer(pair.brokers[0]) as client:
+            sent = asyncio.ensure_future(client.call(send("orders", b"in one log only")))
+            await until(lambda: parts.store.written.offset > slave.log_end)
+            sealed = await pair.seal(0, 7)
+            await sent
+        end = parts.store.written.offset
+        parts.group._source.on_acked(1, Ack(end, end, parts.group.asked))  # its word was on the way
+        assert parts.group.mastery.confirmed == end, "or this test proves nothing"
+        assert parts.store.confirmed.offset == sealed.confirmed < end
+
+    play(tmp_path, story)
+
+
+def test_an_orderly_stop_is_noted_for_the_next_start(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        root = str(tmp_path / "member-1" / "store")
+        running = load(RealDisk(), root)
+        assert running is not None and running.ending is Ending.UNKNOWN and not running.ran_sync_flush
+        await pair.stop(1)
+        stopped = load(RealDisk(), root)
+        assert stopped is not None and stopped.ending is Ending.CLEAN and stopped.losses == 0
+
+    play(tmp_path, story)
+
+
+def test_a_broker_that_is_no_member_has_no_such_door(tmp_path: Path) -> None:
+    async def run() -> None:
+        broker = Broker(configuration(tmp_path, network__ha_api_port=0))
+        await broker.start()
+        assert broker.ha_api_port is None
+        await broker.stop()
+        assert not (tmp_path / "store" / "gantry" / "vows.json").exists()
+
+    asyncio.run(run())
