@@ -7,11 +7,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from gantry.broker.broker import Broker
+from gantry.broker.following import Following
 from gantry.broker.mastering import Mastering
 from gantry.clock import SystemClock
 from gantry.failover.asking import AskedMembers
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
+from gantry.replication.epochs import table_of
+from gantry.replication.handshake import Step, Welcome
 from gantry.replication.haproof import Keys
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.vows import Ending, load
@@ -208,6 +211,33 @@ def test_a_sealed_master_confirms_nothing_more(tmp_path: Path) -> None:
         parts.group._source.on_acked(1, Ack(end, end, parts.group.asked))  # its word was on the way
         assert parts.group.mastery.confirmed == end, "or this test proves nothing"
         assert parts.store.confirmed.offset == sealed.confirmed < end
+
+    play(tmp_path, story)
+
+
+def test_a_slave_that_is_about_to_change_its_log_puts_a_seal_off(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        parts = pair.brokers[1].parts
+        assert parts is not None and isinstance(parts.group, Following)
+        parts.group.is_reshaping = True
+        assert await pair.asked.seal(1, 7) is None and "starts anew" in pair.asked.why[1]
+        assert pair.promise_on_disk(1) == 0 and (await pair.state(1)).role is Role.SLAVE
+        parts.group.is_reshaping = False
+        assert (await pair.seal(1, 7)).promise == 7
+
+    play(tmp_path, story)
+
+
+def test_a_seal_that_comes_while_a_slave_is_welcomed_counts(tmp_path: Path) -> None:
+    async def story(pair: Pair) -> None:
+        parts = pair.brokers[1].parts
+        assert parts is not None and isinstance(parts.group, Following)
+        state = await pair.state(1)
+        welcome = Welcome(state.cluster_uid, 1, table_of([(1, 0)]), Step.FOLLOW, state.log_end)
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        parts.group.adopt(welcome, lambda error: answer.set_result(str(error)))
+        parts.group._member.sealing = 9
+        assert "promised epoch 9" in await answer
 
     play(tmp_path, story)
 

@@ -177,6 +177,8 @@ class Following:
         def finished(error: StoreError | None) -> None:
             if error is None:
                 self._member.identity, self._member.epochs = identity, welcome.epochs
+                if welcome.epoch < self._member.promised:  # by a seal that came meanwhile
+                    error = StoreError(self._too_low(welcome))
             done(error)
 
         if not place.housekeeper.submit(job, finished):
