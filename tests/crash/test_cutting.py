@@ -66,6 +66,22 @@ def test_a_record_whose_last_sector_was_never_written_is_cut() -> None:
     assert cuts > 30
 
 
+def test_a_record_whose_write_ended_in_its_properties_is_cut() -> None:
+    """A short write, then an error: the process ends, and the next one finds a body with a good checksum."""
+    for missing in range(1, 24):
+        play = _play()
+        play.append(1, 40)
+        last = read_log(play.disk, _SEGMENT_BYTES).entries[-1]
+        assert len(last.properties) > missing
+        end = last.log_offset + last.size
+        play.ledger.safe = len(play.ledger.known) - 1
+        play.disk.damage(_segment(0), end - missing, bytes(missing))
+        after = revived(play, play.disk.restart(), play.ledger)
+        assert after.open().written.offset == last.log_offset, f"the last {missing} bytes were never written"
+        after.close()
+        lives_on(after, random.Random(missing))
+
+
 def test_what_is_not_durable_in_the_log_is_in_no_queue_file_and_not_in_the_recovery_file() -> None:
     play = StorePlay(SimDisk(), LogLedger(), Flush.ASYNC, stepped=True)
     store = play.open()

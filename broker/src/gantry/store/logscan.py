@@ -8,7 +8,8 @@ Whether that is the tail that a crash left or damage to what had been kept is ju
     anything else                                         the tail; what stands behind it is cut
 
 A record's checksum covers its body only.  Behind what is durable a power cut may have kept some sectors of a
-record and not others; one that reads as zeros where topic or properties should stand makes the record torn.
+record and not others; one that reads as zeros where topic or properties should stand makes the record torn.  So does
+a last byte that is zero: a write that ended in the middle leaves that, and no properties do.
 
 Good records behind a bad one do not make it damage: a power cut keeps any subset of pages of what was not
 synced, so they are what was never acknowledged under SYNC_FLUSH, and what ASYNC_FLUSH may lose.
@@ -95,13 +96,15 @@ class LogScan:
 
 
 def _is_torn(segment: Segment, entry: records.Entry) -> bool:
-    """Whether a sector that holds the end of this record was never written.
+    """Whether the end of this record, or a sector that holds some of it, was never written.
 
     The head cannot be missing, else there were no record, nor the body, which has a checksum.  Zeros that are no
     more than the length of empty properties are what was written.
     """
     start = entry.log_offset - segment.start
     end = start + entry.size
+    if entry.properties and segment.view[end - 1] == 0:
+        return True
     tail = len(entry.topic.encode()) + len(entry.properties) + _LENGTH_BYTES
     for at in range((end - tail) // _SECTOR_BYTES * _SECTOR_BYTES, end, _SECTOR_BYTES):
         piece = segment.view[max(at, start) : min(at + _SECTOR_BYTES, end)]
