@@ -61,7 +61,9 @@ class HaServer:
         try:
             await web.TCPSite(self._runner, host or None, port).start()
         except OSError as error:
-            raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+            reason = error.strerror or str(error)
+            await self.close()
+            raise ConfigError(f"cannot listen on {host}:{port}: {reason}; set network.ha_api_port, -1: none") from error
         return int(self._runner.addresses[0][1])
 
     async def close(self) -> None:
