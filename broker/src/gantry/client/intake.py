@@ -135,9 +135,7 @@ class Intake:
             except _FAULTS as error:
                 routes.doubt(self.queue.topic)
                 self._pause_s = min(_PAUSE_LAST_S, max(_PAUSE_FIRST_S, self._pause_s * 2))
-                log.log(
-                    logging.WARNING if self._pause_s == _PAUSE_FIRST_S else logging.DEBUG, "%s: %s", self.queue, error
-                )
+                self._complain(str(error))
                 await asyncio.sleep(self._pause_s * self._random.uniform(0.5, 1.0))
                 await self._renew_route(routes)
 
@@ -239,4 +237,9 @@ class Intake:
         try:
             await routes.to_read(self.queue.topic)
         except _FAULTS as error:
-            log.warning("%s: no route: %s", self.queue, error)
+            self._complain(f"no route: {error}")
+
+    def _complain(self, text: str) -> None:
+        """Say it at the first failure of a row; the others are for who looks closely."""
+        is_new = self._pause_s == _PAUSE_FIRST_S
+        log.log(logging.WARNING if is_new else logging.DEBUG, "%s: %s", self.queue, text)
