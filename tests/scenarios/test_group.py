@@ -10,6 +10,7 @@ from pathlib import Path
 from gantry.broker.broker import Broker
 from gantry.broker.following import Following
 from gantry.broker.mastering import Mastering
+from gantry.metadata import journal
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from gantry.transport.client import RemotingClient
@@ -155,6 +156,26 @@ def test_what_only_a_master_may_is_refused_by_a_slave_and_reading_is_not(tmp_pat
             assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY
             assert answer.ext["suggestWhichBrokerId"] == "0"
         assert group.marks(1) == group.marks(0)
+
+    play(tmp_path, story)
+
+
+def test_an_offset_that_a_slave_was_just_told_does_not_give_way_to_what_its_master_knew_before(tmp_path: Path) -> None:
+    async def story(group: Group) -> None:
+        master = await group.start(0)
+        slave = await group.start(1)
+        await group.until_joined()
+        async with peer(master) as client:
+            assert (await client.call(send("orders", b"hello"))).code == 0
+        await until(lambda: group.marks(1) == group.marks(0))
+        place = {"consumerGroup": "g", "topic": "orders", "queueId": 0}
+        async with peer(slave) as client:
+            await client.call(pull("orders", 0, consumerGroup="g"))
+            assert (await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=7, **place))).code == 0
+            assert slave.parts is not None and isinstance(slave.parts.group, Following)
+            slave.parts.group.apply(1 << 40, [[journal.OFFSET, "orders@g", {"0": 3}]])
+            answer = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **place))
+            assert answer.ext["offset"] == "7"
 
     play(tmp_path, story)
 

@@ -86,23 +86,37 @@ def test_a_consumer_reads_on_from_the_slave_of_a_dead_master_and_no_offset_is_lo
 
 def test_offsets_that_only_the_slave_heard_count_when_the_master_is_back(tmp_path: Path) -> None:
     async def story(pair: Pair) -> None:
-        seen: list[bytes] = []
-        stop_at = [10]
+        seen: set[int] = set()
+        gate = asyncio.Event()
+
+        async def listen(message: ReceivedMessage) -> None:
+            if len(seen) >= 10:
+                await gate.wait()
+            seen.add(message.queue_offset)
+
         async with Producer("p", nameserver=nameserver(pair), settings=PATIENT) as producer:
             queue = MessageQueue("orders", "broker-a", 0)
             for number in range(100):
                 await producer.send(Message("orders", b"%d" % number), queue=queue)
-        async with reader(pair, seen, stop_at):
-            await until(lambda: len(seen) == 10)
-            await on_the_slave(pair, 100)
+        async with Puller("nobody", nameserver=nameserver(pair)) as puller:
+            end = await puller.max_offset(queue)  # a busy machine may have one sent twice
+        consumer = Consumer(
+            GROUP, nameserver=nameserver(pair), subscription={"orders": "*"}, listener=listen, settings=SETTINGS
+        )
+        async with consumer:
+            await until(lambda: len(seen) >= 10)
+            await on_the_slave(pair, end)
             pair.members[0].kill()
-            stop_at[0] = 1 << 30
-            await until(lambda: len(set(seen)) == 100)
+            gate.set()
+            await until(lambda: len(seen) == end)
         # The consumer is gone, with the master still dead: the slave was told.
+        with pair.client(1) as client:
+            asked = {"consumerGroup": GROUP, "topic": "orders", "queueId": "0"}
+            assert client.call(14, asked).ext["offset"] == str(end)
         await asyncio.to_thread(pair.start, 0)
         async with Puller(GROUP, nameserver=nameserver(pair)) as puller:
             deadline = time.monotonic() + PATIENCE_S
-            while not (await puller.committed(queue) == 100 and not puller._replicas._away):
+            while not (await puller.committed(queue) == end and not puller._replicas._away):
                 assert time.monotonic() < deadline, "the slave does not hand on what it was told"
                 await asyncio.sleep(0.05)
 
@@ -207,11 +221,12 @@ def test_an_orderly_consumer_goes_on_in_order_while_its_locks_last(tmp_path: Pat
                 await on_the_slave(pair, 100)
                 pair.members[0].kill()
                 gate.set()
-                await until(lambda: len(seen) == 100)
+                await until(lambda: len(set(seen)) == 100)
                 await asyncio.to_thread(pair.start, 0)
                 await producer.send(Message("orders", b"last"), key="one")
-                await until(lambda: len(seen) == 101)
-        assert seen == [*wanted, b"last"]
+                await until(lambda: b"last" in seen)
+        # A busy machine may have one sent twice; that is no other order.
+        assert list(dict.fromkeys(seen)) == [*wanted, b"last"]
 
     with Pair(tmp_path, role="ASYNC_MASTER") as pair:
         pair.start(0)

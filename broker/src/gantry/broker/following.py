@@ -225,6 +225,7 @@ class Following:
     def apply(self, number: int, changes: list[object]) -> None:
         """Take changes of metadata over; ValueError when they cannot be."""
         tables = self._tables
+        self._gather()  # else what was told here a moment ago would give way to what the master knew before
         for change in changes:
             if not isinstance(change, list) or len(change) != 3 or not isinstance(change[1], str):
                 raise ValueError(f"{str(change)[:80]} is no change")
@@ -316,13 +317,17 @@ class Following:
             self._outside.ask_again()
         self._refuse()
 
-    def _hand_over(self) -> None:
-        offsets, link = self._tables.offsets, self._connector.link if self._connector is not None else None
+    def _gather(self) -> None:
+        offsets = self._tables.offsets
         touched, offsets.touched = offsets.touched or (), set()
         for key in touched:
             value = offsets.value(key)
             if value is not None:
                 self._away[key] = value
+
+    def _hand_over(self) -> None:
+        link = self._connector.link if self._connector is not None else None
+        self._gather()
         # As long as a frame of a slave's may be; the rest a second later.
         while self._away and link is not None and link.machine.is_following:
             part = dict(list(self._away.items())[:_COMMITS_A_FRAME])

@@ -9,7 +9,8 @@
 A master that is away is looked for about once a second, by a question of its own: a pull is held for so long that it
 would be no way to find out.  Whoever finds it makes a connection, and the heartbeat that goes first on it puts this
 member on the master's list again, which the others of the group count on (see `rebalance`).  A slave that failed is
-left alone for a few seconds.  What only a master does (locks, sending back, administration) is never asked of a slave.
+the last to be asked for a few seconds.  What only a master does (locks, sending back, administration) is never asked
+of a slave.
 
 Progress is not told on the side of a pull from a slave: it goes to the master by commits, and to the slave only while
 the master is away.  A slave hands on what it was told, but who was told is said here (`tell`), because RocketMQ's does
@@ -125,8 +126,9 @@ class Replicas:
         """Whom to ask, one after the other."""
         members = self._routes.members(queue)
         now = asyncio.get_running_loop().time()
+        shunned = [(one, address) for one, address in sorted(members.items()) if self._shunned.get(address, now) > now]
         masters = [(MASTER_ID, members.pop(MASTER_ID))] if MASTER_ID in members else []
-        slaves = [one for one in sorted(members.items()) if self._shunned.get(one[1], now) <= now]
+        slaves = [one for one in sorted(members.items()) if one not in shunned]
         if not masters and members:
             self._miss(queue)
         if queue.broker_name in self._away and slaves:
@@ -135,7 +137,7 @@ class Replicas:
         if wanted != MASTER_ID and wanted not in members:
             self._routes.doubt(queue.topic)
         others = [one for one in slaves if one[0] != wanted]
-        return [*suggested, *masters, *others]
+        return [*suggested, *masters, *others, *shunned]
 
     def _failed(self, queue: MessageQueue, broker_id: int, address: str) -> None:
         self._routes.doubt(queue.topic)
