@@ -20,6 +20,7 @@ from pathlib import Path
 from scenarios import SCENARIOS, Bench, Row
 
 _HERE = Path(__file__).parent
+_RESULTS = _HERE / "results.json"
 _TOOLS = {
     "loadgen": ["loadgen.c"],
     "sync_replay": ["sync_replay.c"],
@@ -64,9 +65,17 @@ def main() -> None:
             print(f"running {name} ...", file=sys.stderr, flush=True)
             rows += SCENARIOS[name](bench)
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
-    results = {"date": when, "machine": _machine(), "rows": rows}
-    (_HERE / "results.json").write_text(json.dumps(results, indent=1) + "\n")
+    results = {"date": when, "machine": _machine(), "rows": _merged(rows)}
+    _RESULTS.write_text(json.dumps(results, indent=1) + "\n")
     print(f"{when}, {_machine()}\n\n{table(rows)}")
+
+
+def _merged(rows: list[Row]) -> list[Row]:
+    """The rows of the last results, renewed where this run has the same figure, and what is new behind them."""
+    before = json.loads(_RESULTS.read_text())["rows"] if _RESULTS.exists() else []
+    new = {row["figure"]: row for row in rows}
+    kept = [new.pop(row["figure"], row) for row in before]
+    return [*kept, *new.values()]
 
 
 if __name__ == "__main__":

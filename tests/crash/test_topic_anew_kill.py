@@ -11,6 +11,7 @@ import contextlib
 import random
 import threading
 import time
+from abc import abstractmethod
 from pathlib import Path
 
 import pytest
@@ -53,8 +54,9 @@ class _Worker(threading.Thread):
                             self.work(client)
             time.sleep(0.01)
 
+    @abstractmethod
     def work(self, client: RawClient) -> None:
-        raise NotImplementedError
+        """One request."""
 
 
 class _Producer(_Worker):
