@@ -8,6 +8,8 @@ export UV_LINK_MODE := copy
 ifeq ($(CI),true)
 # CI must not pass on the slow twin by accident.
 export GANTRY_COMPILED := required
+# Nor must it pass without the tests that need a real Kubernetes; elsewhere `make kube` makes one, if it is wanted.
+CLUSTER := control-plane
 endif
 
 FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/gantry/leaves/_fast/*.[ch])
@@ -20,7 +22,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop crash sim bench soak fuzz model planted format readme lock clean
+.PHONY: help setup dev demo check lint types test test-full interop kube crash sim bench soak fuzz model planted format readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -37,7 +39,7 @@ demo: setup            ## the main job in under a minute: orders in transactions
 check: dev lint types  ## lint, types and the fast tests: what every commit passes, under two minutes
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" $(call levels,$(FAST_LEVELS))
 
-test: dev tools lint types  ## everything that belongs to each commit; the last line is pytest's summary
+test: dev tools lint types $(CLUSTER)  ## everything that belongs to each commit; the last line is pytest's summary
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" tests
 
 test-full: dev tools lint types fuzz planted  ## test, the slow tests, the fuzzers and the planted faults
@@ -45,6 +47,9 @@ test-full: dev tools lint types fuzz planted  ## test, the slow tests, the fuzze
 
 interop: dev tools     ## other people's clients and servers against ours
 	@$(PY) -m pytest -q $(SPREAD) tests/interop
+
+kube: control-plane    ## Kubernetes and etcd built from their Go modules, once per machine; five to eighteen minutes, some 0.6 GB
+	@PYTHONPATH=tests $(PY) -m testkit.kube.binaries control-plane nodes --tidy
 
 crash: dev             ## power cuts, failing disks, kill -9: the slow rounds too
 	@$(PY) -m pytest -q $(SPREAD) tests/crash
@@ -100,7 +105,11 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@requirements/install dev
 	@touch $@
 
-.PHONY: tools
+.PHONY: tools control-plane
 tools: dev             # what the level interop starts: Java, Node, other people's packages
 	@requirements/system "interop?"
 	@$(PY) tests/interop/prepare.py
+
+control-plane: dev     # what the level e2e cannot do without: an API server, etcd, helm
+	@requirements/system "kube?"
+	@PYTHONPATH=tests $(PY) -m testkit.kube.binaries control-plane

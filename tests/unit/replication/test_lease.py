@@ -73,6 +73,21 @@ def test_a_lease_reads_as_a_person_expects_it() -> None:
     with_a_lease(act)
 
 
+def test_a_lease_that_is_made_carries_the_labels_of_its_group() -> None:
+    async def run(server: ApiServer, open_it: Callable[[], LeaseRegister]) -> None:
+        del open_it
+        labels = {"gantrymq.io/group": "b0"}
+        register = LeaseRegister(LeaseAddress(server.url, "messaging", "b0", str, labels=labels), "w", timeout_s=30.0)
+        try:
+            await register.create(ACTIVE)
+        finally:
+            await register.close()
+        metadata = server.leases["b0"]["metadata"]
+        assert isinstance(metadata, dict) and metadata["labels"] == labels
+
+    play(run)
+
+
 def test_what_others_wrote_on_the_lease_stays() -> None:
     async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
         metadata = server.leases["orders-b0"]["metadata"]
@@ -101,7 +116,7 @@ def test_every_request_carries_the_token_of_its_moment() -> None:
     [
         ("drop", OutcomeUnknownError), ("lose", OutcomeUnknownError), ("late", OutcomeUnknownError),
         ("500", OutcomeUnknownError), ("504", OutcomeUnknownError), ("409", RegisterConflictError),
-        ("403", RegisterGoneError), ("404", RegisterGoneError), ("401", RegisterUnavailableError),
+        ("403", RegisterUnavailableError), ("404", RegisterGoneError), ("401", RegisterUnavailableError),
         ("429", RegisterUnavailableError), ("422", RegisterUnavailableError),
     ],
 )  # fmt: skip

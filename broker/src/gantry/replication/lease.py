@@ -9,9 +9,10 @@ has moved is a conflict.  The API server gives no new version to a patch that ch
 number of its own (gantrymq.io/write); without it a renewal within the same instant would not make an older request
 fail.
 
-What an answer means for a write: 409 conflict; 404, 403, a deletionTimestamp or gantrymq.io/teardown gone; 5xx, a
-connection that broke or no answer in time unknown; anything else, nothing was done.  The token is read anew for each
-request, since the kubelet replaces it.
+What an answer means for a write: 409 conflict; 404, a deletionTimestamp or gantrymq.io/teardown gone; 5xx, a connection
+that broke or no answer in time unknown; anything else, nothing was done.  A 403 says nothing about the Lease: an API
+server that has just started answers so until it has read its roles.  The token is read anew for each request, since the
+kubelet replaces it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import count
 
@@ -51,6 +52,7 @@ class LeaseAddress:
     name: str
     token: Callable[[], str]
     trust: ssl.SSLContext | None = None  # None: plain HTTP, for tests
+    labels: Mapping[str, str] = field(default_factory=dict)  # of a Lease that is made: the admission policy asks
 
 
 class LeaseRegister:
@@ -78,7 +80,11 @@ class LeaseRegister:
 
     async def create(self, record: Record) -> Seen:
         """Make the Lease; RegisterConflictError when there is one."""
-        metadata = {"name": self._address.name, "annotations": self._annotations(record)}
+        metadata = {
+            "name": self._address.name,
+            "labels": dict(self._address.labels),
+            "annotations": self._annotations(record),
+        }
         lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": _spec(record)}
         return await self._change("POST", self._folder, lease)
 
@@ -129,9 +135,10 @@ class LeaseRegister:
         reason = f"{self._name}: answered with {status}: {body[:200].decode('utf-8', 'replace')}"
         if status == 409:
             return RegisterConflictError(reason)
-        if status in (403, 404):
-            return RegisterGoneError(f"{reason}; look at the Lease and at the role of the service account")
-        return RegisterUnavailableError(reason)
+        if status == 404:
+            return RegisterGoneError(reason)
+        hint = "; if it stays so, look at the role of the service account" if status == 403 else ""
+        return RegisterUnavailableError(reason + hint)
 
     def _seen(self, body: bytes) -> Seen:
         try:

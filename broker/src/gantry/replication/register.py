@@ -9,7 +9,7 @@ ever.
 
              RegisterConflictError      somebody wrote meanwhile: nothing was done, read again
              RegisterUnavailableError   nothing was sent, or it was refused without being looked at: nothing was done
-             RegisterGoneError          there is no such register, or it is being deleted, or it is not ours to write
+             RegisterGoneError          there is no such register, or it is being deleted
              OutcomeUnknownError        sent, no answer: it may have been done, or may still be done later
 
 Each call ends within a bounded time.
@@ -32,7 +32,7 @@ class RegisterUnavailableError(GantryError):
 
 
 class RegisterGoneError(GantryError):
-    """There is no register, or no right to it: trying again does not help."""
+    """There is no register: trying again does not help."""
 
 
 class RegisterDamagedError(GantryError):

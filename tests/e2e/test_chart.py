@@ -1,0 +1,40 @@
+"""The chart as helm sees it: it lints, refuses what it does not know, and renders what its values say."""
+
+from __future__ import annotations
+
+import subprocess
+
+import pytest
+import yaml
+
+from e2e.conftest import require
+from testkit.kube import binaries
+from testkit.kube.registers import rendered
+from testkit.sources import ROOT
+
+CHART = ROOT / "charts" / "gantrymq"
+
+
+@pytest.fixture(autouse=True)
+def helm() -> None:
+    require("helm")
+
+
+def test_helm_finds_nothing_to_complain_about() -> None:
+    command = [str(binaries.program("helm")), "lint", "--strict", str(CHART)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("flag", ["admissionPolicy.enabled=perhaps", "admissionPolicies.enabled=true"])
+def test_a_value_that_the_chart_does_not_know_is_refused(flag: str) -> None:
+    command = [str(binaries.program("helm")), "template", "gantrymq", str(CHART), "--set", flag]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "admissionPolic" in done.stderr
+
+
+def test_the_admission_policy_is_a_choice() -> None:
+    kinds = [each["kind"] for each in yaml.safe_load_all(rendered("gantrymq")) if each]
+    assert kinds == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
+    without = rendered("gantrymq", "--set", "admissionPolicy.enabled=false")
+    assert not [each for each in yaml.safe_load_all(without) if each]

@@ -1,0 +1,184 @@
+"""Kubernetes for tests, made on this machine: `python -m testkit.kube.binaries GROUP...` (`make kube`).
+
+Nobody can count on a registry of images here, and Debian's etcd is too old for this API server.  The module proxy has
+the sources of exactly the versions below, pinned with hashes by go.mod and go.sum in modules/; a module's zip lacks
+Kubernetes' own staging folder, hence a main module of ours that puts the published parts in its place.  helm and
+kubectl come as they were released, out of a package of PyPI that carries them.
+
+    control-plane   etcd, kube-apiserver, helm, kubectl: what tests of registers, CRDs and charts need
+    nodes           kube-controller-manager, kube-scheduler, kubelet, kube-proxy, coredns
+
+Everything lands in ${XDG_CACHE_HOME:-~/.cache}/gantrymq-kube/VERSION/bin, once per machine and for every checkout.  A
+program appears under its name only when it is whole, so an interrupted build is simply continued; a program whose
+inputs changed is made again.  Go's own caches lie beside (some 4 GB); `--tidy` removes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fcntl
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import time
+import zipfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from testkit.kube import go
+
+HERE = Path(__file__).resolve().parent
+KUBERNETES = "1.34.4"
+# Two busy cores take six minutes for the API server; a step that hangs has to end some time.
+STEP_S = 3600.0
+
+_VERSION = "k8s.io/component-base/version"
+_STAMPED = {
+    f"{_VERSION}.gitVersion": f"v{KUBERNETES}",
+    f"{_VERSION}.gitMajor": KUBERNETES.split(".")[0],
+    f"{_VERSION}.gitMinor": KUBERNETES.split(".")[1],
+    f"{_VERSION}.gitTreeState": "clean",
+    "k8s.io/client-go/pkg/version.gitVersion": f"v{KUBERNETES}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """How it is made: `make(to)` writes it; `inputs` say when it has to be made anew."""
+
+    make: Callable[[Path], None]
+    inputs: tuple[bytes, ...]
+
+    @property
+    def digest(self) -> str:
+        return hashlib.sha256(b"\0".join(self.inputs)).hexdigest()
+
+
+class MissingProgramError(Exception):
+    """A program of the test bed is not there; the text says how it is made."""
+
+
+def cache() -> Path:
+    """The folder of this version, shared by all checkouts of one user."""
+    root = os.environ.get("XDG_CACHE_HOME")
+    return (Path(root) if root else Path.home() / ".cache") / "gantrymq-kube" / KUBERNETES
+
+
+def program(name: str) -> Path:
+    """Where a program is; MissingProgramError when it is not, or not the one that is pinned."""
+    path = cache() / "bin" / name
+    if not path.exists() or _stamp(name) != PROGRAMS[name].digest:
+        raise MissingProgramError(f"missing {name} of Kubernetes {KUBERNETES} in {path.parent}; make kube")
+    return path
+
+
+def build(name: str) -> bool:
+    """Make sure that a program is there; False when it was."""
+    folder = cache() / "bin"
+    folder.mkdir(parents=True, exist_ok=True)
+    with (cache() / "lock").open("w") as lock:  # two runs at once must not build the same thing twice
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            program(name)
+            return False
+        except MissingProgramError:
+            unfinished = folder / f".{name}.unfinished"
+            PROGRAMS[name].make(unfinished)
+            unfinished.chmod(0o755)
+            unfinished.replace(folder / name)
+            (folder / f".{name}.stamp").write_text(PROGRAMS[name].digest)
+            return True
+
+
+def _stamp(name: str) -> str:
+    stamp = cache() / "bin" / f".{name}.stamp"
+    return stamp.read_text() if stamp.exists() else ""
+
+
+def _go_caches() -> Path:
+    return cache().parent / "go"
+
+
+def _from_module(package: str, module: str) -> Program:
+    folder = HERE / "modules" / module
+
+    def make(to: Path) -> None:
+        flags = " ".join(["-s", "-w", *(f"-X {variable}={value}" for variable, value in _STAMPED.items())])
+        environment = os.environ | {
+            "CGO_ENABLED": "0",
+            "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false",
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+            "GOMODCACHE": str(_go_caches() / "mod"),
+            "GOCACHE": str(_go_caches() / "build"),
+        }
+        command = [str(go.command(_go_caches())), "build", "-ldflags", flags, "-o", str(to), package]
+        done = subprocess.run(
+            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=STEP_S, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"go build of {package} failed:\n{done.stdout.decode('utf-8', 'replace')[-4000:]}")
+
+    pins = [(folder / each).read_bytes() for each in ("go.mod", "go.sum")]
+    return Program(make, (*pins, package.encode(), repr(_STAMPED).encode()))
+
+
+def _from_layer(name: str) -> Program:
+    pins = HERE / "layer.txt"
+
+    def make(to: Path) -> None:
+        folder = to.with_name(".layer")
+        shutil.rmtree(folder, ignore_errors=True)
+        flags = ["--quiet", "--disable-pip-version-check", "--no-deps", "--require-hashes"]
+        subprocess.run([*go.pip(_go_caches()), "download", *flags, "-d", folder, "-r", pins], check=True)
+        (wheel,) = folder.glob("*.whl")
+        with zipfile.ZipFile(wheel) as outer:
+            (packed,) = [each for each in outer.namelist() if each.endswith(".tgz")]
+            with tarfile.open(fileobj=io.BytesIO(outer.read(packed))) as package:
+                layer = package.extractfile("package/lib/layer.zip")
+                assert layer is not None
+                with zipfile.ZipFile(io.BytesIO(layer.read())) as inner:
+                    to.write_bytes(inner.read(f"{name}/{name}"))
+        shutil.rmtree(folder)
+
+    return Program(make, (pins.read_bytes(), name.encode()))
+
+
+PROGRAMS = {
+    "coredns": _from_module("github.com/coredns/coredns", "coredns"),
+    "etcd": _from_module("go.etcd.io/etcd/server/v3", "etcd"),
+    "helm": _from_layer("helm"),
+    "kubectl": _from_layer("kubectl"),
+    **{
+        name: _from_module(f"k8s.io/kubernetes/cmd/{name}", "kubernetes")
+        for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy")
+    },
+}
+GROUPS = {
+    "control-plane": ("helm", "kubectl", "etcd", "kube-apiserver"),
+    "nodes": ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns"),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="make kube", description="Kubernetes for the tests, made once per machine.")
+    parser.add_argument("groups", nargs="+", choices=sorted(GROUPS))
+    parser.add_argument("--tidy", action="store_true", help="remove Go's caches afterwards")
+    asked = parser.parse_args()
+    for group in asked.groups:
+        for name in GROUPS[group]:
+            start = time.monotonic()
+            if build(name):
+                print(f"{name}: ready after {time.monotonic() - start:.0f} s", flush=True)
+    if asked.tidy:
+        shutil.rmtree(_go_caches(), ignore_errors=True)
+    print(f"kube: {', '.join(asked.groups)} ready in {cache()}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
