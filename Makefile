@@ -42,7 +42,7 @@ check: dev lint types  ## lint, types and the fast tests: what every commit pass
 test: dev tools lint types $(CLUSTER)  ## everything that belongs to each commit; the last line is pytest's summary
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" tests
 
-test-full: dev tools lint types fuzz planted  ## test, the slow tests, the fuzzers and the planted faults
+test-full: dev tools lint types fuzz planted $(CLUSTER)  ## test, the slow tests, the fuzzers and the planted faults
 	@$(PY) -m pytest -q $(SPREAD) tests
 
 interop: dev tools     ## other people's clients and servers against ours
