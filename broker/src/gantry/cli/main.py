@@ -22,6 +22,8 @@ COMMANDS = {
     "standalone": "name server and broker in one process, on one folder",
     "nameserver": "a name server",
     "broker": "a broker",
+    "coordinator": "watch groups, and have another member lead when a master is gone",
+    "local": "a cluster of several processes on this machine, for trying failover out",
     "produce": "send messages",
     "consume": "receive messages",
     "topic": "list, create, delete and look into topics",

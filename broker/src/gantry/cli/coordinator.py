@@ -1,0 +1,137 @@
+"""`gantry coordinator`: seals a group whose master is gone, and promotes another of its members.
+
+It keeps no state and holds no lock: the register decides, so any number of them may watch the same groups, and die.
+Each decision that differs from the one before is a line on stdout, for people or (--output json) for programs.
+
+    gantry coordinator --group broker-a --register file:/shared/broker-a.json --secret-file secret \\
+        --members 10.0.0.1:9405,10.0.0.2:9405,10.0.0.3:9405
+
+    gantry coordinator --config groups.yaml      several groups, the flags' names as keys:
+
+        secret-file: /etc/gantry/secret
+        failover-timers: fast
+        groups:
+          broker-a: {register: "file:/shared/a.json", members: ["10.0.0.1:9405", "10.0.0.2:9405", "10.0.0.3:9405"]}
+          broker-b: {register: "file:/shared/b.json", members: [...], role: ASYNC_MASTER}
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+from gantry.broker.membership import read_secret
+from gantry.cli.logs import add_logs, start_logging
+from gantry.cli.serve import serve
+from gantry.cli.watched import Plan, plan_of_file, plan_of_flags
+from gantry.clock import Clock, SystemClock
+from gantry.failover.decide import Bootstrap, Decision, Promote
+from gantry.failover.timers import TIMERS
+from gantry.failover.watch import Watch
+from gantry.replication.haproof import Keys
+from gantry.replication.members import format_set
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """One group by flags, or several by a file."""
+    parser.add_argument("--config", metavar="FILE", help="several groups, as YAML: the flags' names as keys")
+    parser.add_argument("--group", metavar="NAME", help="the group's name, as its brokers have it")
+    parser.add_argument("--register", metavar="WHERE", help="file:/PATH, or lease:NAMESPACE/NAME in a cluster")
+    parser.add_argument("--members", metavar="HOST:PORT,...", help="/ha/v1 of every member, by ordinal")
+    parser.add_argument("--secret-file", metavar="FILE", help="what the group's brokers prove to know")
+    parser.add_argument(
+        "--role", choices=("SYNC_MASTER", "ASYNC_MASTER"), help="the group's policy (default: SYNC_MASTER)"
+    )
+    parser.add_argument(
+        "--min-in-sync", metavar="N", type=int, help="as the brokers have it (2 under SYNC_MASTER, else 1)"
+    )
+    parser.add_argument("--preferred", metavar="ORDINAL", type=int, help="who leads among equals (default: 0)")
+    parser.add_argument("--cluster-uid", metavar="UID", help="of a cluster of several groups (the register's)")
+    parser.add_argument(
+        "--failover-timers", choices=sorted(TIMERS), help="how patient it is; the same for the members (default)"
+    )
+    parser.add_argument("--output", choices=("text", "json"), default="text", help="form of the lines (text)")
+    add_logs(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Watch until asked to stop."""
+    start_logging(arguments)
+    plan = plan_of_file(arguments.config) if arguments.config else plan_of_flags(vars(arguments))
+    keys = Keys(read_secret(plan.secret_file))
+    clock = SystemClock()
+    line = json_line if arguments.output == "json" else text_line
+
+    def make(end: Callable[[], None]) -> Watching:
+        return Watching(plan, keys, clock, line, end)
+
+    return serve(make, lambda _: f"coordinator={','.join(sorted(plan.groups))}", lambda server: server.failure)
+
+
+class Watching:
+    """A watch for each group, until stopped; one that dies takes the process with it."""
+
+    def __init__(
+        self, plan: Plan, keys: Keys, clock: Clock, line: Callable[[str, Decision, int], str], end: Callable[[], None]
+    ) -> None:
+        self.failure: str | None = None
+        self._plan = plan
+        self._keys = keys
+        self._clock = clock
+        self._line = line
+        self._end = end
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Begin to watch every group."""
+        for name, (watched, register) in self._plan.groups.items():
+            watch = Watch(watched, register.open(watched), self._keys, self._clock, self._teller(name))
+            task = asyncio.ensure_future(watch.run())
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    async def stop(self) -> None:
+        """No more decisions; one write that is under way is waited for no longer than it may take."""
+        for task in self._tasks:
+            task.remove_done_callback(self._ended)
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for _, register in self._plan.groups.values():
+            await register.close()
+
+    def _teller(self, name: str) -> Callable[[Decision], None]:
+        return lambda decision: print(self._line(name, decision, self._clock.now_ms()), flush=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = self.failure or f"{task.exception()!r}"
+            self._end()
+
+
+def text_line(group: str, decision: Decision, now_ms: int) -> str:
+    """`2026-11-21T09:30:00.125Z broker-a promote: 1.4097/2c41 leads, in sync 1.4097,2.8193`."""
+    when = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{when} {group} {_word(decision)}: {_reason(decision)}"
+
+
+def json_line(group: str, decision: Decision, now_ms: int) -> str:
+    """One object: time_ms, group, decision, reason."""
+    return json.dumps({"time_ms": now_ms, "group": group, "decision": _word(decision), "reason": _reason(decision)})
+
+
+def _word(decision: Decision) -> str:
+    return type(decision).__name__.lower()
+
+
+def _reason(decision: Decision) -> str:
+    match decision:
+        case Promote(chosen, equals):
+            return f"{chosen} leads, in sync {format_set(equals)}"
+        case Bootstrap(stores):
+            return f"a new group of {len(stores)} empty stores"
+        case _:
+            return decision.reason
+

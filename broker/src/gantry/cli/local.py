@@ -1,0 +1,212 @@
+"""`gantry local`: a name server, groups of members and a coordinator as processes on this machine, to try failover out.
+
+    gantry local up --dir DIR --groups 2 --replicas 3 --profile durable      stays; a live table on a terminal
+    gantry local status --dir DIR
+    gantry local kill --dir DIR broker-a --master --keep-down
+    gantry local pause|resume|partition|heal|start --dir DIR broker-a/1
+    gantry local down --dir DIR                                              also after a supervisor that was killed
+
+Whatever is done here is done to processes of that folder's cluster, never to others (`local.processes`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gantry.cli.localserver import LocalServer
+from gantry.cli.logs import add_logs, start_logging
+from gantry.cli.newlayout import layout_for
+from gantry.cli.output import show, show_json
+from gantry.cli.serve import serve
+from gantry.clock import SystemClock
+from gantry.errors import ConfigError, GantryError
+from gantry.failover.timers import TIMERS
+from gantry.local import namespaces, processes, survey
+from gantry.local.folder import Folder, State
+from gantry.local.layout import COORDINATOR, NAMES, PROFILES, WIRES, Links, Who, who_is
+from gantry.local.supervisor import ENDS_WITHIN_S, end
+from gantry.local.wires import Wires
+from gantry.replication.registerfile import FileRegister
+from gantry.store.disk import RealDisk
+
+HAS_MANY_WORDS = False
+_CARRIED_OUT_WITHIN_S = 10.0
+_LOOK_S = 0.05
+_SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
+_DONE = {"kill": "killed", "pause": "paused", "resume": "goes on", "start": "is to run"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The subcommands."""
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
+    up = commands.add_parser("up", help="make a cluster, or start the one that is there, and keep it running")
+    up.add_argument("--groups", type=int, metavar="N", help="groups of brokers (1)")
+    up.add_argument("--replicas", type=int, metavar="N", help="members of each group (3)")
+    up.add_argument("--profile", choices=sorted(PROFILES), help="when a message is acknowledged (durable)")
+    up.add_argument("--failover-timers", choices=sorted(TIMERS), help="how patient it is (default)")
+    links = ("auto", *Links)
+    up.add_argument("--links", choices=links, help="how members reach each other, so that they can be cut off (auto)")
+    anything = "any key of the brokers' configuration, such as pull.count_max=64"
+    up.add_argument("--set", metavar="KEY=VALUE", action="append", default=None, help=anything)
+    add_logs(up)
+    status = commands.add_parser("status", help="every member and its process")
+    status.add_argument("--output", choices=("table", "json"), default="table", help="how to print (%(default)s)")
+    for name, text in (
+        ("kill", "kill -9; the supervisor starts it again, unless --keep-down"),
+        ("pause", "SIGSTOP: alive and silent, like a machine whose disk hangs"),
+        ("resume", "let it go on"),
+        ("partition", "cut it off from everybody: members, clients, name server, register"),
+        ("heal", "end the partition of these, or of all"),
+        ("start", "start what is kept down"),
+    ):
+        each = commands.add_parser(name, help=text)
+        each.add_argument("who", nargs="*", metavar="MEMBER", help="broker-a/1, or a group with --master")
+        each.add_argument("--master", action="store_true", help="who leads now, of this group or of the only one")
+        if name == "kill":
+            each.add_argument("--keep-down", action="store_true", help="not started again before gantry local start")
+    commands.add_parser("down", help="end every process of the cluster; what is stored stays")
+    add_logs(commands.add_parser("wires", help="(started by up) pass connections on between members"))
+    for each in commands.choices.values():
+        each.add_argument("--dir", metavar="DIR", type=Path, default=Path("./cluster"), help="its folder (%(default)s)")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do what the subcommand says."""
+    folder = Folder(arguments.dir)
+    commands: dict[str, Callable[[], int]] = {
+        "up": lambda: _up(arguments, folder),
+        "wires": lambda: _wires(arguments, folder),
+        "status": lambda: asyncio.run(_status(folder, arguments.output)),
+        "partition": lambda: _cut(folder, arguments, is_cut=True),
+        "heal": lambda: _cut(folder, arguments, is_cut=False),
+        "down": lambda: asyncio.run(_down(folder)),
+    }
+    command: str = arguments.command
+    return commands[command]() if command in commands else _signal(folder, arguments)
+
+
+def _up(arguments: argparse.Namespace, folder: Folder) -> int:
+    start_logging(arguments)
+    layout = layout_for(folder, arguments)
+    if PROFILES[layout.profile].min_in_sync >= layout.replicas:
+        print(f"gantry: {layout.replicas} members: one loss stops writes; three go on", file=sys.stderr)
+
+    def make(stop: Callable[[], None]) -> LocalServer:
+        return LocalServer(folder, layout, SystemClock(), stop)
+
+    return serve(make, lambda _: f"nameserver={layout.name_server}", lambda server: server.failure)
+
+
+def _wires(arguments: argparse.Namespace, folder: Folder) -> int:
+    start_logging(arguments)
+    return serve(lambda _: Wires(folder), lambda _: "wires", lambda wires: wires.failure)
+
+
+async def _status(folder: Folder, output: str) -> int:
+    state = folder.load()
+    surveyor = survey.Surveyor(folder, state.layout, SystemClock())
+    try:
+        found = await surveyor.look(state)
+    finally:
+        await surveyor.close()
+    if output == "json":
+        show_json(survey.document(found))
+    else:
+        show(survey.rows(found), output)
+    return 0
+
+
+def _signal(folder: Folder, arguments: argparse.Namespace) -> int:
+    state = folder.load()
+    layout, command = state.layout, str(arguments.command)
+    others = () if layout.links is not Links.PROXY else (WIRES,)
+    names = _names(folder, state, arguments, (COORDINATOR, NAMES, *others))
+    if command == "start":
+        folder.let_run(*names)
+        supervisor = processes.parse_known(state.supervisor)
+        if supervisor is None or not supervisor.is_alive:
+            raise GantryError(f"nobody starts it: the supervisor is gone; gantry local up --dir {folder.path}")
+    elif command == "kill" and arguments.keep_down:
+        folder.keep_down(*names)
+    for name in names:
+        if command in _SIGNALS and not processes.send(layout.uid, name, _SIGNALS[command]):
+            raise GantryError(f"{name} does not run")
+        print(f"{name} {_DONE[command]}")
+    return 0
+
+
+def _cut(folder: Folder, arguments: argparse.Namespace, is_cut: bool) -> int:
+    state = folder.load()
+    layout = state.layout
+    if layout.links is Links.DIRECT:
+        raise ConfigError("nothing can be cut in a cluster that was made with --links direct; make one without it")
+    everybody = not is_cut and not arguments.who and not arguments.master
+    names = frozenset(state.cut if everybody else _names(folder, state, arguments, ()))
+    wanted = state.cut | names if is_cut else state.cut - names
+    folder.set_cut(wanted)
+    if layout.links is Links.NAMESPACES:
+        namespaces.set_cut(layout, wanted)
+    else:
+        _until_carried_out(folder, wanted)
+    done = "is cut off" if is_cut else "is back"
+    print("\n".join(f"{name} {done}" for name in sorted(names)) or "nobody was cut off")
+    return 0
+
+
+def _until_carried_out(folder: Folder, wanted: frozenset[str]) -> None:
+    end_s = time.monotonic() + _CARRIED_OUT_WITHIN_S
+    while folder.are_cut() != wanted:
+        if time.monotonic() > end_s:
+            raise GantryError(f"the process {WIRES} did not do it; is it running? gantry local status")
+        time.sleep(0.01)
+
+
+async def _down(folder: Folder) -> int:
+    state = folder.load()
+    layout = state.layout
+    supervisor = processes.parse_known(state.supervisor)
+    if supervisor is not None and processes.send_known(supervisor, signal.SIGTERM):
+        for _ in range(round(4 * ENDS_WITHIN_S / _LOOK_S)):
+            if not supervisor.is_alive:
+                break
+            await asyncio.sleep(_LOOK_S)
+        if supervisor.is_alive:
+            raise GantryError(f"the supervisor, process {supervisor.pid}, does not end; end it and try again")
+    left = processes.find(layout.uid)
+    members = [who.name for who in layout.members()]
+    for names in ([COORDINATOR], members, [NAMES, WIRES]):
+        await end(layout, names)
+    if layout.links is Links.NAMESPACES:
+        namespaces.remove(layout)
+    folder.change(lambda found: replace(found, supervisor="", cut=frozenset(), down=frozenset()))
+    print(f"down{f'; ended {len(left)} processes that were left' if left else ''}")
+    return 0
+
+
+def _names(folder: Folder, state: State, arguments: argparse.Namespace, others: Sequence[str]) -> list[str]:
+    """The processes that are meant."""
+    layout = state.layout
+    if arguments.master:
+        groups = [Who(group, 0).group_name for group in range(layout.groups)]
+        wanted = arguments.who or (groups if layout.groups == 1 else [])
+        unknown = sorted(set(wanted) - set(groups))
+        if not wanted or unknown:
+            raise ConfigError(f"--master wants a group: one of {', '.join(groups)}")
+        return [asyncio.run(_master(folder, groups.index(group), group)) for group in wanted]
+    if not arguments.who:
+        raise ConfigError("name a member, such as broker-a/1, or a group with --master")
+    return [text if text in others else who_is(layout, text).name for text in arguments.who]
+
+
+async def _master(folder: Folder, group: int, name: str) -> str:
+    seen = await FileRegister(f"{folder.registers}/{name}.json", RealDisk()).read()
+    if seen is None or seen.record.holder is None:
+        raise GantryError(f"{name} has no master now")
+    return Who(group, seen.record.holder.member.ordinal).name

@@ -1,0 +1,100 @@
+"""What `gantry local up` is told, made into a layout: the folder's own when there is one, else a new one.
+
+A folder keeps what its cluster was made of; flags that say something else are refused, because groups and members that
+come or go are more than a start.  `--set` may be different at each start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import random
+import secrets
+import socket
+import zlib
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gantry.errors import ConfigError
+from gantry.local import namespaces
+from gantry.local.folder import Folder
+from gantry.local.layout import Layout, Links, Ports
+
+_TRIES = 30
+_SHIFTS = range(20, 15_000)  # below 32768, where the system takes ports for outgoing connections
+
+
+def layout_for(folder: Folder, arguments: argparse.Namespace) -> Layout:
+    """The layout, on the disk by then; ConfigError for flags that do not fit it."""
+    settings = _settings(arguments.set)
+    if not folder.exists:
+        layout = _made(folder, arguments, settings or {})
+        folder.make(layout)
+        return layout
+    layout = folder.load().layout
+    for flag, given, found in (
+        ("--groups", arguments.groups, layout.groups),
+        ("--replicas", arguments.replicas, layout.replicas),
+        ("--profile", arguments.profile, layout.profile),
+        ("--failover-timers", arguments.failover_timers, layout.timers),
+        ("--links", None if arguments.links == "auto" else arguments.links, layout.links),
+    ):
+        if given is not None and given != found:
+            raise ConfigError(f"{folder.path} holds a cluster with {flag} {found}, not {given}; use another --dir")
+    if settings is not None and settings != layout.settings:
+        layout = replace(layout, settings=settings)
+        folder.change(lambda state: replace(state, layout=layout))
+    return layout
+
+
+def _made(folder: Folder, arguments: argparse.Namespace, settings: dict[str, str]) -> Layout:
+    wanted = arguments.links or "auto"
+    links = Links(wanted) if wanted != "auto" else Links.NAMESPACES if namespaces.can_be() else Links.PROXY
+    taken = namespaces.nets_taken() if links is Links.NAMESPACES else frozenset()
+    busy = ""
+    for net, ports in _candidates(str(folder.path)):
+        layout = Layout(
+            secrets.token_hex(16),
+            1 if arguments.groups is None else arguments.groups,
+            3 if arguments.replicas is None else arguments.replicas,
+            arguments.profile or "durable",
+            arguments.failover_timers or "default",
+            links,
+            net,
+            ports,
+            settings,
+        )
+        busy = f"198.18.{net}.0/24 is in use" if net in taken else _busy(layout)
+        if not busy:
+            return layout
+    raise ConfigError(f"no addresses and ports for it in {_TRIES} attempts; the last said: {busy}")
+
+
+def _candidates(path: str) -> Iterator[tuple[int, Ports]]:
+    """The numbers of a folder first, and the usual ports; then any."""
+    yield 1 + zlib.crc32(path.encode()) % 254, Ports()
+    chance = random.SystemRandom()
+    for _ in range(_TRIES):
+        yield chance.randint(1, 254), Ports().shifted(chance.choice(_SHIFTS))
+
+
+def _busy(layout: Layout) -> str:
+    for host, port in layout.listeners():
+        with socket.socket() as probe:
+            try:
+                probe.bind((host, port))
+            except OSError as error:
+                if layout.links is Links.NAMESPACES and error.errno == errno.EADDRNOTAVAIL:
+                    continue  # the bridge is made later
+                return f"{host}:{port}: {error.strerror}"
+    return ""
+
+
+def _settings(texts: list[str] | None) -> dict[str, str] | None:
+    if texts is None:
+        return None
+    pairs = [text.partition("=") for text in texts]
+    for key, equals, _ in pairs:
+        if not equals or not key:
+            raise ConfigError(f"--set {key!r}: expected KEY=VALUE")
+    return {key.strip(): value.strip() for key, _, value in pairs}

@@ -1,0 +1,47 @@
+"""How patient a group is: two sets of times that fit together, by name.
+
+    suspect   the master gave no good answer, and the register shows no renewal, for this long: it is sealed
+    lease     what a renewal is worth to readers; a master that cannot renew stops serving at two thirds of it
+    renew     how often the master renews: a third of the lease at most, and twice within the time of suspicion
+    poll      how often the coordinator asks
+
+The coordinator and every member of a group are given the same set.  `fast` is for one rack and for tests: a pause of
+the machine of two seconds costs an epoch there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEASE_S_MIN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """See the module; ValueError for times that do not fit together."""
+
+    suspect_after_s: float
+    lease_s: int
+    renew_every_s: float
+    poll_every_s: float
+
+    def __post_init__(self) -> None:
+        if not self.lease_s >= LEASE_S_MIN or not 0 < self.suspect_after_s < self.lease_s:
+            raise ValueError(
+                f"a lease of {self.lease_s} s, suspicion after {self.suspect_after_s:g} s: expected a lease of "
+                f"{LEASE_S_MIN} s or more, and suspicion before it ends"
+            )
+        if not 0 < self.renew_every_s <= min(self.lease_s / 3, self.suspect_after_s / 2):
+            raise ValueError(
+                f"a renewal every {self.renew_every_s:g} s: expected a third of the lease, half the suspicion, at most"
+            )
+        if not 0 < self.poll_every_s < self.suspect_after_s:
+            raise ValueError(f"a question every {self.poll_every_s:g} s: expected more often than suspicion takes")
+
+    @property
+    def answer_within_s(self) -> float:
+        """How long one question to a member, or to a register, may take."""
+        return min(1.0, self.renew_every_s / 2)
+
+
+TIMERS = {"default": Timers(5.0, 15, 2.5, 1.0), "fast": Timers(2.0, 6, 1.0, 0.25)}

@@ -1,0 +1,127 @@
+"""One group under watch: a coordinator, whom it asks, and whose cluster this is.
+
+A coordinator needs the cluster's id before it may believe an answer.  It is the register's; without a register, that of
+the members that have one on their disks (the register was lost, and is made again from them); and where nobody has any
+it is minted here, once: the group is new.  Two watchers that mint at the same time agree by the register, because only
+one of them makes it; so an id that was minted is dropped as soon as there is a register.
+
+A cluster of several groups has one id: who knows it already says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from gantry.clock import Clock
+from gantry.errors import GantryError
+from gantry.failover.asking import AskedMembers
+from gantry.failover.coordinator import Coordinator, Group
+from gantry.failover.decide import Blocked, Decision, Policy, Wait
+from gantry.failover.timers import Timers
+from gantry.replication.haproof import Keys
+from gantry.replication.register import Register, RegisterDamagedError, Seen
+
+SOON_S = 0.05  # after a decision that was carried out: the next one is near
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A group and how it is watched; `addresses` of `/ha/v1` by ordinal, HOST:PORT."""
+
+    name: str
+    addresses: tuple[str, ...]
+    policy: Policy
+    timers: Timers
+    cluster_uid: str = ""  # empty: whatever the register or the members say
+
+
+class Watch:
+    """run() until cancelled; `tell` hears of each decision that differs from the one before."""
+
+    def __init__(
+        self,
+        watched: Watched,
+        register: Register,
+        keys: Keys,
+        clock: Clock,
+        tell: Callable[[Decision], None],
+        gone: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
+        self._watched = watched
+        self._register = register
+        self._keys = keys
+        self._clock = clock
+        self._tell = tell
+        self._gone = gone
+        self._said: Decision | None = None
+
+    async def run(self) -> None:
+        """Watch; every wait in it is bounded."""
+        while True:
+            uid, is_minted = await self._settle()
+            members = self._members(uid)
+            try:
+                await self._rounds(self._coordinator(uid, members), is_minted)
+            finally:
+                await members.close()
+
+    async def _rounds(self, coordinator: Coordinator, is_minted: bool) -> None:
+        """Rounds; they end when a minted id has to give way to the register's."""
+        while True:
+            decision = await coordinator.round()
+            is_calm = isinstance(decision, Wait | Blocked)
+            if is_minted and not is_calm:
+                return
+            await asyncio.sleep(self._watched.timers.poll_every_s if is_calm else SOON_S)
+
+    async def _settle(self) -> tuple[str, bool]:
+        """The cluster's id, and whether it was minted here."""
+        seen = await self._read()
+        if seen is not None:
+            return seen.record.cluster_uid, False
+        if self._watched.cluster_uid:
+            return self._watched.cluster_uid, False
+        found = await self._told_by_members()
+        return (found, False) if found else (f"{random.SystemRandom().getrandbits(128):032x}", True)
+
+    async def _read(self) -> Seen | None:
+        """What the register says, as soon as it can be read."""
+        while True:
+            try:
+                return await self._register.read()
+            except RegisterDamagedError as error:
+                self._say(Blocked(str(error)))
+            except GantryError as error:
+                self._say(Wait(f"the register cannot be read: {error}"))
+            await asyncio.sleep(self._watched.timers.poll_every_s)
+
+    async def _told_by_members(self) -> str:
+        members = self._members("")
+        try:
+            answers = await asyncio.gather(*map(members.state, range(len(self._watched.addresses))))
+        finally:
+            await members.close()
+        found = sorted({answer.cluster_uid for answer in answers if answer is not None and answer.cluster_uid})
+        if len(found) > 1:
+            self._say(Blocked(f"the members are of different clusters: {', '.join(found)}"))
+        return found[0] if found else ""
+
+    def _members(self, uid: str) -> AskedMembers:
+        watched = self._watched
+        within_s = watched.timers.answer_within_s
+        address = watched.addresses.__getitem__
+        return AskedMembers(uid, watched.name, address, self._keys, self._clock, within_s, self._gone)
+
+    def _coordinator(self, uid: str, members: AskedMembers) -> Coordinator:
+        watched = self._watched
+        ordinals = tuple(range(len(watched.addresses)))
+        group = Group(uid, watched.name, ordinals, watched.policy, watched.timers.lease_s)
+        return Coordinator(group, self._register, members, self._clock, self._say)
+
+    def _say(self, decision: Decision) -> None:
+        if decision != self._said:
+            self._said = decision
+            self._tell(decision)

@@ -1,0 +1,187 @@
+"""The folder of a local cluster: `local.json`, one folder for each member, registers, secret, logs.
+
+    local.json      layout, who is kept down, who is cut off, and which process is the supervisor
+    registers/      one file for each group
+    <member>/       broker.json (its configuration), store/, reach -> ../registers (gone while it is cut off)
+    <process>.out   what it printed, newest start only; <process>.log what it logged
+
+`local.json` is replaced atomically, under a lock, by whoever changes something: the supervisor looks at it, and whoever
+comes after a supervisor that was killed finds all that it knew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from gantry.errors import ConfigError, StoreError
+from gantry.local.layout import PROFILES, Layout, Links, Ports, Who
+from gantry.model import documents
+from gantry.store import statefile
+from gantry.store.disk import RealDisk
+
+_NOWHERE = "cut"
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """What `local.json` holds; names of members."""
+
+    layout: Layout
+    down: frozenset[str] = frozenset()  # not to be started again
+    cut: frozenset[str] = frozenset()
+    supervisor: str = ""  # `processes.Known` as text; empty: nobody
+
+
+class Folder:
+    """One cluster's folder; nothing in it is kept open."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.resolve()
+
+    @property
+    def exists(self) -> bool:
+        """Whether a cluster was made here."""
+        return (self.path / "local.json").exists()
+
+    @property
+    def registers(self) -> Path:
+        """Where the groups' registers are."""
+        return self.path / "registers"
+
+    @property
+    def carried_out(self) -> Path:
+        """Where `wires` says who is cut off by now."""
+        return self.path / "wires.json"
+
+    @property
+    def secret_file(self) -> Path:
+        """What members and coordinator prove to know."""
+        return self.path / "secret"
+
+    def out(self, name: str) -> Path:
+        """What a process printed."""
+        return self.path / f"{name}.out"
+
+    def log(self, name: str) -> Path:
+        """What a process logged."""
+        return self.path / f"{name}.log"
+
+    def member(self, who: Who) -> Path:
+        """A member's folder."""
+        return self.path / who.name
+
+    def make(self, layout: Layout) -> None:
+        """A new cluster's folder; the secret first, `local.json` last."""
+        self.registers.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not self.secret_file.exists():
+            descriptor = os.open(self.secret_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            with os.fdopen(descriptor, "w", encoding="ascii") as file:
+                file.write(secrets.token_hex(32) + "\n")
+        self.save(State(layout))
+
+    def load(self) -> State:
+        """ConfigError where no cluster was made, StoreError for a damaged file."""
+        try:
+            source = statefile.read_newest(RealDisk(), str(self.path / "local.json"))
+            if source is None:
+                raise ConfigError(f"{self.path}: no local cluster; gantry local up --dir {self.path} makes one")
+            return _read(source)
+        except (ValueError, KeyError) as error:
+            text = f"{self.path}/local.json: {error}; remove it, or the whole folder, to begin anew"
+            raise StoreError(text) from error
+
+    def save(self, state: State) -> None:
+        """Replace `local.json`."""
+        table: dict[str, object] = {
+            "layout": state.layout.to_document(),
+            "down": sorted(state.down),
+            "cut": sorted(state.cut),
+            "supervisor": state.supervisor,
+        }
+        statefile.replace(RealDisk(), str(self.path / "local.json"), statefile.to_bytes(table))
+
+    def change(self, how: Callable[[State], State]) -> State:
+        """Read, change and replace, one at a time; the new state."""
+        with self._locked():
+            state = how(self.load())
+            self.save(state)
+            return state
+
+    def keep_down(self, *names: str) -> State:
+        """These are not started again."""
+        return self.change(lambda state: replace(state, down=state.down | set(names)))
+
+    def let_run(self, *names: str) -> State:
+        """These are started again when they are down."""
+        return self.change(lambda state: replace(state, down=state.down - set(names)))
+
+    def set_cut(self, names: frozenset[str]) -> State:
+        """Exactly these are cut off; their way to the registers goes with it."""
+        state = self.change(lambda state: replace(state, cut=names))
+        for who in state.layout.members():
+            self.reach(who, who.name not in names)
+        return state
+
+    def say_carried_out(self, names: frozenset[str]) -> None:
+        """`wires` has cut exactly these off."""
+        unfinished = self.carried_out.with_suffix(".new")
+        self.write(unfinished, sorted(names))
+        unfinished.rename(self.carried_out)
+
+    def are_cut(self) -> frozenset[str] | None:
+        """Whom `wires` has cut off; None before it said anything."""
+        try:
+            found = json.loads(self.carried_out.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return frozenset(str(each) for each in found)
+
+    def reach(self, who: Who, is_open: bool) -> None:
+        """A member's way to the registers, in one rename."""
+        folder = self.member(who)
+        folder.mkdir(exist_ok=True)
+        unfinished = folder / "reach.new"
+        unfinished.unlink(missing_ok=True)
+        unfinished.symlink_to("../registers" if is_open else _NOWHERE)
+        unfinished.rename(folder / "reach")
+
+    def write(self, path: Path, document: object) -> None:
+        """A file that a process of the cluster is told to read; YAML takes JSON."""
+        path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        with (self.path / "local.lock").open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
+
+def _read(source: documents.Document) -> State:
+    given = documents.mapping(source, "layout")
+    profile = documents.text(given, "profile")
+    if profile not in PROFILES:
+        raise ValueError(f"profile {profile!r}")
+    ports = [each for each in documents.array(given, "ports") if isinstance(each, int)]
+    layout = Layout(
+        documents.text(given, "uid"),
+        documents.integer(given, "groups"),
+        documents.integer(given, "replicas"),
+        profile,
+        documents.text(given, "timers"),
+        Links(documents.text(given, "links")),
+        documents.integer(given, "net"),
+        Ports(*ports),
+        documents.texts(given, "settings"),
+    )
+    return State(layout, _names(source, "down"), _names(source, "cut"), documents.text(source, "supervisor"))
+
+
+def _names(source: documents.Document, name: str) -> frozenset[str]:
+    return frozenset(str(each) for each in documents.array(source, name))

@@ -1,0 +1,103 @@
+"""Networks of their own for members: a namespace each, joined by a bridge; a cable is pulled by taking its end down.
+
+A cut member is what a machine behind a dead switch is: nobody's packets arrive, in either direction, and nothing is
+refused.  Needs root and the program `ip`.  What is made has names that begin with `gq` and six digits of the cluster's
+uid, and only those are ever removed.  198.18.0.0/15 is set aside for tests of networks, so no real one is shadowed.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+
+from gantry.errors import GantryError
+from gantry.local.layout import Layout, Who
+
+_WITHIN_S = 20.0
+
+
+def can_be() -> bool:
+    """Whether this process may make networks: tried, because being root alone does not say so in a container."""
+    if os.geteuid() != 0 or shutil.which("ip") is None:
+        return False
+    trial = f"gq-try-{os.getpid()}"
+    if _run("ip", "netns", "add", trial).returncode != 0:
+        return False
+    has_cable = _run("ip", "link", "add", f"gqt{os.getpid()}", "type", "veth", "peer", "name", "p", "netns", trial)
+    _run("ip", "netns", "del", trial)
+    return has_cable.returncode == 0
+
+
+def nets_taken() -> frozenset[int]:
+    """The numbers N of 198.18.N.0/24 that this machine has already."""
+    found = _run("ip", "-o", "-4", "addr").stdout.split()
+    parts = [each.split(".") for each in found if each.startswith("198.18.")]
+    return frozenset(int(part[2]) for part in parts if len(part) == 4)
+
+
+def make(layout: Layout) -> None:
+    """Bridge, namespaces and cables, as far as they are not there."""
+    bridge = _bridge(layout)
+    if not _exists(bridge):
+        _must("ip", "link", "add", bridge, "type", "bridge")
+        _must("ip", "addr", "add", f"{layout.host}/24", "dev", bridge)
+        _must("ip", "link", "set", bridge, "up")
+    for who in layout.members():
+        space, cable = _space(layout, who), _cable(layout, who)
+        if _exists(cable):
+            continue
+        _must("ip", "netns", "add", space)
+        _must("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", space)
+        _must("ip", "link", "set", cable, "master", bridge, "up")
+        _must("ip", "-n", space, "addr", "add", f"{layout.address(who)}/24", "dev", "eth0")
+        _must("ip", "-n", space, "link", "set", "eth0", "up")
+        _must("ip", "-n", space, "link", "set", "lo", "up")
+
+
+def remove(layout: Layout) -> None:
+    """All of it, as far as it is there."""
+    for who in layout.members():
+        _run("ip", "link", "del", _cable(layout, who))
+        _run("ip", "netns", "del", _space(layout, who))
+    _run("ip", "link", "del", _bridge(layout))
+
+
+def set_cut(layout: Layout, names: frozenset[str]) -> None:
+    """Pull the cables of these and plug in all others."""
+    for who in layout.members():
+        _must("ip", "link", "set", _cable(layout, who), "down" if who.name in names else "up")
+
+
+def inside(layout: Layout, who: Who) -> list[str]:
+    """What a command begins with to run in a member's network."""
+    return ["ip", "netns", "exec", _space(layout, who)]
+
+
+def _bridge(layout: Layout) -> str:
+    return f"gq{layout.short}"
+
+
+def _cable(layout: Layout, who: Who) -> str:
+    return f"gq{layout.short}{who.group_name[-1]}{who.ordinal}"
+
+
+def _space(layout: Layout, who: Who) -> str:
+    return f"gq{layout.short}-{who.name}"
+
+
+def _exists(link: str) -> bool:
+    return _run("ip", "link", "show", link).returncode == 0
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise GantryError(f"{' '.join(command)}: {error}") from error
+
+
+def _must(*command: str) -> None:
+    done = _run(*command)
+    if done.returncode:
+        raise GantryError(f"{' '.join(command)}: {done.stderr.strip()}; --links proxy does without")

@@ -1,0 +1,189 @@
+"""How a local cluster does: every member asked, every register read, every process looked for.
+
+For people and programs only; nothing is decided by it.  A member that does not answer within a second shows what the
+system knows of its process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from gantry.clock import Clock
+from gantry.errors import GantryError
+from gantry.failover.asking import AskedMembers
+from gantry.local import processes
+from gantry.local.folder import Folder, State
+from gantry.local.layout import COORDINATOR, NAMES, Layout, Who
+from gantry.replication.haproof import Keys
+from gantry.replication.hastate import MemberState
+from gantry.replication.members import format_set
+from gantry.replication.record import Record
+from gantry.replication.registerfile import FileRegister
+from gantry.store.disk import RealDisk
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """One member."""
+
+    who: Who
+    pid: int | None
+    is_paused: bool
+    is_cut: bool
+    is_kept_down: bool
+    state: MemberState | None
+
+    @property
+    def process(self) -> str:
+        """In one word."""
+        if self.pid is None:
+            return "kept down" if self.is_kept_down else "down"
+        return "paused" if self.is_paused else "cut off" if self.is_cut else "running"
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """The whole cluster at about one moment."""
+
+    layout: Layout
+    members: tuple[Standing, ...]
+    registers: tuple[Record | None, ...]  # by group
+    names_pid: int | None
+    coordinator_pid: int | None
+
+    def master(self, group: int) -> Standing | None:
+        """The member that the register names, when it says so itself and takes writes."""
+        record = self.registers[group]
+        for each in self.members:
+            if each.who.group == group and each.state is not None and record is not None:
+                if record.holder == each.state.me and each.state.is_writable:
+                    return each
+        return None
+
+    @property
+    def is_served(self) -> bool:
+        """Whether every group has a master that takes writes."""
+        return all(self.master(group) is not None for group in range(self.layout.groups))
+
+
+class Surveyor:
+    """Asks over and over, in one loop; close() at the end."""
+
+    def __init__(self, folder: Folder, layout: Layout, clock: Clock) -> None:
+        self._folder = folder
+        self._layout = layout
+        keys = Keys(folder.secret_file.read_bytes().strip())
+        self._asked = [self._group(group, keys, clock) for group in range(layout.groups)]
+        paths = [f"{folder.registers}/{Who(group, 0).group_name}.json" for group in range(layout.groups)]
+        self._registers = [FileRegister(path, RealDisk()) for path in paths]
+
+    def _group(self, group: int, keys: Keys, clock: Clock) -> AskedMembers:
+        layout = self._layout
+
+        def address(ordinal: int) -> str:
+            return f"{layout.address(Who(group, ordinal))}:{layout.ports.ha_api}"
+
+        return AskedMembers("", Who(group, 0).group_name, address, keys, clock)
+
+    async def look(self, state: State) -> Survey:
+        """Ask everybody at once; about a second at most."""
+        running = processes.find(self._layout.uid)
+        members = await asyncio.gather(*(self._member(who, state, running) for who in self._layout.members()))
+        registers = [await self._record(group) for group in range(self._layout.groups)]
+        return Survey(self._layout, tuple(members), tuple(registers), running.get(NAMES), running.get(COORDINATOR))
+
+    async def close(self) -> None:
+        """Give the connections back."""
+        for asked in self._asked:
+            await asked.close()
+
+    async def _member(self, who: Who, state: State, running: dict[str, int]) -> Standing:
+        pid = running.get(who.name)
+        is_paused = pid is not None and processes.is_stopped(pid)
+        is_cut = who.name in state.cut
+        said = None
+        if pid is not None and not is_paused and not is_cut:
+            said = await self._asked[who.group].state(who.ordinal)
+        return Standing(who, pid, is_paused, is_cut, who.name in state.down, said)
+
+    async def _record(self, group: int) -> Record | None:
+        try:
+            seen = await self._registers[group].read()
+        except GantryError:
+            return None
+        return None if seen is None else seen.record
+
+
+def rows(survey: Survey) -> list[dict[str, str | int | bool | None]]:
+    """A row for each member, for a table."""
+    found = []
+    for each in survey.members:
+        record, state = survey.registers[each.who.group], each.state
+        in_sync = None if record is None else each.who.ordinal in {member.ordinal for member in record.in_sync}
+        found.append(
+            {
+                "member": each.who.name,
+                "process": each.process,
+                "role": None if state is None else state.role.value,
+                "epoch": None if state is None else state.epoch,
+                "in_sync": in_sync,
+                "writable": None if state is None else state.is_writable,
+                "confirmed": None if state is None else state.confirmed,
+                "end": None if state is None else state.log_end,
+                "pid": each.pid,
+                "broker": f"{survey.layout.address(each.who)}:{survey.layout.ports.broker}",
+            }
+        )
+    return found
+
+
+def document(survey: Survey) -> dict[str, object]:
+    """All of it, for a program."""
+    layout = survey.layout
+    groups = []
+    for group, record in enumerate(survey.registers):
+        master = survey.master(group)
+        groups.append(
+            {
+                "group": Who(group, 0).group_name,
+                "phase": None if record is None else record.phase.value,
+                "epoch": None if record is None else record.epoch,
+                "holder": None if record is None or record.holder is None else str(record.holder),
+                "inSync": "" if record is None else format_set(record.in_sync),
+                "confirmFloor": None if record is None else record.confirm_floor,
+                "writableMaster": None if master is None else master.who.ordinal,
+            }
+        )
+    return {
+        "nameserver": layout.name_server,
+        "profile": layout.profile,
+        "links": layout.links.value,
+        "pids": {NAMES: survey.names_pid, COORDINATOR: survey.coordinator_pid},
+        "groups": groups,
+        "members": [_member(survey, each) for each in survey.members],
+    }
+
+
+def _member(survey: Survey, each: Standing) -> dict[str, object]:
+    layout, state = survey.layout, each.state
+    record = survey.registers[each.who.group]
+    ports = layout.ports._asdict()
+    ports.pop("names")
+    address = layout.address(each.who)
+    in_sync = [] if record is None else sorted(member.ordinal for member in record.in_sync)
+    found: dict[str, object] = {
+        "group": each.who.group_name,
+        "ordinal": each.who.ordinal,
+        "process": each.process,
+        "pid": each.pid,
+        "role": None if state is None else state.role.value,
+        "epoch": None if state is None else state.epoch,
+        "addresses": {name: f"{address}:{port}" for name, port in ports.items()},
+        "inSync": in_sync,
+        "isInSync": each.who.ordinal in in_sync,
+    }
+    if state is not None:
+        marks = {"min": state.log_start, "confirmed": state.confirmed, "max": state.log_end}
+        found |= {"promise": state.promise, "me": str(state.me), "writable": state.is_writable, "marks": marks}
+    return found

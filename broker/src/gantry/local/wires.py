@@ -1,0 +1,126 @@
+"""The wires of a local cluster whose members have no networks: a process that passes bytes on until told not to.
+
+A wire that is cut behaves like a cable: what was sent stays on the way, connections stay open, new ones are taken and
+lead nowhere, and when it is whole again everything goes on.  Nothing is refused, because a dead switch refuses nothing.
+A wire between two members is cut when either of them is cut off.
+
+Who is cut off stands in `local.json`; `wires.json` says what has been carried out, for whoever waits for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine
+
+from gantry.errors import ConfigError, GantryError
+from gantry.local.folder import Folder
+from gantry.local.layout import Wire
+
+log = logging.getLogger(__name__)
+_LOOK_S = 0.05
+_PIECE_BYTES = 1 << 18
+_CONNECT_S = 5.0
+_CONNECTIONS_MAX = 10_000
+
+
+class Wires:
+    """start() and stop() once each; `failure` when a wire could not be looked after any more."""
+
+    def __init__(self, folder: Folder) -> None:
+        self.failure: str | None = None
+        self._folder = folder
+        self._cut: frozenset[str] = frozenset()
+        self._whole = asyncio.Condition()
+        self._servers: list[asyncio.Server] = []
+        self._passing: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Listen everywhere, and look who is cut off."""
+        await self._look()
+        for wire in self._folder.load().layout.wires():
+            host, port = wire.listen
+            try:
+                self._servers.append(await asyncio.start_server(self._taker(wire), host, port))
+            except OSError as error:
+                raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
+        self._looking = asyncio.ensure_future(self._keep_looking())
+
+    async def stop(self) -> None:
+        """Every connection ends."""
+        if self._looking is not None:
+            self._looking.cancel()
+        for server in self._servers:
+            server.close()
+        for task in list(self._passing):
+            task.cancel()
+        await asyncio.gather(*self._passing, return_exceptions=True)
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            try:
+                await self._look()
+            except GantryError as error:
+                log.warning("who is cut off cannot be read: %s", error)
+
+    async def _look(self) -> None:
+        wanted = self._folder.load().cut
+        if wanted != self._cut or not self._folder.carried_out.exists():
+            self._cut = wanted
+            async with self._whole:
+                self._whole.notify_all()
+            self._folder.say_carried_out(wanted)
+
+    def _is_cut(self, wire: Wire) -> bool:
+        return not self._cut.isdisjoint(wire.ends)
+
+    async def _until_whole(self, wire: Wire) -> None:
+        if self._is_cut(wire):
+            async with self._whole:
+                await self._whole.wait_for(lambda: not self._is_cut(wire))
+
+    def _taker(self, wire: Wire) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]:
+        async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            if len(self._passing) >= _CONNECTIONS_MAX:
+                writer.close()
+                return
+            self._passing.add(task)
+            try:
+                await self._connect(wire, reader, writer)
+            finally:
+                self._passing.discard(task)
+                writer.close()
+
+        return taken
+
+    async def _connect(self, wire: Wire, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await self._until_whole(wire)
+        try:
+            async with asyncio.timeout(_CONNECT_S):
+                far_reader, far_writer = await asyncio.open_connection(*wire.target)
+        except (OSError, TimeoutError):
+            return  # nobody listens there: the one who asked sees his connection end
+        try:
+            ways = [self._pass_on(wire, reader, far_writer), self._pass_on(wire, far_reader, writer)]
+            tasks = [asyncio.ensure_future(way) for way in ways]
+            try:
+                await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            far_writer.close()
+
+    async def _pass_on(self, wire: Wire, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while piece := await reader.read(_PIECE_BYTES):
+                await self._until_whole(wire)
+                writer.write(piece)
+                await writer.drain()
+            await self._until_whole(wire)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from gantry.cli.watched import plan_of_file, plan_of_flags
+from gantry.errors import ConfigError
+from gantry.failover.decide import Policy
+from gantry.failover.timers import TIMERS
+
+FLAGS: dict[str, object] = {
+    "group": "broker-a",
+    "register": "file:/shared/a.json",
+    "members": "h0:9405,h1:9405, h2:9405",
+    "secret_file": "/secret",
+    "role": None,
+}
+FILE = """
+secret-file: /etc/secret
+failover-timers: fast
+groups:
+  broker-a: {register: "file:/shared/a.json", members: ["h0:9405", "h1:9405", "h2:9405"]}
+  broker-b: {register: "file:/shared/b.json", members: "h0:9406", role: ASYNC_MASTER, failover-timers: default}
+"""
+
+
+def test_flags_name_one_group() -> None:
+    plan = plan_of_flags(FLAGS)
+    watched, register = plan.groups["broker-a"]
+    assert plan.secret_file == "/secret" and register.path == "/shared/a.json"
+    assert watched.addresses == ("h0:9405", "h1:9405", "h2:9405") and watched.timers == TIMERS["default"]
+    assert watched.policy == Policy(3, 2, True, 5.0)
+
+
+def test_a_file_names_several_and_what_they_share_once(tmp_path: Path) -> None:
+    path = tmp_path / "groups.yaml"
+    path.write_text(FILE)
+    plan = plan_of_file(str(path))
+    (first, _), (second, register) = plan.groups["broker-a"], plan.groups["broker-b"]
+    assert plan.secret_file == "/etc/secret" and register.path == "/shared/b.json"
+    assert first.timers == TIMERS["fast"] and second.timers == TIMERS["default"]
+    assert first.policy == Policy(3, 2, True, 2.0) and second.policy == Policy(1, 1, False, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"group": None}, "--group missing"),
+        ({"members": "h0"}, "'h0' is no HOST:PORT"),
+        ({"members": "h0:99999"}, "no HOST:PORT"),
+        ({"min_in_sync": 4}, "min-in-sync 4"),
+        ({"preferred": 3}, "preferred 3"),
+        ({"register": "zookeeper:/x"}, "expected file:"),
+        ({"failover_timers": "slow"}, "default, fast"),
+    ],
+)
+def test_flags_that_cannot_be_meant_are_named(change: dict[str, object], reason: str) -> None:
+    with pytest.raises(ConfigError, match=reason):
+        plan_of_flags(FLAGS | change)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("a: [", "is not YAML"),
+        ("- a", "expected keys"),
+        ("secret-file: x", "groups: expected keys"),
+        ("secret-file: x\ngroups: {}", "0 groups"),
+        ("groups: {b: {members: 'h:1', register: 'file:/a', role: ASYNC_MASTER}}", "secret-file is missing"),
+        ("secret-file: x\ngroups: {b: {member: 'h:1'}}", "did you mean members"),
+        ("secret-file: x\nrole: SLAVE\ngroups: {b: {members: 'h:1', register: 'file:/a'}}", "role SLAVE"),
+    ],
+)
+def test_a_file_that_cannot_be_meant_names_the_key(text: str, reason: str, tmp_path: Path) -> None:
+    path = tmp_path / "groups.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=reason) as raised:
+        plan_of_file(str(path))
+    assert str(path) in str(raised.value)

@@ -1,0 +1,169 @@
+"""Whose cluster a watcher takes a group for, and that it goes on from there; members answer at real doors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+
+from gantry.failover.decide import Blocked, Bootstrap, Decision, Policy, Wait
+from gantry.failover.timers import Timers
+from gantry.failover.watch import Watch, Watched
+from gantry.replication import operations
+from gantry.replication.haapi import Answer
+from gantry.replication.haproof import Keys
+from gantry.replication.haserver import HaServer
+from gantry.replication.hastate import MemberState, Role
+from gantry.replication.members import Member
+from gantry.replication.record import Holder, Phase, Record
+from gantry.replication.register import RegisterUnavailableError, Seen
+from gantry.replication.registerfile import FileRegister
+from testkit.simclock import SimClock
+from testkit.simdisk import SimDisk
+from testkit.turning import until
+
+KEYS = Keys(b"a secret of the whole cluster")
+SOON = Timers(5.0, 15, 2.5, 0.001)
+POLICY = Policy(2, 1, True, 5.0)
+
+
+@dataclass
+class Stub:
+    """Implements `haserver.SealedMember`: promises whatever it is asked to."""
+
+    now: MemberState
+
+    def state(self) -> MemberState:
+        return self.now
+
+    def more(self) -> dict[str, object]:
+        return {}
+
+    async def seal(self, epoch: int) -> Answer | None:
+        self.now = replace(self.now, promise=epoch)
+        return None
+
+
+class Register(FileRegister):
+    """One that can be out of reach."""
+
+    is_away = False
+
+    async def read(self) -> Seen | None:
+        if self.is_away:
+            raise RegisterUnavailableError("it is away")
+        return await super().read()
+
+
+@dataclass
+class Play:
+    """Two members and one watcher."""
+
+    register: Register
+    stubs: list[Stub]
+    addresses: tuple[str, ...] = ()
+    told: list[Decision] = field(default_factory=list)
+
+    def watch(self, cluster_uid: str = "") -> asyncio.Task[None]:
+        watched = Watched("b0", self.addresses, POLICY, SOON, cluster_uid)
+        return asyncio.ensure_future(Watch(watched, self.register, KEYS, SimClock(), self.told.append).run())
+
+    async def record(self) -> Record:
+        seen = await self.register.read()
+        assert seen is not None
+        return seen.record
+
+
+def member(ordinal: int, cluster_uid: str = "") -> Stub:
+    me = Holder(Member(ordinal, 0), f"p{ordinal}")
+    return Stub(MemberState(cluster_uid, "b0", f"disk{ordinal}", me, Role.NONE, 0, 0, 0, 0, 0, 0, False))
+
+
+def play(story: Callable[[Play], Awaitable[None]], *stubs: Stub) -> None:
+    async def run() -> None:
+        doors = [HaServer(stub, KEYS, SimClock()) for stub in stubs]
+        ports = [await door.start("127.0.0.1", 0) for door in doors]
+        played = Play(Register("/register/b0", SimDisk()), list(stubs), tuple(f"127.0.0.1:{port}" for port in ports))
+        try:
+            await asyncio.wait_for(story(played), 60)
+        finally:
+            for door in doors:
+                await door.close()
+
+    asyncio.run(run())
+
+
+async def led(played: Play) -> Record:
+    """Watch until somebody leads."""
+
+    async def leads() -> bool:
+        seen = await played.register.read()
+        return seen is not None and seen.record.phase is Phase.ACTIVE
+
+    while not await leads():  # noqa: ASYNC110  a register sends no events
+        await asyncio.sleep(0)
+    return await played.record()
+
+
+def test_a_new_group_gets_an_id_and_a_master() -> None:
+    async def story(played: Play) -> None:
+        watching = played.watch()
+        record = await led(played)
+        watching.cancel()
+        assert len(record.cluster_uid) == 32 and record.holder == played.stubs[0].now.me
+        assert isinstance(played.told[0], Bootstrap)
+
+    play(story, member(0), member(1))
+
+
+def test_a_group_of_a_known_cluster_gets_its_id() -> None:
+    async def story(played: Play) -> None:
+        watching = played.watch("5eed")
+        assert (await led(played)).cluster_uid == "5eed"
+        watching.cancel()
+
+    play(story, member(0), member(1))
+
+
+def test_the_id_of_a_lost_register_is_the_members() -> None:
+    async def story(played: Play) -> None:
+        for stub in played.stubs:
+            stub.now = replace(stub.now, epoch=3, promise=3, last_epoch=3, log_end=100, confirmed=100)
+        watching = played.watch()
+        record = await led(played)
+        watching.cancel()
+        assert record.cluster_uid == "0ld" and record.epoch > 3
+
+    play(story, member(0, "0ld"), member(1, "0ld"))
+
+
+def test_members_of_different_clusters_are_no_group() -> None:
+    async def story(played: Play) -> None:
+        watching = played.watch()
+        await until(lambda: len(played.told) > 1)
+        watching.cancel()
+        assert isinstance(played.told[0], Blocked) and "0ne, 0ther" in played.told[0].reason
+        assert await played.register.read() is None
+
+    play(story, member(0, "0ne"), member(1, "0ther"))
+
+
+def test_a_register_that_cannot_be_read_is_waited_for_and_told_once() -> None:
+    async def story(played: Play) -> None:
+        begun = operations.bootstrap("5eed", 15)
+        assert isinstance(begun, Record)
+        for ordinal in (0, 1):
+            admitted = operations.admit(begun, ordinal, f"disk{ordinal}")
+            assert isinstance(admitted, Record)
+            begun = admitted
+        await played.register.create(begun)
+        played.register.is_away = True
+        watching = played.watch()
+        await until(lambda: bool(played.told))
+        played.register.is_away = False
+        assert (await led(played)).cluster_uid == "5eed"
+        await until(lambda: len(played.told) > 1)
+        watching.cancel()
+        assert isinstance(played.told[0], Wait) and not isinstance(played.told[1], Wait)
+
+    play(story, member(0), member(1))
