@@ -8,8 +8,9 @@ from dataclasses import replace
 
 from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Blocked, Decision, Policy, Seal, Wait
+from gantry.replication.hastate import Role
 from gantry.replication.members import parse_set
-from gantry.replication.record import Phase, Record
+from gantry.replication.record import Holder, Phase, Record
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
 from testkit.registers import LossyRegister
@@ -186,6 +187,34 @@ def test_an_empty_disk_under_a_known_ordinal_is_admitted_with_a_number_of_its_ow
         await play.group.look(2)
         assert play.group.members[2].state.member.incarnation == 4096
         assert record.in_sync == parse_set("0.0,1.0,2.0")  # its place is the master's to give, by REPLACE
+
+    play(act)
+
+
+def test_an_empty_disk_that_was_asked_for_its_promise_first_is_admitted_all_the_same() -> None:
+    async def act(play: Play) -> None:
+        coordinator = await play.begin()
+        play.group.members[0] = fresh(0, "another")  # the master's disk was replaced
+        await play.rounds(coordinator, 9)
+        record = await play.record()
+        assert (record.epoch, str(record.holder)) == (2, "1.0/p1-0")
+        assert play.group.members[0].state.promise == 2
+        await play.group.look(1)
+        await play.rounds(coordinator, 1)
+        store = (await play.record()).store(0)
+        assert store is not None and store.uid == "another" and store.disk == 1
+
+    play(act)
+
+
+def test_a_process_that_answers_in_the_masters_place_and_does_not_lead_is_no_master_that_is_well() -> None:
+    async def act(play: Play) -> None:
+        coordinator = await play.begin()
+        member = play.group.members[0]
+        member.state = replace(member.state, me=Holder(member.state.member, "restarted"), role=Role.NONE)
+        assert isinstance(await play.rounds(coordinator, 5), Wait)
+        await play.rounds(coordinator, 4)
+        assert (await play.record()).epoch == 2
 
     play(act)
 

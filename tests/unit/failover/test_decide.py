@@ -124,6 +124,28 @@ def test_a_promise_for_a_handover_is_no_register_that_went_back() -> None:
     assert kind(decide(snapshot(well(0, 2) | {1: target}), NOW)) is Wait
 
 
+TAILS_LOST = {ordinal: Observed(ordinal, state(ordinal, me=Holder(Member(ordinal, 1), "p"))) for ordinal in range(3)}
+UNWELL = replace(TAILS_LOST[0], unwell_since_s=NOW - 6.0)
+
+
+def test_a_set_that_lost_its_newest_records_is_sealed_so_that_the_furthest_may_lead() -> None:
+    everybody = TAILS_LOST | {0: UNWELL}
+    assert kind(decide(snapshot(everybody), NOW)) is Seal
+    by_hand = replace(SYNC, after_total_power_loss=False)
+    assert kind(decide(snapshot(everybody, policy=by_hand), NOW)) is Blocked
+    assert kind(decide(snapshot({0: UNWELL, 1: TAILS_LOST[1]}), NOW)) is Blocked
+    assert kind(decide(snapshot({0: UNWELL} | well(1, 2)), NOW)) is Seal
+
+
+def test_a_set_that_lost_every_disk_waits_for_a_person() -> None:
+    others = {ordinal: state(ordinal, me=Holder(Member(ordinal, 4096), "p"), promise=5) for ordinal in range(3)}
+    members = {ordinal: Observed(ordinal, other, unwell_since_s=NOW - 6.0) for ordinal, other in others.items()}
+    assert kind(decide(snapshot(members), NOW)) is Blocked
+    assert decide(sealed(*others.values()), NOW) == Blocked(
+        "none of 0.0,1.0,2.0 has its disk any more; a person has to choose"
+    )
+
+
 # A sealed one
 
 

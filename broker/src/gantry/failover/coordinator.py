@@ -161,10 +161,10 @@ class Coordinator:
                 return None
 
     def _with_newcomers(self, record: Record, states: dict[int, MemberState]) -> Record:
-        """The record with every empty disk admitted that it does not know."""
+        """The record with every unused disk admitted that it does not know."""
         for ordinal, state in states.items():
             known = record.store(ordinal)
-            if state.is_empty and (known is None or known.uid != state.store_uid):
+            if state.is_unused and (known is None or known.uid != state.store_uid):
                 admitted = operations.admit(record, ordinal, state.store_uid)
                 record = record if isinstance(admitted, Denied) else admitted
         return record
@@ -183,12 +183,12 @@ class Coordinator:
 
 
 def _stores_of(states: Iterable[MemberState], record: Record | None) -> tuple[tuple[int, Store], ...]:
-    """The disks as they stand now; one that is empty and new gets a number that its predecessor did not have."""
+    """The disks as they stand now; one that is unused and new gets a number that its predecessor did not have."""
     stores = {} if record is None else dict(record.stores)
     for state in states:
         ordinal = state.member.ordinal
         former = stores.get(ordinal)
-        if former is None or not state.is_empty:
+        if former is None or not state.is_unused:
             stores[ordinal] = Store(state.store_uid, disk_of(state.member.incarnation))
         elif former.uid != state.store_uid:
             stores[ordinal] = Store(state.store_uid, former.disk + 1)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gantry.replication.hastate import MemberState, Role
-from gantry.replication.members import SyncSet, format_set
+from gantry.replication.members import Member, SyncSet, disk_of, format_set
 from gantry.replication.record import Holder, Phase, Record
 
 MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
@@ -153,11 +153,23 @@ def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
     if not _states(seen):
         return Blocked("no member of the group answers")
     heirs = [each for each in _states(seen) if each.member in record.in_sync and each.member != holder.member]
-    if not heirs:
+    if not heirs and not (seen.policy.after_total_power_loss and _have_all_lost(_states(seen), record)):
         return Blocked(f"the master {holder} is not well, and nobody else of {format_set(record.in_sync)} answers")
     if _is_suspect(seen, master, now_s):
         return Seal(f"the master {holder} of epoch {record.epoch} is not well")
     return Wait(f"the master {holder} is not well, for less than {seen.policy.suspect_after_s} s")
+
+
+def _have_all_lost(states: list[MemberState], record: Record) -> bool:
+    """Every member of the set answers, none as what it was, and at least one on the disk that it had."""
+    now = {state.member.ordinal: state.member for state in states}
+    if any(now.get(member.ordinal, member) == member for member in record.in_sync):
+        return False
+    return any(_is_same_disk(now[member.ordinal], member) for member in record.in_sync)
+
+
+def _is_same_disk(one: Member, other: Member) -> bool:
+    return one.ordinal == other.ordinal and disk_of(one.incarnation) == disk_of(other.incarnation)
 
 
 def _is_healthy(state: MemberState, record: Record) -> bool:
@@ -181,7 +193,7 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
     ordinals = {member.ordinal for member in record.in_sync}
     has_all = ordinals <= {state.member.ordinal for state in answers}
     if not candidates:
-        return _nobody_electable(seen, record, has_all)
+        return _nobody_electable(seen, record, answers)
     if not has_all and (seen.first_answer_s is None or now_s - seen.first_answer_s < COLLECT_S):
         return Wait("more answers may come")
     if not _is_old_master_silent(seen, record, answers, now_s):
@@ -200,10 +212,12 @@ def _is_electable(state: MemberState, record: Record) -> bool:
     return is_known and state.member in record.in_sync and state.log_end >= record.confirm_floor
 
 
-def _nobody_electable(seen: Snapshot, record: Record, has_all: bool) -> Decision:
+def _nobody_electable(seen: Snapshot, record: Record, answers: list[MemberState]) -> Decision:
     needed = format_set(record.in_sync)
-    if not has_all:
+    if not {member.ordinal for member in record.in_sync} <= {state.member.ordinal for state in answers}:
         return Blocked(f"none of {needed} has promised epoch {record.epoch} with the log that is needed")
+    if not any(_is_same_disk(state.member, member) for state in answers for member in record.in_sync):
+        return Blocked(f"none of {needed} has its disk any more; a person has to choose")
     if not seen.policy.after_total_power_loss:
         return Blocked(f"all of {needed} lost their newest records; a person has to choose")
     return _recover(seen, f"all of {needed} lost their newest records")

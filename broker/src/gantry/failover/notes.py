@@ -84,8 +84,11 @@ class Notes:
 def _is_well(state: MemberState | None, record: Record | None) -> bool:
     if state is None:
         return False
-    leads = record is not None and record.holder == state.me
-    return not leads or (state.role is Role.MASTER and state.is_writable)
+    holder = record.holder if record is not None else None
+    if holder is None or holder.member.ordinal != state.member.ordinal:
+        return True
+    # Somebody else under the master's ordinal, its next process or another disk, is no master that is well.
+    return state.me == holder and state.role is Role.MASTER and state.is_writable
 
 
 def _note(since_s: dict[int, float], ordinal: int, is_so: bool, now_s: float) -> None:

@@ -55,6 +55,11 @@ class MemberState:
         return self.log_end == 0 and self.promise == 0 and self.epoch == 0
 
     @property
+    def is_unused(self) -> bool:
+        """A disk that holds nothing and never led or followed; it may have promised, as everybody is asked to."""
+        return self.log_end == 0 and self.epoch == 0
+
+    @property
     def advance(self) -> tuple[int, int]:
         """How far its log has come; logs of one group with equal values are equal."""
         return self.last_epoch, self.log_end
