@@ -41,7 +41,7 @@ class Pair:
 
     def _address(self, ordinal: int) -> str:
         broker = self.brokers.get(ordinal)
-        return "" if broker is None else f"127.0.0.1:{broker.ha_api_port}"
+        return "" if broker is None else f"127.0.0.1:{broker.seat.ha_api_port}"
 
     async def start(self, ordinal: int) -> None:
         given: dict[str, object] = {
@@ -258,7 +258,7 @@ def test_a_broker_that_is_no_member_has_no_such_door(tmp_path: Path) -> None:
     async def run() -> None:
         broker = Broker(configuration(tmp_path, network__ha_api_port=0))
         await broker.start()
-        assert broker.ha_api_port is None
+        assert broker.seat.ha_api_port is None
         await broker.stop()
         assert not (tmp_path / "store" / "gantry" / "vows.json").exists()
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+_SINCE_BOOT = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     """Where the time comes from."""
@@ -30,5 +32,5 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds by the machine's monotonic clock."""
-        return time.monotonic()
+        """Seconds since the machine's boot, those in which it was suspended too: a permit must not outlive a nap."""
+        return time.clock_gettime(_SINCE_BOOT)

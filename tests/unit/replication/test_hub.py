@@ -66,6 +66,9 @@ class Master:
     def commits(self, body: bytes) -> None:
         self.committed.append(body)
 
+    def promised(self, place: int, epoch: int) -> None:
+        raise AssertionError("nobody asked")
+
     def went(self, broker_id: int, is_leaving: bool) -> None:
         self.gone.append((broker_id, is_leaving))
 
@@ -89,6 +92,12 @@ class Slave:
 
     def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
         asyncio.get_running_loop().call_soon(done, None)
+
+    def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
+        raise AssertionError("nobody asked")
+
+    def beaten(self, now_s: float) -> None:
+        pass
 
     def reshape(self, welcome: Welcome) -> None:
         raise AssertionError("nothing has to be cut here")
@@ -178,7 +187,7 @@ def test_changes_come_before_the_chunk_that_was_written_after_them() -> None:
         assert play.slave.changes == [(4, ["a topic"])]
         assert 1 not in play.master.acks or play.master.acks[1].held == 0, "the change is not on the disk yet"
         play.connector.kept(4)
-        await until(lambda: play.master.acks[1] == (16, 16, 4))
+        await until(lambda: play.master.acks[1][:3] == (16, 16, 4))
 
     run(story)
 

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from gantry.replication.mastery import NEAR_BYTES, Mastery, Rules
+from gantry.replication.epochs import EpochTable
+from gantry.replication.handshake import Hello
+from gantry.replication.mastery import NEAR_BYTES, Mastery, Rules, Term
+from gantry.wire.ha import Ack
+
+
+def hello(place: int, store_uid: str, end: int, incarnation: int = -1) -> Hello:
+    return Hello("", "broker-a", place, store_uid, EpochTable(), 0, end, 0, 4096, 0, incarnation, "p")
 
 
 def mastery(min_in_sync: int = 2, start: int = 100, confirmed: int = 60) -> Mastery:
-    return Mastery(start, confirmed, 1, Rules(min_in_sync))
+    return Mastery(start, confirmed, Term(1), Rules(min_in_sync))
 
 
 def joined(min_in_sync: int = 2, slaves: int = 1) -> Mastery:
     one = mastery(min_in_sync)
     one.share(100, 0.0)
     for broker_id in range(1, slaves + 1):
-        assert not one.meet(broker_id, f"store-{broker_id}", "here", 100, 0.0)
-        one.acknowledge(broker_id, (100, 100, 0), 100, 0.0)
-        one.acknowledge(broker_id, (100, 100, 0), 100, 3.0)
+        assert not one.meet(hello(broker_id, f"store-{broker_id}", 100), "here", 0.0)
+        one.acknowledge(broker_id, Ack(100, 100, 0), 100, 0.0)
+        one.acknowledge(broker_id, Ack(100, 100, 0), 100, 3.0)
     assert one.in_sync == list(range(slaves + 1))
     return one
 
@@ -33,16 +40,16 @@ def test_the_slave_that_is_missing_joins_at_once_and_the_tail_is_confirmed() -> 
 def test_a_slave_that_has_not_all_that_was_there_at_the_start_does_not_join() -> None:
     one = mastery()
     one.share(100, 0.0)
-    one.meet(1, "store", "here", 80, 0.0)
-    one.acknowledge(1, (80, 80, 0), 100, 0.0)
+    one.meet(hello(1, "store", 80), "here", 0.0)
+    one.acknowledge(1, Ack(80, 80, 0), 100, 0.0)
     assert one.in_sync == [0] and one.confirmed == 60
 
 
 def test_every_member_has_what_is_confirmed() -> None:
     one = joined(slaves=2)
     one.share(200, 4.0)
-    assert one.acknowledge(1, (200, 150, 0), 200, 4.0) == 100
-    assert one.acknowledge(2, (200, 200, 0), 200, 4.0) == 150
+    assert one.acknowledge(1, Ack(200, 150, 0), 200, 4.0) == 100
+    assert one.acknowledge(2, Ack(200, 200, 0), 200, 4.0) == 150
 
 
 def test_a_dead_slave_that_is_needed_shuts_the_gate_after_its_silence() -> None:
@@ -72,7 +79,7 @@ def test_a_slave_that_is_too_far_behind_for_too_long_leaves() -> None:
     one = joined(min_in_sync=1)
     for second in range(10, 40):
         one.share(100 + second, float(second))
-        one.acknowledge(1, (100, 100, 0), 100 + second, float(second))
+        one.acknowledge(1, Ack(100, 100, 0), 100 + second, float(second))
         one.tick(100 + second, float(second))
     assert one.in_sync == [0] and one.confirmed == 139
 
@@ -80,7 +87,7 @@ def test_a_slave_that_is_too_far_behind_for_too_long_leaves() -> None:
 def test_under_load_our_share_waits_for_the_one_who_joins() -> None:
     one = mastery(min_in_sync=1)
     assert one.share(100, 0.0) == 100
-    one.meet(1, "store", "here", 0, 0.0)
+    one.meet(hello(1, "store", 0), "here", 0.0)
     written, slave, now_s = 100, 0, 0.0
     for _ in range(5000):
         # Always a round trip behind: an acknowledgement comes when more has been written already.
@@ -88,7 +95,7 @@ def test_under_load_our_share_waits_for_the_one_who_joins() -> None:
         behind, written = written, written + 10
         one.share(written, now_s)
         slave = behind
-        one.acknowledge(1, (slave, slave, 0), written, now_s)
+        one.acknowledge(1, Ack(slave, slave, 0), written, now_s)
         one.tick(written, now_s)
         if one.in_sync == [0, 1]:
             break
@@ -99,9 +106,9 @@ def test_under_load_our_share_waits_for_the_one_who_joins() -> None:
 def test_a_pause_that_helps_nobody_ends() -> None:
     one = mastery(min_in_sync=1)
     one.share(100, 0.0)
-    one.meet(1, "store", "here", 0, 0.0)
-    one.acknowledge(1, (50, 50, 0), 100, 0.0)
-    one.acknowledge(1, (50, 50, 0), 100, 3.5)
+    one.meet(hello(1, "store", 0), "here", 0.0)
+    one.acknowledge(1, Ack(50, 50, 0), 100, 0.0)
+    one.acknowledge(1, Ack(50, 50, 0), 100, 3.5)
     assert one.share(200, 3.6) == 100
     assert one.tick(200, 3.8) == 200
 
@@ -109,34 +116,34 @@ def test_a_pause_that_helps_nobody_ends() -> None:
 def test_a_slave_far_behind_costs_no_pause() -> None:
     one = mastery(min_in_sync=1)
     one.share(NEAR_BYTES + 200, 0.0)
-    one.meet(1, "store", "here", 0, 0.0)
+    one.meet(hello(1, "store", 0), "here", 0.0)
     for second in range(5):
-        one.acknowledge(1, (10, 10, 0), NEAR_BYTES + 200, float(second))
+        one.acknowledge(1, Ack(10, 10, 0), NEAR_BYTES + 200, float(second))
     assert one.share(NEAR_BYTES + 300, 5.0) == NEAR_BYTES + 300
 
 
 def test_what_a_slave_said_before_it_lost_it_counts_no_more() -> None:
     one = joined()
     one.share(250, 4.0)
-    one.acknowledge(1, (300, 300, 0), 300, 4.0)
+    one.acknowledge(1, Ack(300, 300, 0), 300, 4.0)
     assert one.confirmed == 250
     one.lose(1, False, 5.0)
-    assert not one.meet(1, "store-1", "here", 200, 6.0)
+    assert not one.meet(hello(1, "store-1", 200), "here", 6.0)
     # Our own disk has it now; the slave had, and has it no more.
     assert one.share(300, 6.0) == 250
-    one.acknowledge(1, (240, 240, 0), 300, 6.1)
+    one.acknowledge(1, Ack(240, 240, 0), 300, 6.1)
     assert one.tick(300, 6.2) == 250
-    one.acknowledge(1, (260, 260, 0), 300, 6.3)
+    one.acknowledge(1, Ack(260, 260, 0), 300, 6.3)
     assert one.confirmed == 260 and one.in_sync == [0, 1]
-    one.acknowledge(1, (300, 300, 0), 300, 6.4)
+    one.acknowledge(1, Ack(300, 300, 0), 300, 6.4)
     assert one.confirmed == 300
 
 
 def test_a_slave_that_lost_its_tail_and_goes_again_leaves_where_it_is_not_needed() -> None:
     one = joined(min_in_sync=1)
-    one.acknowledge(1, (300, 300, 0), 300, 4.0)
+    one.acknowledge(1, Ack(300, 300, 0), 300, 4.0)
     one.lose(1, False, 5.0)
-    one.meet(1, "store-1", "here", 200, 6.0)
+    one.meet(hello(1, "store-1", 200), "here", 6.0)
     assert one.share(300, 6.0) == 100
     one.lose(1, False, 7.0)
     assert one.tick(300, 10.1) == 300 and one.in_sync == [0]
@@ -144,16 +151,16 @@ def test_a_slave_that_lost_its_tail_and_goes_again_leaves_where_it_is_not_needed
 
 def test_a_place_belongs_to_one_slave_at_a_time() -> None:
     one = joined()
-    assert "taken" in one.meet(1, "another store", "there", 0, 5.0)
-    assert not one.meet(1, "store-1", "there", 100, 5.0), "the same one may come again before we know that it went"
+    assert "taken" in one.meet(hello(1, "another store", 0), "there", 5.0)
+    assert not one.meet(hello(1, "store-1", 100), "there", 5.0), "it may come again before we know that it went"
     one.lose(1, False, 6.0)
-    assert not one.meet(1, "another store", "there", 100, 7.0)
+    assert not one.meet(hello(1, "another store", 100), "there", 7.0)
 
 
 def test_administrators_wait_for_the_slowest_member_of_the_set() -> None:
     one = joined(slaves=2)
-    one.acknowledge(1, (100, 100, 7), 100, 4.0)
-    one.acknowledge(2, (100, 100, 5), 100, 4.0)
+    one.acknowledge(1, Ack(100, 100, 7), 100, 4.0)
+    one.acknowledge(2, Ack(100, 100, 5), 100, 4.0)
     assert one.keeps(9) == 5
     assert mastery().keeps(9) == 9
 
@@ -172,4 +179,4 @@ def test_readers_are_sent_to_a_connected_member_only() -> None:
     assert one.reader() == 1
     one.lose(1, False, 4.0)
     assert one.reader() == 2
-    assert mastery().reader() == 0
+    assert mastery().reader() == -1, "nobody"

@@ -67,6 +67,7 @@ class Acks:
         self.latency_sum_s = 0.0
         self.mark = mark
         self.why_late: Callable[[int], int] = lambda end: ResponseCode.FLUSH_DISK_TIMEOUT
+        self.is_permitted: Callable[[], bool] | None = None  # who answers before its slaves have it needs a permit
         self._clock = clock
         self._limits = limits
         self._queue: deque[_Parked] = deque()
@@ -79,9 +80,13 @@ class Acks:
         """How many messages wait for their reply."""
         return self._count
 
+    def waits(self, end: int) -> bool:
+        """Whether replies to what ends there have to wait."""
+        return end > self.mark.offset or (self.is_permitted is not None and not self.is_permitted())
+
     def park(self, end: int, connection: Connection, replies: Replies, count: int) -> None:
         """Send the replies of `count` messages when the mark has passed `end`; maybe now."""
-        if end <= self.mark.offset:
+        if not self.waits(end):
             self.not_parked(count)
             connection.write(replies)
             return
@@ -102,6 +107,8 @@ class Acks:
         """Let go of what lies below the mark: one write per connection."""
         queue = self._queue
         if not queue or queue[0].end > mark or self._is_sealed:
+            return
+        if self.is_permitted is not None and not self.is_permitted():
             return
         now = self._clock.monotonic()
         outputs: dict[Connection, list[Replies]] = {}

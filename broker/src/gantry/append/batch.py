@@ -126,7 +126,7 @@ class Appender:
         return None
 
     def _answer_all(self, end: int, gathered: Sequence[Run]) -> None:
-        if end > self._acks.mark.offset:
+        if self._acks.waits(end):
             for connection, sends in gathered:
                 self._answer(end, connection, sends)
             return
@@ -140,7 +140,7 @@ class Appender:
         self._acks.not_parked(count)
 
     def _answer(self, end: int, connection: Connection, sends: list[Send], extras: Extras | None = None) -> None:
-        if end > self._acks.mark.offset:
+        if self._acks.waits(end):
             hasty = [send for send in sends if send.traits & properties.TRAIT_WAIT_FALSE]
             if hasty:
                 # RocketMQ: WAIT=false asks for an answer before flush and slaves have it.

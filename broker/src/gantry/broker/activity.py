@@ -15,8 +15,8 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 
 if TYPE_CHECKING:
-    from gantry.broker.router import Cold, EndRun
-    from gantry.leaves.frames import Command, End
+    from gantry.broker.router import Cold, EndRun, PullRun
+    from gantry.leaves.frames import Command, End, Pull
     from gantry.transport.connection import Connection
 
 ALWAYS_SERVED = frozenset(
@@ -64,6 +64,10 @@ _REFUSED_WITH = {
     RequestCode.SEND_BATCH_MESSAGE: ResponseCode.SYSTEM_BUSY,
     RequestCode.CONSUMER_SEND_MSG_BACK: ResponseCode.SYSTEM_BUSY,
 }
+_NO_PERMIT = (
+    "the permit of this master has ended: neither its register nor its slaves answer it, and another one may lead; "
+    "ask for the route again"
+)
 
 
 class Activity:
@@ -71,6 +75,7 @@ class Activity:
 
     def __init__(self) -> None:
         self.is_on = False
+        self.is_permitted: Callable[[], bool] = lambda: True  # a master's permit, where there is a register
         self._is_over = False
         self.why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
 
@@ -83,11 +88,37 @@ class Activity:
         self.is_on, self._is_over, self.why_not = False, True, why
 
     def guarded(self, table: Mapping[int, Cold]) -> dict[int, Cold]:
-        """The table, which refuses what it must while this is not on."""
-        return {code: handler if code in ALWAYS_SERVED else self._guard(handler) for code, handler in table.items()}
+        """The table, which refuses what it must while this is not on, or has no permit."""
+        return {
+            code: self._guard_permit(handler) if code in ALWAYS_SERVED else self._guard(handler)
+            for code, handler in table.items()
+        }
+
+    def guarded_pulls(self, pull_run: PullRun) -> PullRun:
+        """Pulls come by the run; a master without a permit may be behind another one."""
+
+        def handle(connection: Connection, pulls: list[Pull]) -> None:
+            if self.is_permitted():
+                pull_run(connection, pulls)
+                return
+            for pull in pulls:
+                if not pull.is_oneway:
+                    connection.write(frames.encode(reply(pull, ResponseCode.SYSTEM_BUSY, _NO_PERMIT)))
+
+        return handle
+
+    def _guard_permit(self, handler: Cold) -> Cold:
+        def handle(connection: Connection, command: Command) -> object:
+            if self.is_permitted():
+                return handler(connection, command)
+            return reply(command, ResponseCode.SYSTEM_BUSY, _NO_PERMIT)
+
+        return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command
 
     def _guard(self, handler: Cold) -> Cold:
         def handle(connection: Connection, command: Command) -> object:
+            if not self.is_permitted():
+                return reply(command, ResponseCode.SYSTEM_BUSY, _NO_PERMIT)
             return handler(connection, command) if self.is_on else self._refusal(command)
 
         return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command

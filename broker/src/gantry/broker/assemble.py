@@ -34,13 +34,11 @@ from gantry.broker.complaints import Complaints
 from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.disk_handlers import DiskHandlers
 from gantry.broker.durably import Durably
-from gantry.broker.following import Following
 from gantry.broker.grouping import Ground, make_group
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
 from gantry.broker.looplag import LoopLag
 from gantry.broker.machine import Machine
-from gantry.broker.mastering import Mastering
 from gantry.broker.membership import Membership
 from gantry.broker.parts import Parts
 from gantry.broker.periodic import DELIVERY
@@ -62,6 +60,7 @@ from gantry.broker.shares import (
     store_root,
     transaction_rules,
 )
+from gantry.broker.vowing import Vowing
 from gantry.clock import Clock
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
@@ -92,6 +91,7 @@ from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from gantry.produce.replies import ReplyHandlers
 from gantry.produce.send import Sending
+from gantry.replication.register import Seen
 from gantry.schedule.handlers import DelayHandlers
 from gantry.schedule.intake import DelayIntake
 from gantry.schedule.service import DelayService
@@ -121,6 +121,13 @@ class Opened:
     background: Background
     addresses: Addresses
     member: Membership | None = None  # of a group
+    vowing: Vowing | None = None  # its
+    seen: Seen | None = None  # the register as it was when it gave this member the group
+
+    def ground(self, restart: Callable[[str], None]) -> Ground:
+        """What the member stands on."""
+        assert self.member is not None and self.vowing is not None
+        return Ground(self.machine, self.background, self.member, self.vowing, self.seen, restart)
 
 
 def assemble(
@@ -207,7 +214,7 @@ def assemble(
     )
     router = Router(
         sending,
-        pulls.pull_run,
+        pulls.pull_run if opened.seen is None else activity.guarded_pulls(pulls.pull_run),
         activity.guarded_ends(Ends(settling, store).end_run),
         activity.guarded(table(handlers)),
         complaints,
@@ -248,7 +255,8 @@ def assemble(
         activity=activity,
     )
     _wire(parts, admission, notices, fail)
-    parts.group = _group(config, opened, parts, durably, restart)
+    if opened.member is not None:
+        parts.group = make_group(config, parts, opened.ground(restart), durably)
     _obey(parts, admission, checks, permitted)
     return parts, job_table(parts, notices)
 
@@ -268,14 +276,6 @@ def _unique_ids(opened: Opened) -> UniqueIds:
     """The keys of messages whose producers gave none."""
     machine = opened.machine
     return UniqueIds(opened.addresses.packed[:-4], os.getpid(), machine.chance.getrandbits(32), machine.clock)
-
-
-def _group(
-    config: BrokerConfig, opened: Opened, parts: Parts, durably: Durably, restart: Callable[[str], None]
-) -> Mastering | Following | None:
-    if opened.member is None:
-        return None
-    return make_group(config, parts, Ground(opened.machine, opened.background, opened.member, durably, restart))
 
 
 def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Callable[[str], None]) -> None:

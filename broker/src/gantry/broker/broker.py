@@ -22,32 +22,26 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
-from gantry.broker import membership
 from gantry.broker.assemble import Opened, assemble
 from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.following import Following
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Machine
 from gantry.broker.mastering import GATE_TAIL, Mastering
-from gantry.broker.membership import Membership, join
 from gantry.broker.parts import Parts
 from gantry.broker.ports import VIP_NONE, Addresses, Reserved
-from gantry.broker.sealing import open_door
+from gantry.broker.seat import Seat
 from gantry.broker.shares import store_settings
-from gantry.errors import Refusal, StoreError, SyncFailedError
-from gantry.replication import papers
-from gantry.replication.handshake import Step
-from gantry.replication.vows import Beginning, Ending
+from gantry.errors import Refusal, StoreError
 from gantry.schedule import wheel
 from gantry.store.background import Background
 from gantry.store.opening import Opening
-from gantry.store.settings import Flush
 from gantry.store.store import Store
 from gantry.transport.http import HealthServer
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from gantry.replication.haserver import HaServer
+    pass
 
 log = logging.getLogger("gantry.broker")
 
@@ -67,10 +61,10 @@ class Broker:
         self.starts_anew = False  # after it has stopped another one has to start on the same folder, in this process
         self.addresses: Addresses | None = None  # from line 1 of start() on
         self.http_port: int | None = None
-        self.ha_api_port: int | None = None
         self.parts: Parts | None = None  # from line 4 on
         self._config = config
         self._machine = machine or Machine()
+        self.seat = Seat(config, self._machine)
         self._on_failed = on_failed
         self._stage = "starting"
         self._is_running = False
@@ -78,8 +72,6 @@ class Broker:
         self._http: HealthServer | None = None
         self._side_door: asyncio.Future[int] | None = None
         self._background: Background | None = None
-        self._member: Membership | None = None  # from when its store is open
-        self._ha_door: HaServer | None = None
         self._store: Store | None = None
         self._jobs: list[Job] = []
         self._registering: asyncio.Task[None] | None = None
@@ -93,10 +85,12 @@ class Broker:
         await self._open_side_door()
         # 3. The store, recovered step by step.
         opened = await self._open_store(self.addresses)
+        #    Of a group with a register: which part this life has in it.
+        config, opened = await self.seat.choose(opened)
         # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
-        self.parts, self._jobs = assemble(self._config, opened, self._fail, self._restart)
+        self.parts, self._jobs = assemble(config, opened, self._fail, self._restart)
         #    Whoever watches over a group may ask its members.
-        await self._open_ha_door(opened, self.parts)
+        await self.seat.take(config, opened, self.parts, self._restart)
         #    What is delayed and the transactions that are open, read back from their queues; of a member of a group
         #    when all that its log holds is confirmed, and of a slave not at all.
         await self._join(self.parts, self.addresses)
@@ -121,9 +115,15 @@ class Broker:
             return self._config
         vip = VIP_NONE if self.addresses.vip_port is None else self.addresses.vip_port
         http = _HTTP_NONE if self.http_port is None else self.http_port
-        ha_api = _HTTP_NONE if self.ha_api_port is None else self.ha_api_port
+        ha_api = _HTTP_NONE if self.seat.ha_api_port is None else self.seat.ha_api_port
+        ha = self._config.network.ha_port if self.addresses.ha_port is None else self.addresses.ha_port
         network = replace(
-            self._config.network, port=self.addresses.port, vip_port=vip, http_port=http, ha_api_port=ha_api
+            self._config.network,
+            port=self.addresses.port,
+            vip_port=vip,
+            http_port=http,
+            ha_port=ha,
+            ha_api_port=ha_api,
         )
         return replace(self._config, network=network)
 
@@ -146,7 +146,7 @@ class Broker:
         # 9. The background threads, the side door, the ports.
         if self._background is not None:
             self._background.close()
-        self._note_end()
+        await self.seat.close(self._store)
         if self._http is not None and self._side_door is not None:
             await asyncio.wait({self._side_door})
             if not self._side_door.cancelled():
@@ -178,8 +178,7 @@ class Broker:
         # 5. Connections.
         if self._activating is not None:
             self._activating.cancel()
-        if self._ha_door is not None:
-            await self._ha_door.close()
+        await self.seat.leave()
         if parts.group is not None:
             await parts.group.stop()
         await parts.server.close()
@@ -209,17 +208,6 @@ class Broker:
             if position is not None:
                 wheel.save(self._machine.disk, store.settings.root, position, self._machine.clock.now_ms())
 
-    def _note_end(self) -> None:
-        """What a member's next start has to know about this end; nothing writes to the disk any more."""
-        store, member = self._store, self._member
-        if store is None or member is None:
-            return
-        is_clean = store.failed is None and store.flushed.offset >= store.written.offset
-        if is_clean or isinstance(store.failed, SyncFailedError):
-            ending = Ending.CLEAN if is_clean else Ending.SYNC_FAILED
-            with contextlib.suppress(StoreError):
-                membership.end(member, self._machine.disk, store.settings.root, ending)
-
     async def _drain(self, parts: Parts) -> None:
         drained = asyncio.Event()
         parts.store.confirmed.listen(lambda _: None if len(parts.acks) else drained.set())
@@ -244,11 +232,6 @@ class Broker:
         self._side_door = asyncio.ensure_future(self._http.start())
         self.http_port = await asyncio.shield(self._side_door)
 
-    async def _open_ha_door(self, opened: Opened, parts: Parts) -> None:
-        found = await open_door(self._config, opened, parts)
-        if found is not None:
-            self._ha_door, self.ha_api_port = found
-
     def _load_metrics(self) -> Callable[[], Awaitable[bytes]]:
         """Called by the thread that loads the side door: the table of metrics and its library take 60 ms."""
         from gantry.broker.metrics import Metrics
@@ -259,34 +242,21 @@ class Broker:
         machine = self._machine
         self._background = machine.background(machine.disk)
         settings = store_settings(self._config, addresses)
-        member = join(self._config, machine.disk, settings.root, machine.chance)
-        if member is not None:
-            plan = papers.carry_out(machine.disk, settings.root, settings.segment_bytes, machine.clock)
-            if plan is not None:
-                member.epochs = plan.epochs
-                log.info("the log was %s at %d", "cut" if plan.step is Step.CUT else "begun", plan.at)
-            membership.expect(member, machine.disk, settings.root)
+        self.seat.prepare(settings)
         opening = Opening(settings, machine.disk, machine.clock, self._background)
         for progress in opening.steps():
             self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"
             await asyncio.sleep(0)
         assert opening.store is not None
         self._store = opening.store
-        if member is None:
-            self._store.confirm_locally()
-        else:
-            is_sync = settings.flush is Flush.SYNC
-            beginning = Beginning(machine.boot_id(), is_sync, self._store.written.offset, 0)
-            membership.begin(member, machine.disk, settings.root, beginning)
-            self._member = member
-        return Opened(self._store, machine, self._background, addresses, member)
+        return Opened(self._store, machine, self._background, addresses)
 
     async def _reserve(self) -> Addresses:
         network, reserve = self._config.network, self._machine.reserve
         addresses = await reserve(network, self._reservations)
         if not self._config.replication.secret_file or self._config.role is Role.SLAVE:
             return addresses
-        wanted = network.ha_port
+        wanted = network.ha_port  # with a register everybody has one: who leads is found out later
         if wanted < 0:
             wanted = addresses.port + 1 if network.port else 0
         taken: list[Reserved] = []
@@ -323,6 +293,10 @@ class Broker:
             self._fail(f"transactions and delays could not be read back: {task.exception()!r}")
 
     async def _activate(self, parts: Parts) -> None:
+        if self.seat.has_register:
+            # What a new master's log does not have, nobody has consumed; all that it has is dispatched by now.
+            for key in parts.offsets.bound(parts.store.next_queue_offset):
+                log.warning("%s: the offset was beyond the log of this master; set to the end of the queue", key)
         await self._recover_delays(parts)
         await self._recover_transactions(parts)
         parts.activity.begin()

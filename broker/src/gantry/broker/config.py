@@ -182,6 +182,14 @@ class ReplicationConfig:
     ack_timeout_s: float = 3.0  # how long a producer waits for slaves
     max_lag_s: float = 15.0  # a slave further behind leaves the in-sync set
     slave_read: bool = True  # consumers far behind are sent to a slave
+    # A group whose master may change: all of its members name one register.  `role` is then the group's policy.
+    register: str = ""  # file:/PATH, or lease:NAMESPACE/NAME in a cluster; empty: a static pair
+    register_server: str = ""  # https://HOST:PORT; empty: the cluster that this pod runs in
+    register_token_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+    register_ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+    ordinal: int = -1  # this member's place in the group, from 0
+    members: tuple[str, ...] = ()  # HOST:PORT of each member's replication port, by ordinal
+    renew_every_s: float = 2.5  # at most a third of the lease, and half of the time of suspicion
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +285,7 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             "the same on all brokers of the group (haSecretFile in a broker.conf)",
         ),
         (
-            (config.id == 0) is (config.role is Role.SLAVE),
+            not config.replication.register and (config.id == 0) is (config.role is Role.SLAVE),
             f"id {config.id} with role {role}: a master's id is 0, a slave's 1 to {MEMBERS_MAX - 1}",
         ),
         (not 0 <= config.id < MEMBERS_MAX, f"id {config.id}: expected 0 to {MEMBERS_MAX - 1}"),
@@ -289,6 +297,7 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             config.replication.ack_timeout_s <= 0 or config.replication.max_lag_s < 1,
             "replication.ack_timeout_s: expected more than 0; replication.max_lag_s: at least 1",
         ),
+        *_register_faults(config),
         (not config.name or not config.cluster, "name and cluster must not be empty"),
         (config.permission not in _PERMISSIONS, f"permission {config.permission}: expected 2 (write), 4 (read) or 6"),
         *(
@@ -334,6 +343,38 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             config.pull.count_max < 1 or config.pull.bytes_max < 1,
             "pull.count_max and pull.bytes_max: expected at least 1",
         ),
+    ]
+
+
+def _register_faults(config: BrokerConfig) -> list[tuple[bool, str]]:
+    """Of a member of a group with a register."""
+    given = config.replication
+    if not given.register:
+        return []
+    kind, _, rest = given.register.partition(":")
+    members = len(given.members)
+    return [
+        (
+            not rest or kind not in ("file", "lease") or (kind == "lease" and rest.count("/") != 1),
+            f"replication.register {given.register!r}: expected file:/PATH or lease:NAMESPACE/NAME",
+        ),
+        (not given.secret_file, "replication.register: set replication.secret_file too, the same on all members"),
+        (
+            config.role is Role.SLAVE or config.id != 0,
+            "with replication.register the role is the group's, SYNC_MASTER or ASYNC_MASTER, and id is not set: "
+            "who leads stands in the register",
+        ),
+        (
+            not 2 <= members <= MEMBERS_MAX or not 0 <= given.ordinal < members,
+            f"replication.ordinal {given.ordinal} of {members} replication.members: name the replication address of "
+            f"each member (2 to {MEMBERS_MAX}) in order, and which of them this is",
+        ),
+        (
+            config.role is Role.SYNC_MASTER and (given.min_in_sync or 2) >= members > 2,
+            f"replication.min_in_sync {given.min_in_sync or 2} with {members} members: one loss would stop writes; "
+            "choose less, or add a member",
+        ),
+        (given.renew_every_s < 0.1, f"replication.renew_every_s {given.renew_every_s}: expected at least 0.1"),
     ]
 
 

@@ -38,6 +38,7 @@ from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from gantry.broker.membership import Membership
+    from gantry.broker.vowing import Vowing
     from gantry.store.background import Worker
     from gantry.store.disk import Disk
     from gantry.store.store import Store
@@ -56,7 +57,6 @@ class Place:
     root: str
     housekeeper: Worker
     group: str
-    broker_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,29 +73,40 @@ class Tables:
 @dataclass(frozen=True, slots=True)
 class Outside:
     """What the rest of the broker knows and does: the master's replication port and its address for clients, as far as
-    known; asking name servers again; starting anew.
+    known; asking name servers again; starting anew; looking often at who leads.
     """
 
     master: Callable[[], str]
     master_address: Callable[[], str]
     ask_again: Callable[[], None]
     restart: Callable[[str], None]
+    expect_news: Callable[[], None] = lambda: None
 
 
 class Following:
     """Implements `replication.link.Sink`; loop thread only."""
 
     def __init__(
-        self, store: Store, member: Membership, place: Place, tables: Tables, gate: WriteGate, outside: Outside
+        self,
+        store: Store,
+        member: Membership,
+        vowing: Vowing,
+        place: Place,
+        tables: Tables,
+        gate: WriteGate,
+        outside: Outside,
     ) -> None:
         self.master_written = 0
+        self.granted_until_s = 0.0  # before that nobody but the master has a promise of ours
         self.is_reshaping = False  # the log will be cut, or begun elsewhere, before anything else happens
         self._store = store
         self._member = member
+        self._vowing = vowing
+        self._grant_s = 0.0
         self._place = place
         self._tables = tables
         self._gate = gate
-        self._outside = outside
+        self.outside = outside
         self._connector: Connector | None = None
         self._running: asyncio.Task[None] | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -121,6 +132,7 @@ class Following:
     def start(self) -> None:
         """Look for the master and follow it."""
         assert self._connector is not None
+        self._connector.on_end = self.outside.expect_news
         self._running = asyncio.ensure_future(self._connector.run())
 
     async def stop(self) -> None:
@@ -142,7 +154,7 @@ class Following:
         hello = Hello(
             identity.cluster_uid,
             self._place.group,
-            self._place.broker_id,
+            self._member.place,
             identity.store_uid,
             self._member.epochs,
             start,
@@ -150,12 +162,14 @@ class Following:
             store.confirmed.offset,
             store.settings.segment_bytes,
             tail_sum(store, end),
+            self._member.me.member.incarnation if self._member.has_register else -1,
+            self._member.process,
         )
         return hello, self.held()
 
     def master(self) -> str:
         """Where the master listens for us."""
-        return self._outside.master()
+        return self.outside.master()
 
     def held(self) -> int:
         """Up to where it holds its log by its flush policy."""
@@ -163,10 +177,18 @@ class Following:
 
     def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
         """Put the cluster and its epochs on the disk, then call done."""
-        place = self._place
         if welcome.epoch < self._member.promised:
             done(StoreError(self._too_low(welcome)))
             return
+        self._grant_s = welcome.grant_ms / 1000
+        if self._member.has_register:
+            # An epoch is promised before anything is acknowledged in it.
+            self._vowing.promise(welcome.epoch, lambda error: done(error) if error else self._adopt(welcome, done))
+        else:
+            self._adopt(welcome, done)
+
+    def _adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+        place = self._place
         identity = Identity(welcome.cluster_uid, self._member.identity.store_uid)
 
         def job() -> None:
@@ -195,6 +217,26 @@ class Following:
         if self._connector is not None and self._connector.link is not None:
             self._connector.link.end(f"epoch {epoch} was promised")
 
+    def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
+        """The master asks for it: it wants to hand the group over."""
+        self._vowing.promise(epoch, done)
+        self.outside.expect_news()
+
+    def beaten(self, now_s: float) -> None:
+        """The master's beat came: no other epoch is promised for a while."""
+        self.granted_until_s = now_s + self._grant_s
+
+    def leave_lower(self, epoch: int) -> None:
+        """Somebody leads this epoch: a link of a lower one is over."""
+        link = self._connector.link if self._connector is not None else None
+        if link is not None and link.machine.is_following and link.machine.epoch < epoch:
+            link.end(f"epoch {epoch} has begun")
+
+    def hurry(self) -> None:
+        """Try to reach the master now."""
+        if self._connector is not None:
+            self._connector.hurry()
+
     def reshape(self, welcome: Welcome) -> None:
         """Have the next start change the log, and start anew."""
         if welcome.epoch < self._member.promised:
@@ -208,7 +250,7 @@ class Following:
 
         def planned(error: StoreError | None) -> None:
             if error is None:
-                self._outside.restart(why)
+                self.outside.restart(why)
 
         place.housekeeper.submit(partial(papers.save_plan, place.disk, place.root, plan), planned)
 
@@ -314,7 +356,7 @@ class Following:
             self._hand_over()
         if self.is_alone and now_s >= self._ask_due_s:
             self._ask_due_s = now_s + _LOOK_FOR_MASTER_S
-            self._outside.ask_again()
+            self.outside.ask_again()
         self._refuse()
 
     def _gather(self) -> None:
@@ -339,7 +381,7 @@ class Following:
     @property
     def remark(self) -> str:
         """Where who wants to write has to go."""
-        address = self._outside.master_address()
+        address = self.outside.master_address()
         return f"this broker is a slave; the master of its group is {address or 'not known here now'}"
 
     def _refuse(self) -> None:

@@ -1,9 +1,9 @@
-"""Building a broker's part in its group: a master's, a slave's, or none."""
+"""Building a broker's part in its group: a master's, a slave's, or none; and its office, where there is a register."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from gantry.broker import following, mastering
@@ -12,18 +12,31 @@ from gantry.broker.durably import Durably
 from gantry.broker.following import Following
 from gantry.broker.mastering import Mastering
 from gantry.broker.membership import Membership, take_epoch
+from gantry.broker.office import Office
+from gantry.broker.office import Outside as OfficeOutside
+from gantry.broker.office import Rules as OfficeRules
 from gantry.broker.shares import replication_rules
 from gantry.consume.sharing import MASTER, Sharing
 from gantry.metadata.journal import Journal
 from gantry.replication.hub import Hub
 from gantry.replication.link import Connector
-from gantry.replication.mastery import Mastery
+from gantry.replication.mastery import Mastery, Term
+from gantry.replication.permit import Permit
+from gantry.replication.tenure import Tenure
 from gantry.wire.ha import NONCE_BYTES
 
 if TYPE_CHECKING:
     from gantry.broker.machine import Machine
     from gantry.broker.parts import Parts
+    from gantry.broker.sealing import Sealing
+    from gantry.broker.vowing import Vowing
+    from gantry.replication.register import Register, Seen
     from gantry.store.background import Background
+
+# A slave's word lasts a little longer than the time between two renewals, so that one of them may get lost.
+_GRANT_RENEWALS = 1.2
+_AGAIN_S = 0.25
+
 
 @dataclass(frozen=True, slots=True)
 class Ground:
@@ -32,63 +45,106 @@ class Ground:
     machine: Machine
     background: Background
     member: Membership
-    durably: Durably
+    vowing: Vowing
+    seen: Seen | None  # the register as it was when this member was given the group; None: it was not, or there is none
     restart: Callable[[str], None]  # end, and start anew in this process
 
 
-def make_group(config: BrokerConfig, parts: Parts, ground: Ground) -> Mastering | Following:
+def make_group(config: BrokerConfig, parts: Parts, ground: Ground, durably: Durably) -> Mastering | Following:
     """The part in the group that the configuration gives this broker, wired."""
     is_slave = config.role is Role.SLAVE
-    group = _following(config, parts, ground) if is_slave else _mastering(config, parts, ground)
+    make = _following if is_slave else _mastering
+    group = make(config, parts, ground, durably)
     if config.replication.slave_read or is_slave:
         parts.pulls.sharing = Sharing(
             config.id,
             config.store.warm_bytes,
-            group.mastery.reader if isinstance(group, Mastering) else lambda: MASTER,
+            _reader(group, ground.member) if isinstance(group, Mastering) else lambda: MASTER,
             (lambda: group.is_alone) if isinstance(group, Following) else lambda: False,
             parts.store.next_queue_offset,
         )
     return group
 
 
+def _reader(group: Mastering, member: Membership) -> Callable[[], int]:
+    """Places of slaves are broker ids in a static pair, and one less than them with a register."""
+
+    def reader() -> int:
+        place = group.mastery.reader()
+        return MASTER if place < 0 else place + member.has_register
+
+    return reader
+
+
+def make_office(
+    config: BrokerConfig, parts: Parts, ground: Ground, register: Register, sealing: Sealing
+) -> Office:
+    """What keeps this member in step with the register; wired, not started."""
+    member, group, clock = ground.member, parts.group, ground.machine.clock
+    assert group is not None
+    replication = config.replication
+    rules = OfficeRules(replication.renew_every_s, replication.members)
+    office = Office(register, member, parts.store, group, ground.vowing, clock, rules)
+    office.outside = OfficeOutside(sealing.step_down, ground.restart, parts.registration.complaints.say)
+    if isinstance(group, Mastering):
+        permit = Permit(replication.renew_every_s * _GRANT_RENEWALS)
+        office.tenure = tenure = Tenure(register, member.me, group.mastery, permit, clock, ground.seen)
+        tenure.settled = group.settled
+        group.mastery.on_change = lambda change: office.hurry()
+        group.permit = permit
+        parts.activity.is_permitted = lambda: permit.is_valid(clock.monotonic())
+        if config.role is Role.ASYNC_MASTER:
+            parts.acks.is_permitted = parts.activity.is_permitted
+    else:
+        group.outside = replace(group.outside, master=lambda: office.master, expect_news=office.expect_news)
+    return office
+
+
 def _nonce(machine: Machine) -> bytes:
     return machine.chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
 
 
-def _mastering(config: BrokerConfig, parts: Parts, ground: Ground) -> Mastering:
+def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Durably) -> Mastering:
     store, machine, member = parts.store, ground.machine, ground.member
     log_start, end = store.reader.log_start, store.written.offset
-    epoch = take_epoch(member, machine.disk, store.settings.root, log_start, end)
-    mastery = Mastery(end, store.confirmed.offset, epoch, replication_rules(config))
+    if ground.seen is not None:
+        record = ground.seen.record
+        term = Term(record.epoch, member.me.member, record.in_sync, machine.clock.monotonic())
+    else:
+        term = Term(take_epoch(member, machine.disk, store.settings.root, log_start, end))
+    mastery = Mastery(end, store.confirmed.offset, term, replication_rules(config))
     journal = Journal()
     source = mastering.Source(store, mastery, journal, config.name, member)
     tables = mastering.Tables(
         parts.topics, parts.groups, parts.offsets, lambda: parts.delays.document() if parts.activity.is_on else None
     )
     group = Mastering(store, mastery, source, tables, journal, parts.gate)
-    hub = Hub(member.secret, epoch, source, machine.clock, lambda: _nonce(machine))
+    if member.has_register:
+        source.grant_s = config.replication.renew_every_s * _GRANT_RENEWALS
+    hub = Hub(member.secret, term.epoch, source, machine.clock, lambda: _nonce(machine))
     group.wire(hub, config.role is Role.SYNC_MASTER)
     parts.acks.why_late = group.why_late
     parts.activity.why_not = group.why_not
-    ground.durably.watch(group)
-    group.kept_listeners.append(ground.durably.look)
+    durably.watch(group)
+    group.kept_listeners.append(durably.look)
     return group
 
 
-def _following(config: BrokerConfig, parts: Parts, ground: Ground) -> Following:
+def _following(config: BrokerConfig, parts: Parts, ground: Ground, durably: Durably) -> Following:
     machine, registration = ground.machine, parts.registration
-    place = following.Place(
-        machine.disk, parts.store.settings.root, ground.background.housekeeper, config.name, config.id
-    )
-    tables = following.Tables(parts.topics, parts.groups, parts.offsets, parts.delays.follow, ground.durably)
+    place = following.Place(machine.disk, parts.store.settings.root, ground.background.housekeeper, config.name)
+    tables = following.Tables(parts.topics, parts.groups, parts.offsets, parts.delays.follow, durably)
     outside = following.Outside(
         lambda: config.replication.master or registration.master_ha,
         lambda: registration.master_address,
         lambda: registration.topic_changed(""),
         ground.restart,
     )
-    group = Following(parts.store, ground.member, place, tables, parts.gate, outside)
+    group = Following(parts.store, ground.member, ground.vowing, place, tables, parts.gate, outside)
     say = parts.registration.complaints.say
     parts.activity.why_not = lambda: group.remark
-    group.wire(Connector(ground.member.secret, group, machine.clock, lambda: _nonce(machine), say))
+    connector = Connector(ground.member.secret, group, machine.clock, lambda: _nonce(machine), say)
+    if ground.member.has_register:
+        connector.again_s = _AGAIN_S  # a master that has just been named listens in a moment
+    group.wire(connector)
     return group

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from gantry.broker.config import NetworkConfig
+from gantry.broker.config import NetworkConfig, ReplicationConfig
 from gantry.broker.ports import Addresses, Reserved, reserve
+from gantry.broker.registers import open_register
 from gantry.clock import Clock, SystemClock
+from gantry.replication.register import Register
 from gantry.store.background import Background, ThreadBackground
 from gantry.store.disk import Disk, RealDisk
 
@@ -43,7 +46,8 @@ class Machine:
 
     background: makes what blocks elsewhere than on the running loop.  reserve: takes the ports, see `ports`.
     chance: where ids that must not repeat between processes, and jitter, come from.  boot_id: which boot of the machine
-    this is, empty when that cannot be told.
+    this is, empty when that cannot be told.  process: another one in each process; brokers that start anew in the same
+    one keep it.  register: opens the register that a configuration names.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -52,3 +56,5 @@ class Machine:
     reserve: Reserve = reserve
     chance: random.Random = field(default_factory=random.SystemRandom)
     boot_id: Callable[[], str] = boot_id
+    process: str = field(default_factory=lambda: secrets.token_hex(8))
+    register: Callable[[ReplicationConfig, Disk], Register] = open_register

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from gantry.broker.membership import Membership
     from gantry.metadata.groups import Groups
     from gantry.metadata.topics import Topics
+    from gantry.replication.members import SyncSet
+    from gantry.replication.permit import Permit
     from gantry.store.store import Store
 
 GATE_SEALED = "sealed"
@@ -66,8 +68,10 @@ class Source:
         self._group = group
         self._member = member
         self.judge_by_log = standing_judge(self._standing, self._tail)
-        self.on_acked: Callable[[int, Ack], None] = lambda broker_id, ack: None
-        self.on_went: Callable[[int, bool], None] = lambda broker_id, is_leaving: None
+        self.on_acked: Callable[[int, Ack], None] = lambda place, ack: None
+        self.on_promised: Callable[[int, int], None] = lambda place, epoch: None
+        self.grant_s = 0.0
+        self.on_went: Callable[[int, bool], None] = lambda place, is_leaving: None
         self.on_commits: Callable[[bytes], None] = lambda body: None
         self.now_s: Callable[[], float] = lambda: 0.0
 
@@ -89,6 +93,9 @@ class Source:
             log_start,
             written,
             settings.segment_bytes,
+            self._member.place,
+            self._member.has_register,
+            round(self.grant_s * 1000),
         )
 
     def _tail(self, end: int) -> int:
@@ -117,19 +124,23 @@ class Source:
 
     def came(self, hello: Hello, address: str) -> str:
         """A slave begins to follow; why it may not, if so."""
-        return self._mastery.meet(hello.broker_id, hello.store_uid, address, hello.end, self.now_s())
+        return self._mastery.meet(hello, address, self.now_s())
 
-    def acked(self, broker_id: int, ack: Ack) -> None:
+    def acked(self, place: int, ack: Ack) -> None:
         """It has so much."""
-        self.on_acked(broker_id, ack)
+        self.on_acked(place, ack)
 
     def commits(self, body: bytes) -> None:
         """Offsets that were committed there."""
         self.on_commits(body)
 
-    def went(self, broker_id: int, is_leaving: bool) -> None:
+    def promised(self, place: int, epoch: int) -> None:
+        """It has the promise of this epoch on its disk."""
+        self.on_promised(place, epoch)
+
+    def went(self, place: int, is_leaving: bool) -> None:
         """Its link ended."""
-        self.on_went(broker_id, is_leaving)
+        self.on_went(place, is_leaving)
 
 
 def tail_sum(store: Store, end: int) -> int:
@@ -156,6 +167,7 @@ class Mastering:
         self._tail_end = store.written.offset
         self._clock: Clock | None = None
         self._hub: Hub | None = None
+        self.permit: Permit | None = None  # there is a register
         self._offsets_due_s = 0.0
         self._delays: object = None
         self._tail_listeners: list[Callable[[], None]] = []
@@ -215,24 +227,45 @@ class Mastering:
 
     def _confirm(self, offset: int) -> None:
         store = self._store
-        if offset > store.confirmed.offset and not self.is_sealed:
+        if offset > store.confirmed.offset and not self.is_sealed and self._may_confirm():
             store.confirmed.advance(min(offset, store.written.offset))
             if self._tail_listeners and self.has_confirmed_tail:
                 listeners, self._tail_listeners = self._tail_listeners, []
                 for listener in listeners:
                     listener()
 
-    def _acked(self, broker_id: int, ack: Ack) -> None:
-        is_new = self.mastery.slaves[broker_id].metadata != ack.metadata
-        self._confirm(self.mastery.acknowledge(broker_id, ack, self._store.written.offset, self._now_s()))
+    def _may_confirm(self) -> bool:
+        """Alone in the set, nobody's promise stops us: only the clock does."""
+        if self.permit is None or len(self.mastery.insync.required) > 1:
+            return True
+        return self.permit.is_valid(self._now_s())
+
+    def _others(self) -> list[int]:
+        insync = self.mastery.insync
+        return [member.ordinal for member in insync.required if member != insync.share]
+
+    def settled(self, members: SyncSet) -> None:
+        """The register holds this set."""
+        self._confirm(self.mastery.settled(members, self._now_s()))
+        if self.permit is not None:
+            self.permit.count(self._others())
+        self._look()
+
+    def _acked(self, place: int, ack: Ack) -> None:
+        is_new = self.mastery.slaves[place].metadata != ack.metadata
+        if self.permit is not None and ack.echo:
+            self.permit.granted(place, ack.echo / 1e9, self._others())
+        self._confirm(self.mastery.acknowledge(place, ack, self._store.written.offset, self._now_s()))
         if is_new:
             for listener in self.kept_listeners:
                 listener()
         if GATE_SHORT in self._gate.reasons:
             self._look()
 
-    def _went(self, broker_id: int, is_leaving: bool) -> None:
-        self._confirm(self.mastery.lose(broker_id, is_leaving, self._now_s()))
+    def _went(self, place: int, is_leaving: bool) -> None:
+        self._confirm(self.mastery.lose(place, is_leaving, self._now_s()))
+        if is_leaving:
+            self._look()
 
     def _commits(self, body: bytes) -> None:
         for key, value in ha.loads_object(body).items():

@@ -5,21 +5,24 @@ has to reach, `begin` looks.  A promise comes from a seal only; the next masters
 an epoch above it.
 
 A static master takes the next epoch at each start: a process that restarted never goes on in the old one, because it
-knows nothing of what its slaves have.  What the table says about a longer log than the one that was found is dropped.
+knows nothing of what its slaves have.  With a register the epoch is the register's (`candidacy`).  What the table says
+about a longer log than the one that was found is dropped.
 """
 
 from __future__ import annotations
 
 import os
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from gantry.broker.config import BrokerConfig, Role
 from gantry.errors import ConfigError
 from gantry.replication import papers, vows
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import SECRET_BYTES_MIN
+from gantry.replication.mandate import Known
 from gantry.replication.papers import Identity
+from gantry.replication.record import Holder
 from gantry.replication.vows import Beginning, Ending, Vows
 from gantry.store import recoverypoint
 from gantry.store.disk import Disk
@@ -51,24 +54,47 @@ class Membership:
     epochs: EpochTable
     vows: Vows = field(default_factory=lambda: Vows(0))
     sealing: int = 0  # the epoch that is being promised, or was last
+    place: int = 0  # its ordinal where there is a register, else its brokerId
+    has_register: bool = False
+    process: str = ""  # another one in each process
 
     @property
     def promised(self) -> int:
         """Below this epoch nothing begins any more."""
         return max(self.vows.promise, self.sealing)
 
+    @property
+    def me(self) -> Holder:
+        """As the register names us."""
+        return Holder(self.vows.member(self.place), self.process)
 
-def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random) -> Membership | None:
+    def known(self, log_end: int) -> Known:
+        """What we know of ourselves."""
+        identity = self.identity
+        last_epoch = self.epochs.last_epoch
+        return Known(self.me, identity.cluster_uid, identity.store_uid, log_end, last_epoch, self.promised)
+
+
+def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random, process: str = "") -> Membership | None:
     """The member that this folder is, made one if it is none yet; None for a broker without replication."""
     if not config.replication.secret_file:
         return None
     secret = read_secret(config.replication.secret_file)
+    has_register = bool(config.replication.register)
+    is_told = has_register or config.role is Role.SLAVE  # by the register, or by the master
     identity = papers.load_identity(disk, root)
-    if identity is None or (not identity.cluster_uid and config.role is not Role.SLAVE):
-        cluster_uid = "" if config.role is Role.SLAVE else _uid(chance)
-        identity = Identity(cluster_uid, identity.store_uid if identity else _uid(chance))
+    if identity is None or (not identity.cluster_uid and not is_told):
+        identity = Identity("" if is_told else _uid(chance), identity.store_uid if identity else _uid(chance))
         papers.save_identity(disk, root, identity)
-    return Membership(secret, identity, papers.load_epochs(disk, root), vows.load(disk, root) or Vows(0))
+    return Membership(
+        secret,
+        identity,
+        papers.load_epochs(disk, root),
+        vows.load(disk, root) or Vows(0),
+        place=config.replication.ordinal if has_register else config.id,
+        has_register=has_register,
+        process=process,
+    )
 
 
 def expect(member: Membership, disk: Disk, root: str) -> None:
@@ -105,6 +131,27 @@ def take_epoch(member: Membership, disk: Disk, root: str, start: int, end: int) 
         member.epochs = table.begin(epoch, start)
     papers.save_epochs(disk, root, member.epochs)
     return epoch
+
+
+def lead(member: Membership, disk: Disk, root: str, cluster_uid: str, epoch: int, ends: tuple[int, int]) -> None:
+    """Begin the mastership that the register gave us over a log with these ends; all of it is on the disk by then."""
+    vowed = member.vows.vow(epoch)
+    vows.save(disk, root, vowed)
+    member.vows = vowed
+    if member.identity.cluster_uid != cluster_uid:
+        member.identity = replace(member.identity, cluster_uid=cluster_uid)
+        papers.save_identity(disk, root, member.identity)
+    start, end = ends
+    table = member.epochs.within(end).forget_before(start)
+    member.epochs = table.begin(epoch, end if table.entries else start)
+    papers.save_epochs(disk, root, member.epochs)
+
+
+def take_number(member: Membership, disk: Disk, root: str, number: int) -> None:
+    """The register numbered our disk."""
+    numbered = replace(member.vows, disk=number)
+    vows.save(disk, root, numbered)
+    member.vows = numbered
 
 
 def _uid(chance: random.Random) -> str:

@@ -17,24 +17,22 @@ from __future__ import annotations
 import asyncio
 import importlib
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.append.batch import GATE_DISK_FULL
-from gantry.broker.following import Following, Place
+from gantry.broker.following import Following
 from gantry.broker.mastering import GATE_SHORT, GATE_TAIL, Mastering
 from gantry.errors import StoreError
-from gantry.replication import vows
 from gantry.replication.haapi import Answer, refuse, why_not_sealed
 from gantry.replication.haproof import Keys
 from gantry.replication.hastate import MemberState, Role
-from gantry.replication.record import Holder
 
 if TYPE_CHECKING:
-    from gantry.broker.assemble import Opened
     from gantry.broker.config import BrokerConfig
     from gantry.broker.membership import Membership
     from gantry.broker.parts import Parts
+    from gantry.broker.vowing import Vowing
+    from gantry.clock import Clock
     from gantry.replication.haserver import HaServer
 
 _WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
@@ -42,17 +40,22 @@ _RESTART_MS = 1000
 
 
 class Sealing:
-    """Implements `replication.haserver.SealedMember`; `process` is another one at each start.  Loop thread only."""
+    """Implements `replication.haserver.SealedMember`.  Loop thread only."""
 
     def __init__(
-        self, member: Membership, place: Place, group: Mastering | Following, parts: Parts, process: str
+        self, member: Membership, name: str, group: Mastering | Following, vowing: Vowing, parts: Parts
     ) -> None:
         self._member = member
-        self._place = place
+        self._name = name
         self._group = group
+        self._vowing = vowing
         self._parts = parts
-        self._process = process
         self._turn = asyncio.Lock()
+
+    @property
+    def secret(self) -> bytes:
+        """What whoever asks has to know."""
+        return self._member.secret
 
     def state(self) -> MemberState:
         """What this member is now."""
@@ -62,9 +65,9 @@ class Sealing:
         role, is_sound = self._role(), store.failed is None
         return MemberState(
             member.identity.cluster_uid,
-            self._place.group,
+            self._name,
             member.identity.store_uid,
-            Holder(member.vows.member(self._place.broker_id), self._process),
+            member.me,
             role,
             member.epochs.last_epoch,
             member.vows.promise,
@@ -107,28 +110,26 @@ class Sealing:
             group, member = self._group, self._member
             if isinstance(group, Following) and group.is_reshaping:
                 return refuse(423, "the broker starts anew, to change its log", retryAfterMs=_RESTART_MS)
-            member.sealing = max(member.sealing, epoch)
-            if epoch > member.vows.promise:
-                await self._keep(member.vows.vow(epoch))
-            self._stop(epoch)
+            left_s = group.granted_until_s - self._parts.clock.monotonic() if isinstance(group, Following) else 0.0
+            if left_s > 0 and epoch > member.promised:
+                return refuse(423, "the master has this member's word", retryAfterMs=round(left_s * 1000) + 1)
+            await self._promise(epoch)
+            self.step_down(epoch)
             return None
 
-    def _stop(self, epoch: int) -> None:
-        """In one turn of the loop."""
+    def step_down(self, epoch: int) -> None:
+        """Stop in lower epochs, in one turn of the loop."""
         group, parts = self._group, self._parts
         group.seal(epoch)
         if isinstance(group, Mastering):
             parts.activity.end(lambda: f"this master was sealed in epoch {epoch}; ask the group's next one")
             parts.acks.seal()
 
-    async def _keep(self, promised: vows.Vows) -> None:
+    async def _promise(self, epoch: int) -> None:
         """On the disk when this returns; StoreError when it is not known to be."""
-        place = self._place
         kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def finished(error: StoreError | None) -> None:
-            if error is None:
-                self._member.vows = promised
             if kept.done():
                 return
             if error is None:
@@ -136,23 +137,18 @@ class Sealing:
             else:
                 kept.set_exception(error)
 
-        job = partial(vows.save, place.disk, place.root, promised)
-        if not place.housekeeper.submit(job, finished):
-            raise StoreError("too much waits for the disk")
+        self._vowing.promise(epoch, finished)
         await kept
 
 
-async def open_door(config: BrokerConfig, opened: Opened, parts: Parts) -> tuple[HaServer, int] | None:
+async def open_door(config: BrokerConfig, sealing: Sealing, clock: Clock) -> tuple[HaServer, int] | None:
     """Serve `/ha/v1` and say at which port; None where that is not wanted."""
-    network, member = config.network, opened.member
-    if member is None or parts.group is None or network.ha_api_port < 0:
+    network = config.network
+    if network.ha_api_port < 0:
         return None
     # A thread of its own: aiohttp takes longer to import than the loop may be busy.
     await asyncio.to_thread(importlib.import_module, "gantry.replication.haserver")
     from gantry.replication.haserver import HaServer
 
-    machine = opened.machine
-    place = Place(machine.disk, parts.store.settings.root, opened.background.housekeeper, config.name, config.id)
-    sealing = Sealing(member, place, parts.group, parts, f"{machine.chance.getrandbits(64):016x}")
-    server = HaServer(sealing, Keys(member.secret), machine.clock)
+    server = HaServer(sealing, Keys(sealing.secret), clock)
     return server, await server.start(network.bind, network.ha_api_port)

@@ -27,12 +27,13 @@ from enum import Enum
 
 from gantry.model import documents
 from gantry.replication.epochs import EpochTable, last_common, table_of
-from gantry.replication.members import MEMBERS_MAX
+from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX
 from gantry.wire import ha
 
 SECRET_BYTES_MIN = 16
 TAIL_BYTES = 4096
 _ID_CHARS_MAX = 128
+_GRANT_MS_MAX = 60_000
 
 
 class Part(Enum):
@@ -55,11 +56,16 @@ def is_proven(proof: bytes, expected: bytes) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a slave says about itself.  `tail`: CRC-32 of the last bytes of its log, see `tail_range`."""
+    """What a slave says about itself.
+
+    place         its ordinal where the group has a register, its brokerId in a static pair
+    incarnation   of its disk, -1 in a static pair;  process: which of its lives, so that it can be named as a holder
+    tail          CRC-32 of the last bytes of its log, see `tail_range`
+    """
 
     cluster_uid: str  # empty: it has none yet
     group: str
-    broker_id: int
+    place: int
     store_uid: str
     epochs: EpochTable
     start: int
@@ -67,6 +73,8 @@ class Hello:
     confirmed: int
     segment_bytes: int
     tail: int = 0
+    incarnation: int = -1
+    process: str = ""
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -74,7 +82,7 @@ class Hello:
             {
                 "clusterUID": self.cluster_uid,
                 "group": self.group,
-                "brokerId": self.broker_id,
+                "place": self.place,
                 "storeUID": self.store_uid,
                 "epochs": [list(entry) for entry in self.epochs.entries],
                 "start": self.start,
@@ -82,6 +90,8 @@ class Hello:
                 "confirmed": self.confirmed,
                 "segmentBytes": self.segment_bytes,
                 "tail": self.tail,
+                "incarnation": self.incarnation,
+                "process": self.process,
             }
         )
 
@@ -92,7 +102,7 @@ def read_hello(said: bytes) -> Hello:
     found = Hello(
         cluster_uid=_name(source, "clusterUID"),
         group=_name(source, "group"),
-        broker_id=documents.integer(source, "brokerId"),
+        place=documents.integer(source, "place", -1),
         store_uid=_name(source, "storeUID"),
         epochs=epochs_in(source),
         start=documents.integer(source, "start"),
@@ -100,11 +110,15 @@ def read_hello(said: bytes) -> Hello:
         confirmed=documents.integer(source, "confirmed"),
         segment_bytes=documents.integer(source, "segmentBytes"),
         tail=documents.integer(source, "tail"),
+        incarnation=documents.integer(source, "incarnation", -1),
+        process=_name(source, "process"),
     )
     if not 0 <= found.start <= found.end or not 0 <= found.confirmed <= found.end:
         raise ValueError(f"a log from {found.start} to {found.end}, confirmed up to {found.confirmed}")
     if not found.store_uid:
         raise ValueError("storeUID is missing")
+    if not -1 <= found.incarnation <= NUMBER_MAX:
+        raise ValueError(f"incarnation {found.incarnation}")
     return found
 
 
@@ -125,6 +139,7 @@ class Welcome:
     epochs: EpochTable
     step: Step
     at: int
+    grant_ms: int = 0  # for so long after a beat the slave promises no other epoch
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -135,6 +150,7 @@ class Welcome:
                 "epochs": [list(entry) for entry in self.epochs.entries],
                 "step": self.step.value,
                 "at": self.at,
+                "grantMs": self.grant_ms,
             }
         )
 
@@ -148,8 +164,9 @@ def read_welcome(said: bytes) -> Welcome:
         epochs_in(source),
         Step(documents.text(source, "step")),
         documents.integer(source, "at"),
+        documents.integer(source, "grantMs"),
     )
-    if found.at < 0 or found.epoch < 1 or not found.cluster_uid:
+    if found.at < 0 or found.epoch < 1 or not found.cluster_uid or not 0 <= found.grant_ms <= _GRANT_MS_MAX:
         raise ValueError(f"a welcome at {found.at} in epoch {found.epoch}")
     return found
 
@@ -166,6 +183,9 @@ class Standing:
     start: int
     end: int
     segment_bytes: int
+    place: int = 0
+    has_register: bool = False
+    grant_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,8 +233,12 @@ def _misfit(mine: Standing, hello: Hello) -> str:
         )
     if hello.store_uid == mine.store_uid:
         return "the slave's folder is a copy of this one; remove gantry/identity.json from the copy"
-    if not 1 <= hello.broker_id < MEMBERS_MAX:
-        return f"a slave with brokerId {hello.broker_id}; expected 1 to {MEMBERS_MAX - 1}"
+    if (hello.incarnation >= 0) is not mine.has_register:
+        there, here = ("a register", "none") if hello.incarnation >= 0 else ("no register", "one")
+        return f"the slave is set up with {there}, this group has {here}; set replication.register alike on all members"
+    if not 0 <= hello.place < MEMBERS_MAX or hello.place == mine.place:
+        what = "ordinal" if mine.has_register else "brokerId"
+        return f"a slave with {what} {hello.place}; expected one below {MEMBERS_MAX} that is not ours, {mine.place}"
     if hello.segment_bytes != mine.segment_bytes:
         return (
             f"the slave's segments have {hello.segment_bytes} bytes, ours {mine.segment_bytes}; "
@@ -224,7 +248,7 @@ def _misfit(mine: Standing, hello: Hello) -> str:
 
 
 def _welcome(mine: Standing, step: Step, at: int) -> Welcome:
-    return Welcome(mine.cluster_uid, mine.epoch, mine.epochs, step, at)
+    return Welcome(mine.cluster_uid, mine.epoch, mine.epochs, step, at, mine.grant_ms)
 
 
 def _range(mine: Standing) -> str:

@@ -67,7 +67,7 @@ class Source(Protocol):
         """A slave begins to follow; why it may not, if so."""
         ...
 
-    def acked(self, broker_id: int, ack: Ack) -> None:
+    def acked(self, place: int, ack: Ack) -> None:
         """It has so much."""
         ...
 
@@ -75,7 +75,11 @@ class Source(Protocol):
         """Offsets that were committed there; ValueError when they are none."""
         ...
 
-    def went(self, broker_id: int, is_leaving: bool) -> None:
+    def promised(self, place: int, epoch: int) -> None:
+        """It has the promise of this epoch on its disk, and is fed no more."""
+        ...
+
+    def went(self, place: int, is_leaving: bool) -> None:
         """Its link ended."""
         ...
 
@@ -91,7 +95,7 @@ class Hub:
         self.clock = clock
         self._nonce = nonce
         self._links: dict[Link, None] = {}  # in the order in which they came
-        self._by_id: dict[int, Link] = {}
+        self._by_place: dict[int, Link] = {}
         self._listener: asyncio.Server | None = None
         self._is_due = False
         self._is_closing = False
@@ -124,18 +128,25 @@ class Hub:
         if self._listener is not None:
             await self._listener.wait_closed()
 
+    def ask_promise(self, place: int, epoch: int) -> bool:
+        """Ask a slave to promise an epoch; False when it is not here."""
+        link = self._by_place.get(place)
+        if link is not None:
+            link.ask_promise(epoch)
+        return link is not None
+
     def _make(self) -> Link:
         return Link(self, Feeding(self._secret, self._nonce(), self.source.judge))
 
     def wake(self, _: int = 0) -> None:
         """Something was written: send it when this turn of the loop is over."""
-        if self._by_id and not self._is_due:
+        if self._by_place and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._feed)
 
     def _feed(self) -> None:
         self._is_due = False
-        for link in list(self._by_id.values()):
+        for link in list(self._by_place.values()):
             link.feed()
 
     def tick(self) -> None:
@@ -156,19 +167,19 @@ class Hub:
         """A slave is known by now; why it may not stay after all, if so."""
         why = self.source.came(hello, link.peer)
         if not why:
-            older = self._by_id.pop(hello.broker_id, None)
-            self._by_id[hello.broker_id] = link
+            older = self._by_place.pop(hello.place, None)
+            self._by_place[hello.place] = link
             if older is not None:
                 older.end("its slave came again")
-            log.info("slave %d at %s follows from %d on", hello.broker_id, link.peer, hello.end)
+            log.info("slave %d at %s follows from %d on", hello.place, link.peer, hello.end)
         return why
 
     def closed(self, link: Link, hello: Hello | None, is_leaving: bool) -> None:
         """A connection is gone."""
         self._links.pop(link, None)
-        if hello is not None and self._by_id.get(hello.broker_id) is link:
-            del self._by_id[hello.broker_id]
-            self.source.went(hello.broker_id, is_leaving)
+        if hello is not None and self._by_place.get(hello.place) is link:
+            del self._by_place[hello.place]
+            self.source.went(hello.place, is_leaving)
 
 
 class Link(asyncio.Protocol):
@@ -248,7 +259,7 @@ class Link(asyncio.Protocol):
                 self._write(action.data)
             elif isinstance(action, master.Acked):
                 assert self._machine.hello is not None
-                self._hub.source.acked(self._machine.hello.broker_id, action.ack)
+                self._hub.source.acked(self._machine.hello.place, action.ack)
                 self.feed()
             elif isinstance(action, master.Welcomed):
                 why = self._hub.welcomed(self, action.hello)
@@ -256,6 +267,9 @@ class Link(asyncio.Protocol):
                     self._carry_out(self._machine.refuse(why))
             elif isinstance(action, master.Left):
                 self._is_leaving = True
+            elif isinstance(action, master.Promised):
+                assert self._machine.hello is not None
+                self._hub.source.promised(self._machine.hello.place, action.epoch)
             elif isinstance(action, master.Commits):
                 self._hub.source.commits(action.body)
             else:
@@ -305,7 +319,11 @@ class Link(asyncio.Protocol):
         if self._machine.is_fed and (marks[1:] != self._marks[1:] or now_s - self._said_s >= BEAT_S):
             self.feed()
             self._marks = marks
-            self._write(ha.beat(*marks))
+            self._write(ha.beat(*marks, round(now_s * 1e9)))
+
+    def ask_promise(self, epoch: int) -> None:
+        """Ask the slave to promise an epoch."""
+        self._write(ha.promise(ha.Kind.PROMISE, epoch))
 
     def _write(self, data: bytes | memoryview) -> None:
         if self._transport is not None:

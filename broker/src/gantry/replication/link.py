@@ -10,9 +10,11 @@ that one may go well.  Where a person has to do something it is said so, and tri
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol, cast
 
 from gantry.clock import Clock
@@ -48,6 +50,10 @@ class Sink(Protocol):
         """Put what the welcome says on the disk, then call done."""
         ...
 
+    def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
+        """Put the promise of an epoch on the disk, then call done."""
+        ...
+
     def reshape(self, welcome: Welcome) -> None:
         """The log has to be cut or begun elsewhere, which needs a closed store."""
         ...
@@ -58,6 +64,10 @@ class Sink(Protocol):
 
     def held(self) -> int:
         """Up to where it holds its log by its flush policy."""
+        ...
+
+    def beaten(self, now_s: float) -> None:
+        """A beat of the master's came."""
         ...
 
     def apply(self, number: int, changes: list[object]) -> None:
@@ -85,6 +95,7 @@ class SlaveLink(asyncio.BufferedProtocol):
         self._needed = ha.HEAD.size
         self._transport: asyncio.Transport | None = None
         self._heard_s = self._said_s = clock.monotonic()
+        self._echo = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -155,11 +166,16 @@ class SlaveLink(asyncio.BufferedProtocol):
                 machine.appended(action.offset, end)
                 machine.replica.hold(min(sink.held(), end))
             elif isinstance(action, slave.Marks):
+                if machine.replica.echo != self._echo:
+                    self._echo = machine.replica.echo
+                    sink.beaten(self._heard_s)
                 sink.marks(machine.replica.confirmed, action.log_start, action.written)
             elif isinstance(action, slave.Apply):
                 sink.apply(action.number, action.changes)
             elif isinstance(action, slave.Send):
                 self._write(action.data)
+            elif isinstance(action, slave.Promise):
+                sink.promise(action.epoch, partial(self._promised, action.epoch))
             elif isinstance(action, slave.Adopt):
                 sink.adopt(action.welcome, self._adopted)
             elif isinstance(action, slave.Reshape):
@@ -167,6 +183,13 @@ class SlaveLink(asyncio.BufferedProtocol):
                 sink.reshape(action.welcome)
             else:
                 self.end(action.reason, action.is_final)
+
+    def _promised(self, epoch: int, error: StoreError | None) -> None:
+        if error is None:
+            self._write(self.machine.promised(epoch))
+            self.end(f"epoch {epoch} was promised")
+        else:
+            self.end(str(error))
 
     def _adopted(self, error: StoreError | None) -> None:
         if error is not None:
@@ -228,12 +251,15 @@ class Connector:
         say: Callable[[str, str], object],
     ) -> None:
         self.link: SlaveLink | None = None
-        self.links = 0  # that ever followed
+        self.again_s = _AGAIN_S
+        self._tried = ""
         self._secret = secret
         self._sink = sink
         self.clock = clock
         self._nonce = nonce
         self._say = say
+        self.on_end: Callable[[], None] = lambda: None  # a link ended
+        self._is_hurried = asyncio.Event()
 
     @property
     def is_following(self) -> bool:
@@ -244,13 +270,23 @@ class Connector:
         """Connect, again and again, until cancelled."""
         while True:
             is_final = await self._once()
-            await asyncio.sleep(_AGAIN_FINAL_S if is_final else _AGAIN_S)
+            self._is_hurried.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_AGAIN_FINAL_S if is_final else self.again_s):
+                    await self._is_hurried.wait()
+
+    def hurry(self) -> None:
+        """The master may be another one, or be there by now: try at once, unless a link stands."""
+        address = self._sink.master()
+        if self.link is None and address != self._tried:
+            self._is_hurried.set()
 
     async def _once(self) -> bool:
         address = self._sink.master()
         if not address:
             self._say("no master", "no master is known yet; set haMasterAddress, or let both register at a name server")
             return False
+        self._tried = address
         hello, held = self._sink.hello()
         machine = Following(self._secret, self._nonce(), hello, held)
         link = None
@@ -268,6 +304,8 @@ class Connector:
         finally:
             link.end("this broker stops")
             self.link = None
+        self._tried = ""
+        self.on_end()
         self._say(link.reason, f"the link to the master at {address} ended: {link.reason}")
         return link.is_final
 

@@ -53,13 +53,19 @@ class Commits(NamedTuple):
     body: bytes
 
 
+class Promised(NamedTuple):
+    """The slave has the promise of this epoch on its disk, and takes nothing of a lower one any more."""
+
+    epoch: int
+
+
 class Ended(NamedTuple):
     """The link is over; what stands before this in the actions still goes out."""
 
     reason: str
 
 
-Action = Send | Welcomed | Acked | Left | Commits | Ended
+Action = Send | Welcomed | Acked | Left | Commits | Promised | Ended
 Judge = Callable[[Hello], Welcome | No]
 
 
@@ -128,6 +134,8 @@ class Feeding:
                 return [Left(), *self._end("the slave stops")]
             if kind is Kind.COMMITS:
                 return [Commits(bytes(body))]
+            if kind is Kind.PROMISED:
+                return [Promised(ha.read_promise(body)), *self._end("the slave promised the next epoch")]
         elif self._state is _State.CHALLENGED and kind is Kind.HELLO:
             return self._greeted(*ha.read_proven(body))
         raise MalformedHaError(f"{kind.name} on a link that is {self._state.value}")

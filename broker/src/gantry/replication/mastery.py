@@ -1,9 +1,12 @@
 """One mastership: who of the slaves is in step, and what follows from it for producers and consumers.
 
-The rules of the set itself stand in `insync`, those of time in `pace`; here they meet the links.  This is the form for
-a **static pair**: roles come from the configuration, no register exists, so a change of the set is settled at once.
-What it promises holds as long as nobody makes a second broker master by hand; the epochs see to it that such a mistake
-is found, not that it costs nothing.
+The rules of the set itself stand in `insync`, those of time in `pace`; here they meet the links.
+
+    with a register     a change of the set goes to `on_change` and counts when `settled` says what the register holds;
+                        members are known by ordinal and incarnation
+    a static pair       roles come from the configuration, no register exists, so a change is settled at once.  What it
+                        promises holds as long as nobody makes a second broker master by hand; the epochs see to it
+                        that such a mistake is found, not that it costs nothing
 
     confirmed     consumers see it; producers are answered at it under SYNC_MASTER, at our own share under ASYNC_MASTER
     is_short      nothing can be confirmed now: writes are refused before they are stored
@@ -12,22 +15,28 @@ A slave that has caught up under load is always a round trip behind, so it never
 confirm alone.  When it may join, our own share is held back for that round trip (`_PAUSE_S` at most): confirmed waits,
 the slave arrives, and from then on its acknowledgement is required.
 
-Members are broker ids.  A slave that comes back with less than it had acknowledged has lost something; it is another
-incarnation, and what it said before counts for nothing.
+In a static pair members are broker ids, and a slave that comes back with less than it had acknowledged has lost
+something: it is another incarnation, and what it said before counts for nothing.  With a register the slave says which
+incarnation it is, and one that has less than it acknowledged in the same one is turned away.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from gantry.replication.insync import InSync
-from gantry.replication.members import Member
+from gantry.replication.handshake import Hello
+from gantry.replication.insync import Change, InSync
+from gantry.replication.members import Member, SyncSet
 from gantry.replication.pace import SILENCE_S, Pace
+from gantry.wire.ha import Ack
 
+STATIC = Member(0, 0)  # the master of a static pair
 # So near the end, a slave is as good as equal: what a few round trips of a busy master bring.
 NEAR_BYTES = 4 << 20
 _PAUSE_S = 0.2
 _PAUSE_AGAIN_S = 2.0
+_REFUSED_S = 2.0  # until the register is asked for the same again
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,17 +47,29 @@ class Rules:
     max_lag_s: float = 15.0
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """The mastership that begins: which epoch, who we are, and the set that the register holds (None: no register)."""
+
+    epoch: int
+    me: Member = STATIC
+    recorded: SyncSet | None = None
+    now_s: float = 0.0
+
+
 class Attendance:
     """What is known about one slave that is or was connected."""
 
     __slots__ = (
         "address",
+        "again_s",
         "held",
         "is_connected",
         "lag_since_s",
         "member",
         "metadata",
         "probe",
+        "process",
         "seen_s",
         "store_uid",
         "written",
@@ -58,7 +79,9 @@ class Attendance:
         self.member = member
         self.store_uid = store_uid
         self.address = address
-        self.is_connected = True
+        self.process = ""
+        self.is_connected = bool(address)
+        self.again_s = now_s  # not asked for before
         self.written = 0
         self.held = 0
         self.metadata = 0
@@ -70,14 +93,18 @@ class Attendance:
 class Mastery:
     """Loop thread only; times are seconds that never go back."""
 
-    def __init__(self, start: int, confirmed: int, epoch: int, rules: Rules) -> None:
-        me = Member(0, 0)
-        self.epoch = epoch
+    def __init__(self, start: int, confirmed: int, term: Term, rules: Rules) -> None:
+        me, recorded = term.me, term.recorded
+        self.epoch = term.epoch
         self.rules = rules
-        self.insync = InSync(me, frozenset({me}), start, confirmed, rules.min_in_sync)
-        self.slaves: dict[int, Attendance] = {}  # by broker id
+        self.insync = InSync(me, frozenset({me}) if recorded is None else recorded, start, confirmed, rules.min_in_sync)
+        self.slaves: dict[int, Attendance] = {}  # by their place
         self.changes = 0  # of the set
+        self.on_change: Callable[[Change], None] | None = None  # there is a register, which has to agree
         self._me = me
+        for member in sorted(self.insync.recorded - {me}):
+            # Not here yet: waited for as long as one whose connection ended now.
+            self.slaves[member.ordinal] = Attendance(member, "", "", term.now_s)
         self._pace = Pace(rules.max_lag_s)
         self._share = 0
         self._pause_until_s = 0.0
@@ -91,7 +118,7 @@ class Mastery:
 
     @property
     def in_sync(self) -> list[int]:
-        """The broker ids of the set, ours (0) first."""
+        """The places of the set, in order."""
         return sorted(member.ordinal for member in self.insync.recorded)
 
     def is_short(self, now_s: float) -> bool:
@@ -111,19 +138,25 @@ class Mastery:
             self.insync.acknowledge(self._me, self._share)
         return self.confirmed
 
-    def meet(self, broker_id: int, store_uid: str, address: str, end: int, now_s: float) -> str:
-        """A slave's link begins, its log ends at `end`.  What is wrong with that; empty: nothing.
+    def meet(self, hello: Hello, address: str, now_s: float) -> str:
+        """A slave's link begins.  What is wrong with that; empty: nothing.
 
         The same slave may come again before its old link is known to have ended.
         """
-        known = self.slaves.get(broker_id)
-        if known is not None and known.is_connected and known.store_uid != store_uid:
-            return f"brokerId {broker_id} is taken by the slave at {known.address}; give each slave its own"
-        member = Member(broker_id, 1) if known is None else known.member
-        if end < self.insync.match(member):
-            member = Member(broker_id, member.incarnation + 1)
-        slave = self.slaves[broker_id] = Attendance(member, store_uid, address, now_s)
-        slave.written = end
+        place = hello.place
+        known = self.slaves.get(place)
+        if known is not None and known.is_connected and known.store_uid != hello.store_uid:
+            return f"the place {place} is taken by the slave at {known.address}; give each slave its own"
+        if hello.incarnation >= 0:
+            member = Member(place, hello.incarnation)
+            if hello.end < self.insync.match(member):
+                return f"{member} acknowledged {self.insync.match(member)} and has {hello.end}; have it cloned anew"
+        else:
+            member = Member(place, 1) if known is None else known.member
+            if hello.end < self.insync.match(member):
+                member = Member(place, member.incarnation + 1)
+        slave = self.slaves[place] = Attendance(member, hello.store_uid, address, now_s)
+        slave.written, slave.process = hello.end, hello.process
         self._pace.behind(member)
         self._look_for_lost()
         return ""
@@ -133,10 +166,10 @@ class Mastery:
         known = ((member, self.slaves.get(member.ordinal)) for member in self.insync.recorded)
         self._awaits = any(slave is not None and slave.member != member for member, slave in known)
 
-    def acknowledge(self, broker_id: int, ack: tuple[int, int, int], written: int, now_s: float) -> int:
+    def acknowledge(self, place: int, ack: Ack, written: int, now_s: float) -> int:
         """A slave (written, holds, keeps of the metadata) so much; our log ends at `written`.  The confirmed mark."""
-        slave = self.slaves[broker_id]
-        slave.written, slave.held, slave.metadata = ack
+        slave = self.slaves[place]
+        slave.written, slave.held, slave.metadata = ack.written, ack.held, ack.metadata
         slave.seen_s = now_s
         if slave.held >= slave.probe:
             slave.probe, slave.lag_since_s = (-1 if slave.held >= written else written), now_s
@@ -149,7 +182,7 @@ class Mastery:
         return self.confirmed
 
     def _let_in(self, slave: Attendance, now_s: float) -> None:
-        if slave.member in self.insync.recorded:
+        if slave.member in self.insync.recorded or now_s < slave.again_s:
             return
         # Who was in the set as another incarnation is waited for by everybody.
         is_needed = any(member.ordinal == slave.member.ordinal for member in self.insync.recorded)
@@ -157,15 +190,15 @@ class Mastery:
             return
         change = self.insync.admit(slave.member)
         if change is not None:
-            self._settle(change.target, now_s)
+            self._want(change, now_s)
             self._pause_until_s = 0.0
             self.insync.acknowledge(self._me, self._share)
         elif now_s >= self._pause_again_s:
             self._pause_until_s, self._pause_again_s = now_s + _PAUSE_S, now_s + _PAUSE_AGAIN_S
 
-    def lose(self, broker_id: int, is_leaving: bool, now_s: float) -> int:
+    def lose(self, place: int, is_leaving: bool, now_s: float) -> int:
         """A slave's link ended; it may have said goodbye.  The confirmed mark."""
-        slave = self.slaves[broker_id]
+        slave = self.slaves[place]
         slave.is_connected = False
         slave.seen_s = now_s
         self._pace.behind(slave.member)
@@ -191,22 +224,34 @@ class Mastery:
         """For how long the slave has not had all that was there then."""
         return now_s - slave.lag_since_s if slave.probe >= 0 else 0.0
 
-    def _leave_out(self, broker_id: int, now_s: float) -> None:
+    def _leave_out(self, place: int, now_s: float) -> None:
         """The member in this place, whichever incarnation of it the set has."""
         for member in self.insync.recorded:
-            change = self.insync.shrink(member) if member.ordinal == broker_id else None
+            change = self.insync.shrink(member) if member.ordinal == place else None
             if change is not None:
-                self._settle(change.target, now_s)
-                if now_s >= self._pause_until_s and not self._awaits:
-                    self.insync.acknowledge(self._me, self._share)
+                self._want(change, now_s)
                 return
 
-    def _settle(self, members: frozenset[Member], now_s: float) -> None:
-        # No register: the set is ours alone, so a change is certain as soon as it is wanted.
+    def _want(self, change: Change, now_s: float) -> None:
+        if self.on_change is not None:
+            self.on_change(change)
+        else:
+            # No register: the set is ours alone, so a change is certain as soon as it is wanted.
+            self.settled(change.target, now_s)
+
+    def settled(self, members: SyncSet, now_s: float) -> int:
+        """This is what the register holds for certain, see `InSync.settle`; the confirmed mark that follows."""
+        change, before = self.insync.change, self.insync.recorded
+        if change is not None and members != change.target and change.member.ordinal in self.slaves:
+            self.slaves[change.member.ordinal].again_s = now_s + _REFUSED_S
         self.insync.settle(members)
-        self._look_for_lost()
-        self._pace.changed(now_s)
-        self.changes += 1
+        if members != before:
+            self._look_for_lost()
+            self._pace.changed(now_s)
+            self.changes += 1
+        if now_s >= self._pause_until_s and not self._awaits:
+            self.insync.acknowledge(self._me, self._share)
+        return self.confirmed
 
     def keeps(self, numbers_max: int) -> int:
         """Up to which change of the metadata every slave of the set has it on its disk."""
@@ -226,5 +271,6 @@ class Mastery:
         return "slow"
 
     def reader(self) -> int:
-        """The broker id of a slave that may serve consumers who are far behind; 0: none."""
-        return next((one for one in self.in_sync if one and self.slaves[one].is_connected), 0)
+        """The place of a slave that may serve consumers who are far behind; -1: none."""
+        mine = self._me.ordinal
+        return next((one for one in self.in_sync if one != mine and self.slaves[one].is_connected), -1)

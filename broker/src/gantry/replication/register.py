@@ -60,3 +60,7 @@ class Register(Protocol):
     async def write(self, record: Record, version: str) -> Seen:
         """Replace the record that has this version."""
         ...
+
+    async def close(self) -> None:
+        """Give connections back, if there are any."""
+        ...

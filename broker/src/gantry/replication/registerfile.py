@@ -62,6 +62,9 @@ class FileRegister:
         """Replace the record that has this version."""
         return _there(await self._locked(partial(self._replace, record, version)))
 
+    async def close(self) -> None:
+        """There is nothing to give back."""
+
     async def _locked(self, job: Callable[[], Seen | None]) -> Seen | None:
         """Do it with the lock held; only when the lock cannot be had nothing was done for certain."""
         busy = ""

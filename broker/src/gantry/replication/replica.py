@@ -26,6 +26,7 @@ class Replica:
         self.written = end
         self.confirmed = confirmed
         self.applied = 0  # the last change of metadata that came
+        self.echo = 0  # the master's clock, as of its last beat
         self._held = held
         self._durable = 0  # the last one on the disk
         self._master_confirmed = confirmed
@@ -66,7 +67,7 @@ class Replica:
     def ack(self) -> Ack:
         """What may be promised now."""
         limit = self._barriers[0][1] if self._barriers else self.written
-        return Ack(self.written, min(self._held, limit), self._durable)
+        return Ack(self.written, min(self._held, limit), self._durable, self.echo)
 
     def _settle(self) -> None:
         self.confirmed = max(self.confirmed, min(self._master_confirmed, self.written))

@@ -65,6 +65,12 @@ class Marks(NamedTuple):
     written: int
 
 
+class Promise(NamedTuple):
+    """The master asks for the promise of an epoch, which may become ours: on the disk first, then promised()."""
+
+    epoch: int
+
+
 class Ended(NamedTuple):
     """The link cannot go on; `is_final`: nor can another one before a person did something."""
 
@@ -72,7 +78,7 @@ class Ended(NamedTuple):
     is_final: bool = False
 
 
-Action = Send | Adopt | Reshape | Append | Apply | Marks | Ended
+Action = Send | Adopt | Reshape | Append | Apply | Marks | Promise | Ended
 
 
 class _State(Enum):
@@ -120,7 +126,11 @@ class Following:
             if kind is Kind.CHUNK:
                 return self._chunk(ha.read_chunk(body))
             if kind is Kind.BEAT:
-                return [self._marks(*ha.read_beat(body))]
+                beat = ha.read_beat(body)
+                self.replica.echo = beat.clock_ns
+                return [self._marks(beat.written, beat.confirmed, beat.log_start)]
+            if kind is Kind.PROMISE:
+                return self._asked_to_promise(ha.read_promise(body))
             if kind is Kind.METADATA:
                 number, changes = ha.read_metadata(body)
                 return [Apply(number, changes)] if self.replica.change(number) else []
@@ -169,6 +179,17 @@ class Following:
         # Of what a chunk brings nothing is counted before it is appended, which is the action before this one.
         self.replica.confirm(confirmed)
         return Marks(confirmed, log_start, written)
+
+    def _asked_to_promise(self, epoch: int) -> list[Action]:
+        if epoch <= self.epoch:
+            raise MalformedHaError(f"the promise of epoch {epoch}, this link is of {self.epoch}")
+        return [Promise(epoch)]
+
+    def promised(self, epoch: int) -> bytes:
+        """The promise is on the disk: the last word on this link."""
+        is_time = self._state is _State.FOLLOWING
+        self._state = _State.ENDED
+        return ha.promise(Kind.PROMISED, epoch) if is_time else b""
 
     def ready(self) -> None:
         """The welcome is on the disk: the first acknowledgement asks for more."""

@@ -30,8 +30,8 @@ TALK_BYTES_MAX = 256 << 10
 FRAME_BYTES_MAX = 17 << 20
 
 _MARKS = Struct(">iqqq")
-_BEAT = Struct(">qqq")
-_ACK = Struct(">qqq")
+_BEAT = Struct(">qqqq")
+_ACK = Struct(">qqqq")
 _NUMBER = Struct(">q")
 CHUNK_HEAD_BYTES = HEAD.size + _MARKS.size
 
@@ -53,6 +53,8 @@ class Kind(enum.IntEnum):
     ACK = 8  # slave: what it has
     LEAVE = 9  # slave: it stops on purpose
     COMMITS = 10  # slave: consumer offsets that were committed there
+    PROMISE = 11  # master: promise this epoch, it may be yours
+    PROMISED = 12  # slave: it is on the disk, and this link is over
 
 
 class Chunk(NamedTuple):
@@ -66,19 +68,24 @@ class Chunk(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """The master's marks."""
+    """The master's marks, and its clock as it said so (ns), which the next acknowledgement gives back."""
 
     written: int
     confirmed: int
     log_start: int
+    clock_ns: int = 0
 
 
 class Ack(NamedTuple):
-    """What a slave has: written; held, which its flush policy stands for; metadata changes on its disk."""
+    """What a slave has: written; held, which its flush policy stands for; metadata changes on its disk.
+
+    echo: the clock of the last beat that it heard.
+    """
 
     written: int
     held: int
     metadata: int
+    echo: int = 0
 
 
 def frame(kind: Kind, body: bytes = b"") -> bytes:
@@ -91,14 +98,19 @@ def chunk_head(epoch: int, offset: int, confirmed: int, log_start: int, count: i
     return HEAD.pack(1 + _MARKS.size + count, Kind.CHUNK) + _MARKS.pack(epoch, offset, confirmed, log_start)
 
 
-def beat(written: int, confirmed: int, log_start: int) -> bytes:
+def beat(written: int, confirmed: int, log_start: int, clock_ns: int = 0) -> bytes:
     """A BEAT."""
-    return frame(Kind.BEAT, _BEAT.pack(written, confirmed, log_start))
+    return frame(Kind.BEAT, _BEAT.pack(written, confirmed, log_start, clock_ns))
 
 
-def ack(written: int, held: int, metadata: int) -> bytes:
+def ack(written: int, held: int, metadata: int, echo: int = 0) -> bytes:
     """An ACK."""
-    return frame(Kind.ACK, _ACK.pack(written, held, metadata))
+    return frame(Kind.ACK, _ACK.pack(written, held, metadata, echo))
+
+
+def promise(kind: Kind, epoch: int) -> bytes:
+    """A PROMISE or a PROMISED."""
+    return frame(kind, _NUMBER.pack(epoch))
 
 
 def metadata(number: int, entries: object) -> bytes:
@@ -141,6 +153,11 @@ def read_ack(body: memoryview) -> Ack:
     if not 0 <= found.held <= found.written:
         raise MalformedHaError(f"an acknowledgement of {found.held}, of which {found.written} are written")
     return found
+
+
+def read_promise(body: memoryview) -> int:
+    """The body of a PROMISE or a PROMISED: the epoch."""
+    return _fixed(_NUMBER, body, "promise")[0]
 
 
 def read_metadata(body: memoryview) -> tuple[int, list[object]]:

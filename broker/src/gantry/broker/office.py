@@ -1,0 +1,195 @@
+"""What a member does about its group's register while one life of its broker goes on.
+
+    it leads      renews and changes the in-sync set (`replication.tenure`); hands the group over; when somebody else
+                  leads, or nobody, it is sealed: nothing is acknowledged, what waits hears "outcome unknown"
+    it does not   reads whom to follow; claims the next epoch when the register names its former process
+
+Whatever the register says that this life is not, the broker starts anew and is (`candidacy`).  A sealed master waits as
+it is until somebody leads, since the positions that it answered have to hold.
+
+The register is read every `renew_every_s`, at once after a nudge, and four times a second for a while when somebody is
+about to lead: a link just ended, or the next epoch was promised to a master that wants to hand over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gantry.broker.following import Following
+from gantry.broker.mastering import Mastering
+from gantry.errors import OutcomeUnknownError, StoreError
+from gantry.replication.mandate import Claim, Follow, Lead, disk_in, mandate
+from gantry.replication.record import Record
+from gantry.replication.register import (
+    Register,
+    RegisterConflictError,
+    RegisterDamagedError,
+    RegisterGoneError,
+    RegisterUnavailableError,
+)
+
+if TYPE_CHECKING:
+    from gantry.broker.membership import Membership
+    from gantry.broker.vowing import Vowing
+    from gantry.clock import Clock
+    from gantry.replication.tenure import Tenure
+    from gantry.store.store import Store
+
+_SOON_S = 0.25
+_EAGER_S = 20.0  # for so long after the last sign that somebody is about to lead
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How often, and where members are."""
+
+    renew_every_s: float
+    members: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Outside:
+    """What the rest of the broker does: step down in an epoch, start anew, say something once a minute."""
+
+    step_down: Callable[[int], None]
+    restart: Callable[[str], None]
+    say: Callable[[str, str], object]
+
+
+class Office:
+    """Loop thread only; run() is a task of the broker."""
+
+    def __init__(
+        self,
+        register: Register,
+        member: Membership,
+        store: Store,
+        group: Mastering | Following,
+        vowing: Vowing,
+        clock: Clock,
+        rules: Rules,
+    ) -> None:
+        self.tenure: Tenure | None = None  # of who leads
+        self.outside = Outside(lambda epoch: None, lambda why: None, lambda key, text: None)
+        self.why = ""  # this member does neither lead nor follow
+        self.master = ""  # where whom we follow listens for us; empty: nobody
+        self._register = register
+        self._member = member
+        self._store = store
+        self._group = group
+        self._vowing = vowing
+        self._clock = clock
+        self._rules = rules
+        self._is_hurried = asyncio.Event()
+        self._eager_until_s = clock.monotonic() + _EAGER_S
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._running = asyncio.ensure_future(self._run())
+
+    async def stop(self) -> None:
+        """Look no more."""
+        if self._running is not None:
+            self._running.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._running
+
+    def hurry(self) -> None:
+        """The register is worth a look now."""
+        self._is_hurried.set()
+
+    def expect_news(self) -> None:
+        """Somebody is about to lead: look often."""
+        self._eager_until_s = self._clock.monotonic() + _EAGER_S
+        self._is_hurried.set()
+
+    async def _run(self) -> None:
+        while True:
+            self._is_hurried.clear()
+            if self._leads:
+                await self._renew()
+            else:
+                await self._look()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause_s()):
+                    await self._is_hurried.wait()
+
+    @property
+    def _leads(self) -> bool:
+        return isinstance(self._group, Mastering) and not self._group.is_sealed
+
+    def _pause_s(self) -> float:
+        if self._leads:
+            return self._rules.renew_every_s
+        is_alone = not isinstance(self._group, Following) or self._group.is_alone
+        is_eager = is_alone and self._clock.monotonic() < self._eager_until_s
+        return min(_SOON_S, self._rules.renew_every_s) if is_eager else self._rules.renew_every_s
+
+    async def _renew(self) -> None:
+        tenure = self.tenure
+        assert tenure is not None
+        await tenure.renew()
+        if tenure.why:
+            self.outside.say("register", f"the register could not be renewed: {tenure.why}")
+        if tenure.is_lost:
+            self.lose()
+
+    def lose(self) -> None:
+        """This member does not lead any more."""
+        if self._leads:
+            self.outside.step_down(self._member.epochs.last_epoch + 1)
+        self.expect_news()
+
+    async def _look(self) -> None:
+        try:
+            seen = await self._register.read()
+            record = None if seen is None else seen.record
+            if record is not None:
+                self._number(record)
+            wanted = mandate(record, self._member.known(self._store.written.offset))
+            if isinstance(wanted, Claim) and seen is not None:
+                await self._register.write(wanted.record, seen.version)
+                wanted = Lead(wanted.record.epoch)
+        except (
+            RegisterConflictError,
+            RegisterUnavailableError,
+            RegisterGoneError,
+            RegisterDamagedError,
+            OutcomeUnknownError,
+        ) as error:
+            self.why = f"the register does not say who leads: {error}"
+            self.outside.say("register", self.why)
+            return
+        self.why = ""
+        if isinstance(wanted, Lead):
+            self.outside.restart(f"the register names this member the master of epoch {wanted.epoch}")
+        elif isinstance(wanted, Follow):
+            self._follow(wanted)
+        else:
+            assert not isinstance(wanted, Claim)
+            self.why, self.master = wanted.reason, ""
+            self.outside.say("mandate", wanted.reason)
+
+    def _follow(self, wanted: Follow) -> None:
+        members, group = self._rules.members, self._group
+        if isinstance(group, Mastering):
+            self.outside.restart(f"member {wanted.ordinal} leads in epoch {wanted.epoch}")
+            return
+        self.master = members[wanted.ordinal] if wanted.ordinal < len(members) else ""
+        group.leave_lower(wanted.epoch)
+        group.hurry()
+
+    def _number(self, record: Record) -> None:
+        number = disk_in(record, self._member.place, self._member.identity.store_uid)
+        if number is not None and number != self._member.vows.disk and isinstance(self._group, Following):
+            self._vowing.number(number, self._numbered)
+
+    def _numbered(self, error: StoreError | None) -> None:
+        if error is not None:
+            self.outside.say("number", f"the number of this disk could not be kept: {error}")
+        self.hurry()

@@ -1,0 +1,126 @@
+"""A broker's seat in its group, from before its store is open until after it is closed.
+
+    prepare     the folder is a member's: a planned change of the log is carried out, how far it has to reach is noted
+    choose      the store is open: has it lost anything; with a register, which part this life has (`candidacy`)
+    take        everything is built: the office (`office`) begins, the door of `/ha/v1` opens
+    leave       the office ends and the door closes
+    close       nobody writes to the disk any more: how this life ended is noted
+
+A broker without replication has none of this, and a static pair has no office.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from gantry.broker import candidacy, membership
+from gantry.broker.grouping import make_office
+from gantry.broker.sealing import Sealing, open_door
+from gantry.broker.vowing import Vowing
+from gantry.errors import StoreError, SyncFailedError
+from gantry.replication import papers
+from gantry.replication.handshake import Step
+from gantry.replication.vows import Beginning, Ending
+from gantry.store.settings import Flush
+
+if TYPE_CHECKING:
+    from gantry.broker.assemble import Opened
+    from gantry.broker.config import BrokerConfig
+    from gantry.broker.machine import Machine
+    from gantry.broker.membership import Membership
+    from gantry.broker.office import Office
+    from gantry.broker.parts import Parts
+    from gantry.replication.haserver import HaServer
+    from gantry.replication.register import Register
+    from gantry.store.settings import StoreSettings
+    from gantry.store.store import Store
+
+log = logging.getLogger("gantry.broker")
+
+
+class Seat:
+    """One broker's, for one life."""
+
+    def __init__(self, config: BrokerConfig, machine: Machine) -> None:
+        self.sealing: Sealing | None = None  # of a member of a group
+        self.office: Office | None = None  # of one whose group has a register
+        self.ha_api_port: int | None = None
+        self._config = config
+        self._machine = machine
+        self._member: Membership | None = None
+        self._is_open = False  # its store is
+        self._register: Register | None = None
+        self._door: HaServer | None = None
+
+    @property
+    def has_register(self) -> bool:
+        """Whether who leads stands in a register."""
+        return self._member is not None and self._member.has_register
+
+    def prepare(self, settings: StoreSettings) -> None:
+        """The store is about to be opened."""
+        machine, root = self._machine, settings.root
+        member = self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
+        if member is None:
+            return
+        plan = papers.carry_out(machine.disk, root, settings.segment_bytes, machine.clock)
+        if plan is not None:
+            member.epochs = plan.epochs
+            log.info("the log was %s at %d", "cut" if plan.step is Step.CUT else "begun", plan.at)
+        membership.expect(member, machine.disk, root)
+
+    async def choose(self, opened: Opened) -> tuple[BrokerConfig, Opened]:
+        """The configuration of this life, and what everything is built upon."""
+        member, machine, store = self._member, self._machine, opened.store
+        if member is None:
+            store.confirm_locally()
+            return self._config, opened
+        is_sync = store.settings.flush is Flush.SYNC
+        beginning = Beginning(machine.boot_id(), is_sync, store.written.offset, 0)
+        membership.begin(member, machine.disk, store.settings.root, beginning)
+        self._is_open = True
+        config, seen = self._config, None
+        if member.has_register:
+            self._register = machine.register(config.replication, machine.disk)
+            part = await candidacy.choose(config, member, store, self._register, machine.disk)
+            config, seen = part.config, part.seen
+        vowing = Vowing(member, machine.disk, store.settings.root, opened.background.housekeeper)
+        return config, replace(opened, member=member, vowing=vowing, seen=seen)
+
+    async def take(self, config: BrokerConfig, opened: Opened, parts: Parts, restart: Callable[[str], None]) -> None:
+        """Answer whoever watches over the group, and look at its register."""
+        member = opened.member
+        if member is None or parts.group is None:
+            return
+        assert opened.vowing is not None
+        self.sealing = Sealing(member, config.name, parts.group, opened.vowing, parts)
+        if self._register is not None:
+            self.office = make_office(config, parts, opened.ground(restart), self._register, self.sealing)
+            self.office.start()
+        found = await open_door(config, self.sealing, self._machine.clock)
+        if found is not None:
+            self._door, self.ha_api_port = found
+
+    async def leave(self) -> None:
+        """Nobody is answered, and nothing is looked at any more."""
+        if self.office is not None:
+            await self.office.stop()
+        if self._door is not None:
+            await self._door.close()
+
+    async def close(self, store: Store | None) -> None:
+        """What the next start has to know about this end; nothing writes to the disk any more."""
+        if self._register is not None:
+            await self._register.close()
+        member = self._member
+        if store is None or member is None or not self._is_open:
+            return
+        is_clean = store.failed is None and store.flushed.offset >= store.written.offset
+        if is_clean or isinstance(store.failed, SyncFailedError):
+            ending = Ending.CLEAN if is_clean else Ending.SYNC_FAILED
+            with contextlib.suppress(StoreError):
+                membership.end(member, self._machine.disk, store.settings.root, ending)

@@ -1,0 +1,148 @@
+"""A mastership as the register knows it: renewed, its in-sync set changed, handed over, lost.
+
+One write at a time, each on the version that the one before it left (or on a fresh reading), so that a write which
+succeeded proves that no older one of ours can be done any more.  Every renewal carries the change of the set that is
+wanted then; only what a *successful* write left in the register is told to the mastery.
+
+    renewed      the permit goes on from the moment at which the renewal was sent
+    conflict     somebody wrote: read, and once more at once
+    no answer    nothing is known: the change stays wanted, `insync` counts both outcomes; read, and try again
+    another one leads, or the group is sealed: `is_lost`, with the record that says so
+    no register  nothing to renew: the permit ends by itself, or goes on by grants
+
+A handover is such a write as well.  While its outcome is open it counts as done; a renewal that succeeds afterwards
+proves that it was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+from gantry.clock import Clock
+from gantry.errors import OutcomeUnknownError
+from gantry.replication import operations
+from gantry.replication.insync import Change
+from gantry.replication.mastery import Mastery
+from gantry.replication.members import SyncSet
+from gantry.replication.operations import Denied
+from gantry.replication.permit import Permit
+from gantry.replication.record import Holder, Record
+from gantry.replication.register import (
+    Register,
+    RegisterConflictError,
+    RegisterDamagedError,
+    RegisterGoneError,
+    RegisterUnavailableError,
+    Seen,
+)
+
+_CONFLICTS_MAX = 8
+
+
+class Handed(Enum):
+    """What became of a handover."""
+
+    DONE = "done"
+    REFUSED = "refused"  # nothing was written
+    UNKNOWN = "unknown"
+
+
+class Tenure:
+    """One mastership; loop thread only.
+
+    settled: what the register holds for certain, and no request of ours can change any more.
+    """
+
+    def __init__(
+        self, register: Register, me: Holder, mastery: Mastery, permit: Permit, clock: Clock, seen: Seen | None = None
+    ) -> None:
+        self.is_lost = False
+        self.why = ""  # the register does not answer, or says no
+        self.settled: Callable[[SyncSet], None] = lambda members: None
+        self._register = register
+        self._me = me
+        self._mastery = mastery
+        self._permit = permit
+        self._clock = clock
+        self._seen = seen
+        self._turn = asyncio.Lock()
+
+    async def renew(self) -> None:
+        """Renew, and change the set as it is wanted; however that ends, what came of it stands in the object."""
+        async with self._turn:
+            for _ in range(_CONFLICTS_MAX):
+                if self.is_lost or not await self._renew_once():
+                    return
+
+    async def hand_over(self, target: Holder) -> Handed:
+        """Have the register name the target; writes have stopped, and it has promised the next epoch."""
+        async with self._turn:
+            self._seen = None
+            try:
+                seen = await self._read()
+                if seen is None:
+                    return Handed.REFUSED
+                wanted = operations.hand_over(seen.record, self._me, self._mastery.epoch, target)
+                if isinstance(wanted, Denied):
+                    self.why = wanted.reason
+                    self._look(seen.record)
+                    return Handed.REFUSED
+                await self._register.write(wanted, seen.version)
+            except OutcomeUnknownError as error:
+                self.why = str(error)
+                return Handed.UNKNOWN
+            except (RegisterConflictError, RegisterUnavailableError, RegisterGoneError, RegisterDamagedError) as error:
+                self.why = str(error)
+                return Handed.REFUSED
+            self.is_lost = True
+            return Handed.DONE
+
+    async def _read(self) -> Seen | None:
+        seen = await self._register.read()
+        if seen is None:
+            self.why = "there is no register any more"
+        return seen
+
+    async def _renew_once(self) -> bool:
+        """One renewal; whether to try again at once."""
+        change = self._mastery.insync.change
+        seen, self._seen = self._seen, None
+        try:
+            seen = seen or await self._read()
+            if seen is None or self._look(seen.record):
+                return False
+            wanted = self._wanted(seen.record, change)
+            sent_s = self._clock.monotonic()
+            self._seen = await self._register.write(wanted, seen.version)
+        except RegisterConflictError as error:
+            self.why = str(error)
+            return True
+        except (RegisterUnavailableError, RegisterGoneError, RegisterDamagedError, OutcomeUnknownError) as error:
+            self.why = str(error)
+            return False
+        self.why = ""
+        self._permit.renewed(sent_s, wanted.lease_duration_s)
+        if self._mastery.insync.change == change:
+            self.settled(wanted.in_sync)
+            return False
+        return True  # another change became wanted meanwhile
+
+    def _look(self, record: Record) -> bool:
+        """Whether somebody else leads, or nobody."""
+        self.is_lost = record.holder != self._me or record.epoch != self._mastery.epoch
+        return self.is_lost
+
+    def _wanted(self, record: Record, change: Change | None) -> Record:
+        mastery = self._mastery
+        renewed = operations.renew(record, self._me, mastery.epoch, mastery.confirmed, self._clock.now_ms())
+        assert isinstance(renewed, Record), "looked at before"
+        if change is None or record.in_sync != change.base:
+            return renewed
+        least = mastery.rules.min_in_sync
+        changed = operations.change_set(renewed, self._me, mastery.epoch, change.base, change.target, least)
+        if isinstance(changed, Denied):
+            self.why = changed.reason
+            return renewed
+        return changed
