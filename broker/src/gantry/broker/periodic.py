@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DELIVERY = "delivery"
 
 _STORE_TICK_S = 0.05  # flush policy, queue tails, checkpoint: it looks at the clock by itself
-_ACKS_S = 0.1
+_ACKS_S = 0.25  # of seconds that are waited for
 _HELD_S = 0.25
 _NOTICES_S = 0.1
 _SAVE_S = 1.0  # topics, groups and owners of queues change rarely and matter

@@ -3,9 +3,10 @@
 `deliver` looks at the lines (delay levels) and the timer (times of their own), for as long as something is due;
 `rest_s` says how long nothing will be, and `on_earlier` tells when that changed.  A batch of what is due is read,
 undressed and appended as one run.  Progress speaks of what is confirmed only, and is saved once a second when the log
-that it was derived from is durable; each delivered record names the one that it was made of.  So a crash, at any point,
-leaves behind a document and a stretch of log that together say what was delivered (`recovery`), and everything is
-delivered exactly once; where a power cut takes unflushed deliveries along (ASYNC_FLUSH), they are made again.
+that it was derived from is durable (`progressfile`); each delivered record names the one that it was made of.  So a
+crash, at any point, leaves behind a document and a stretch of log that together say what was delivered (`recovery`),
+and everything is delivered exactly once; where a power cut takes unflushed deliveries along (ASYNC_FLUSH), they are
+made again.
 
 While the gate is shut nothing is delivered; a full disk shuts it, and what was under way is tried again when it opens.
 Memory under way is bounded by the number of batches that are not confirmed.
@@ -17,7 +18,6 @@ were, whatever they were before.  Those that are due within a minute are not wor
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
@@ -28,13 +28,12 @@ from gantry.leaves import records
 from gantry.metadata.state import State
 from gantry.metadata.topics import Topics
 from gantry.model import names
-from gantry.model.topic import DataVersion
 from gantry.schedule import disguise, recovery
 from gantry.schedule.book import DelayBook, Flight
 from gantry.schedule.counts import LEVEL, TIMER, DelayCounts
 from gantry.schedule.lines import NEVER, Line
 from gantry.schedule.places import Place, Places
-from gantry.schedule.progress import Progress, read
+from gantry.schedule.progressfile import ProgressFile
 from gantry.schedule.rules import DelayRules
 from gantry.schedule.timer import SLOT_MS
 from gantry.schedule.undressing import Undressing
@@ -55,7 +54,8 @@ _UNDER_WAY_MAX = 1024
 _AHEAD_MS = 10_000
 _CARRY_AHEAD_MS = 60_000
 _LOOK_S = 5.0
-_QUIET_S = 0.1  # so soon it is noticed that the clock was set forwards
+_QUIET_S = 0.25  # so soon it is noticed that the clock was set forwards
+_EARLY_S = 0.05  # a rest may be cut by as much, to a moment at which others wake too
 
 
 class DelayService:
@@ -78,30 +78,19 @@ class DelayService:
         self.on_earlier: Callable[[], object] = lambda: None  # a rest is over before its time
         self.took_over = False  # RocketMQ's broker had the folder last, and its timer's state became ours
         self._store = store
-        self._state = state
         self._gate = gate
         self._clock = clock
         self._say = say
         self._undressing = Undressing(store.reader, self.book, topics, self.counts, say)
-        self._version = DataVersion()
-        # What is saved next, how many were pending then, and how far the log has to be durable for it.
-        self._next: tuple[Progress, int, int] | None = None
-        self._saved: tuple[Progress, int] | None = None
+        self._file = ProgressFile(store, state, self.book, clock)
         self._look_at_s = 0.0
         self._quiet_until_s = 0.0  # nothing is due before, by the monotonic clock
         self._cold: list[tuple[int, int]] = []
 
     def recover(self, wheel: WheelPosition | None = None) -> Iterator[None]:
         """Find out what is owed; before the first request is served.  wheel: where RocketMQ's timer stood."""
-        document = self._state.load()
-        try:
-            found = read(document)
-            self.took_over = wheel is not None and not found.has_timer
-            self._version = DataVersion.from_json((document or {}).get("dataVersion"))
-        except ValueError as error:
-            raise StoreError(
-                f"delayOffset.json: {error}; restore it, or remove it to have the log read instead"
-            ) from error
+        found = self._file.load()
+        self.took_over = wheel is not None and not found.has_timer
         store = self._store
         yield from recovery.read_back(store, self.book, found, self.rules.levels_ms, wheel)
         store.on_dispatched(self._on_dispatched)
@@ -120,11 +109,11 @@ class DelayService:
         return place.due_ms > now_ms and not self.book.eras.is_done(place.offset, place.due_ms)
 
     def deliver(self) -> Iterator[None] | None:
-        """Deliver what is due, batch by batch; costs nothing while nothing is due."""
-        return None if self.rest_s() > 0 else self._deliver_due()
+        """Deliver what is due, batch by batch; costs nothing while nothing is due, nor soon."""
+        return None if self.rest_s() >= _EARLY_S else self._deliver_due()
 
     def rest_s(self) -> float:
-        """How long nothing will be due; a tenth of a second at most, so that a clock set forwards is noticed."""
+        """How long nothing will be due; a quarter of a second at most, so that a clock set forwards is noticed."""
         return max(0.0, self._quiet_until_s - self._clock.monotonic())
 
     def _deliver_due(self) -> Iterator[None]:
@@ -273,7 +262,7 @@ class DelayService:
             self._look_at_s = self._clock.monotonic() + _LOOK_S
             self.book.look_for_first()
             yield
-        self.save()
+        self._file.save()
         position_ms = self.book.advance(self._clock.now_ms())
         heads_ms = min([line.head_ms for line in self.book.lines.values()], default=NEVER)
         self.book.cancels.forget_before(min(position_ms, heads_ms))
@@ -283,32 +272,13 @@ class DelayService:
         if limit:
             yield from self._carry(limit)
 
-    def save(self) -> None:
-        """Hand to the file what is durable by now, and look how far things are.
-
-        That time has passed, and nothing else, is no news: a start finds out by itself, and a quiet disk may sleep.
-        """
-        store = self._store
-        if self._next is not None:
-            found, pending, log_end = self._next
-            if store.flushed.offset < log_end:
-                return
-            news = replace(found, done=[]), pending
-            if news == self._saved:
-                self._state.retry()
-            else:
-                self._version = self._version.next(self._clock.now_ms())
-                self._state.save({"dataVersion": self._version.to_json(), **found.to_document()})
-                self._saved = news
-        self._next = self.progress(), self.pending, store.written.offset
-
     def save_now(self) -> None:
         """Put the document on the disk before returning; the log is durable as far as it is written."""
-        self._state.save_now(self.document())
+        self._file.save_now()
 
     def follow(self, document: Mapping[str, object]) -> None:
         """Keep how far the master's deliveries are, for the day on which this broker is the master."""
-        self._state.save(document)
+        self._file.follow(document)
 
     def wheel_position(self) -> WheelPosition | None:
         """Where RocketMQ's timer would go on; None when nothing ever had a time of its own."""
@@ -319,12 +289,7 @@ class DelayService:
 
     def document(self) -> dict[str, object]:
         """What would be saved now."""
-        return {"dataVersion": self._version.to_json(), **self.progress().to_document()}
-
-    def progress(self) -> Progress:
-        """How far things are."""
-        store = self._store
-        return self.book.progress(self._clock.now_ms(), store.written.offset, store.reader.log_start)
+        return self._file.document()
 
     def _carry(self, limit: int) -> Iterator[None]:
         """Copy what stands below this log offset to the log's end, lines first."""
