@@ -75,12 +75,12 @@ class Member:
             )
         self.addresses: dict[str, tuple[str, int]] = {}
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, within_s: float = START_S) -> None:
         """Until it says so."""
         assert self.popen.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.popen.stdout, selectors.EVENT_READ)
-            assert selector.select(START_S), f"not ready\n{self.stderr()}"
+            assert selector.select(within_s), f"not ready\n{self.stderr()}"
         line = self.popen.stdout.readline().decode()
         assert line.startswith("ready "), f"{line!r}\n{self.stderr()[-4000:]}"
         for part in line.split()[1:]:

@@ -170,6 +170,13 @@ def test_more_answers_are_waited_for_a_moment() -> None:
     assert kind(decide(sealed(promised(0), promised(1), promised(2), first_s=0.0), NOW)) is Promote
 
 
+def test_the_answer_of_a_process_that_is_gone_is_not_waited_for() -> None:
+    seen = sealed(promised(1), promised(2), first_s=0.0)
+    assert kind(decide(seen, NOW)) is Wait
+    gone = tuple(replace(each, gone_since_s=NOW) if each.ordinal == 0 else each for each in seen.members)
+    assert decide(replace(seen, members=gone), NOW) == Promote(state(1).me, parse_set("1.0,2.0"))
+
+
 @pytest.mark.parametrize(
     "answer",
     [

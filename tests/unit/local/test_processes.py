@@ -64,3 +64,17 @@ def test_a_configuration_of_brokers_by_environment_is_not_inherited(monkeypatch:
     monkeypatch.setenv("GANTRY_PURE", "1")
     environment = processes.marked(UID, "x")
     assert "GANTRY_STORE_ROOT" not in environment and environment["GANTRY_PURE"] == "1"
+
+
+def test_a_process_that_ended_is_gone_and_one_that_came_again_is_not(child: subprocess.Popen[bytes]) -> None:
+    gone = processes.Gone(UID, ["broker-a-0", "broker-a-1"])
+    assert gone.ordinals() == {1}
+    child.kill()
+    child.wait(60)
+    assert gone.ordinals() == {0, 1}
+    environment = processes.marked(UID, "broker-a-0")
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as again:
+        assert again.stdout is not None
+        again.stdout.readline()
+        assert gone.ordinals() == {1}
+        again.kill()

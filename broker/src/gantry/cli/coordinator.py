@@ -31,6 +31,7 @@ from gantry.clock import Clock, SystemClock
 from gantry.failover.decide import Bootstrap, Decision, Promote
 from gantry.failover.timers import TIMERS
 from gantry.failover.watch import Watch
+from gantry.local.processes import Gone
 from gantry.replication.haproof import Keys
 from gantry.replication.members import format_set
 
@@ -88,7 +89,8 @@ class Watching:
     async def start(self) -> None:
         """Begin to watch every group."""
         for name, (watched, register) in self._plan.groups.items():
-            watch = Watch(watched, register.open(watched), self._keys, self._clock, self._teller(name))
+            teller, gone = self._teller(name), self._gone(name, len(watched.addresses))
+            watch = Watch(watched, register.open(watched), self._keys, self._clock, teller, gone)
             task = asyncio.ensure_future(watch.run())
             task.add_done_callback(self._ended)
             self._tasks.append(task)
@@ -104,6 +106,10 @@ class Watching:
 
     def _teller(self, name: str) -> Callable[[Decision], None]:
         return lambda decision: print(self._line(name, decision, self._clock.now_ms()), flush=True)
+
+    def _gone(self, name: str, replicas: int) -> Callable[[], frozenset[int]]:
+        uid = self._plan.local_uid
+        return Gone(uid, [f"{name}-{ordinal}" for ordinal in range(replicas)]).ordinals if uid else frozenset
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:

@@ -19,7 +19,7 @@ from gantry.failover.watch import Watched
 from gantry.replication.members import MEMBERS_MAX
 
 GROUPS_MAX = 64
-_SHARED = frozenset({"secret-file", "cluster-uid", "failover-timers", "role", "min-in-sync"})
+_SHARED = frozenset({"secret-file", "local-uid", "cluster-uid", "failover-timers", "role", "min-in-sync"})
 _OF_A_GROUP = frozenset({"register", "members", "preferred", "cluster-uid", "failover-timers", "role", "min-in-sync"})
 _ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 
@@ -28,9 +28,14 @@ Settings = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """By name of the group, whom to watch and where its register is."""
+    """By name of the group, whom to watch and where its register is.
+
+    `local_uid`: members are processes of this machine with the mark of that local cluster (`local.processes`), so that
+    one that is not there is known to be gone; empty: nobody knows about processes.
+    """
 
     secret_file: str
+    local_uid: str
     groups: Mapping[str, tuple[Watched, WhichRegister]]
 
 
@@ -41,7 +46,7 @@ def plan_of_flags(arguments: Mapping[str, object]) -> Plan:
     if missing:
         raise ConfigError(f"{', '.join(missing)} missing; name them, or several groups in a file by --config")
     name = str(given["group"])
-    return Plan(str(given["secret-file"]), {name: _group(f"group {name}", name, given)})
+    return Plan(str(given["secret-file"]), "", {name: _group(f"group {name}", name, given)})
 
 
 def plan_of_file(path: str) -> Plan:
@@ -65,7 +70,7 @@ def plan_of_file(path: str) -> Plan:
         own = _mapping(settings, place)
         _check_keys(place, own, _OF_A_GROUP)
         planned[name] = _group(place, name, {**shared, **own})
-    return Plan(secret_file, planned)
+    return Plan(secret_file, str(shared.get("local-uid", "")), planned)
 
 
 def _group(place: str, name: str, settings: Settings) -> tuple[Watched, WhichRegister]:

@@ -191,10 +191,11 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
     answers = _promised(seen, record)
     candidates = [state for state in answers if _is_electable(state, record)]
     ordinals = {member.ordinal for member in record.in_sync}
-    has_all = ordinals <= {state.member.ordinal for state in answers}
     if not candidates:
         return _nobody_electable(seen, record, answers)
-    if not has_all and (seen.first_answer_s is None or now_s - seen.first_answer_s < COLLECT_S):
+    gone = {member.ordinal for member in seen.members if member.gone_since_s is not None}
+    may_come = ordinals - gone - {state.member.ordinal for state in answers}
+    if may_come and (seen.first_answer_s is None or now_s - seen.first_answer_s < COLLECT_S):
         return Wait("more answers may come")
     if not _is_old_master_silent(seen, record, answers, now_s):
         return Wait("the former master may still hold its permit")

@@ -240,6 +240,7 @@ def coordinator_config(layout: Layout, registers: str, secret_file: str) -> dict
     return {
         "secret-file": secret_file,
         "cluster-uid": layout.uid,
+        "local-uid": layout.uid,
         "failover-timers": layout.timers,
         "role": profile.role,
         "min-in-sync": profile.min_in_sync,

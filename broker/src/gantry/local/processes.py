@@ -14,7 +14,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -69,6 +69,25 @@ def find(uid: str) -> dict[str, int]:
         if name:
             found[name] = int(process.name)
     return found
+
+
+class Gone:
+    """Which of a group's processes, in the order of its ordinals, are not there; cheap to ask again and again."""
+
+    def __init__(self, uid: str, names: Sequence[str]) -> None:
+        self._uid = uid
+        self._names = tuple(names)
+        self._alive: dict[str, Known] = {}
+
+    def ordinals(self) -> frozenset[int]:
+        """Those whose process has ended, or never began."""
+        self._alive = {name: process for name, process in self._alive.items() if process.is_alive}
+        if len(self._alive) < len(self._names):
+            for name, pid in find(self._uid).items():
+                process = known(pid)
+                if name in self._names and process is not None:
+                    self._alive[name] = process
+        return frozenset(number for number, name in enumerate(self._names) if name not in self._alive)
 
 
 def is_stopped(pid: int) -> bool:

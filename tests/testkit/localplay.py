@@ -1,0 +1,196 @@
+"""A local cluster of real processes: `gantry local up`, what happens to it, and producers with a ledger each.
+
+    with Cluster(folder, "--replicas", "3") as cluster:
+        with Producing(cluster.name_server, "orders", folder / "ledger") as producing:
+            cluster.do("kill", "broker-a", "--master", "--keep-down")
+
+A ledger has what its producer was told SEND_OK for, and when; `gantry local down` ends whatever is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from gantry.cli.main import main
+from gantry.clock import SystemClock
+from gantry.local import processes
+from gantry.local.folder import Folder
+from gantry.local.layout import Who
+from gantry.local.survey import Survey, Surveyor
+from gantry.replication.record import Phase, Record
+from testkit.pairplay import Member, until
+from testkit.process import STOP_S, _environment
+from testkit.rawclient import RawClient
+from testkit.sources import ROOT
+
+START_S = 180.0
+# A reader asks for so many bytes at once; messages of these tests are short.
+_SMALL = ("--set", "store.disk_used_refuse=1.0", "--set", "store.disk_used_clean=1.0")
+
+
+class Cluster:
+    """See the module."""
+
+    def __init__(self, path: Path, *flags: str) -> None:
+        self.folder = Folder(path)
+        path.mkdir(parents=True, exist_ok=True)
+        self._command = [*processes.GANTRY, "local", "up", "--dir", str(path), *_SMALL, *flags]
+        self._up: Member | None = None
+        self.name_server = ""
+
+    def __enter__(self) -> Cluster:
+        self._up = Member(self.folder.path / "up", self._command, _environment({}))
+        try:
+            self._up.wait_ready(START_S)
+        except BaseException:
+            self.close()
+            raise
+        self.name_server = "{}:{}".format(*self._up.addresses["nameserver"])
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End everything; nothing of it is left."""
+        if self._up is None:
+            return
+        if self.folder.exists:
+            self.do("down")
+        self._up.close()
+        if self.folder.exists:
+            assert not processes.find(self.folder.load().layout.uid)
+
+    @property
+    def supervisor(self) -> subprocess.Popen[bytes]:
+        """The process that keeps the others running."""
+        assert self._up is not None
+        return self._up.popen
+
+    def do(self, command: str, *arguments: str) -> None:
+        """`gantry local COMMAND`, which has to succeed."""
+        code = main(["local", command, "--dir", str(self.folder.path), *arguments])
+        assert code == 0, f"gantry local {command} {' '.join(arguments)} ended with {code}\n{self.story()}"
+
+    def record(self, group: int = 0) -> Record:
+        """The register of a group."""
+        found = self.survey().registers[group]
+        assert found is not None, "the register cannot be read"
+        return found
+
+    def survey(self) -> Survey:
+        """How everybody does."""
+
+        async def look() -> Survey:
+            state = self.folder.load()
+            surveyor = Surveyor(self.folder, state.layout, SystemClock())
+            try:
+                return await surveyor.look(state)
+            finally:
+                await surveyor.close()
+
+        return asyncio.run(look())
+
+    def until_served(self, above: int, group: int = 0) -> Record:
+        """Until somebody leads and takes writes in an epoch above this one; the register then."""
+        found: list[Record] = []
+
+        def is_served() -> bool:
+            seen = self.survey()
+            record = seen.registers[group]
+            if record is None or record.phase is not Phase.ACTIVE or seen.master(group) is None:
+                return False
+            found.append(record)
+            return record.epoch > above
+
+        self._until(is_served, f"somebody leads above epoch {above}")
+        return found[-1]
+
+    def until_all_in_sync(self, group: int = 0) -> None:
+        """Until every member of the group is in the in-sync set."""
+
+        def are_in() -> bool:
+            seen = self.survey()
+            record = seen.registers[group]
+            return record is not None and len(record.in_sync) == seen.layout.replicas and seen.master(group) is not None
+
+        self._until(are_in, "every member is in sync")
+
+    def _until(self, holds: object, what: str) -> None:
+        try:
+            until(holds, what)  # type: ignore[arg-type]
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.story()}") from error
+
+    def client(self, who: Who) -> RawClient:
+        """A connection to a member."""
+        layout = self.folder.load().layout
+        return RawClient((layout.address(who), layout.ports.broker))
+
+    def stored(self, topic: str, queues: int, group: int = 0) -> list[bytes]:
+        """Every body that the master of a group shows."""
+        holder = self.record(group).holder
+        assert holder is not None
+        with self.client(Who(group, holder.member.ordinal)) as client:
+            return [body for queue in range(queues) for _, body in client.read(topic, queue)]
+
+    def story(self) -> str:
+        """The ends of all logs, for whoever wonders."""
+        parts = []
+        said = (path for end in ("log", "out", "stderr") for path in self.folder.path.glob(f"*.{end}"))
+        for path in sorted(said):
+            lines = path.read_text(errors="replace").splitlines()[-25:]
+            parts.append("\n".join([f"--- {path.name}", *lines]))
+        return "\n".join(parts)
+
+
+class Producing:
+    """A producer in a process of its own, from `with` to its end; it writes down what it was told SEND_OK for."""
+
+    def __init__(self, name_server: str, topic: str, ledger: Path, prefix: str = "m") -> None:
+        self._ledger = ledger
+        script = str(ROOT / "tests/testkit/ledgerproducer.py")
+        self._command = [sys.executable, script, name_server, topic, prefix, str(ledger)]
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Producing:
+        with self._ledger.with_suffix(".log").open("ab") as log:
+            self._popen = subprocess.Popen(self._command, stdout=log, stderr=log, env=_environment({}))
+        until(lambda: len(self.acknowledged()) > 0, "the producer has sent something")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._popen is not None
+        self._popen.send_signal(signal.SIGTERM)
+        try:
+            code = self._popen.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            raise
+        assert code == 0 or kind is not None, self._ledger.with_suffix(".log").read_text()[-2000:]
+
+    def acknowledged(self) -> dict[bytes, int]:
+        """What it was told SEND_OK for, with the instant in milliseconds."""
+        return dict(self._lines())
+
+    def _lines(self) -> Iterator[tuple[bytes, int]]:
+        if self._ledger.exists():
+            for line in self._ledger.read_bytes().splitlines(keepends=True):
+                if line.endswith(b"\n"):
+                    body, _, at_ms = line.strip().partition(b",")
+                    yield body, int(at_ms)
+
+    def until_more(self, count: int = 20) -> None:
+        """Until so many more messages were acknowledged."""
+        before = len(self.acknowledged())
+        until(lambda: len(self.acknowledged()) >= before + count, f"{count} more messages are acknowledged")
