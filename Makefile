@@ -22,7 +22,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop kube crash sim bench soak fuzz model planted format readme lock clean
+.PHONY: help setup dev demo check lint types test test-full interop kube e2e crash sim bench soak fuzz model planted format readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -48,8 +48,12 @@ test-full: dev tools lint types fuzz planted $(CLUSTER)  ## test, the slow tests
 interop: dev tools     ## other people's clients and servers against ours
 	@$(PY) -m pytest -q $(SPREAD) tests/interop
 
-kube: control-plane    ## Kubernetes and etcd built from their Go modules, once per machine; five to eighteen minutes, some 0.6 GB
-	@PYTHONPATH=tests $(PY) -m testkit.kube.binaries control-plane nodes --tidy
+kube: control-plane    ## Kubernetes and etcd built from their Go modules, once per machine: some 18 minutes, 1 GB
+	@requirements/system nodes
+	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane nodes --tidy
+
+e2e: kube              ## a cluster of four real kubelets on this machine, and what has to hold there; for root
+	@$(PY) -m pytest -q tests/e2e
 
 crash: dev             ## power cuts, failing disks, kill -9: the slow rounds too
 	@$(PY) -m pytest -q $(SPREAD) tests/crash
@@ -112,4 +116,4 @@ tools: dev             # what the level interop starts: Java, Node, other people
 
 control-plane: dev     # what the level e2e cannot do without: an API server, etcd, helm
 	@requirements/system "kube?"
-	@PYTHONPATH=tests $(PY) -m testkit.kube.binaries control-plane
+	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane

@@ -6,11 +6,14 @@ let pass.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 
 import pytest
 
-from testkit.kube import binaries
+from testkit.kube import binaries, images
+from testkit.kube.cluster import Cluster
 from testkit.kube.controlplane import ControlPlane
 from testkit.kube.registers import prepare
 
@@ -29,4 +32,17 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     require("etcd", "kube-apiserver", "helm")
     with ControlPlane(tmp_path_factory.mktemp("control-plane")) as running:
         prepare(running)
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Four nodes; for root alone, and for machines that have what nodes are made of."""
+    require(*binaries.GROUPS["control-plane"], *binaries.GROUPS["nodes"])
+    missing = [tool for tool in ("containerd", "runc", "iptables", "conntrack", "ip") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"missing {', '.join(missing)}; make kube")
+    if os.geteuid():
+        pytest.skip("missing root, who alone may make namespaces and cgroups")
+    with Cluster(tmp_path_factory.mktemp("cluster"), tars=[images.base()]) as running:
         yield running

@@ -1,15 +1,16 @@
 """Asking an API server, for tests: one request, one answer, nothing believed and nothing hidden.
 
 Plain `http.client` with the test cluster's authority: what a test says about a server must not depend on the code that
-it tests.  Every request has a connection of its own and ends within `TIMEOUT_S`.
+it tests.  Every request has a connection of its own, made by `connect`, and ends within `TIMEOUT_S`.
 """
 
 from __future__ import annotations
 
 import http.client
 import json
+import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ class Api:
     server: str
     authority: Path
     token: str
+    connect: Callable[..., socket.socket] = socket.create_connection
 
     def ask(self, method: str, path: str, body: object = None, kind: str = "application/json") -> Document:
         """The answer's document; RefusedError for a status of 400 and above."""
@@ -46,6 +48,7 @@ class Api:
         assert address.hostname is not None
         trust = ssl.create_default_context(cafile=str(self.authority))
         connection = http.client.HTTPSConnection(address.hostname, address.port, timeout=TIMEOUT_S, context=trust)
+        connection._create_connection = self.connect  # type: ignore[attr-defined]
         try:
             headers = {"Authorization": f"Bearer {self.token}", "Content-Type": kind, "Accept": "application/json"}
             connection.request(method, path, None if body is None else json.dumps(body), headers)

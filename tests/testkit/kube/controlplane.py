@@ -4,32 +4,24 @@ RBAC decides, service accounts have tokens, admission runs; no node, no controll
 as it was written, until somebody changes it.  Everything lies in one folder, and the address stays the same when a
 process is started again, also over a backup of etcd that was put back.
 
-Nobody is left behind: a process dies with the *thread* that started it (`setpriv --pdeathsig`), which therefore has to
-outlive it, and after `LIFE_S` at the latest.  A port is chosen before it is used, so a start that lost its port to
-somebody else is tried with another.
+A port is chosen before it is used, so a start that lost its port to somebody else is tried with another.
 """
 
 from __future__ import annotations
 
 import shutil
-import signal
-import subprocess
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 
 from testkit.kube import binaries
 from testkit.kube.api import Api, RefusedError
+from testkit.kube.daemons import Daemons, DiedError
 from testkit.kube.pki import Authority
 from testkit.pairplay import free_port
 
-START_S = 120.0  # a busy machine; 4 s on a quiet one
-STOP_S = 60.0
-LIFE_S = 1800.0
 ADMIN_TOKEN = "admin-token"
-_PAUSE_S = 0.1
 _TRIES = 3
 
 
@@ -43,9 +35,7 @@ class ControlPlane:
         (folder / "tokens.csv").write_text(f'{ADMIN_TOKEN},admin,u-admin,"system:masters"\n')
         self._etcd_ports = (free_port(), free_port())
         self._port = free_port()
-        self._running: dict[str, subprocess.Popen[bytes]] = {}
-        self._life = threading.Timer(LIFE_S, self.kill)
-        self._life.daemon = True
+        self.daemons = Daemons(folder)
 
     @property
     def server(self) -> str:
@@ -89,35 +79,15 @@ class ControlPlane:
 
     def wait_ready(self) -> None:
         """Until the API server calls itself ready, its policies and roles included; any thread may wait."""
-        self._until(self._is_ready, "kube-apiserver")
+        self.daemons.until(self._is_ready, "kube-apiserver")
 
     def stop(self, name: str) -> None:
-        """SIGTERM, and wait until it is gone; what does not go is killed."""
-        process = self._running.pop(name)
-        process.terminate()
-        try:
-            process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        """SIGTERM, and wait until it is gone."""
+        self.daemons.stop(name)
 
-    def kill(self) -> None:
-        """All that runs, at once."""
-        for process in self._running.values():
-            process.kill()
-        for process in self._running.values():
-            process.wait()
-        self._running.clear()
-
-    @contextmanager
-    def frozen(self, name: str) -> Iterator[None]:
+    def frozen(self, name: str) -> AbstractContextManager[None]:
         """SIGSTOP for the time of a `with`."""
-        process = self._running[name]
-        process.send_signal(signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            process.send_signal(signal.SIGCONT)
+        return self.daemons.frozen(name)
 
     def back_up(self, name: str) -> None:
         """Keep a copy of what etcd has now; both processes are stopped and started for it."""
@@ -138,11 +108,7 @@ class ControlPlane:
         self.start()
 
     def _start(self, name: str, *arguments: str) -> None:
-        with (self.folder / f"{name}.log").open("ab") as log:
-            self._running[name] = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", str(binaries.program(name)), *arguments],
-                cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            )  # fmt: skip
+        self.daemons.start(name, binaries.program(name), *arguments)
 
     def _is_ready(self) -> bool:
         try:
@@ -151,29 +117,11 @@ class ControlPlane:
             return False
         return True
 
-    def _until(self, done: Callable[[], bool], name: str) -> None:
-        """Ask until it is so; the wait in between is one for the death of the process."""
-        process = self._running[name]
-        for _ in range(int(START_S / _PAUSE_S)):
-            if done():
-                return
-            try:
-                code = process.wait(_PAUSE_S)
-            except subprocess.TimeoutExpired:
-                continue
-            raise DiedError(f"{name} ended with {code}:\n{self.log(name)}")
-        raise AssertionError(f"{name} is not ready after {START_S} s:\n{self.log(name)}")
-
-    def log(self, name: str) -> str:
-        """The end of what it said."""
-        return (self.folder / f"{name}.log").read_text(errors="replace")[-4000:]
-
     def __enter__(self) -> ControlPlane:
-        self._life.start()
         try:
             self._start_somewhere()
         except BaseException:
-            self.kill()
+            self.daemons.kill()
             raise
         return self
 
@@ -183,18 +131,14 @@ class ControlPlane:
                 self.start()
                 return
             except DiedError:
-                self.kill()
+                self.daemons.kill()
                 if not tries_left:
                     raise
+                self.daemons = Daemons(self.folder)
                 self._etcd_ports = (free_port(), free_port())
                 self._port = free_port()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._life.cancel()
-        self.kill()
-
-
-class DiedError(AssertionError):
-    """A process ended instead of starting."""
+        self.daemons.kill()
