@@ -28,7 +28,7 @@ groups:
 def test_flags_name_one_group() -> None:
     plan = plan_of_flags(FLAGS)
     watched, register = plan.groups["broker-a"]
-    assert plan.secret_file == "/secret" and register.path == "/shared/a.json"
+    assert plan.secret_file == "/secret" and register.register == "file:/shared/a.json"
     assert watched.addresses == ("h0:9405", "h1:9405", "h2:9405") and watched.timers == TIMERS["default"]
     assert watched.policy == Policy(3, 2, True, 5.0)
 
@@ -38,7 +38,7 @@ def test_a_file_names_several_and_what_they_share_once(tmp_path: Path) -> None:
     path.write_text(FILE)
     plan = plan_of_file(str(path))
     (first, _), (second, register) = plan.groups["broker-a"], plan.groups["broker-b"]
-    assert plan.secret_file == "/etc/secret" and register.path == "/shared/b.json"
+    assert plan.secret_file == "/etc/secret" and register.register == "file:/shared/b.json"
     assert first.timers == TIMERS["fast"] and second.timers == TIMERS["default"]
     assert first.policy == Policy(3, 2, True, 2.0) and second.policy == Policy(1, 1, False, 5.0)
 

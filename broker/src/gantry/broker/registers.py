@@ -1,4 +1,4 @@
-"""Opening the register that a configuration names."""
+"""Opening the register that a configuration names: a file on this machine, or a Lease in a cluster."""
 
 from __future__ import annotations
 

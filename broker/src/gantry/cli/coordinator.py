@@ -24,6 +24,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from gantry.broker.membership import read_secret
+from gantry.broker.registers import open_register
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.serve import serve
 from gantry.cli.watched import Plan, plan_of_file, plan_of_flags
@@ -34,6 +35,8 @@ from gantry.failover.watch import Watch
 from gantry.local.processes import Gone
 from gantry.replication.haproof import Keys
 from gantry.replication.members import format_set
+from gantry.replication.register import Register
+from gantry.store.disk import RealDisk
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -41,6 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--config", metavar="FILE", help="several groups, as YAML: the flags' names as keys")
     parser.add_argument("--group", metavar="NAME", help="the group's name, as its brokers have it")
     parser.add_argument("--register", metavar="WHERE", help="file:/PATH, or lease:NAMESPACE/NAME in a cluster")
+    text = "of a Lease outside of a cluster: https://HOST:PORT, and files with a token and the authority's certificate"
+    parser.add_argument("--register-server", metavar="URL", help=text)
+    parser.add_argument("--register-token-file", metavar="FILE", help=argparse.SUPPRESS)
+    parser.add_argument("--register-ca-file", metavar="FILE", help=argparse.SUPPRESS)
     parser.add_argument("--members", metavar="HOST:PORT,...", help="/ha/v1 of every member, by ordinal")
     parser.add_argument("--secret-file", metavar="FILE", help="what the group's brokers prove to know")
     parser.add_argument(
@@ -85,12 +92,15 @@ class Watching:
         self._line = line
         self._end = end
         self._tasks: list[asyncio.Task[None]] = []
+        self._registers: list[Register] = []
 
     async def start(self) -> None:
         """Begin to watch every group."""
         for name, (watched, register) in self._plan.groups.items():
             teller, gone = self._teller(name), self._gone(name, len(watched.addresses))
-            watch = Watch(watched, register.open(watched), self._keys, self._clock, teller, gone)
+            opened = open_register(register, RealDisk())
+            self._registers.append(opened)
+            watch = Watch(watched, opened, self._keys, self._clock, teller, gone)
             task = asyncio.ensure_future(watch.run())
             task.add_done_callback(self._ended)
             self._tasks.append(task)
@@ -101,7 +111,7 @@ class Watching:
             task.remove_done_callback(self._ended)
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for _, register in self._plan.groups.values():
+        for register in self._registers:
             await register.close()
 
     def _teller(self, name: str) -> Callable[[Decision], None]:

@@ -10,8 +10,8 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gantry.broker.config import ReplicationConfig
 from gantry.broker.sources import read_text
-from gantry.cli.whichregister import WhichRegister, which_register
 from gantry.errors import ConfigError
 from gantry.failover.decide import Policy
 from gantry.failover.timers import TIMERS
@@ -19,7 +19,8 @@ from gantry.failover.watch import Watched
 from gantry.replication.members import MEMBERS_MAX
 
 GROUPS_MAX = 64
-_SHARED = frozenset({"secret-file", "local-uid", "cluster-uid", "failover-timers", "role", "min-in-sync"})
+_LEASE = ("register-server", "register-token-file", "register-ca-file")
+_SHARED = frozenset({"secret-file", "local-uid", "cluster-uid", "failover-timers", "role", "min-in-sync", *_LEASE})
 _OF_A_GROUP = frozenset({"register", "members", "preferred", "cluster-uid", "failover-timers", "role", "min-in-sync"})
 _ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
 
@@ -36,7 +37,7 @@ class Plan:
 
     secret_file: str
     local_uid: str
-    groups: Mapping[str, tuple[Watched, WhichRegister]]
+    groups: Mapping[str, tuple[Watched, ReplicationConfig]]
 
 
 def plan_of_flags(arguments: Mapping[str, object]) -> Plan:
@@ -73,14 +74,32 @@ def plan_of_file(path: str) -> Plan:
     return Plan(secret_file, str(shared.get("local-uid", "")), planned)
 
 
-def _group(place: str, name: str, settings: Settings) -> tuple[Watched, WhichRegister]:
+def _group(place: str, name: str, settings: Settings) -> tuple[Watched, ReplicationConfig]:
     addresses = _addresses(place, settings.get("members"))
     timers = TIMERS.get(str(settings.get("failover-timers", "default")))
     if timers is None:
         raise ConfigError(f"{place}: failover-timers: expected one of {', '.join(TIMERS)}")
     policy = _policy(place, settings, len(addresses), timers.suspect_after_s)
     watched = Watched(name, addresses, policy, timers, str(settings.get("cluster-uid", "")))
-    return watched, which_register(_text(place, settings, "register"))
+    return watched, _register(place, settings, timers.renew_every_s)
+
+
+def _register(place: str, settings: Settings, renew_every_s: float) -> ReplicationConfig:
+    """Where the register is, in the words of the members' own configuration."""
+    register = _text(place, settings, "register")
+    kind, _, where = register.partition(":")
+    if not (kind == "file" and where.startswith("/")) and not (kind == "lease" and where.count("/") == 1):
+        raise ConfigError(f"{place}: register {register!r}: expected file:/PATH or lease:NAMESPACE/NAME")
+    own = ReplicationConfig()
+    usual = (own.register_server, own.register_token_file, own.register_ca_file)
+    server, token, trust = (str(settings.get(flag) or value) for flag, value in zip(_LEASE, usual, strict=True))
+    return ReplicationConfig(
+        register=register,
+        register_server=server,
+        register_token_file=token,
+        register_ca_file=trust,
+        renew_every_s=renew_every_s,
+    )
 
 
 def _policy(place: str, settings: Settings, replicas: int, suspect_after_s: float) -> Policy:
