@@ -60,7 +60,7 @@ def test_records_by_queue(drawn: list[tuple[object, ...]]) -> None:
     results = []
     for queues, leaf in ((pure_queues, pure_records), (compiled_queues, compiled_records)):
         groups = queues.by_queue([leaf.Entry(*value) for value in drawn])
-        results.append([(topic, queue_id, fields(group), packed) for topic, queue_id, group, packed in groups])
+        results.append([(topic, queue_id, fields(group), *more) for topic, queue_id, group, *more in groups])
     assert results[0] == results[1]
 
 

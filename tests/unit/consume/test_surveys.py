@@ -6,9 +6,11 @@ import asyncio
 import json
 from typing import Any
 
+from gantry.append.redelivery import DeadLetter, RedeliveryCounts, Retry
 from gantry.consume.statistics import Statistics, counted
 from gantry.consume.surveys import SurveyHandlers
 from gantry.leaves.frames import Command
+from gantry.model import names
 from gantry.model.subscription import Subscription
 from gantry.model.topic import TopicConfig
 from gantry.wire import bodies
@@ -22,9 +24,15 @@ class Asking(PullPlay):
 
     def __init__(self) -> None:
         super().__init__()
-        self.statistics = Statistics(lambda: counted(self.store, self.pulls.counts, "c"), self.clock, "b", "h:1")
+        self.sent_back = RedeliveryCounts()
+        self.statistics = self.begin()
         parts = (self.store, self.offsets, self.topics, self.groups, self.clients, self.statistics, self.clock)
         self.handlers = SurveyHandlers(*parts)
+
+    def begin(self) -> Statistics:
+        return Statistics(
+            lambda: counted(self.store, self.pulls.counts, self.sent_back, "c"), self.clock, "b", "h:1"
+        )
 
     def ask(self, code: RequestCode, **fields: Any) -> Command:
         handler: Any = {
@@ -145,6 +153,7 @@ def test_statistics_have_a_minute_an_hour_and_a_day_and_begin_with_the_process()
     assert view("BROKER_PUT_NUMS", "c")["statsHour"]["sum"] == 6
     assert view("GROUP_GET_NUMS", "T@g")["statsDay"]["sum"] == 6
     assert view("GROUP_GET_SIZE", "T@g")["statsDay"]["sum"] > 6
+    assert view("TOPIC_PUT_SIZE", "T")["statsDay"]["sum"] == play.store.written.offset
     pass_s(120)
     play.send("g")
     pass_s(10)
@@ -153,6 +162,24 @@ def test_statistics_have_a_minute_an_hour_and_a_day_and_begin_with_the_process()
     found = view("TOPIC_PUT_NUMS", "T")
     assert [found[name]["sum"] for name in ("statsMinute", "statsHour")] == [0, 0]
     assert found["statsDay"]["sum"] == 7
-    again = Statistics(lambda: counted(play.store, play.pulls.counts, "c"), play.clock, "b", "h:1")
-    begun = again.windows("TOPIC_PUT_NUMS", "T")
+    begun = play.begin().windows("TOPIC_PUT_NUMS", "T")
     assert begun is not None and begun["statsDay"]["sum"] == 0, "what was there before did not come now"
+
+
+def test_what_is_sent_back_and_what_the_broker_keeps_for_itself_are_counted_apart() -> None:
+    play = Asking()
+    play.send(*"abc")
+    play.send("d", topic=names.HALF_TOPIC)
+    for fate in (Retry(3), Retry(4), DeadLetter()):
+        play.sent_back.count(fate, "g", "T")
+    play.clock.advance(10_000)
+    for _ in play.statistics.sampling():
+        pass
+
+    def total(name: str, key: str) -> int | None:
+        found = play.statistics.windows(name, key)
+        return None if found is None else int(found["statsDay"]["sum"])
+
+    assert total("SNDBCK_PUT_NUMS", "T@g") == 3
+    assert (total("BROKER_PUT_NUMS", "c"), total("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", "c")) == (4, 3)
+    assert total("QUEUE_PUT_NUMS", "T@0") is None

@@ -188,7 +188,10 @@ def assemble(
     rates, statistics = (
         Rates(lambda: _counters(appender, pulls), clock),
         Statistics(
-            lambda: counted(store, pulls.counts, config.cluster), clock, config.name, opened.addresses.advertised
+            lambda: counted(store, pulls.counts, admission.redeliveries, config.cluster),
+            clock,
+            config.name,
+            opened.addresses.advertised,
         ),
     )
     handlers = Handlers(

@@ -1,12 +1,16 @@
 """How much came and went in the last minute, hour and day, under the names of RocketMQ's `BrokerStatsManager`.
 
-    TOPIC_PUT_NUMS                    topic             messages into it
+    TOPIC_PUT_NUMS, TOPIC_PUT_SIZE    topic             messages and bytes into it
     GROUP_GET_NUMS, GROUP_GET_SIZE    topic@group       messages and bytes that a group took
-    BROKER_PUT_NUMS, BROKER_GET_NUMS  cluster's name    all of them
+    SNDBCK_PUT_NUMS                   topic@group       messages that a group sent back, dead letters among them
+    BROKER_PUT_NUMS, BROKER_GET_NUMS  cluster's name    all of them; with _WITHOUT_SYSTEM_TOPIC, those of users
 
 Counters that exist anyway are sampled: every ten seconds for the minute, every ten minutes for the hour, every hour for
-the day; a window is the difference between now and its oldest sample, so it is shorter in a young process.  RocketMQ's
-other names are not counted.  `avgpt` (how much one call brought) is not known here and said to be 0.
+the day; a window is the difference between now and its oldest sample, so it is shorter in a young process.  `avgpt`
+(how much one call brought) is not known here and said to be 0.
+
+Not counted are RocketMQ's names that no tool asks for: by queue (two keys more for each of thousands, in 39 samples),
+latencies (histograms are in /metrics), what fell behind (`gantry lag`), POP's, and its internal ones.
 
 The number of keys is bounded; those beyond it are not counted, and not there for who asks.
 """
@@ -17,7 +21,9 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Protocol
 
+from gantry.append.redelivery import RedeliveryCounts
 from gantry.clock import Clock
+from gantry.model import names
 from gantry.store.store import Store
 
 SAMPLE_S = 10.0
@@ -37,7 +43,7 @@ class Pulled(Protocol):
     by_group: dict[tuple[str, str], list[int]]
 
 
-def counted(store: Store, pulled: Pulled, cluster: str) -> Iterator[tuple[Key, int]]:
+def counted(store: Store, pulled: Pulled, sent_back: RedeliveryCounts, cluster: str) -> Iterator[tuple[Key, int]]:
     """The counters that there are; a topic comes once for each of its queues.  What comes and goes meanwhile may be
     missing.
     """
@@ -45,9 +51,17 @@ def counted(store: Store, pulled: Pulled, cluster: str) -> Iterator[tuple[Key, i
         count = store.next_queue_offset(topic, queue_id)
         yield ("TOPIC_PUT_NUMS", topic), count
         yield ("BROKER_PUT_NUMS", cluster), count
+        if not names.is_system_topic(topic):
+            yield ("BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC", cluster), count
+    for topic, size in list(store.bytes_came().items()):
+        yield ("TOPIC_PUT_SIZE", topic), size
     for (topic, group), (messages, size) in list(pulled.by_group.items()):
         yield ("GROUP_GET_NUMS", f"{topic}@{group}"), messages
         yield ("GROUP_GET_SIZE", f"{topic}@{group}"), size
+        if not names.is_system_topic(topic):
+            yield ("BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC", cluster), messages
+    for (group, topic), count in [*sent_back.retried.items(), *sent_back.dead.items()]:
+        yield ("SNDBCK_PUT_NUMS", f"{topic}@{group}"), count
     yield ("BROKER_GET_NUMS", cluster), pulled.messages
 
 

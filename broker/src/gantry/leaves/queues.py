@@ -28,7 +28,7 @@ def pack_entries(entries: Iterable[tuple[int, int, int]]) -> bytes:
     return b"".join([pack(log_offset, size, tags_code) for log_offset, size, tags_code in entries])
 
 
-Arrivals = tuple[str, int, list[Entry], bytes]
+Arrivals = tuple[str, int, list[Entry], bytes, int]
 """(topic, queue id, records, their packed entries): what a stretch of log holds for one queue."""
 
 # sysFlag of RocketMQ 3.2.6's PREPARED (4) and ROLLBACK (12): no queue gets these records, and they take no queue
@@ -40,13 +40,16 @@ def by_queue(entries: Iterable[Entry]) -> list[Arrivals]:
     """Records of the log by the queue they belong to, queues in the order of their first record.
 
     The packed entries are there where the queue offsets follow each other without a gap, which they do unless
-    something was lost; else they are empty, and the caller looks at each record.
+    something was lost; else they are empty, and the caller looks at each record.  The last is how long all are together.
     """
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries:
         if not entry.sys_flag & _NO_QUEUE_BIT:
             groups.setdefault((entry.topic, entry.queue_id), []).append(entry)
-    return [(topic, queue_id, group, _packed(group)) for (topic, queue_id), group in groups.items()]
+    return [
+        (topic, queue_id, group, _packed(group), sum([entry.size for entry in group]))
+        for (topic, queue_id), group in groups.items()
+    ]
 
 
 def _packed(group: list[Entry]) -> bytes:

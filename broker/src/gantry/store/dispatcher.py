@@ -45,7 +45,9 @@ class Derivation:
         self._index.add(entries)
         return [placed for found in queues.by_queue(entries) if (placed := self._put(*found)) is not None]
 
-    def _put(self, topic: str, queue_id: int, group: Entries, packed: bytes) -> tuple[ConsumeQueue, Entries] | None:
+    def _put(
+        self, topic: str, queue_id: int, group: Entries, packed: bytes, size: int
+    ) -> tuple[ConsumeQueue, Entries] | None:
         table = self._table
         if table.gravestones and group[0].log_offset < (gravestone := table.gravestones.get(topic, 0)):
             group, packed = [entry for entry in group if entry.log_offset >= gravestone], b""
@@ -61,6 +63,8 @@ class Derivation:
             group, packed = self._missing(queue, group), b""
             if not group:
                 return None
+        if not packed:
+            size = sum([entry.size for entry in group])
         if topic in duetimes.TOPICS:
             levels_ms = self._delay_levels_ms
             packed = queues.pack_entries(
@@ -68,6 +72,7 @@ class Derivation:
             )
         last = group[-1]
         table.add(queue, packed or _packed(group), last.log_offset + last.size)
+        table.came[topic] = table.came.get(topic, 0) + size
         return queue, group
 
     def _missing(self, queue: ConsumeQueue, group: Entries) -> Entries:

@@ -34,6 +34,8 @@ class QueueTable:
         self.heads: dict[QueueKey, int] = {}
         self.gravestones: dict[str, int] = {}
         self.generations = Generations(0, {})
+        # Bytes of the records that came since the store was opened, by topic: a statistic.
+        self.came: dict[str, int] = {}
         # Memory held by tails.
         self.tail_bytes = 0
         # How often a queue came or went: the queue-base table is written anew then.
@@ -113,6 +115,7 @@ class QueueTable:
             self._forget(key)
         for key in [key for key in self.heads if key[0] == topic]:
             del self.heads[key]
+        self.came.pop(topic, None)
         self.gravestones[topic] = log_end
         self.generations.begin(topic, log_end, generation)
         self.changes += 1

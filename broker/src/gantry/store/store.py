@@ -12,7 +12,7 @@ next start can find out what is really on the disk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from gantry.errors import CorruptRecordError, DiskFullError, StoreError
 from gantry.leaves import frames, queues, records
@@ -197,6 +197,10 @@ class Store:
     def next_queue_offset(self, topic: str, queue_id: int) -> int:
         """The queue offset that the next appended message gets."""
         return self._table.heads.get((topic, queue_id), 0)
+
+    def bytes_came(self) -> Mapping[str, int]:
+        """How many bytes of records came since the store was opened, by topic."""
+        return self._table.came
 
     def queues(self) -> Iterator[tuple[str, int]]:
         """(topic, queue id) of every queue."""

@@ -82,7 +82,7 @@ cdef class _Seen:
 
 
 def by_queue(entries):
-    """Records of the log by the queue they belong to: (topic, queue id, records, packed entries); see the pure twin."""
+    """Records of the log by the queue they belong to: (topic, queue id, records, packed entries, bytes); see the pure twin."""
     cdef dict more = {}  # of queues beyond those that are looked for by walking
     cdef list group, found = []
     cdef _Seen seen = _Seen()
@@ -104,7 +104,15 @@ def by_queue(entries):
             group = more[key] = []
             found.append((entry.topic, entry.queue_id, group))
         group.append(entry)
-    return [(topic, queue_id, group, _packed(group)) for topic, queue_id, group in found]
+    return [(topic, queue_id, group, _packed(group), _bytes(group)) for topic, queue_id, group in found]
+
+
+cdef long long _bytes(list group):
+    cdef long long total = 0
+    cdef Entry entry
+    for entry in group:
+        total += entry.size
+    return total
 
 
 cdef bytes _packed(list group):
