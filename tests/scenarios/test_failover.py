@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from pathlib import Path
 
+import aiohttp
+
+from gantry.clock import SystemClock
+from gantry.failover.decide import Seal
+from gantry.model.topic import PERM_READ
+from gantry.replication.haapi import CLONE, CONFIG, CORDON, HANDOVER, Target, order
+from gantry.replication.haproof import NONCE_BYTES, Keys
 from gantry.wire.codes import ResponseCode
 from testkit.brokerplay import bodies, peer, pull, send
-from testkit.failoverplay import FailoverPlay, play
+from testkit.failoverplay import NAME, SECRET, FailoverPlay, play
 from testkit.turning import until
 
 
@@ -101,5 +109,105 @@ def test_a_slave_that_is_gone_leaves_the_set_in_the_register_and_comes_back_into
             await asyncio.sleep(0.05)
         assert slave in {member.ordinal for member in (await group.record()).in_sync}
         assert (await group.record()).epoch == parts.group.mastery.epoch  # type: ignore[union-attr]
+
+    play(tmp_path, story)
+
+
+async def ordered(group: FailoverPlay, call: str, ordinal: int, **more: object) -> tuple[int, dict[str, object]]:
+    """An order at the door of a member: status, and what it said."""
+    said = order(call, Target("", NAME, ordinal), **more)
+    keys, nonce = Keys(SECRET), secrets.token_bytes(NONCE_BYTES)
+    port = group.broker(ordinal).seat.ha_api_port
+    async with (
+        aiohttp.ClientSession() as session,
+        session.request(
+            said.method,
+            f"http://127.0.0.1:{port}{said.path}",
+            data=said.body,
+            headers=keys.ask(said, nonce, SystemClock().now_ms()),
+        ) as answer,
+    ):
+        return answer.status, await answer.json()
+
+
+def test_a_group_is_handed_over_without_a_loss_and_the_former_master_follows(tmp_path: Path) -> None:
+    async def story(group: FailoverPlay) -> None:
+        await sent(group, b"one")
+        await until(lambda: are_equal(group))
+        first, before = group.master, await group.record()
+        target = (first + 1) % 3
+        assert (await ordered(group, HANDOVER, first, target=target, deadlineMs=30_000))[0] == 200
+        after = await group.record()
+        assert after.epoch == before.epoch + 1 and after.in_sync == before.in_sync
+        await until(group.takes_writes)
+        assert group.master == target
+        await sent(group, b"two")
+        assert await read(group) == [b"one", b"two"]
+        await until(lambda: are_equal(group))
+        assert not group.processes[first].is_master and not [each for each in group.told if isinstance(each, Seal)]
+
+    play(tmp_path, story)
+
+
+def test_a_handover_to_who_cannot_lead_is_refused_and_writes_go_on(tmp_path: Path) -> None:
+    async def story(group: FailoverPlay) -> None:
+        await sent(group, b"one")
+        await until(lambda: are_equal(group))
+        first, target = group.master, (group.master + 1) % 3
+        status, answer = await ordered(group, HANDOVER, target, target=first)
+        assert status == 409 and "does not lead" in str(answer["error"])
+        assert (await ordered(group, HANDOVER, first, target=first))[0] == 409
+        assert (await ordered(group, HANDOVER, first, target=target, deadlineMs=0))[0] == 400
+        await group.processes[target].stop()
+        assert (await ordered(group, HANDOVER, first, target=target))[0] == 409
+        await until(group.takes_writes)
+        await sent(group, b"two")
+
+    play(tmp_path, story)
+
+
+def test_a_member_that_is_not_needed_is_cloned_anew_as_another_disk_and_joins(tmp_path: Path) -> None:
+    async def story(group: FailoverPlay) -> None:
+        await sent(group, b"one")
+        await until(lambda: are_equal(group))
+        slave = (group.master + 1) % 3
+        status, answer = await ordered(group, CLONE, slave)
+        assert status == 409 and "in sync" in str(answer["error"])
+        await group.processes[slave].stop()
+        await until(lambda: group.mastery.in_sync == sorted({0, 1, 2} - {slave}))
+        member = next(each for each in (await group.record()).stores if each[0] == slave)
+        group.processes[slave].start()
+        # The slave has to have been caught up for three seconds before it may join.
+        await until(lambda: group.processes[slave].broker is not None)
+        assert (await ordered(group, CLONE, slave))[0] == 200
+        await until(lambda: group.mastery.in_sync == [0, 1, 2])
+        await until(lambda: are_equal(group))
+        after = next(each for each in (await group.record()).stores if each[0] == slave)
+        assert after[1].disk == member[1].disk + 1 and after[1].uid != member[1].uid
+
+    play(tmp_path, story)
+
+
+def test_a_cordoned_master_is_read_only_to_name_servers_and_says_what_is_left(tmp_path: Path) -> None:
+    async def story(group: FailoverPlay) -> None:
+        await sent(group, b"one")
+        status, answer = await ordered(group, CORDON, group.master)
+        assert status == 200 and answer["cordoned"] is True and "unreplicatedBytes" in answer
+        parts = group.broker(group.master).parts
+        assert parts is not None and parts.live.current.permission == PERM_READ, "what name servers tell producers"
+        assert (await ordered(group, CORDON, group.master, on=False))[0] == 200
+        await sent(group, b"two")
+
+    play(tmp_path, story)
+
+
+def test_hot_keys_are_applied_and_the_others_wait_for_a_restart(tmp_path: Path) -> None:
+    async def story(group: FailoverPlay) -> None:
+        keys = {"messages.body_bytes_max": "2048", "delays.recall": "false", "cluster": "DefaultCluster"}
+        status, answer = await ordered(group, CONFIG, group.master, keys=keys)
+        assert status == 200, answer
+        assert answer == {"applied": ["messages.body_bytes_max"], "needsRestart": ["delays.recall"]}
+        assert (await ordered(group, CONFIG, group.master, keys={"messages.body_bytes_max": "-3"}))[0] == 400
+        assert (await ordered(group, CONFIG, group.master, keys={"no.such": "1"}))[0] == 400
 
     play(tmp_path, story)

@@ -22,6 +22,7 @@ from gantry.failover.decide import Decision, Policy
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from gantry.replication.haproof import Keys
+from gantry.replication.mastery import Mastery
 from gantry.replication.record import Record
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
@@ -142,6 +143,13 @@ class FailoverPlay:
         """The ordinal that leads; -1: none, or more than one."""
         leading = [ordinal for ordinal, process in enumerate(self.processes) if process.is_master]
         return leading[0] if len(leading) == 1 else -1
+
+    @property
+    def mastery(self) -> Mastery:
+        """The master's."""
+        parts = self.broker(self.master).parts
+        assert parts is not None and isinstance(parts.group, Mastering)
+        return parts.group.mastery
 
     def broker(self, ordinal: int) -> Broker:
         """A member's broker of now."""

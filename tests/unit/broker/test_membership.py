@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from gantry.broker import config
+from gantry.broker.machine import Machine
 from gantry.broker.membership import Membership, join, read_secret, take_epoch
+from gantry.broker.seat import Seat
 from gantry.errors import ConfigError
 from gantry.replication import papers
 from gantry.replication.epochs import table_of
 from gantry.replication.papers import Identity
 from gantry.replication.vows import Vows
+from gantry.store.settings import StoreSettings
 from testkit.simdisk import SimDisk
 
 ROOT = "/store"
@@ -37,8 +40,11 @@ def test_a_secret_is_read_without_the_space_around_it_and_may_not_be_short(tmp_p
         read_secret(str(tmp_path / "nowhere"))
 
 
-def test_a_broker_without_a_secret_is_no_member() -> None:
-    assert join(config.BrokerConfig(), SimDisk(), ROOT, random.Random(1)) is None
+def test_a_broker_without_a_secret_is_no_member_and_its_folder_is_left_alone() -> None:
+    disk = SimDisk()
+    seat = Seat(config.BrokerConfig(), Machine(disk=disk))
+    seat.prepare(StoreSettings(ROOT))
+    assert not seat.has_register and not disk.files()
 
 
 def test_a_master_names_the_cluster_and_a_slave_waits_to_hear_it(tmp_path: Path) -> None:

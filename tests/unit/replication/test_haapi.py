@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.replication.haapi import (
-    NOT_BUILT,
+    ORDERS,
     SEAL,
     STATE,
-    Answer,
     Asked,
     Target,
     ask_state,
@@ -81,11 +80,10 @@ def test_what_cannot_be_meant_is_refused(said: Said, expected: int) -> None:
     assert status(said) == expected
 
 
-@pytest.mark.parametrize("path", sorted(NOT_BUILT))
-def test_what_needs_a_register_says_that_it_is_not_there(path: str) -> None:
-    said = order(path, ME, 5)
-    found = read(said._replace(method="PUT") if path.endswith("config") else said, HERE)
-    assert isinstance(found, Answer) and found.status == 501 and "configuration" in str(found.document["error"])
+@pytest.mark.parametrize("path", sorted(ORDERS))
+def test_an_order_is_read_with_what_it_brings(path: str) -> None:
+    found = read(order(path, ME, 5, target=2), HERE)
+    assert isinstance(found, Asked) and found.call == path and found.body["target"] == 2
 
 
 @pytest.mark.parametrize(

@@ -125,7 +125,12 @@ class Broker:
             ha_port=ha,
             ha_api_port=ha_api,
         )
-        return replace(self._config, network=network)
+        if self.parts is None:
+            return replace(self._config, network=network)
+        # What was changed while it ran lasts until the process ends.
+        live = self.parts.live.current
+        messages = replace(self._config.messages, body_bytes_max=live.messages.body_bytes_max)
+        return replace(self._config, network=network, permission=live.permission, messages=messages)
 
     async def stop(self, passed: Callable[[int], None] = lambda line: None) -> None:
         """End in order; after a failure as much of it as still makes sense.

@@ -360,7 +360,7 @@ def _register_faults(config: BrokerConfig) -> list[tuple[bool, str]]:
         ),
         (not given.secret_file, "replication.register: set replication.secret_file too, the same on all members"),
         (
-            config.role is Role.SLAVE or config.id != 0,
+            (config.role is Role.SLAVE) is (config.id == 0) or config.id not in (0, given.ordinal + 1),
             "with replication.register the role is the group's, SYNC_MASTER or ASYNC_MASTER, and id is not set: "
             "who leads stands in the register",
         ),

@@ -11,6 +11,7 @@ in the log of no slave, or of all of them, and transactions and delays are read 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -270,6 +271,30 @@ class Mastering:
     def _commits(self, body: bytes) -> None:
         for key, value in ha.loads_object(body).items():
             self._tables.offsets.merge(key, value)
+
+    def tell_tables(self) -> None:
+        """What is told by the clock otherwise is told now."""
+        self._offsets_due_s = 0.0
+        self.tick()
+
+    def is_equal(self, place: int) -> bool:
+        """Whether this slave has all that we have, tables too, and everybody who is needed has the log."""
+        written, slave = self._store.written.offset, self.mastery.slaves[place]
+        has_log = self._store.confirmed.offset >= written and slave.held >= written
+        return has_log and slave.metadata >= self._journal.number
+
+    def ask_promise(self, place: int) -> asyncio.Future[None]:
+        """Have a slave promise the next epoch; done when it has it on its disk."""
+        assert self._hub is not None
+        promised: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def said(other: int, epoch: int) -> None:
+            if other == place and epoch == self.mastery.epoch + 1 and not promised.done():
+                promised.set_result(None)
+
+        self._source.on_promised = said
+        self._hub.ask_promise(place, self.mastery.epoch + 1)
+        return promised
 
     def seal(self, epoch: int) -> None:
         """Lead no more: the epoch is promised.  Nothing is taken, confirmed or sent to slaves from here on."""

@@ -75,10 +75,8 @@ class Membership:
         return Known(self.me, identity.cluster_uid, identity.store_uid, log_end, last_epoch, self.promised)
 
 
-def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random, process: str = "") -> Membership | None:
-    """The member that this folder is, made one if it is none yet; None for a broker without replication."""
-    if not config.replication.secret_file:
-        return None
+def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random, process: str = "") -> Membership:
+    """The member that this folder is, made one if it is none yet."""
     secret = read_secret(config.replication.secret_file)
     has_register = bool(config.replication.register)
     is_told = has_register or config.role is Role.SLAVE  # by the register, or by the master

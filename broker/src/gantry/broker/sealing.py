@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from gantry.broker.parts import Parts
     from gantry.broker.vowing import Vowing
     from gantry.clock import Clock
-    from gantry.replication.haserver import HaServer
+    from gantry.replication.haserver import HaServer, Orders
 
 _WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
 _RESTART_MS = 1000
@@ -141,7 +141,9 @@ class Sealing:
         await kept
 
 
-async def open_door(config: BrokerConfig, sealing: Sealing, clock: Clock) -> tuple[HaServer, int] | None:
+async def open_door(
+    config: BrokerConfig, sealing: Sealing, clock: Clock, orders: Orders | None
+) -> tuple[HaServer, int] | None:
     """Serve `/ha/v1` and say at which port; None where that is not wanted."""
     network = config.network
     if network.ha_api_port < 0:
@@ -150,5 +152,5 @@ async def open_door(config: BrokerConfig, sealing: Sealing, clock: Clock) -> tup
     await asyncio.to_thread(importlib.import_module, "gantry.replication.haserver")
     from gantry.replication.haserver import HaServer
 
-    server = HaServer(sealing, Keys(sealing.secret), clock)
+    server = HaServer(sealing, Keys(sealing.secret), clock, orders)
     return server, await server.start(network.bind, network.ha_api_port)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from gantry.broker import candidacy, membership
 from gantry.broker.grouping import make_office
+from gantry.broker.orders import Orders
 from gantry.broker.sealing import Sealing, open_door
 from gantry.broker.vowing import Vowing
 from gantry.errors import StoreError, SyncFailedError
@@ -48,6 +49,7 @@ class Seat:
     def __init__(self, config: BrokerConfig, machine: Machine) -> None:
         self.sealing: Sealing | None = None  # of a member of a group
         self.office: Office | None = None  # of one whose group has a register
+        self.orders: Orders | None = None
         self.ha_api_port: int | None = None
         self._config = config
         self._machine = machine
@@ -64,13 +66,12 @@ class Seat:
     def prepare(self, settings: StoreSettings) -> None:
         """The store is about to be opened."""
         machine, root = self._machine, settings.root
-        member = self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
-        if member is None:
+        if not self._config.replication.secret_file:
             return
         plan = papers.carry_out(machine.disk, root, settings.segment_bytes, machine.clock)
         if plan is not None:
-            member.epochs = plan.epochs
             log.info("the log was %s at %d", "cut" if plan.step is Step.CUT else "begun", plan.at)
+        member = self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
         membership.expect(member, machine.disk, root)
 
     async def choose(self, opened: Opened) -> tuple[BrokerConfig, Opened]:
@@ -100,8 +101,9 @@ class Seat:
         self.sealing = Sealing(member, config.name, parts.group, opened.vowing, parts)
         if self._register is not None:
             self.office = make_office(config, parts, opened.ground(restart), self._register, self.sealing)
+            self.orders = Orders(parts, opened.ground(restart), self.office, self._register)
             self.office.start()
-        found = await open_door(config, self.sealing, self._machine.clock)
+        found = await open_door(config, self.sealing, self._machine.clock, self.orders)
         if found is not None:
             self._door, self.ha_api_port = found
 

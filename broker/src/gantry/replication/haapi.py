@@ -5,7 +5,12 @@
          200 the epoch is promised on the disk, whoever led or followed in a lower one stopped, and this is the state
          409 a higher epoch was promised, or the member acts in this one already; `promise` says which
          423 not now, ask again after `retryAfterMs`
-    the rest of the interface      501, until a member has a register to look at
+    of a member whose group has a register (409 from another one):
+    POST /ha/v1/nudge {}                           200: it looks at the register now
+    POST /ha/v1/handover {target, deadlineMs}      200: the target leads the next epoch; 409 not possible, 503 not done
+    POST /ha/v1/cordon {on}                        200: takes no more messages, or takes them again; what is left
+    PUT  /ha/v1/config {keys}                      200: which were applied, and which wait for a restart
+    POST /ha/v1/clone {}                           200: the log goes, and all is copied anew; 409 of who is needed
 
 Each request names its member, so that it is worth nothing elsewhere: 421 from another one.  An empty clusterUID is of
 somebody who does not know it: a member that has none yet, or a coordinator before there is a register.
@@ -23,8 +28,9 @@ from gantry.replication.haproof import Said
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX
 
-STATE, SEAL, NUDGE = "/ha/v1/state", "/ha/v1/seal", "/ha/v1/nudge"
-NOT_BUILT = frozenset({NUDGE, "/ha/v1/handover", "/ha/v1/cordon", "/ha/v1/config", "/ha/v1/clone"})
+STATE, SEAL, NUDGE, HANDOVER = "/ha/v1/state", "/ha/v1/seal", "/ha/v1/nudge", "/ha/v1/handover"
+CORDON, CONFIG, CLONE = "/ha/v1/cordon", "/ha/v1/config", "/ha/v1/clone"
+ORDERS = frozenset({NUDGE, HANDOVER, CORDON, CONFIG, CLONE})
 BODY_BYTES_MAX = 64 << 10  # of a request or an answer; a state of 64 members has some 10 KiB
 
 
@@ -48,10 +54,11 @@ class Answer(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """A call that is meant for this member; epoch 0 for a look at its state."""
+    """A call that is meant for this member; `epoch` of a seal, `body` of an order."""
 
     call: str
     epoch: int = 0
+    body: documents.Document = {}  # noqa: RUF012  never changed
 
 
 def ask_state(target: Target) -> Said:
@@ -59,9 +66,10 @@ def ask_state(target: Target) -> Said:
     return Said("GET", f"{STATE}?{urlencode(_named(target))}")
 
 
-def order(path: str, target: Target, epoch: int) -> Said:
-    """A call that changes something, in an epoch."""
-    return Said("POST", path, json.dumps(_named(target) | {"epoch": epoch}).encode())
+def order(path: str, whom: Target, epoch: int = 0, **more: object) -> Said:
+    """A call that changes something, in an epoch; `more` is what an order brings."""
+    method = "PUT" if path == CONFIG else "POST"
+    return Said(method, path, json.dumps(_named(whom) | {"epoch": epoch, **more}).encode())
 
 
 def _named(target: Target) -> dict[str, object]:
@@ -80,20 +88,18 @@ def read(said: Said, state: MemberState) -> Asked | Answer:
         if path == STATE:
             asked = Asked(path)
             source: documents.Document = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=16))
-        elif path == SEAL or path in NOT_BUILT:
+        elif path == SEAL or path in ORDERS:
             source = documents.document(json.loads(said.body), "the body")
-            asked = Asked(path, documents.integer(source, "epoch"))
+            asked = Asked(path, documents.integer(source, "epoch"), source if path in ORDERS else {})
         else:
-            return refuse(404, f"{path[:100]} is none of {STATE}, {SEAL}")
-        if said.method != ("GET" if path == STATE else "PUT" if path.endswith("/config") else "POST"):
+            return refuse(404, f"{path[:100]} is none of {', '.join([STATE, SEAL, *sorted(ORDERS)])}")
+        if said.method != ("GET" if path == STATE else "PUT" if path == CONFIG else "POST"):
             return refuse(405, f"{said.method} is not for {path}")
         misfit = _misfit(source, state)
         if misfit:
             return refuse(421, misfit)
     except (ValueError, RecursionError) as error:
         return refuse(400, f"the request cannot be read: {error}")
-    if path in NOT_BUILT:
-        return refuse(501, f"{path} is not there yet: this broker takes its role from its configuration")
     if path == SEAL and not 1 <= asked.epoch <= NUMBER_MAX:
         return refuse(400, f"epoch {asked.epoch}: expected 1 to {NUMBER_MAX}")
     return asked

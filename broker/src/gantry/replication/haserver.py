@@ -18,7 +18,8 @@ from aiohttp import web
 
 from gantry.clock import Clock
 from gantry.errors import ConfigError, StoreError
-from gantry.replication.haapi import BODY_BYTES_MAX, STATE, Answer, read, refuse, why_not_sealed
+from gantry.model import documents
+from gantry.replication.haapi import BODY_BYTES_MAX, ORDERS, STATE, Answer, Asked, read, refuse, why_not_sealed
 from gantry.replication.haproof import PROOF, Door, Keys, Pass, Said, Turned, prove_answer
 from gantry.replication.hastate import MemberState
 
@@ -42,11 +43,20 @@ class SealedMember(Protocol):
         ...
 
 
+class Orders(Protocol):
+    """What a member does that has a register; None: done, and its state is the answer."""
+
+    async def carry_out(self, call: str, asked: documents.Document) -> Answer | None:
+        """One of `haapi.ORDERS`; ValueError for what is not well-formed, StoreError when the disk does not take it."""
+        ...
+
+
 class HaServer:
     """Loop thread only; start() and close() once each."""
 
-    def __init__(self, member: SealedMember, keys: Keys, clock: Clock) -> None:
+    def __init__(self, member: SealedMember, keys: Keys, clock: Clock, orders: Orders | None = None) -> None:
         self._member = member
+        self._orders = orders
         self._door = Door(keys)
         self._clock = clock
         self._ahead_ms = clock.now_ms() - round(clock.monotonic() * 1000)
@@ -95,6 +105,8 @@ class HaServer:
             return asked
         if asked.call == STATE:
             return self._standing()
+        if asked.call in ORDERS:
+            return await self._carry_out(asked)
         late = why_not_sealed(state, asked.epoch)
         if late is not None:
             return late
@@ -105,6 +117,19 @@ class HaServer:
             log.error("epoch %d could not be promised: %s", asked.epoch, error)
             return refuse(503, f"the promise could not be kept on the disk: {error}")
         return late or self._standing()
+
+    async def _carry_out(self, asked: Asked) -> Answer:
+        if self._orders is None:
+            return refuse(409, f"{asked.call} is for members of a group with a register; this one has none")
+        try:
+            # Shielded: an order that was begun is carried out, whoever asked for it is gone or not.
+            answer = await asyncio.shield(asyncio.ensure_future(self._orders.carry_out(asked.call, asked.body)))
+        except ValueError as error:
+            return refuse(400, f"the request cannot be read: {error}")
+        except StoreError as error:
+            log.error("%s could not be carried out: %s", asked.call, error)
+            return refuse(503, f"the disk did not take it: {error}")
+        return answer or self._standing()
 
     def _standing(self) -> Answer:
         return Answer(200, {**self._member.more(), **self._member.state().to_document()})

@@ -36,11 +36,15 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Cut the log at an offset, or begin an empty one there; the epochs that it has then."""
+    """Cut the log at an offset, or begin an empty one there; the epochs that it has then.
+
+    store_uid: the folder becomes another store, so that nothing which it said before counts; empty: it stays what it is
+    """
 
     step: Step
     at: int
     epochs: EpochTable
+    store_uid: str = ""
 
 
 def load_identity(disk: Disk, root: str) -> Identity | None:
@@ -87,7 +91,12 @@ def save_epochs(disk: Disk, root: str, table: EpochTable) -> None:
 
 def save_plan(disk: Disk, root: str, plan: Plan) -> None:
     """From here on the next start reshapes the log."""
-    table = {"step": plan.step.value, "at": plan.at, "epochs": [list(entry) for entry in plan.epochs.entries]}
+    table = {
+        "step": plan.step.value,
+        "at": plan.at,
+        "epochs": [list(entry) for entry in plan.epochs.entries],
+        "storeUID": plan.store_uid,
+    }
     statefile.replace(disk, filenames.reshape(root), statefile.to_bytes(table))
 
 
@@ -98,7 +107,8 @@ def load_plan(disk: Disk, root: str) -> Plan | None:
         return None  # a backup alone is of a plan that was carried out
     source = statefile.read_object(disk, path) or {}
     try:
-        plan = Plan(Step(documents.text(source, "step")), documents.integer(source, "at"), epochs_in(source))
+        step, at = Step(documents.text(source, "step")), documents.integer(source, "at")
+        plan = Plan(step, at, epochs_in(source), documents.text(source, "storeUID"))
     except ValueError as error:
         raise StoreError(f"{path}: {error}") from error
     return plan
@@ -114,8 +124,11 @@ def carry_out(disk: Disk, root: str, segment_bytes: int, clock: Clock) -> Plan |
         if plan.step is Step.CUT:
             _cut(disk, root, plan.at, segment_bytes, clock)
         elif plan.step is Step.BEGIN:
-            _begin(disk, root, plan.at, segment_bytes)
+            _begin(disk, root, plan.at, segment_bytes, is_emptied=bool(plan.store_uid))
         save_epochs(disk, root, plan.epochs)
+        known = load_identity(disk, root) if plan.store_uid else None
+        if known is not None:
+            save_identity(disk, root, replace(known, store_uid=plan.store_uid))
         disk.unlink(filenames.reshape(root))
         disk.sync_folder(filenames.ours(root))
     finally:
@@ -140,7 +153,7 @@ def _cut(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> No
         segments.close()
 
 
-def _begin(disk: Disk, root: str, at: int, segment_bytes: int) -> None:
+def _begin(disk: Disk, root: str, at: int, segment_bytes: int, is_emptied: bool) -> None:
     folder = filenames.commit_log(root)
     disk.unlink(filenames.recovery(root))
     disk.unlink(filenames.queue_base(root))
@@ -149,7 +162,8 @@ def _begin(disk: Disk, root: str, at: int, segment_bytes: int) -> None:
     disk.sync_folder(filenames.ours(root))
     disk.make_folders(folder)
     for name in reversed(disk.list(folder)):
-        if name != filenames.by_offset(folder, at).rsplit("/", 1)[1]:
+        # The segment there is the empty one that a former attempt made, unless the log is thrown away.
+        if is_emptied or name != filenames.by_offset(folder, at).rsplit("/", 1)[1]:
             disk.unlink(f"{folder}/{name}")
             disk.sync_folder(folder)
     if not disk.list(folder):

@@ -1,0 +1,100 @@
+"""Handing a group over: the master stops writing, has another member promise the next epoch, and names it.
+
+    1  messages are refused, with a remark that says for how long
+    2  the target has everything that we have: the log, and the tables
+    3  it has the promise of the next epoch on its disk: from here on it takes nothing of ours
+    4  the register names it: one compare-and-set
+    5  this member stops, and follows
+
+What goes wrong before step 3 leaves everything as it was.  From then on the target is out of this epoch, so whatever
+happens a new one has to begin: the broker starts anew and claims it, or finds that the register names the target after
+all.  No operator takes part, and every step is bounded by the deadline.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from gantry.errors import Refusal
+from gantry.replication.haapi import Answer, refuse
+from gantry.replication.record import Holder
+from gantry.replication.tenure import Handed
+from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gantry.append.admit import WriteGate
+    from gantry.broker.mastering import Mastering
+    from gantry.broker.office import Office
+    from gantry.clock import Clock
+
+GATE_HANDOVER = "the group is handed over"
+_LOOK_S = 0.005
+
+
+class Handover:
+    """One member's, at most one at a time; loop thread only."""
+
+    def __init__(
+        self, group: Mastering, office: Office, gate: WriteGate, clock: Clock, restart: Callable[[str], None]
+    ) -> None:
+        self._group = group
+        self._office = office
+        self._gate = gate
+        self._clock = clock
+        self._restart = restart
+        self._is_under_way = False
+
+    async def to(self, target: int, within_s: float) -> Answer | None:
+        """Hand over to this ordinal; None when it is done."""
+        late = self._why_not(target)
+        if late:
+            return refuse(409, late)
+        self._is_under_way = True
+        remark = f"service not available now: the group is handed over to member {target}; try again in a moment"
+        self._gate.shut(GATE_HANDOVER, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
+        try:
+            return await self._hand_over(target, self._clock.monotonic() + within_s)
+        finally:
+            self._is_under_way = False
+            self._gate.reopen(GATE_HANDOVER)
+
+    def _why_not(self, target: int) -> str:
+        group = self._group
+        if group.is_sealed or self._office.tenure is None:
+            return "this member does not lead"
+        if self._is_under_way:
+            return "a handover is under way"
+        slave = group.mastery.slaves.get(target)
+        if slave is None or not slave.is_connected:
+            return f"member {target} does not follow this one"
+        if slave.member not in group.mastery.insync.recorded:
+            return f"member {target} is not in sync"
+        return ""
+
+    async def _hand_over(self, target: int, deadline_s: float) -> Answer | None:
+        group, tenure = self._group, self._office.tenure
+        assert tenure is not None
+        group.tell_tables()
+        if not await self._until(lambda: group.is_equal(target), deadline_s):
+            return refuse(503, f"member {target} did not catch up in time; this one leads on")
+        slave = group.mastery.slaves[target]
+        promised = group.ask_promise(target)
+        if not await self._until(lambda: promised.done() or not slave.is_connected, deadline_s) or not promised.done():
+            self._restart("a member that this master wanted to hand over to may have promised the next epoch")
+            return refuse(503, f"member {target} did not answer in time; this one claims the next epoch")
+        handed = await tenure.hand_over(Holder(slave.member, slave.process))
+        self._office.lose()
+        if handed is Handed.DONE:
+            return None
+        self._restart(f"the handover is {handed.value}: {tenure.why}")
+        return refuse(503, f"the register did not take the handover, or did not say so: {tenure.why}")
+
+    async def _until(self, is_so: Callable[[], bool], deadline_s: float) -> bool:
+        while not is_so():
+            if self._clock.monotonic() >= deadline_s or self._group.is_sealed:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
