@@ -19,6 +19,7 @@ from gantry.wire.codes import RequestCode
 from gantry.wire.command import reply
 from testkit.memory_state import MemoryState
 from testkit.simclock import SimClock
+from testkit.turning import until
 
 
 class NameServers:
@@ -140,3 +141,54 @@ def test_no_topic_may_do_more_than_its_broker() -> None:
     assert (body["orders"]["perm"], body["TBW102"]["perm"]) == (4, 5)
     config = play.topics.get("orders")
     assert config is not None and config.perm == 6, "the table itself stays as it is"
+
+
+def test_one_that_is_missing_is_asked_again_every_second_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gantry.broker.registration._AGAIN_S", 0.001)
+
+    async def play() -> None:
+        play = Play("up:1", "down:1")
+        play.servers.answers = {"down:1": -1}
+        running = asyncio.ensure_future(play.registration.run())
+        await until(lambda: len(play.servers.asked) >= 5)
+        play.servers.answers = {}
+        await until(lambda: play.registration.is_registered["down:1"])
+        asked = [address for address, _ in play.servers.take()]
+        assert asked.count("up:1") == 1
+        running.cancel()
+        await asyncio.wait({running})
+
+    asyncio.run(play())
+
+
+def test_a_lost_connection_is_a_lost_registration_and_made_again_at_once() -> None:
+    async def play() -> None:
+        play = Play("a:1", "b:1")
+        running = asyncio.ensure_future(play.registration.run())
+        await until(lambda: all(play.registration.is_registered.values()))
+        play.servers.take()
+        play.registration.connection_lost("b:1")
+        assert play.registration.is_registered == {"a:1": True, "b:1": False}
+        await until(lambda: play.registration.is_registered["b:1"])
+        assert play.servers.take() == [("b:1", RequestCode.REGISTER_BROKER)]
+        running.cancel()
+        await asyncio.wait({running})
+
+    asyncio.run(play())
+
+
+def test_the_epoch_travels_as_the_state_version_and_another_id_is_told_at_once() -> None:
+    async def play() -> None:
+        play = Play("ns:1")
+        running = asyncio.ensure_future(play.registration.run())
+        await until(lambda: play.registration.is_registered["ns:1"])
+        play.registration.stand_as(3, 7)
+        await play.registration.caught_up()
+        (_, first), (_, second) = play.servers.asked
+        bodies = [decode_registration(command.body, False, command.version) for command in (first, second)]
+        assert [body.version.state_version for body in bodies] == [0, 7]
+        assert [headers.parse(one.code, one.ext).integer("brokerId") for one in (first, second)] == [0, 3]
+        running.cancel()
+        await asyncio.wait({running})
+
+    asyncio.run(play())

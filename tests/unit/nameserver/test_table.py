@@ -237,3 +237,44 @@ def test_the_version_of_a_registration_is_kept_for_those_who_ask() -> None:
     table.register(registration(), LINK, 0)
     assert table.version_of("C", "10.0.0.1:10911") == DataVersion(1, 0, 1000)
     assert table.version_of("C", "10.0.0.2:10911") is None
+
+
+def members(table: RouteTable) -> dict[int, str]:
+    return table.brokers()["b-a"].addresses
+
+
+def test_a_higher_epoch_of_any_member_takes_the_id_of_the_master_from_a_lower_one() -> None:
+    table = RouteTable()
+    table.register(registration(version=DataVersion(1, 4, 0)), LINK, 0)
+    table.register(slave(version=DataVersion(1, 4, 0)), LINK, 0)
+    table.register(slave(version=DataVersion(1, 5, 0)), LINK, 0)
+    assert members(table) == {1: "10.0.0.2:10911"}
+    table.register(registration(version=DataVersion(9, 4, 9)), LINK, 0)
+    assert members(table) == {1: "10.0.0.2:10911"}, "a late registration of the old master"
+
+
+def test_a_new_master_moves_and_the_old_one_comes_back_as_a_slave() -> None:
+    table = RouteTable()
+    table.register(registration(version=DataVersion(1, 4, 0)), LINK, 0)
+    table.register(slave(version=DataVersion(1, 4, 0)), LINK, 0)
+    table.register(slave(broker_id=0, version=DataVersion(1, 5, 0)), LINK, 0)
+    assert members(table) == {0: "10.0.0.2:10911"}
+    answer = table.register(registration(broker_id=3, version=DataVersion(1, 5, 0)), LINK, 0)
+    assert members(table) == {0: "10.0.0.2:10911", 3: "10.0.0.1:10911"}
+    assert answer == Registered("10.0.0.2:10912", "10.0.0.2:10911")
+
+
+def test_a_sealed_master_gives_its_id_back_and_its_queues_stay_for_readers() -> None:
+    table = RouteTable()
+    table.register(registration(version=DataVersion(1, 4, 0)), LINK, 0)
+    table.register(registration(broker_id=1, version=DataVersion(1, 4, 0)), LINK, 0)
+    assert members(table) == {1: "10.0.0.1:10911"}
+    assert table.route("T") is not None
+
+
+def test_epochs_are_forgotten_with_the_last_member() -> None:
+    table = RouteTable()
+    table.register(registration(version=DataVersion(1, 5, 0)), LINK, 0)
+    table.unregister("C", "b-a", "10.0.0.1:10911")
+    table.register(registration(version=DataVersion(1, 0, 0)), LINK, 0)
+    assert members(table) == {0: "10.0.0.1:10911"}

@@ -293,6 +293,7 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
     store.on_failed(lambda error: fail(f"the store failed: {error}"))
     topics.on_change(admission.topic_changed)
     topics.on_change(parts.registration.topic_changed)
+    parts.client.lost_listeners.append(parts.registration.connection_lost)
     releasing = Releasing(parts.server)
     store.retention.dropping.listen(releasing.lingers, releasing.hangs)
     if parts.live.current.role is not Role.SLAVE:  # a slave hears from its master where in the log that was

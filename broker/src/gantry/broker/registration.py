@@ -2,8 +2,13 @@
 
 One registration (REGISTER_BROKER, 103) carries the whole topic table; it goes to all name servers at the same
 time: at start, every 30 s, and at once when a topic was made, altered or deleted.  Changes that come while a
-round is under way are carried by one more round after it.  A name server that does not answer costs nobody else
-anything: it is asked again in the next round, and said once a minute in the log.
+round is under way are carried by one more round after it.  A name server that does not answer, or whose connection is
+lost, costs nobody else anything: it alone is asked again every second, and said once a minute in the log.  So one that
+restarted, empty, knows this broker again before clients ask it for much; and in a group with failover it does not go on
+sending them to an old master only because that one alone can still reach it.
+
+In such a group a registration carries the epoch of the mastership that the broker leads or follows, as the state
+version of its topic table: name servers, Apache's too, order masters by it.  A static broker's is 0.
 
 `caught_up` is for whoever must know that clients can find a topic now (the reply to an administrator who made one);
 it waits for the rounds that were owed when it was called, and no longer than the time-out.
@@ -15,7 +20,8 @@ first registration with exactly one (RocketMQ: RouteInfoManager.registerBroker t
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from gantry.broker.complaints import Complaints
@@ -28,6 +34,7 @@ from gantry.wire.codes import RequestCode
 from gantry.wire.command import request
 
 _GOODBYE_S = 1.0
+_AGAIN_S = 1.0
 
 
 class Asking(Protocol):
@@ -55,6 +62,7 @@ class Identity:
     id: int
     address: str
     ha_address: str
+    epoch: int = 0
 
 
 class PermittedTopics:
@@ -100,7 +108,7 @@ class Registration:
         self._topics = topics
         self._period_s = period_s
         self._timeout_s = timeout_s
-        self._is_owed = asyncio.Event()
+        self._woken = asyncio.Event()
         self._asked = 0  # changes so far
         self._told = 0  # changes that a finished round has carried
         self._round_over = asyncio.Condition()
@@ -108,23 +116,46 @@ class Registration:
     def topic_changed(self, name: str) -> None:
         """A topic came, went or changed: tell the name servers now."""
         self._asked += 1
-        self._is_owed.set()
+        self._woken.set()
+
+    def stand_as(self, broker_id: int, epoch: int) -> None:
+        """From now on this broker has another id, in this epoch: tell the name servers now."""
+        self._identity = replace(self._identity, id=broker_id, epoch=epoch)
+        self.topic_changed("")
+
+    def connection_lost(self, address: str) -> None:
+        """The connection to a name server ended, and with it what it knew of this broker."""
+        if self.is_registered.get(address):
+            self.is_registered[address] = False
+            self._woken.set()
 
     async def run(self) -> None:
         """Register at once and then on the period or on news, until cancelled."""
+        loop = asyncio.get_running_loop()
         while True:
-            self._is_owed.clear()
             carried = self._asked
+            due_s = loop.time() + self._period_s
             await self.register_once()
             async with self._round_over:
                 self._told = carried
                 self._round_over.notify_all()
-            try:
-                # Not wait_for: it swallows a cancellation that comes together with the event (Python 3.11).
-                async with asyncio.timeout(self._period_s):
-                    await self._is_owed.wait()
-            except TimeoutError:
-                pass
+            while self._asked == carried and (left_s := due_s - loop.time()) > 0:
+                await self._sleep(min(left_s, _AGAIN_S) if self._missing() else left_s)
+                if self._asked == carried and (missing := self._missing()):
+                    await self.register_once(missing)
+
+    def _missing(self) -> list[str]:
+        return [address for address, done in self.is_registered.items() if not done]
+
+    async def _sleep(self, within_s: float) -> None:
+        """Until there is news, or a connection is lost."""
+        self._woken.clear()
+        try:
+            # Not wait_for: it swallows a cancellation that comes together with the event (Python 3.11).
+            async with asyncio.timeout(within_s):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
 
     async def caught_up(self) -> None:
         """Return when all changes so far were told, or could not be within the time-out."""
@@ -135,15 +166,16 @@ class Registration:
         except TimeoutError:
             pass
 
-    async def register_once(self) -> None:
-        """One round: all name servers at the same time."""
-        body = bodies.dumps({"filterServerList": [], "topicConfigSerializeWrapper": self._topics.to_body()})
+    async def register_once(self, addresses: Sequence[str] = ()) -> None:
+        """One round: all name servers, or some, at the same time."""
+        body = bodies.dumps({"filterServerList": [], "topicConfigSerializeWrapper": self._table()})
         ext = self._ext() | {
             "haServerAddr": self._identity.ha_address,
             "compressed": "false",
             "bodyCrc32": str(hashes.crc31(body)),
         }
-        await asyncio.gather(*[self._register(address, ext, body) for address in self.is_registered])
+        asked = addresses or list(self.is_registered)
+        await asyncio.gather(*[self._register(address, ext, body) for address in asked])
 
     async def unregister(self) -> None:
         """Say goodbye, so that clients look elsewhere at once; a silent name server learns it from the connection."""
@@ -171,6 +203,14 @@ class Registration:
         except GantryError as error:
             self.complaints.say(address, f"name server {address} was not told that this broker stops: {error}")
         self.is_registered[address] = False
+
+    def _table(self) -> dict[str, object]:
+        table = self._topics.to_body()
+        if not self._identity.epoch:
+            return table
+        version = table["dataVersion"]
+        assert isinstance(version, dict)
+        return table | {"dataVersion": version | {"stateVersion": self._identity.epoch}}
 
     def _ext(self) -> dict[str, str]:
         identity = self._identity

@@ -40,7 +40,7 @@ def by_queue(entries: Iterable[Entry]) -> list[Arrivals]:
     """Records of the log by the queue they belong to, queues in the order of their first record.
 
     The packed entries are there where the queue offsets follow each other without a gap, which they do unless
-    something was lost; else they are empty, and the caller looks at each record.  The last is how long all are together.
+    something was lost; else they are empty, and the caller looks at each record.  Last, their bytes.
     """
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries:

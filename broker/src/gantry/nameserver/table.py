@@ -16,6 +16,13 @@ clients of other makes count on the details (facts 3.1):
        master, which then may not be written to; and only when the version differs
     5  topics that a registration no longer names stay, unless configured otherwise
 
+And by the epochs of our own groups, which travel as the state version (`broker/docs/failover.md`; a static group's, and
+every broker's of 4.x, is 0, and then nothing of this ever applies):
+
+    6  whoever of a group brings a higher epoch takes id 0 from a holder of a lower one, whatever id he registers under
+    7  a master of a lower epoch than the group's never gets id 0, though nobody may hold it now; as in rule 2 it is
+       answered with success, for it will learn from its register and not from us
+
 A broker leaves by request, by silence (its own time-out, 120 s by default) or, at once, when the
 connection it last registered on closes.  An old connection's end does not touch a broker that has
 registered on a new one since.
@@ -75,6 +82,7 @@ class _Group:
     addresses: dict[int, str] = field(default_factory=dict)
     acting_master: bool = False
     zone: str = ""
+    epoch: int = 0  # the highest that a member brought
 
     def to_data(self) -> BrokerData:
         return BrokerData(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master, self.zone)
@@ -110,10 +118,13 @@ class RouteTable:
         refusal = self._refusal_of(news)
         if refusal is not None:
             return refusal
+        if self._is_outdated(news):
+            return Registered()
         if self._is_overruled(news):
             self._live.pop((news.cluster, news.address), None)
             return Registered()
         group = self._groups.setdefault(news.broker_name, _Group(news.cluster, news.broker_name))
+        self._raise_epoch(group, news.version.state_version)
         group.acting_master = bool(news.acting_master)
         group.zone = news.zone
         for broker_id in [known for known, address in group.addresses.items() if address == news.address]:
@@ -254,6 +265,26 @@ class RouteTable:
             return False
         live = self._live.get((news.cluster, holder))
         return live is not None and live.version.state_version > news.version.state_version
+
+    def _is_outdated(self, news: Registration) -> bool:
+        """Rule 7."""
+        group = self._groups.get(news.broker_name)
+        return group is not None and news.broker_id == MASTER_ID and news.version.state_version < group.epoch
+
+    def _raise_epoch(self, group: _Group, epoch: int) -> None:
+        """Rule 6."""
+        if epoch <= group.epoch:
+            return
+        group.epoch = epoch
+        holder = group.addresses.get(MASTER_ID)
+        if holder is None:
+            return
+        live = self._live.get((group.cluster, holder))
+        if live is None or live.version.state_version < epoch:
+            del group.addresses[MASTER_ID]
+            self._live.pop((group.cluster, holder), None)
+            if group.acting_master:
+                self._change_perm(group.name, lambda perm: perm & ~PERM_WRITE)
 
     def _take_topics(self, news: Registration, group: _Group, is_first: bool, forget_missing: bool) -> None:
         """Rules 4 and 5."""

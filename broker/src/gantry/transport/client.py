@@ -53,6 +53,7 @@ class RemotingClient:
     ) -> None:
         self._on_requests = on_requests
         self._on_connect = on_connect  # told of a new connection before anything else is sent on it
+        self.lost_listeners: list[Callable[[str], None]] = []  # told the address of each connection that ended
         self._limits = limits or Limits()
         self._connect_s = connect_s
         self._deaf_s = deaf_s
@@ -154,6 +155,8 @@ class RemotingClient:
     def _forget(self, address: str, connection: Connection) -> None:
         if self._connections.get(address) is connection:
             del self._connections[address]
+            for listener in self.lost_listeners:
+                listener(address)
 
     def _dispatch(self, connection: Connection, requests: list[Request]) -> None:
         commands = [request for request in requests if isinstance(request, frames.Command)]

@@ -1,0 +1,51 @@
+"""Whatever registers in whatever order: id 0 never belongs to an epoch below one that the group has shown."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gantry.errors import Refusal
+from gantry.model.topic import DataVersion, TopicConfig
+from gantry.nameserver.table import Registration, RouteTable
+
+TOPICS = {name: TopicConfig(name) for name in ("T", "TBW102")}
+
+registrations = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 3), st.integers(0, 4), st.booleans()), min_size=1, max_size=30
+)
+
+
+def news(broker_id: int, member: int, epoch: int) -> Registration:
+    address = f"10.0.0.{member}:10911"
+    return Registration("C", "b", broker_id, address, address, TOPICS, DataVersion(1, epoch, 0))
+
+
+@given(registrations)
+def test_the_master_that_is_named_is_one_of_the_highest_epoch(drawn: list[tuple[int, int, int, bool]]) -> None:
+    table = RouteTable()
+    highest = 0
+    for broker_id, member, epoch, leaves in drawn:
+        said = news(broker_id, member, epoch)
+        if leaves:
+            table.unregister("C", "b", said.address)
+        else:
+            assert not isinstance(table.register(said, object(), 0), Refusal)
+            highest = max(highest, epoch)
+        group = table.brokers().get("b")
+        if group is None:
+            highest = 0
+            continue
+        assert len(set(group.addresses.values())) == len(group.addresses), "an address under two ids"
+        if (master := group.addresses.get(0)) is not None:
+            known = table.version_of("C", master)
+            assert known is not None and known.state_version == highest
+
+
+@given(registrations)
+def test_without_epochs_the_last_one_to_say_so_is_the_master(drawn: list[tuple[int, int, int, bool]]) -> None:
+    table = RouteTable()
+    for broker_id, member, _, _ in drawn:
+        said = news(broker_id, member, 0)
+        table.register(said, object(), 0)
+        assert table.brokers()["b"].addresses[broker_id] == said.address
