@@ -58,8 +58,8 @@ e2e: kube              ## a cluster of four real kubelets on this machine, and w
 crash: dev             ## power cuts, failing disks, kill -9: the slow rounds too
 	@$(PY) -m pytest -q $(SPREAD) tests/crash
 
-sim: dev               ## seeds of the simulation from a new one on (HOURS=0.1)
-	@PYTHONPATH=tests $(PY) -m simulation.run --hours $(or $(HOURS),0.1)
+sim: dev               ## seeds of the simulation from a new one on (HOURS=0.1; COVERAGE=1: and which lines they ran)
+	@PYTHONPATH=tests $(PY) -m simulation.run --hours $(or $(HOURS),0.1) $(if $(COVERAGE),--coverage)
 
 bench: dev             ## measure; results and machine go to tests/bench/RESULTS.md
 	@requirements/system "bench?"

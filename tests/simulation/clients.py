@@ -20,6 +20,7 @@ from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from simulation.ledger import Attempt, Found, Ledger, Place
 from simulation.network import Network
+from simulation.routes import Always, Route
 from simulation.simloop import SimLoop
 from simulation.world import World
 from testkit.brokerplay import pull, send
@@ -30,15 +31,16 @@ _COMMIT, _ROLLBACK = 8, 12
 
 
 class Client:
-    """A process that speaks to one broker."""
+    """A process that speaks to one broker: always the same one, or the one that its route leads to."""
 
-    def __init__(self, world: World, network: Network, host: str, broker: str) -> None:
+    def __init__(self, world: World, network: Network, host: str, broker: str | Route) -> None:
         self.host = host
         self.loop = SimLoop(world, network, host)
         self.is_stopped = False
+        self.asked = ""  # last
         self.chance = random.Random(world.chance.getrandbits(64))
         self._world = world
-        self._broker = broker
+        self._route: Route = Always(broker) if isinstance(broker, str) else broker
         self._tasks: list[asyncio.Task[None]] = []
         self._remoting: RemotingClient | None = None
 
@@ -51,8 +53,10 @@ class Client:
         if self._remoting is None:
             self._remoting = RemotingClient(self.on_requests, chance=self.chance, deaf_s=2.0)
         try:
-            return await self._remoting.invoke(self._broker, command, timeout_s)
+            self.asked = await self._route.address(self._remoting)
+            return await self._remoting.invoke(self.asked, command, timeout_s)
         except GantryError:
+            self._route.missed()
             await asyncio.sleep(self.chance.uniform(0.02, 0.3))
             return None
 
@@ -64,7 +68,7 @@ class Producer(Client):
     """Sends one message after the other; some of them delayed."""
 
     def __init__(
-        self, world: World, network: Network, host: str, broker: str, ledger: Ledger, places: list[Place]
+        self, world: World, network: Network, host: str, broker: str | Route, ledger: Ledger, places: list[Place]
     ) -> None:
         super().__init__(world, network, host, broker)
         self.pause_s = 0.1
@@ -99,15 +103,23 @@ class Producer(Client):
             pairs["TIMER_DELIVER_MS"] = str(made.due_ms)
         answer = await self.ask(send(made.topic, made.body, made.queue_id, pairs, g=str(self.wall_ms())))
         if answer is not None and answer.code == ResponseCode.SUCCESS:
-            made.acked_at, made.offset = self._world.now, int(answer.ext["queueOffset"])
-            self.acked += 1
+            made.offset = int(answer.ext["queueOffset"])
+            self.acknowledged(made)
+        elif answer is not None:
+            self._route.missed()
+
+    def acknowledged(self, made: Attempt) -> None:
+        """SEND_OK came."""
+        made.acked_at, made.acked_by = self._world.now, self.asked
+        self.acked += 1
+        self._ledger.acknowledged(made)
 
 
 class TransactionalProducer(Producer):
     """Sends halves, decides, ends some of them, and answers the broker's questions."""
 
     def __init__(
-        self, world: World, network: Network, host: str, broker: str, ledger: Ledger, places: list[Place]
+        self, world: World, network: Network, host: str, broker: str | Route, ledger: Ledger, places: list[Place]
     ) -> None:
         super().__init__(world, network, host, broker, ledger, places)
         self._decided: dict[str, bool] = {}  # by unique key
@@ -126,9 +138,10 @@ class TransactionalProducer(Producer):
         half = send(made.topic, made.body, made.queue_id, pairs, a=_GROUP, f="4", g=str(self.wall_ms()))
         answer = await self.ask(half)
         if answer is None or answer.code != ResponseCode.SUCCESS:
+            if answer is not None:
+                self._route.missed()
             return
-        made.acked_at = self._world.now
-        self.acked += 1
+        self.acknowledged(made)
         made.is_committed = self._decided[key] = self.chance.random() < 0.7
         if self.chance.random() < 0.6:
             offsets = {
@@ -161,9 +174,12 @@ class TransactionalProducer(Producer):
 class Consumer(Client):
     """Reads one queue from its beginning, waiting at its end; what it gets goes into the ledger."""
 
-    def __init__(self, world: World, network: Network, host: str, broker: str, ledger: Ledger, place: Place) -> None:
+    def __init__(
+        self, world: World, network: Network, host: str, broker: str | Route, ledger: Ledger, place: Place
+    ) -> None:
         super().__init__(world, network, host, broker)
         self.next = 0
+        self.group = ""  # its offsets are committed on the side of its pulls
         self._ledger = ledger
         self._place = place
 
@@ -177,6 +193,8 @@ class Consumer(Client):
         """One pull; None when there is nothing behind what was read."""
         topic, queue_id = self._place
         flags = {"sysFlag": "6" if wait_ms else "4", "suspendTimeoutMillis": str(wait_ms)}
+        if self.group:
+            flags |= {"sysFlag": "7" if wait_ms else "5", "consumerGroup": self.group, "commitOffset": str(self.next)}
         answer = await self.ask(pull(topic, self.next, queue_id, **flags), wait_ms / 1000 + _TIMEOUT_S)
         if answer is None:
             return []
@@ -187,10 +205,12 @@ class Consumer(Client):
             self.next = int(answer.ext["nextBeginOffset"])
             return found
         if answer.code == ResponseCode.PULL_OFFSET_MOVED:
+            self._ledger.moved(self._place, self.next, int(answer.ext["nextBeginOffset"]))
             self.next = int(answer.ext["nextBeginOffset"])
         at_end = answer.code in (ResponseCode.PULL_NOT_FOUND, ResponseCode.TOPIC_NOT_EXIST)
         if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY:  # a slave says so at its end, to send us to the master
             at_end = int(answer.ext["maxOffset"]) == self.next
+            self._route.missed()
         return None if at_end else []
 
 

@@ -16,6 +16,7 @@ With ASYNC_FLUSH a power cut may take what was acknowledged in the moments befor
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from simulation.world import Broken
@@ -38,6 +39,7 @@ class Attempt:
     is_committed: bool | None = None  # what its producer decided
     due_ms: int = 0
     may_be_lost: bool = False
+    acked_by: str = ""  # the address that said so
 
 
 @dataclass(slots=True)
@@ -57,6 +59,24 @@ class Ledger:
     attempts: dict[bytes, Attempt] = field(default_factory=dict)
     seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)  # found out on the way
+    on_acknowledged: list[Callable[[Attempt], None]] = field(default_factory=list)
+    is_whole: bool = False  # logs begin at 0 and nothing goes from them: no offset that was given may be out of range
+
+    def acknowledged(self, attempt: Attempt) -> None:
+        """Its producer heard SEND_OK, just now."""
+        for told in self.on_acknowledged:
+            told(attempt)
+
+    def moved(self, place: Place, offset: int, to: int) -> None:
+        """A consumer that goes on at the offset which it was given last was told that there is no such offset."""
+        if self.is_sync and self.is_whole:
+            self.broken.append(f"{place} offset {offset}: out of range, sent to {to}")
+
+    def lost_everywhere(self, since: float) -> None:
+        """Every disk that had it lost what came after `since`: also what consumers have seen may go."""
+        self.is_sync = False
+        self.seen.clear()
+        self.cut(since)
 
     def cut(self, since: float) -> None:
         """The power was cut: with ASYNC_FLUSH what was acknowledged after `since` may be gone."""

@@ -89,6 +89,11 @@ class Member:
         return self._loop is not None
 
     @property
+    def loop(self) -> SimLoop | None:
+        """The loop of its process."""
+        return self._loop
+
+    @property
     def confirmed(self) -> int:
         """Up to where its log is confirmed; -1 without a broker."""
         parts = self.broker.parts if self.broker is not None else None

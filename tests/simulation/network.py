@@ -213,6 +213,7 @@ class Network:
         self.listeners: dict[tuple[str, int], SimListener] = {}
         self.chance = world.chance
         self.slowness = 1.0  # every delay times this
+        self.loss = 0.0  # of what `carry` takes, this share
         self._world = world
         self._ends: list[SimTransport] = []
         self._cut: set[tuple[str, str]] = set()
@@ -256,6 +257,11 @@ class Network:
                 self._world.after(self._delay(), lambda end=end: end.lose(ConnectionResetError("reset by the host")))  # type: ignore[misc]
 
     # -- for the loops and the ends
+
+    def carry(self, source: str, target: str, event: Callable[[], None]) -> None:
+        """A question or an answer with no connection of its own to keep it: lost where the way is cut, or by chance."""
+        if self.chance.random() >= self.loss and not self._is_cut(source, target):
+            self._world.after(self._delay(), lambda: None if self._is_cut(source, target) else event())
 
     def listener(self, loop: SimLoop, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> SimListener:
         """A port of a process, not open yet."""

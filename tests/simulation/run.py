@@ -3,66 +3,101 @@
     PYTHONPATH=tests python -m simulation.run --seeds 1:200        these seeds
     PYTHONPATH=tests python -m simulation.run --hours 0.1          as many as fit, from a new seed on
     PYTHONPATH=tests python -m simulation.run --seeds 17 --trace   the story of one
+    ... --kind group --seeds 17                                    of one kind only: pair, group, else both
+    ... --coverage --hours 0.1                                     and how much of the storeys that must not lose
+                                                                   anything was run
 
-`make sim HOURS=` is the second.  A red seed is printed with the end of its story; the exit code is 1.  Started without
+`make sim HOURS=` is the second, with COVERAGE=1 the last.  A red seed is printed with the end of its story; the exit code is 1.  Started without
 PYTHONHASHSEED it starts itself again with one, because the order of a set of texts depends on it.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import logging
 import os
+import subprocess
 import sys
+import tempfile
 import time
+import warnings
 
+from simulation.groupplan import GroupRun
 from simulation.plan import Outcome, Run
 from simulation.world import Broken
 
 _STORY_LINES = 60
+_COVERED = ",".join(f"*/gantry/{storey}/*" for storey in ("replication", "failover", "transaction", "append", "store"))
+_COVERAGE = [f"--data-file={tempfile.gettempdir()}/gantry-simulation-{os.getuid()}.coverage", f"--rcfile={os.devnull}"]
+KINDS: dict[str, type[Run] | type[GroupRun]] = {"pair": Run, "group": GroupRun}
 
 
-def play(seed: int) -> Outcome | str:
+def play(kind: str, seed: int) -> Outcome | str:
     """One run, or why it is red."""
-    run = Run(seed)
+    run = KINDS[kind](seed)
     try:
         return run.play()
     except Broken as problem:
         story = "\n".join(run.world.trace[-_STORY_LINES:])
-        return f"seed {seed} is red: {problem}\n{story}"
+        return f"{kind} seed {seed} is red: {problem}\n{story}"
 
 
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="simulation.run", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", help="FROM or FROM:TO")
+    parser.add_argument("--kind", choices=[*KINDS, "both"], default="both", help="pair: static roles; group: register")
     parser.add_argument("--hours", type=float, default=0.0, help="go on for so long")
     parser.add_argument("--trace", action="store_true", help="print the story of each run")
     parser.add_argument("--log", action="store_true", help="the brokers' own log lines on stderr")
+    parser.add_argument("--coverage", action="store_true", help="print line coverage of what must not lose anything")
     given = parser.parse_args()
     logging.basicConfig(level=logging.INFO if given.log else logging.CRITICAL + 1)
     # Python closes the coroutines of dead processes when it lets go of them; what they say then is of no interest.
     sys.unraisablehook = lambda unraisable: None
+    warnings.simplefilter("ignore", RuntimeWarning)  # so it says of coroutines that their processes never began
     first, last = _range(given.seeds) if given.seeds else (int(time.time()), sys.maxsize)
     deadline = time.monotonic() + given.hours * 3600 if given.hours else float("inf")
+    kinds = list(KINDS) if given.kind == "both" else [given.kind]
     red = done = faults = lives = 0
     for seed in range(first, last + 1):
+        for kind in kinds:
+            if time.monotonic() > deadline:
+                break
+            outcome = play(kind, seed)
+            gc.collect()  # a world is a ring, with all its disks in it
+            done += 1
+            if isinstance(outcome, str):
+                red += 1
+                print(outcome, flush=True)
+                continue
+            faults, lives = faults + outcome.faults, lives + outcome.lives
+            if given.trace:
+                print("\n".join(outcome.trace))
+                told = f"{outcome.summary}; {outcome.faults} faults, {outcome.lives} lives"
+                print(f"{kind} seed {seed}: {told}", flush=True)
         if time.monotonic() > deadline:
             break
-        outcome = play(seed)
-        gc.collect()  # a world is a ring, with all its disks in it
-        done += 1
-        if isinstance(outcome, str):
-            red += 1
-            print(outcome, flush=True)
-            continue
-        faults, lives = faults + outcome.faults, lives + outcome.lives
-        if given.trace:
-            print("\n".join(outcome.trace))
-            print(f"seed {seed}: {outcome.summary}; {outcome.faults} faults, {outcome.lives} lives", flush=True)
+    if given.coverage:
+        _report()
     print(f"{done} seeds from {first} on, {red} red; {faults} faults, {lives} lives of a broker")
     return 1 if red else 0
+
+
+def _begin_again() -> None:
+    """With a hash seed, and under `coverage` when that is wanted: both have to be there before the first import."""
+    command = [sys.executable, "-m", "simulation.run"]
+    if "--coverage" in sys.argv:
+        command[2:2] = ["coverage", "run", f"--include={_COVERED}", *_COVERAGE, "-m"]
+    os.execve(sys.executable, [*command, *sys.argv[1:]], os.environ | {"PYTHONHASHSEED": "0"})
+
+
+def _report() -> None:
+    """What was run, file by file; the data are written when the process ends."""
+    command = [sys.executable, "-m", "coverage", "report", *_COVERAGE, "--precision=1"]
+    atexit.register(lambda: subprocess.run(command, check=False))
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -72,9 +107,5 @@ def _range(text: str) -> tuple[int, int]:
 
 if __name__ == "__main__":
     if "PYTHONHASHSEED" not in os.environ:
-        os.execve(
-            sys.executable,
-            [sys.executable, "-m", "simulation.run", *sys.argv[1:]],
-            os.environ | {"PYTHONHASHSEED": "0"},
-        )
+        _begin_again()
     sys.exit(main())

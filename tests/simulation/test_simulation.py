@@ -15,7 +15,8 @@ from simulation.world import Broken
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
-SEEDS = 12  # some ten seconds of one core
+SEEDS = 12  # of brokers with static roles: some ten seconds of one core
+GROUP_SEEDS = 20  # of groups with a register: some fifty
 
 
 def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -28,27 +29,42 @@ def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("first", range(1, SEEDS, 4))
 def test_nothing_that_was_promised_is_lost_whatever_goes_wrong(first: int) -> None:
-    ran = seeds("--seeds", f"{first}:{first + 3}")
+    ran = seeds("--kind", "pair", "--seeds", f"{first}:{first + 3}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"4 seeds from {first} on, 0 red")
+
+
+@pytest.mark.parametrize("first", range(1, GROUP_SEEDS, 5))
+def test_nothing_that_was_promised_is_lost_whoever_leads_and_whatever_goes_wrong(first: int) -> None:
+    ran = seeds("--kind", "group", "--seeds", f"{first}:{first + 4}")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.startswith(f"5 seeds from {first} on, 0 red")
 
 
 def test_seeds_that_were_red_stay_green() -> None:
     lines = (HERE / "regressions.txt").read_text().splitlines()
     for line in [line for line in lines if not line.startswith("#")]:
-        ran = seeds("--seeds", line.split()[0])
+        kind, seed, _ = line.split(maxsplit=2)
+        ran = seeds("--kind", kind, "--seeds", seed)
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-def test_a_seed_tells_the_same_story_twice() -> None:
-    first, second = seeds("--seeds", "3", "--trace"), seeds("--seeds", "3", "--trace")
+@pytest.mark.parametrize("kind", ["pair", "group"])
+def test_a_seed_tells_the_same_story_twice(kind: str) -> None:
+    first, second = (seeds("--kind", kind, "--seeds", "3", "--trace") for _ in range(2))
     assert first.stdout == second.stdout
-    assert "seed 3: " in first.stdout
+    assert f"{kind} seed 3: " in first.stdout
 
 
 def test_faults_happen() -> None:
-    told = re.search(r"(\d+) faults, (\d+) lives", seeds("--seeds", "5", "--trace").stdout)
+    told = re.search(r"(\d+) faults, (\d+) lives", seeds("--kind", "pair", "--seeds", "5", "--trace").stdout)
     assert told is not None and int(told[1]) >= 5 and int(told[2]) >= 3
+
+
+def test_groups_change_their_masters() -> None:
+    told = seeds("--kind", "group", "--seeds", "14:16", "--trace").stdout
+    assert sum(int(count) for count in re.findall(r"(\d+) failovers", told)) >= 3
+    assert "Sealed" in told and "cut, " in told
 
 
 # -- the ledger itself

@@ -41,6 +41,7 @@ class _Thread:
     def __init__(self, pace: _Pace) -> None:
         self._pace = pace
         self._waiting: deque[tuple[Job, Done | None]] = deque()
+        self._finished: deque[tuple[Done, StoreError | None]] = deque()  # the loop has not come to hear of them
         self._is_busy = False
 
     def submit(self, job: Job, done: Done | None = None, first: bool = False) -> bool:
@@ -55,7 +56,8 @@ class _Thread:
         return True
 
     def drain(self) -> None:
-        """What waits happens now, while the loop stands still."""
+        """What waits happens now, while the loop stands still, and all of it is told."""
+        self._deliver()
         while self._waiting:
             self._end()
 
@@ -69,9 +71,15 @@ class _Thread:
             job, done = self._waiting.popleft()
             error = _attempt(job)
             if done is not None:
-                self._pace.loop.call_soon(done, error)
+                self._finished.append((done, error))
+                self._pace.loop.call_soon(self._deliver)
         if self._waiting:
             self._begin()
+
+    def _deliver(self) -> None:
+        while self._finished:
+            done, error = self._finished.popleft()
+            done(error)
 
     def _end(self) -> None:
         job, done = self._waiting.popleft()
@@ -87,6 +95,7 @@ class _Flusher:
         self._pace = pace
         self._waiting: tuple[Sequence[File], int, FlushDone] | None = None
         self._under_way: tuple[int, FlushDone, StoreError | None] | None = None
+        self._finished: deque[tuple[int, FlushDone, StoreError | None]] = deque()
 
     def request(self, files: Sequence[File], target: int, done: FlushDone) -> None:
         self._waiting = (files, target, done)
@@ -95,6 +104,7 @@ class _Flusher:
 
     def drain(self) -> None:
         """All of it now, told now."""
+        self._deliver()
         while self._under_way is not None or self._waiting is not None:
             if self._under_way is None:
                 self._sync()
@@ -117,10 +127,15 @@ class _Flusher:
         if begun is None or self._under_way is not begun:
             return  # drained meanwhile
         self._under_way = None
-        target, done, error = begun
-        self._pace.loop.call_soon(done, target, error)
+        self._finished.append(begun)
+        self._pace.loop.call_soon(self._deliver)
         if self._waiting is not None:
             self._begin()
+
+    def _deliver(self) -> None:
+        while self._finished:
+            target, done, error = self._finished.popleft()
+            done(target, error)
 
 
 class SimBackground:

@@ -1,0 +1,98 @@
+"""How a simulated coordinator asks members: `failover.coordinator.Members` without the HTTP.
+
+What stands behind `/ha/v1` is the broker's own; only the way to it is the simulation's: a question and an answer, each
+of them slow, lost, or cut off.  No answer within a second, a dead process, a refusal: None, as by HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
+
+from gantry.errors import GantryError
+from gantry.replication.hastate import MemberState
+
+if TYPE_CHECKING:
+    from gantry.broker.sealing import Sealing
+    from simulation.groupmember import GroupMember
+    from simulation.network import Network
+
+_TIMEOUT_S = 1.0
+Serve = Callable[["Sealing"], Awaitable["MemberState | None"]]
+
+
+class SimMembers:
+    """The members as the processes of one host see them; knows_gone: a supervisor on their machine sees them die."""
+
+    def __init__(self, network: Network, host: str, members: Sequence[GroupMember], knows_gone: bool) -> None:
+        self._network = network
+        self._host = host
+        self._members = members
+        self._knows_gone = knows_gone
+        self._kept: set[object] = set()
+
+    async def state(self, ordinal: int) -> MemberState | None:
+        """What it is."""
+
+        async def serve(sealing: Sealing) -> MemberState | None:
+            return sealing.state()
+
+        return await self.ask(ordinal, serve)
+
+    async def seal(self, ordinal: int, epoch: int) -> MemberState | None:
+        """Its promise."""
+
+        async def serve(sealing: Sealing) -> MemberState | None:
+            refused = await sealing.seal(epoch)
+            return sealing.state() if refused is None else None
+
+        state = await self.ask(ordinal, serve)
+        return state if state is not None and state.promise >= epoch else None
+
+    async def nudge(self, ordinal: int) -> None:
+        """Worth a look."""
+
+        async def serve(sealing: Sealing) -> MemberState | None:
+            del sealing
+            self._members[ordinal].nudge()
+            return None
+
+        await self.ask(ordinal, serve)
+
+    def gone(self) -> frozenset[int]:
+        """Whose process is known to have ended."""
+        if not self._knows_gone:
+            return frozenset()
+        return frozenset(number for number, member in enumerate(self._members) if not member.is_alive)
+
+    async def ask(self, ordinal: int, serve: Serve) -> MemberState | None:
+        """One question, answered in a turn of the member's own loop."""
+        answer: asyncio.Future[MemberState | None] = asyncio.get_running_loop().create_future()
+        member = self._members[ordinal]
+        self._network.carry(self._host, member.host, lambda: self._arrived(member, serve, answer))
+        try:
+            async with asyncio.timeout(_TIMEOUT_S):
+                return await answer
+        except TimeoutError:
+            return None
+
+    def _arrived(self, member: GroupMember, serve: Serve, answer: asyncio.Future[MemberState | None]) -> None:
+        def back(state: MemberState | None) -> None:
+            def arrive() -> None:
+                answer.get_loop().call_soon(lambda: None if answer.done() else answer.set_result(state))
+
+            self._network.carry(member.host, self._host, arrive)
+
+        async def answered() -> None:
+            sealing = member.sealing
+            try:
+                back(None if sealing is None else await serve(sealing))
+            except GantryError:
+                back(None)
+
+        loop = member.loop
+        if loop is None:
+            back(None)  # a closed port
+        else:
+            loop.call_soon(lambda: self._kept.add(loop.create_task(answered())))

@@ -1,0 +1,158 @@
+"""A member of a group with a register: one process in which the broker lives several times.
+
+A change of role is a life that ends and another that begins in the same process, as `cli.serve` does it; a broker that
+cannot go on takes its process along, and whoever supervises it starts another one.  `on_life` tells each life whose
+parts stand, `on_loss` each moment after which this disk may have lost something.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from gantry.broker.broker import Broker
+from gantry.broker.machine import Machine
+from gantry.errors import GantryError
+from simulation.member import Member
+from simulation.simloop import SimLoop
+from simulation.threads import SimBackground
+from testkit.simdisk import SimDisk
+
+if TYPE_CHECKING:
+    from gantry.broker.sealing import Sealing
+    from gantry.replication.register import Register
+    from simulation.network import Network
+    from simulation.world import World
+
+_BEGINS_S = (0.5, 3.0)
+_DOOR_LINE = 5
+
+
+class GroupMember(Member):
+    """One ordinal; see the module."""
+
+    def __init__(
+        self, world: World, network: Network, host: str, register: Register, **changes: object
+    ) -> None:
+        super().__init__(world, network, host, **changes)
+        self.ordinal = int(str(changes["replication__ordinal"]))
+        self.on_life: list[Callable[[GroupMember, Broker], None]] = []
+        self.on_loss: list[Callable[[GroupMember, float], None]] = []
+        self.on_power_cut.append(lambda since: [told(self, since) for told in self.on_loss] and None)
+        self._register = register
+        self._boots = 0
+        self._living: asyncio.Task[None] | None = None
+        self._is_stopping = False
+        self._has_door = False
+
+    @property
+    def sealing(self) -> Sealing | None:
+        """What stands behind `/ha/v1`, while there is a broker that answers."""
+        return self.broker.seat.sealing if self.broker is not None and self._has_door else None
+
+    def nudge(self) -> None:
+        """The register is worth a look, says a coordinator."""
+        office = self.broker.seat.office if self.broker is not None else None
+        if office is not None:
+            office.hurry()
+
+    def cut_power(self) -> None:
+        """Another boot of the machine follows."""
+        self._boots += 1
+        super().cut_power()
+
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one."""
+        self._world.say(f"{self.host}: the disk is lost")
+        self.kill()
+        self.disk = SimDisk(self._world.chance.getrandbits(32))
+        self.disk.now_ms = self.clock.now_ms
+        for told in self.on_loss:
+            told(self, 0.0)
+
+    def stop(self) -> None:
+        """SIGTERM: in order, with whatever the broker does about its role first; another process follows."""
+        if self._loop is None or not self.is_serving or self._is_stopping:
+            return
+        self._world.say(f"{self.host}: asked to stop")
+        self._is_stopping = True
+        loop, living = self._loop, self._living
+        assert living is not None
+        loop.call_soon(living.cancel)
+
+    def _run(self, loop: SimLoop, broker: Broker) -> None:
+        del broker
+        self._is_stopping = False
+        process = f"{self._world.chance.getrandbits(32):08x}"
+        self._living = loop.create_task(self._live(loop, process))
+        self._dead.append(self._living)
+
+    async def _live(self, loop: SimLoop, process: str) -> None:
+        """Life after life, until one fails or is asked to stop."""
+        while True:
+            ending = asyncio.Event()
+            machine = self._machine(loop, process)
+            broker = self.broker = Broker(self._config, on_failed=ending.set, machine=machine)
+            self._has_door = True
+            try:
+                await self._one_life(broker, ending)
+            except asyncio.CancelledError:
+                await broker.stop(self._passed)
+                self._ended(loop, "has stopped")
+                return
+            except GantryError as error:
+                self._world.say(f"{self.host}: could not start: {error}")
+            self.is_serving = False
+            with contextlib.suppress(GantryError):
+                await broker.stop(self._passed)
+            if not broker.starts_anew:
+                self._ended(loop, f"the broker ends by itself: {broker.failure}")
+                return
+            self.lives += 1
+            self._world.say(f"{self.host}: the broker starts anew")
+
+    def _passed(self, line: int) -> None:
+        """A line of the broker's end is done; the fifth closes the door."""
+        self._has_door = self._has_door and line < _DOOR_LINE - 1
+
+    def _machine(self, loop: SimLoop, process: str) -> Machine:
+        background = self._background = SimBackground(self._world, loop)
+        return Machine(
+            self.clock,
+            self.disk,
+            background,
+            self._reserve,
+            self._world.chance,
+            lambda: f"boot-{self._boots}",
+            process=process,
+            register=lambda *_: self._register,
+        )
+
+    async def _one_life(self, broker: Broker, ending: asyncio.Event) -> None:
+        starting, ended = asyncio.ensure_future(broker.start()), asyncio.ensure_future(ending.wait())
+        try:
+            await asyncio.wait({starting, ended}, return_when=asyncio.FIRST_COMPLETED)
+            if not starting.done():
+                return
+            await starting
+            self.is_serving = True
+            self._troubles.append((self._died_at, self._world.now))
+            for told in self.on_life:
+                told(self, broker)
+            await ended
+        finally:
+            ended.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait({starting})
+
+    def _ended(self, loop: SimLoop, why: str) -> None:
+        def end() -> None:
+            if self._loop is loop:
+                self._world.say(f"{self.host}: {why}")
+                self.kill()
+                self._world.after(self._world.chance.uniform(*_BEGINS_S), self.start)
+
+        self._world.after(0.0, end)

@@ -1,0 +1,205 @@
+"""The register of a simulated group: a service on a host of its own, asked over ways that may be cut.
+
+`RegisterService` is what a file or an API server is: one record, changed by compare-and-set, and what goes wrong with
+it.  `Door` is one process's way to it, and implements `replication.register.Register`.  A request may be
+
+    refused      without being looked at
+    lost         on its way there; the sender cannot tell that from the next two
+    unanswered   carried out, the answer is lost
+    late         carried out long after the sender gave up, if its version still fits then
+
+and the record may be deleted, or be set back to what it once was: with a version that never was, since two records
+with one version are something that no compare-and-set survives.  `on_change` tells every change, for who checks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gantry.errors import GantryError, OutcomeUnknownError
+from gantry.replication.record import Record
+from gantry.replication.register import (
+    RegisterConflictError,
+    RegisterGoneError,
+    RegisterUnavailableError,
+    Seen,
+)
+
+if TYPE_CHECKING:
+    from simulation.network import Network
+    from simulation.world import World
+
+HOST = "10.0.5.1"
+TIMEOUT_S = 0.5
+_LATE_S = (0.6, 20.0)
+Act = Callable[[], "Seen | None"]
+Told = Callable[[str, "Record | None", "Record | None"], None]  # how, before, after
+
+
+@dataclass(slots=True)
+class Troubles:
+    """Shares of requests that go wrong in this way."""
+
+    refused: float = 0.0
+    lost: float = 0.0
+    unanswered: float = 0.0
+    late: float = 0.0
+
+
+class RegisterService:
+    """The record and its faults."""
+
+    def __init__(self, world: World, network: Network) -> None:
+        self.seen: Seen | None = None
+        self.troubles = Troubles()
+        self.past: list[Record] = []
+        self.on_change: list[Told] = []
+        self._world = world
+        self._network = network
+        self._versions = 0
+
+    def door(self, host: str) -> Door:
+        """The way to it for processes of one host."""
+        return Door(self, self._network, host)
+
+    @property
+    def record(self) -> Record | None:
+        """What it holds."""
+        return self.seen.record if self.seen is not None else None
+
+    # -- faults
+
+    def delete(self) -> None:
+        """Somebody removed it by hand."""
+        self._change("deleted", None)
+
+    def set_back(self, record: Record) -> None:
+        """A backup was restored."""
+        self._change("restored", record)
+
+    def keep_late(self, act: Act) -> None:
+        """A request that nobody waits for any more gets here after all."""
+
+        def arrive() -> None:
+            try:
+                act()
+            except GantryError:
+                return
+            self._world.say("register: a late request was carried out")
+
+        self._world.after(self._world.chance.uniform(*_LATE_S), arrive)
+
+    # -- what is asked
+
+    def read(self) -> Seen | None:
+        """The record now."""
+        return self.seen
+
+    def create(self, record: Record) -> Seen:
+        """Where there is none."""
+        if self.seen is not None:
+            raise RegisterConflictError(f"there is one, version {self.seen.version}")
+        self._change("created", record)
+        return _there(self.seen)
+
+    def write(self, record: Record, version: str) -> Seen:
+        """On the version that was read."""
+        if self.seen is None:
+            raise RegisterGoneError("there is no register")
+        if self.seen.version != version:
+            raise RegisterConflictError(f"version {self.seen.version}, expected {version}")
+        self._change("written", record)
+        return _there(self.seen)
+
+    def _change(self, how: str, record: Record | None) -> None:
+        before = self.record
+        self._versions += 1
+        self.seen = None if record is None else Seen(record, str(self._versions))
+        if before is not None:
+            self.past.append(before)
+        self._tell(how, before, record)
+        for told in self.on_change:
+            told(how, before, record)
+
+    def _tell(self, how: str, before: Record | None, record: Record | None) -> None:
+        old, new = (None if one is None else story(one) for one in (before, record))
+        if old != new or how not in ("written", "created"):
+            self._world.say(f"register {how}: {new}")
+
+
+def story(record: Record) -> str:
+    """What matters of a record, in a line."""
+    in_sync = ",".join(str(member) for member in sorted(record.in_sync))
+    return f"epoch {record.epoch} {record.phase.value} holder {record.holder or '-'} in sync {in_sync or '-'}"
+
+
+class Door:
+    """Implements `Register` for the processes of one host."""
+
+    def __init__(self, service: RegisterService, network: Network, host: str) -> None:
+        self._service = service
+        self._network = network
+        self._host = host
+
+    async def read(self) -> Seen | None:
+        """The record; None when there is none."""
+        try:
+            return await self._ask(self._service.read)
+        except OutcomeUnknownError as error:
+            raise RegisterUnavailableError(str(error)) from error
+
+    async def create(self, record: Record) -> Seen:
+        """Make the register."""
+        return _there(await self._ask(lambda: self._service.create(record)))
+
+    async def write(self, record: Record, version: str) -> Seen:
+        """Replace the record that has this version."""
+        return _there(await self._ask(lambda: self._service.write(record, version)))
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+    async def _ask(self, act: Act) -> Seen | None:
+        answer: asyncio.Future[Seen | GantryError | None] = asyncio.get_running_loop().create_future()
+        self._network.carry(self._host, HOST, lambda: self._arrived(act, answer))
+        try:
+            async with asyncio.timeout(TIMEOUT_S):
+                found = await answer
+        except TimeoutError:
+            raise OutcomeUnknownError(f"the register did not answer within {TIMEOUT_S} s") from None
+        if isinstance(found, GantryError):
+            raise found
+        return found
+
+    def _arrived(self, act: Act, answer: asyncio.Future[Seen | GantryError | None]) -> None:
+        troubles, chance = self._service.troubles, self._network.chance
+        luck = chance.random() if troubles != Troubles() else 1.0
+        if luck < (bound := troubles.refused):
+            self._reply(answer, RegisterUnavailableError("try again later"))
+        elif luck < (bound := bound + troubles.lost):
+            return
+        elif luck < (bound := bound + troubles.late):
+            self._service.keep_late(act)
+        else:
+            found: Seen | GantryError | None
+            try:
+                found = act()
+            except GantryError as error:
+                found = error
+            if luck >= bound + troubles.unanswered:
+                self._reply(answer, found)
+
+    def _reply(self, answer: asyncio.Future[Seen | GantryError | None], found: Seen | GantryError | None) -> None:
+        def arrive() -> None:
+            loop = answer.get_loop()
+            loop.call_soon(lambda: None if answer.done() else answer.set_result(found))
+
+        self._network.carry(HOST, self._host, arrive)
+
+
+def _there(seen: Seen | None) -> Seen:
+    assert seen is not None
+    return seen

@@ -1,0 +1,106 @@
+"""The pieces that only the simulation has keep what the real ones keep."""
+
+from __future__ import annotations
+
+import pytest
+
+from gantry.errors import OutcomeUnknownError
+from gantry.replication.register import Register, RegisterConflictError, RegisterGoneError, RegisterUnavailableError
+from simulation.network import Network
+from simulation.register import HOST, RegisterService, Troubles
+from simulation.simloop import SimLoop
+from simulation.world import World
+from testkit.registers import ACTIVE, PLAYS, Play
+
+
+class Scene:
+    """A register and one process that asks it."""
+
+    def __init__(self) -> None:
+        self.world = World(7)
+        self.network = Network(self.world)
+        self.service = RegisterService(self.world, self.network)
+        self.loop = SimLoop(self.world, self.network, "10.0.0.1")
+
+    def open(self) -> Register:
+        return self.service.door("10.0.0.1")
+
+    def do(self, act: object) -> None:
+        """Run a coroutine to its end."""
+        task = self.loop.create_task(act)  # type: ignore[arg-type]
+        assert self.world.run(60.0, task.done)
+        task.result()
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
+def test_the_simulated_register_is_one(play: Play) -> None:
+    scene = Scene()
+    scene.do(play(scene.open))
+
+
+async def _fails(scene: Scene, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        await scene.open().write(ACTIVE, scene.service.seen.version if scene.service.seen else "1")
+
+
+@pytest.mark.parametrize(
+    ("troubles", "error", "is_done"),
+    [
+        (Troubles(refused=1.0), RegisterUnavailableError, False),
+        (Troubles(lost=1.0), OutcomeUnknownError, False),
+        (Troubles(unanswered=1.0), OutcomeUnknownError, True),
+        (Troubles(late=1.0), OutcomeUnknownError, False),
+    ],
+)
+def test_a_request_goes_wrong_as_it_is_told(troubles: Troubles, error: type[Exception], is_done: bool) -> None:
+    scene = Scene()
+    scene.service.create(ACTIVE)
+    before = scene.service.seen
+    scene.service.troubles = troubles
+    scene.do(_fails(scene, error))
+    assert (scene.service.seen != before) == is_done
+    scene.world.run(60.0)
+    assert (scene.service.seen != before) == (is_done or troubles.late > 0)
+
+
+def test_a_late_request_fails_when_somebody_wrote_meanwhile() -> None:
+    scene = Scene()
+    scene.service.create(ACTIVE)
+    scene.service.troubles = Troubles(late=1.0)
+    scene.do(_fails(scene, OutcomeUnknownError))
+    assert scene.service.seen is not None
+    now = scene.service.write(ACTIVE, scene.service.seen.version)
+    scene.world.run(60.0)
+    assert scene.service.seen == now
+
+
+def test_a_deleted_register_is_gone_and_one_that_was_set_back_has_a_new_version() -> None:
+    scene = Scene()
+    made = scene.service.create(ACTIVE)
+    scene.service.set_back(ACTIVE)
+    assert scene.service.seen is not None and scene.service.seen.version != made.version
+    scene.do(_conflicts(scene, made.version))
+    scene.service.delete()
+    scene.do(_fails(scene, RegisterGoneError))
+
+
+async def _conflicts(scene: Scene, version: str) -> None:
+    with pytest.raises(RegisterConflictError):
+        await scene.open().write(ACTIVE, version)
+
+
+def test_nobody_reaches_a_register_over_a_way_that_is_cut() -> None:
+    scene = Scene()
+    scene.network.cut("10.0.0.1", HOST)
+
+    async def read() -> None:
+        with pytest.raises(RegisterUnavailableError):
+            await scene.open().read()
+
+    scene.do(read())
+    scene.network.heal()
+    scene.do(_reads(scene))
+
+
+async def _reads(scene: Scene) -> None:
+    assert await scene.open().read() is None
