@@ -7,8 +7,9 @@
     ... --coverage --hours 0.1                                     and how much of the storeys that must not lose
                                                                    anything was run
 
-`make sim HOURS=` is the second, with COVERAGE=1 the last.  A red seed is printed with the end of its story; the exit code is 1.  Started without
-PYTHONHASHSEED it starts itself again with one, because the order of a set of texts depends on it.
+`make sim HOURS=` is the second, with COVERAGE=1 the last.  A red seed is printed with the end of its story; the exit
+code is 1.  Started without PYTHONHASHSEED it starts itself again with one, because the order of a set of texts depends
+on it.
 """
 
 from __future__ import annotations
