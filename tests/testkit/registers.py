@@ -57,6 +57,9 @@ class LossyRegister:
             raise OutcomeUnknownError("the answer was lost")
         return done
 
+    async def close(self) -> None:
+        await self.inner.close()
+
     async def deliver(self) -> bool:
         """The request that was kept back arrives; whether it was carried out."""
         record, version = self.late.pop(0)

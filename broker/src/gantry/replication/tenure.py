@@ -113,6 +113,7 @@ class Tenure:
             seen = seen or await self._read()
             if seen is None or self._look(seen.record):
                 return False
+            self.why = ""
             wanted = self._wanted(seen.record, change)
             sent_s = self._clock.monotonic()
             self._seen = await self._register.write(wanted, seen.version)
@@ -122,7 +123,6 @@ class Tenure:
         except (RegisterUnavailableError, RegisterGoneError, RegisterDamagedError, OutcomeUnknownError) as error:
             self.why = str(error)
             return False
-        self.why = ""
         self._permit.renewed(sent_s, wanted.lease_duration_s)
         if self._mastery.insync.change == change:
             self.settled(wanted.in_sync)
