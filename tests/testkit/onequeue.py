@@ -12,13 +12,14 @@ from gantry.wire import heartbeat
 from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.scripted import ScriptedCluster, offset, refuse
+from testkit.scripted import Answer, ScriptedCluster, offset, refuse
 
 PULL, MEMBERS, COMMIT = (
     RequestCode.PULL_MESSAGE,
     RequestCode.GET_CONSUMER_LIST_BY_GROUP,
     RequestCode.UPDATE_CONSUMER_OFFSET,
 )
+MASTER, SLAVE = "broker-a", "broker-a/1"
 WITHIN_S = 60.0
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0)
 
@@ -67,6 +68,46 @@ class OneQueue(ScriptedCluster):
         if start >= end:
             return reply(command, ResponseCode.PULL_NOT_FOUND, ext=ext)
         return reply(command, ext=ext, body=b"".join(record(number) for number in range(start, end)))
+
+
+class Group(OneQueue):
+    """A master and its slaves; all of them have the messages, and slaves that are not alone have nothing new."""
+
+    def __init__(self, count: int, slaves: int = 1) -> None:
+        super().__init__(count)
+        self.slaves = slaves
+        for number in range(slaves):
+            for code in (MEMBERS, PULL, *(code for name, code in self.answers if name == MASTER)):
+                self.answers[f"{MASTER}/{number + 1}", code] = self.answers[MASTER, code]
+
+    def suggesting(self, broker_id: int) -> Answer:
+        """The usual answer to a pull, with a suggestion."""
+
+        def answer(command: Command) -> Command:
+            found = self._pull(command)
+            found.ext["suggestWhichBrokerId"] = str(broker_id)
+            return found
+
+        return answer
+
+    def offsets_pulled(self, name: str) -> list[int]:
+        """Where the pulls of one member began."""
+        return [int(command.ext["queueOffset"]) for command in self.asked(name, PULL)]
+
+    def heard(self, name: str) -> list[str]:
+        """The offsets that one was told, also on the side of pulls."""
+        return [c.ext["commitOffset"] for who, c in self.received if who == name and "commitOffset" in c.ext]
+
+    async def lose_master(self, is_known: bool = False) -> None:
+        """Its port is closed; the name server knows it or does not yet."""
+        await self.servers[MASTER].close()
+        if is_known:
+            self.gone.add(MASTER)
+
+    async def bring_master(self) -> None:
+        """It is there again, and known."""
+        await self.listen(MASTER)
+        self.gone.clear()
 
 
 def record(queue_offset: int, body: bytes | None = None) -> bytes:

@@ -18,6 +18,7 @@ from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves import properties
 from gantry.model.route import MessageQueue
 from gantry.wire.codes import RequestCode, ResponseCode
+from testkit.onequeue import COMMIT, MASTER, PULL, SLAVE, Group, play
 from testkit.scripted import NAMESERVER, ScriptedCluster, offset, refuse, silence
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -171,3 +172,52 @@ def test_importing_loads_no_more_than_is_needed(module: str, missing: tuple[str,
     count, *found = done.stdout.split()
     assert not set(missing) & set(found)
     assert int(count) < 300  # Python starts with 50; asyncio is 130 of the rest
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["known", "not known yet"])
+def test_a_puller_reads_from_a_slave_while_the_master_is_away_and_then_from_the_master(
+    monkeypatch: pytest.MonkeyPatch, is_known: bool
+) -> None:
+    monkeypatch.setattr("gantry.client.blocking._LOOK_S", 0.05)
+
+    async def story() -> None:
+        async with Group(30) as group:
+            queue = MessageQueue("T", MASTER, 0)
+            with BlockingPuller("g", nameserver=group.nameserver) as puller:
+                assert (await asyncio.to_thread(puller.pull, queue, 0)).next_offset == 10
+                await group.lose_master(is_known)
+                assert (await asyncio.to_thread(puller.pull, queue, 10)).next_offset == 20
+                assert await asyncio.to_thread(puller.max_offset, queue) == 30
+                await asyncio.to_thread(puller.commit, queue, 20)
+                assert len(group.asked(SLAVE, COMMIT)) == 1 and not group.asked(MASTER, COMMIT)
+                await group.bring_master()
+                while not group.asked(MASTER, RequestCode.GET_MAX_OFFSET):
+                    assert await asyncio.to_thread(puller.max_offset, queue) == 30
+                assert (await asyncio.to_thread(puller.pull, queue, 20)).next_offset == 30
+            assert group.offsets_pulled(MASTER) == [0, 20] and group.offsets_pulled(SLAVE) == [10]
+
+    play(story())
+
+
+def test_a_puller_goes_where_the_answer_says_and_back() -> None:
+    async def story() -> None:
+        async with Group(30) as group:
+            queue = MessageQueue("T", MASTER, 0)
+            group.answers[MASTER, PULL] = group.suggesting(1)
+            with BlockingPuller("g", nameserver=group.nameserver) as puller:
+                for start in (0, 10, 20):
+                    assert (await asyncio.to_thread(puller.pull, queue, start)).next_offset == start + 10
+            assert group.offsets_pulled(MASTER) == [0, 20] and group.offsets_pulled(SLAVE) == [10]
+
+    play(story())
+
+
+def test_what_a_master_refuses_is_asked_of_no_slave() -> None:
+    async def story() -> None:
+        async with Group(30) as group:
+            group.answers[MASTER, PULL] = refuse(ResponseCode.NO_PERMISSION)
+            with BlockingPuller("g", nameserver=group.nameserver) as puller, pytest.raises(RefusedError):
+                await asyncio.to_thread(puller.pull, MessageQueue("T", MASTER, 0), 0)
+            assert not group.asked(SLAVE, PULL)
+
+    play(story())

@@ -18,50 +18,12 @@ from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.onequeue import COMMIT, MEMBERS, PULL, OneQueue, play
-from testkit.scripted import Answer, refuse
+from testkit.onequeue import COMMIT, MASTER, MEMBERS, PULL, SLAVE, Group, play
+from testkit.scripted import refuse
 from testkit.turning import until
 
-MASTER, SLAVE, OTHER = "broker-a", "broker-a/1", "broker-a/2"
+OTHER = "broker-a/2"
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, commit_every_s=0.02)
-
-
-class Group(OneQueue):
-    """A master and its slaves; all of them have the messages, and slaves that are not alone have nothing new."""
-
-    def __init__(self, count: int, slaves: int = 1) -> None:
-        super().__init__(count)
-        self.slaves = slaves
-        for number in range(slaves):
-            for code in (MEMBERS, PULL, *(code for name, code in self.answers if name == MASTER)):
-                self.answers[f"{MASTER}/{number + 1}", code] = self.answers[MASTER, code]
-
-    def suggesting(self, broker_id: int) -> Answer:
-        """The usual answer to a pull, with a suggestion."""
-
-        def answer(command: Command) -> Command:
-            found = self._pull(command)
-            found.ext["suggestWhichBrokerId"] = str(broker_id)
-            return found
-
-        return answer
-
-    def offsets_pulled(self, name: str) -> list[int]:
-        return [int(command.ext["queueOffset"]) for command in self.asked(name, PULL)]
-
-    def heard(self, name: str) -> list[str]:
-        """The offsets that one was told, also on the side of pulls."""
-        return [c.ext["commitOffset"] for who, c in self.received if who == name and "commitOffset" in c.ext]
-
-    async def lose_master(self, is_known: bool = False) -> None:
-        """Its port is closed; the name server knows it or does not yet."""
-        await self.servers[MASTER].close()
-        if is_known:
-            self.gone.add(MASTER)
-
-    async def bring_master(self) -> None:
-        await self.listen(MASTER)
-        self.gone.clear()
 
 
 async def pulled(puller: Puller, offset: int) -> int:

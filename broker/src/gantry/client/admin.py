@@ -6,8 +6,8 @@
             print(progress.queue, progress.lag)
 
 Topics and groups live on every broker group of a cluster; what changes them asks all masters, one after
-the other, and raises at the first that fails: doing it again is safe.  Without a cluster name all
-clusters are meant.
+the other, and raises at the first that fails: doing it again is safe.  What only looks asks a slave where the master is
+away.  Without a cluster name all clusters are meant.
 """
 
 from __future__ import annotations
@@ -22,16 +22,17 @@ from gantry.client.delayadmin import DelayedInfo
 from gantry.client.offsets import Offsets
 from gantry.client.progressadmin import ClientConnection, QueueLag, Target
 from gantry.client.question import Question
+from gantry.client.replicas import Replicas
 from gantry.client.results import QueueProgress
 from gantry.client.routes import Routes
 from gantry.client.session import Session
 from gantry.client.storeadmin import RetentionInfo
 from gantry.client.transactionadmin import TransactionInfo
-from gantry.errors import RefusedError, UnreachableError
+from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.records import parse_offset_message_id
 from gantry.model.message import StoredMessage
 from gantry.model.names import group_fault, topic_fault
-from gantry.model.route import MessageQueue, TopicRoute
+from gantry.model.route import MASTER_ID, MessageQueue, TopicRoute
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import PERM_READ_WRITE, TopicConfig
 from gantry.wire.codes import ResponseCode
@@ -50,6 +51,8 @@ __all__ = [
 
 T = TypeVar("T")
 
+Addresses = Mapping[int, str]  # of a group's members, by id
+
 _EVER_MS = (0, (1 << 63) - 1)
 _UNIQUE_COUNT = 32  # RocketMQ: brokers answer a query by unique id with at most this many
 
@@ -60,6 +63,7 @@ class Admin:
     def __init__(self, *, nameserver: str | Sequence[str], timeout_s: float = 5.0) -> None:
         self._session = Session(nameserver)
         self._routes = Routes(self._session)
+        self._replicas = Replicas(self._session, self._routes)
         self._timeout_s = timeout_s
 
     async def start(self) -> None:
@@ -68,6 +72,7 @@ class Admin:
 
     async def stop(self) -> None:
         """Close the connections."""
+        await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
@@ -135,8 +140,8 @@ class Admin:
     async def groups(self) -> dict[str, GroupConfig]:
         """All consumer groups; where brokers differ, the first one's configuration is shown."""
         found: dict[str, GroupConfig] = {}
-        for address in await self._masters(None):
-            for name, config in (await self._ask(address, adminquestions.group_list())).items():
+        for members in (await self._groups()).values():
+            for name, config in (await self._look(members, adminquestions.group_list())).items():
                 found.setdefault(name, config)
         return found
 
@@ -156,9 +161,9 @@ class Admin:
     async def members(self, group: str) -> list[str]:
         """The client ids that are in a group now, on any broker."""
         found: set[str] = set()
-        for address in await self._masters(None):
+        for replicas in (await self._groups()).values():
             try:
-                members = await self._ask(address, questions.members(group))
+                members = await self._look(replicas, questions.members(group))
                 found.update(members)
             except RefusedError as error:
                 # RocketMQ: a broker where nobody of the group is answers SYSTEM_ERROR.
@@ -169,8 +174,8 @@ class Admin:
     async def consumed_topics(self, group: str) -> list[str]:
         """The topics in which a group has committed offsets."""
         found: set[str] = set()
-        for address in await self._masters(None):
-            for key in await self._ask(address, adminquestions.offset_table()):
+        for members in (await self._groups()).values():
+            for key in await self._look(members, adminquestions.offset_table()):
                 topic, _, owner = key.partition("@")
                 if owner == group:
                     found.add(topic)
@@ -178,7 +183,7 @@ class Admin:
 
     async def progress(self, group: str, topic: str) -> list[QueueProgress]:
         """How far a group has come in each queue of a topic."""
-        offsets = Offsets(self._session, self._routes, group)
+        offsets = Offsets(self._session, self._routes, group, self._replicas)
         route = await self.route(topic)
         return [await self._progress(offsets, queue) for queue in route.queues_to_read(topic)]
 
@@ -189,17 +194,15 @@ class Admin:
 
     async def lag(self, *, group: str = "", topic: str = "") -> list[QueueLag]:
         """Every group in every queue of the topics that it consumes, or of one group or topic only."""
-        masters = await self._masters_by_name()
-        found = await asyncio.gather(
-            *(self._lag_of(name, address, group, topic) for name, address in masters.items())
-        )
+        groups = await self._groups()
+        found = await asyncio.gather(*(self._lag_of(name, members, group, topic) for name, members in groups.items()))
         return [one for part in found for one in part]
 
-    async def _lag_of(self, broker: str, address: str, group: str, topic: str) -> list[QueueLag]:
+    async def _lag_of(self, broker: str, members: Addresses, group: str, topic: str) -> list[QueueLag]:
         found: list[QueueLag] = []
         following = 0
         while following >= 0:
-            page = await self._ask(address, progressadmin.lag(broker, group, topic, following))
+            page = await self._look(members, progressadmin.lag(broker, group, topic, following))
             found += page.queues
             following = page.following
         return found
@@ -220,41 +223,41 @@ class Admin:
 
     async def consumer_connections(self, group: str) -> dict[str, list[ClientConnection]]:
         """By broker, the members of a consumer group."""
-        masters = await self._masters_by_name()
         question = progressadmin.consumer_connections(group)
-        return {name: await self._ask(address, question) for name, address in masters.items()}
+        return {name: await self._look(members, question) for name, members in (await self._groups()).items()}
 
     async def producer_connections(self, group: str) -> dict[str, list[ClientConnection]]:
         """By broker, the members of a producer group."""
-        masters = await self._masters_by_name()
         question = progressadmin.producer_connections(group)
-        return {name: await self._ask(address, question) for name, address in masters.items()}
+        return {name: await self._look(members, question) for name, members in (await self._groups()).items()}
 
     async def running_info(self, group: str, client_id: str) -> dict[str, object]:
         """What a member of a consumer group says about itself; RefusedError when no broker can ask it."""
         failure: RefusedError | None = None
-        for address in await self._masters(None):
+        for members in (await self._groups()).values():
             try:
-                return await self._ask(address, progressadmin.running_info(group, client_id))
+                return await self._look(members, progressadmin.running_info(group, client_id))
             except RefusedError as error:
                 failure = error
-        assert failure is not None, "there is at least one master"
+        assert failure is not None, "there is at least one group"
         raise failure
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
         """The offset of the first message stored at or after an instant."""
         await self.route(queue.topic)
-        return await Offsets(self._session, self._routes, "").offset_at(queue, timestamp_ms)
+        return await Offsets(self._session, self._routes, "", self._replicas).offset_at(queue, timestamp_ms)
 
     # Messages
 
     async def message_by_offset_id(self, offset_message_id: str) -> StoredMessage | None:
-        """The message with an id that a broker gave; it is asked of the address inside the id."""
+        """The message with an id that a broker gave; it is asked of the address inside the id, or of its group."""
         host, port, log_offset = parse_offset_message_id(offset_message_id)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         groups = (await self.cluster()).groups
         broker = next((name for name, group in groups.items() if address in group.addresses.values()), "")
-        return await self._ask(address, adminquestions.message_at(log_offset, broker_name=broker))
+        others = groups[broker].addresses if broker else {}
+        members = {MASTER_ID: address} | {one: other for one, other in others.items() if one and other != address}
+        return await self._look(members, adminquestions.message_at(log_offset, broker_name=broker))
 
     async def messages_by_id(self, topic: str, message_id: str) -> list[StoredMessage]:
         """All copies of the message with an id that its producer gave."""
@@ -307,8 +310,8 @@ class Admin:
 
     async def retention(self) -> list[RetentionInfo]:
         """Each broker group's disk, and what `delete_expired` would delete."""
-        masters = await self._masters_by_name()
-        return [await self._ask(address, storeadmin.retention(broker)) for broker, address in masters.items()]
+        groups = await self._groups()
+        return [await self._look(members, storeadmin.retention(broker)) for broker, members in groups.items()]
 
     async def delete_expired(self, broker: str | None = None) -> None:
         """Have messages that are old enough deleted now instead of at the hour for it, on one broker or on all."""
@@ -341,9 +344,8 @@ class Admin:
         self, topic: str, key: str, count_max: int, span_ms: tuple[int, int], is_unique: bool = False
     ) -> list[StoredMessage]:
         asked = [
-            self._ask(one.master, adminquestions.by_key(topic, key, count_max, span_ms, is_unique, one.broker_name))
+            self._look(one.addresses, adminquestions.by_key(topic, key, count_max, span_ms, is_unique, one.broker_name))
             for one in (await self.route(topic)).brokers
-            if one.master is not None
         ]
         found = await asyncio.gather(*asked)
         return sorted((one for part in found for one in part), key=lambda one: one.store_ms)
@@ -366,6 +368,24 @@ class Admin:
             where = "anywhere" if cluster is None else f"in cluster {cluster}"
             raise UnreachableError(f"no master {where} is registered at {', '.join(self._session.nameservers)}")
         return {name: masters[name] for name in sorted(masters)}
+
+    async def _groups(self) -> dict[str, Addresses]:
+        """Whom to ask for what every member knows, by group."""
+        groups = (await self.cluster()).groups
+        if not groups:
+            raise UnreachableError(f"no broker is registered at {', '.join(self._session.nameservers)}")
+        return {name: groups[name].addresses for name in sorted(groups)}
+
+    async def _look(self, members: Addresses, question: Question[T]) -> T:
+        """The answer of the master, of a slave where it is away; the first one's error when nobody answers."""
+        failure: UnreachableError | OutcomeUnknownError | None = None
+        for _, address in sorted(members.items()):
+            try:
+                return await self._ask(address, question)
+            except (UnreachableError, OutcomeUnknownError) as error:
+                failure = failure or error
+        assert failure is not None, "a group has members"
+        raise failure
 
     async def _ask(self, address: str, question: Question[T]) -> T:
         return await self._session.ask(address, question, self._timeout_s)
