@@ -7,8 +7,9 @@ what was said on the wire.  An attempt whose answer did not come is over: nobody
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from gantry.errors import GantryError
@@ -38,6 +39,7 @@ class Client:
         self.loop = SimLoop(world, network, host)
         self.is_stopped = False
         self.asked = ""  # last
+        self.beats_to: Sequence[str] = ()  # every broker of a group, as RocketMQ's clients do; none: the one that is asked
         self.chance = random.Random(world.chance.getrandbits(64))
         self._world = world
         self._route: Route = Always(broker) if isinstance(broker, str) else broker
@@ -59,6 +61,12 @@ class Client:
             self._route.missed()
             await asyncio.sleep(self.chance.uniform(0.02, 0.3))
             return None
+
+    async def tell(self, address: str, command: Command) -> None:
+        """Say this to one broker, whether it hears it or not."""
+        if self._remoting is not None:
+            with contextlib.suppress(GantryError):
+                await self._remoting.invoke(address, command, 0.5)
 
     def on_requests(self, connection: Connection, commands: list[Command]) -> None:
         """What the broker asks."""
@@ -167,7 +175,10 @@ class TransactionalProducer(Producer):
     async def _beat(self) -> None:
         beat = {"clientID": self.host, "producerDataSet": [{"groupName": _GROUP}], "consumerDataSet": []}
         while True:
-            await self.ask(Command(RequestCode.HEART_BEAT, body=bodies.dumps(beat)), 1.0)
+            for address in self.beats_to:
+                await self.tell(address, Command(RequestCode.HEART_BEAT, body=bodies.dumps(beat)))
+            if not self.beats_to:
+                await self.ask(Command(RequestCode.HEART_BEAT, body=bodies.dumps(beat)), 1.0)
             await asyncio.sleep(1.0)
 
 

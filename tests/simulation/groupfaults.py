@@ -10,6 +10,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from gantry.replication import haapi
 from gantry.replication.record import Phase
 from simulation.groupworld import NAME_SERVER, GroupWorld
 from simulation.register import HOST as REGISTER
@@ -59,6 +60,9 @@ class GroupFaults:
             lambda: self._away(leader, has_power=False),
             lambda: leader.pause(self._world.chance.choice((6.0, 10.0))),
             self._arm_watcher_and_kill_leader,
+            lambda: self._hand_over(leader),
+            lambda: self._hand_over(leader),
+            lambda: self._hand_over(leader),
             lambda: self._alone_with_clients(leader),
             lambda: self._alone_with_clients(leader),
         ]
@@ -69,6 +73,15 @@ class GroupFaults:
         else:
             member.cut_power()
         self._world.after(self._world.chance.choice((6.0, 9.0, 15.0)), member.start)
+
+    def _hand_over(self, leader: GroupMember) -> None:
+        """A planned change; in half of them something happens in the middle."""
+        chance = self._world.chance
+        target = chance.choice([one for one in self._group.members if one is not leader])
+        leader.order(haapi.HANDOVER, target=target.ordinal, deadlineMs=chance.choice((200, 2000, 8000)))
+        hurt = chance.choice((None, None, leader, target))
+        if hurt is not None:
+            self._world.after(chance.uniform(0.0, 0.05), lambda: self._kill(hurt))
 
     def _alone_with_clients(self, member: GroupMember) -> None:
         """It takes messages that nobody else gets."""
@@ -85,6 +98,7 @@ class GroupFaults:
             lambda: self._kill(member),
             lambda: member.pause(chance.choice((0.5, 4.0))),
             member.stop,
+            lambda: chance.choice(self._group.members).order(haapi.CLONE),
             self._kill_watcher,
             self._arm_watcher,
             self._arm_watcher_and_kill_leader,

@@ -52,6 +52,24 @@ class GroupMember(Member):
         """What stands behind `/ha/v1`, while there is a broker that answers."""
         return self.broker.seat.sealing if self.broker is not None and self._has_door else None
 
+    def order(self, call: str, **asked: object) -> None:
+        """What an operator tells it to do, as by `/ha/v1`."""
+        orders = self.broker.seat.orders if self.broker is not None and self._has_door else None
+        loop = self._loop
+        if orders is None or loop is None:
+            return
+        self._world.say(f"{self.host}: ordered to {call} {asked or ''}")
+
+        async def carry_out() -> None:
+            try:
+                answer = await orders.carry_out(call, asked)
+            except GantryError as error:
+                self._world.say(f"{self.host}: {call} failed: {error}")
+            else:
+                self._world.say(f"{self.host}: {call} {'is done' if answer is None else answer}")
+
+        loop.call_soon(lambda: self._dead.append(loop.create_task(carry_out())))
+
     def nudge(self) -> None:
         """The register is worth a look, says a coordinator."""
         office = self.broker.seat.office if self.broker is not None else None

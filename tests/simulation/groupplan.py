@@ -109,6 +109,7 @@ class GroupRun:
         ]
         for producer in producers:
             producer.wall_ms = self._wall_ms
+            producer.beats_to = self.group.addresses
             producer.pause_s = world.chance.choice((0.05, 0.1, 0.3))
         consumers = [
             Consumer(world, network, f"10.0.2.{number}", self._route(is_reader=True), ledger, place)
