@@ -33,7 +33,7 @@ setup: .venv/.broker   ## .venv with the broker and the client, hash-pinned; not
 dev: .venv/.dev        ## the same .venv with what tests and checks need
 	@$(BYTECODE)
 
-demo: setup            ## the main job in under a minute: orders in transactions, kill -9 everywhere, the closing table (KEEP=1 leaves it running)
+demo: setup            ## the main job in under a minute: orders in transactions, kill -9 everywhere, a lost master, the tables (KEEP=1 leaves it running)
 	@$(PY) broker/demo/run.py $(if $(KEEP),--keep)
 
 check: dev lint types  ## lint, types and the fast tests: what every commit passes, under two minutes

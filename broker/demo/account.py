@@ -20,6 +20,7 @@ ledgers are evidence on their own.
 from __future__ import annotations
 
 import csv
+import itertools
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -89,6 +90,19 @@ def settle(folder: Path) -> Account:
         p99_calm_ms=_share(calm, 0.99),
         away_ms=sum(ready - killed for killed, ready in outages),
     )
+
+
+def strike(folder: Path) -> Account:
+    """The account at the end, with the database exported for whoever wants to look at it."""
+    lines = "".join(f"{','.join(row)}\n" for row in database(folder))
+    (folder / "database.csv").write_text(lines, encoding="utf-8")
+    return settle(folder)
+
+
+def longest_silence_ms(folder: Path, from_ms: int) -> int:
+    """The longest time from this instant on in which no order was acknowledged."""
+    instants = sorted(int(row[3]) for row in _rows(folder / "acknowledged.csv") if int(row[3]) >= from_ms)
+    return max((after - before for before, after in itertools.pairwise([from_ms, *instants])), default=0)
 
 
 def database(folder: Path) -> list[tuple[str, str, str]]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from account import Account
+
+if TYPE_CHECKING:
+    from second import Outage
 
 _BAR = 30
 _EVERY_S = 2.0
@@ -111,6 +114,30 @@ def _allowed(account: Account) -> list[str]:
     if not account.redelivered:
         return []
     return [f"{account.redelivered} delivered again: queues changed hands while these were in work"]
+
+
+def second_table(account: Account, outage: Outage, folder: Path) -> str:
+    """What the loss of a master did, with, for each row, how to see it oneself."""
+    database, received = f"{folder}/database.csv", f"{folder}/received-*.csv"
+    known = f"<(cut -d, -f2 {database} | sort) <(cut -d, -f2 {received} | sort -u)"
+    twice = "cut -d, -f1 | uniq -d | wc -l"
+    logs = f"{folder}/cluster/coordinator.out"
+    rows = [
+        ("database rows", f"{account.rows}", f"wc -l < {database}"),
+        ("messages delivered", f"{account.delivered}", f"cut -d, -f2 {received} | sort -u | wc -l"),
+        ("lost", f"{len(account.lost)}", f"comm -23 {known} | wc -l"),
+        ("messages without row", f"{len(account.unwanted)}", f"comm -13 {known} | wc -l"),
+        ("committed twice", f"{len(account.twice)}", f"cut -d, -f2,3 {received} | sort -u | {twice}"),
+        ("killed, and kept down", outage.killed, f"master of epoch {outage.epoch_before}"),
+        ("leads afterwards", outage.leads, f"since epoch {outage.epoch_after}: cat {logs}"),
+        ("outage", f"{outage.ms} ms", f"cat {folder}/outage.csv   (killed, first order acknowledged again)"),
+        ("half + row + commit, p50", f"{account.p50_ms:.1f} ms", f"cut -d, -f3 {folder}/acknowledged.csv | sort -n"),
+    ]
+    name_width = max(len(name) for name, _, _ in rows)
+    value_width = max(len(value) for _, value, _ in rows)
+    lines = ["", f"{'':{name_width}}  {'':>{value_width}}  see it yourself"]
+    lines += [f"{name:{name_width}}  {value:>{value_width}}  {command}" for name, value, command in rows]
+    return "\n".join([*lines, "", _verdict(account)])
 
 
 def things_to_try(namesrv: str, http_port: str) -> str:

@@ -55,6 +55,17 @@ ALWAYS_SERVED = frozenset(
         RequestCode.LITE_PULL_MESSAGE,
     }
 )
+# Who is there, and what this broker is: nobody reads a message by it.  A master that has just begun knows its producers
+# from their first word on; refused, they would say it again half a minute later, and could not be asked until then.
+SERVED_WITHOUT_PERMIT = frozenset(
+    {
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+    }
+)
 # RocketMQ's codes where it has some of its own: clients go elsewhere, or show the remark.
 _REFUSED_WITH = {
     RequestCode.END_TRANSACTION: ResponseCode.SLAVE_NOT_AVAILABLE,
@@ -89,10 +100,12 @@ class Activity:
 
     def guarded(self, table: Mapping[int, Cold]) -> dict[int, Cold]:
         """The table, which refuses what it must while this is not on, or has no permit."""
-        return {
-            code: self._guard_permit(handler) if code in ALWAYS_SERVED else self._guard(handler)
-            for code, handler in table.items()
-        }
+        return {code: self._guarded(code, handler) for code, handler in table.items()}
+
+    def _guarded(self, code: int, handler: Cold) -> Cold:
+        if code in SERVED_WITHOUT_PERMIT:
+            return handler
+        return self._guard_permit(handler) if code in ALWAYS_SERVED else self._guard(handler)
 
     def guarded_pulls(self, pull_run: PullRun) -> PullRun:
         """Pulls come by the run; a master without a permit may be behind another one."""

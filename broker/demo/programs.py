@@ -1,0 +1,93 @@
+"""The programs of the demonstration: each a process of its own, as it would be in life, with its stderr in a file.
+
+A program says `ready` in its first line and its progress in lines of JSON after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+GANTRY = [sys.executable, "-m", "gantry.cli.main"]
+READY_WITHIN_S = 60.0
+# What every broker of the demonstration is told: ask about open halves after one second, every two seconds.
+ASK = ("--set", "transactions.immunity_s=1", "--set", "transactions.check_interval_s=2")
+
+
+class Program:
+    """One process of the demonstration and the last line of JSON that it printed."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.process = process
+        self.progress: dict[str, int] = {}
+        self.reading: asyncio.Task[None] | None = None
+
+    async def first_line(self, within_s: float) -> str:
+        """What it says when it is ready."""
+        assert self.process.stdout is not None
+        return (await asyncio.wait_for(self.process.stdout.readline(), within_s)).decode().strip()
+
+    async def follow(self) -> None:
+        """Keep the newest progress until it ends."""
+        assert self.process.stdout is not None
+        async for line in self.process.stdout:
+            if line.startswith(b"{"):
+                self.progress = json.loads(line)
+
+    async def end(self, number: int) -> int:
+        """Send a signal and wait; the exit code."""
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        return await self.process.wait()
+
+
+class Programs:
+    """All that run for one act; `folder` keeps their ledgers and what they said on stderr."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.namesrv = ""  # where the name server listens, when there is one
+        self._all: list[Program] = []
+
+    async def start(self, name: str, command: Sequence[str]) -> Program:
+        """Any program."""
+        with (self.folder / f"{name}.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
+            )
+        program = Program(name, process)
+        self._all.append(program)
+        return program
+
+    async def script(self, script: str, name: str, number: int, *arguments: str) -> Program:
+        """An order service or a packer, ready."""
+        command = [sys.executable, str(HERE / f"{script}.py"), "--namesrv", self.namesrv, "--ledger", str(self.folder)]
+        program = await self.start(name, [*command, "--number", str(number), *arguments])
+        await program.first_line(READY_WITHIN_S)
+        program.reading = asyncio.create_task(program.follow())
+        return program
+
+    async def gantry(self, *arguments: str) -> str:
+        """What a command prints."""
+        program = await self.start("commands", [*GANTRY, *arguments])
+        printed, _ = await program.process.communicate()
+        if program.process.returncode != 0:
+            raise SystemExit(f"gantry {' '.join(arguments)} failed; see {self.folder}/commands.log")
+        return printed.decode()
+
+    async def open_halves(self) -> int:
+        """How many transactions have no outcome yet."""
+        return len(json.loads(await self.gantry("tx", "ls", "--output", "json", "--namesrv", self.namesrv)))
+
+    async def stop(self) -> None:
+        """Whatever still runs ends, last begun first."""
+        for program in reversed(self._all):
+            if program.reading is not None:
+                program.reading.cancel()
+            await program.end(signal.SIGTERM)
