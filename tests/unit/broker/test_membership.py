@@ -9,11 +9,12 @@ import pytest
 
 from gantry.broker import config
 from gantry.broker.machine import Machine
-from gantry.broker.membership import Membership, join, read_secret, take_epoch
+from gantry.broker.membership import Membership, join, read_keys, take_epoch
 from gantry.broker.seat import Seat
 from gantry.errors import ConfigError
 from gantry.replication import papers
 from gantry.replication.epochs import table_of
+from gantry.replication.haproof import Keys
 from gantry.replication.papers import Identity
 from gantry.replication.vows import Vows
 from gantry.store.settings import StoreSettings
@@ -32,12 +33,17 @@ def loaded(folder: Path, **flags: object) -> config.BrokerConfig:
 def test_a_secret_is_read_without_the_space_around_it_and_may_not_be_short(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_text("  sixteen bytes ok\n")
-    assert read_secret(str(path)) == b"sixteen bytes ok"
+    assert read_keys(str(path)) == Keys(b"sixteen bytes ok")
+    path.write_text("sixteen bytes ok\nthe one before that\n")
+    assert read_keys(str(path)) == Keys(b"sixteen bytes ok", b"the one before that")
+    path.write_text("sixteen bytes ok\nthe one before that\nand another one too\n")
+    with pytest.raises(ConfigError, match="3 lines"):
+        read_keys(str(path))
     path.write_text("short\n")
     with pytest.raises(ConfigError, match=r"has 5 bytes, expected 16 .*/dev/urandom"):
-        read_secret(str(path))
+        read_keys(str(path))
     with pytest.raises(ConfigError, match="No such file"):
-        read_secret(str(tmp_path / "nowhere"))
+        read_keys(str(tmp_path / "nowhere"))
 
 
 def test_a_broker_without_a_secret_is_no_member_and_its_folder_is_left_alone() -> None:

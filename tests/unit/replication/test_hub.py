@@ -13,13 +13,14 @@ from gantry.clock import SystemClock
 from gantry.errors import StoreError
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Hello, No, Standing, Welcome, judge
+from gantry.replication.haproof import Keys
 from gantry.replication.hub import Hub
 from gantry.replication.link import Connector
 from gantry.wire import ha
 from gantry.wire.ha import Ack
 from testkit.turning import until
 
-SECRET = b"a secret of many bytes"
+SECRET = Keys(b"a secret of many bytes")
 MINE = Standing("cluster", "broker-a", "store-m", 1, table_of([(1, 0)]), 0, 0, 1 << 20)
 SLAVE = Hello("", "broker-a", 1, "store-s", table_of([]), 0, 0, 0, 1 << 20)
 
@@ -143,7 +144,7 @@ class Play:
         await self.hub.close()
 
 
-def run(story: Callable[[Play], Awaitable[None]], secret: bytes = SECRET) -> None:
+def run(story: Callable[[Play], Awaitable[None]], secret: Keys = SECRET) -> None:
     async def play() -> None:
         one = Play()
         one.secret = secret
@@ -252,7 +253,7 @@ def test_a_wrong_secret_is_said_on_the_slave_and_nothing_comes_over() -> None:
         await until(lambda: any("does not know our secret" in line for line in play.said))
         assert not play.slave.copy
 
-    run(story, b"not the secret at all")
+    run(story, Keys(b"not the secret at all"))
 
 
 def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -13,22 +13,23 @@ from hypothesis import strategies as st
 from gantry.replication import master, slave
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Hello, No, Standing, Welcome, judge
+from gantry.replication.haproof import Keys
 from gantry.replication.master import Feeding
 from gantry.replication.slave import Following
 from gantry.wire import ha
 from gantry.wire.ha import Ack, Kind
 
-SECRET = b"a secret of many bytes"
+SECRET = Keys(b"a secret of many bytes")
 MINE = Standing("cluster", "broker-a", "store-m", 2, table_of([(1, 0), (2, 400)]), 0, 1000, 1 << 20)
 SLAVE = Hello("cluster", "broker-a", 1, "store-s", table_of([(1, 0)]), 0, 300, 200, 1 << 20)
 
 
-def feeding(secret: bytes = SECRET, window: int = 1 << 20, mine: Standing = MINE) -> Feeding:
-    return Feeding(secret, b"m" * 32, lambda hello: judge(mine, hello), window)
+def feeding(keys: Keys = SECRET, window: int = 1 << 20, mine: Standing = MINE) -> Feeding:
+    return Feeding(keys, b"m" * 32, lambda hello: judge(mine, hello), window)
 
 
-def following(secret: bytes = SECRET, hello: Hello = SLAVE) -> Following:
-    return Following(secret, b"s" * 32, hello, hello.end)
+def following(keys: Keys = SECRET, hello: Hello = SLAVE) -> Following:
+    return Following(keys, b"s" * 32, hello, hello.end)
 
 
 def frames_of(data: bytes) -> list[tuple[Kind, memoryview]]:
@@ -75,7 +76,7 @@ def test_a_slave_that_knows_the_secret_follows_from_its_end() -> None:
 
 
 def test_neither_goes_on_with_a_peer_that_does_not_know_the_secret() -> None:
-    one, other = feeding(b"another secret of many"), following()
+    one, other = feeding(Keys(b"another secret of many")), following()
     _, told = greet(one, other)
     assert "does not know our secret" in reason(told)
     # A slave that does not check cannot get on either.
@@ -83,6 +84,16 @@ def test_neither_goes_on_with_a_peer_that_does_not_know_the_secret() -> None:
     one.preamble(other.preamble())
     hello = ha.frame(Kind.HELLO, bytes(32) + SLAVE.encode())
     assert "does not know the secret" in reason(one.frame(*frames_of(hello)[0]))
+
+
+def test_while_the_secret_is_changed_either_key_will_do_and_afterwards_only_the_new_one() -> None:
+    old, new = b"a secret of many bytes", b"the secret to come, new"
+    steps = [Keys(old), Keys(old, new), Keys(new, old), Keys(new)]
+    for here, there in [(0, 1), (1, 0), (1, 2), (2, 1), (2, 3), (3, 2)]:
+        answer, _ = greet(feeding(steps[here]), following(steps[there]))
+        assert isinstance(answer[-1], master.Welcomed), (here, there)
+    _, told = greet(feeding(steps[3]), following(steps[0]))
+    assert "does not know our secret" in reason(told)
 
 
 def test_a_refused_slave_hears_why() -> None:

@@ -121,7 +121,7 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     group = Mastering(store, mastery, source, tables, journal, parts.gate)
     if member.has_register:
         source.grant_s = config.replication.renew_every_s * _GRANT_RENEWALS
-    hub = Hub(member.secret, term.epoch, source, machine.clock, lambda: _nonce(machine))
+    hub = Hub(member.keys, term.epoch, source, machine.clock, lambda: _nonce(machine))
     group.wire(hub, config.role is Role.SYNC_MASTER)
     parts.acks.why_late = group.why_late
     parts.activity.why_not = group.why_not
@@ -143,7 +143,7 @@ def _following(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     group = Following(parts.store, ground.member, ground.vowing, place, tables, parts.gate, outside)
     say = parts.registration.complaints.say
     parts.activity.why_not = lambda: group.remark
-    connector = Connector(ground.member.secret, group, machine.clock, lambda: _nonce(machine), say)
+    connector = Connector(ground.member.keys, group, machine.clock, lambda: _nonce(machine), say)
     if ground.member.has_register:
         connector.again_s = _AGAIN_S  # a master that has just been named listens in a moment
     group.wire(connector)

@@ -20,6 +20,7 @@ from gantry.errors import ConfigError
 from gantry.replication import papers, vows
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import SECRET_BYTES_MIN
+from gantry.replication.haproof import Keys
 from gantry.replication.mandate import Known
 from gantry.replication.papers import Identity
 from gantry.replication.record import Holder
@@ -30,26 +31,29 @@ from gantry.store.disk import Disk
 _SECRET_BYTES_MAX = 64 << 10
 
 
-def read_secret(path: str) -> bytes:
-    """The secret in a file, without space around it; ConfigError naming the file."""
+def read_keys(path: str) -> Keys:
+    """The secret in a file, and in a second line the other one that is good while it is changed; ConfigError."""
     try:
         with open(os.path.expanduser(path), "rb") as file:
-            secret = file.read(_SECRET_BYTES_MAX + 1).strip()
+            lines = [line.strip() for line in file.read(_SECRET_BYTES_MAX + 1).split(b"\n") if line.strip()]
     except OSError as error:
         raise ConfigError(f"replication.secret_file {path}: {error.strerror or error}") from error
-    if not SECRET_BYTES_MIN <= len(secret) <= _SECRET_BYTES_MAX:
-        raise ConfigError(
-            f"replication.secret_file {path} has {len(secret)} bytes, expected {SECRET_BYTES_MIN} to "
-            f"{_SECRET_BYTES_MAX}; `head -c 32 /dev/urandom | base64` makes one"
-        )
-    return secret
+    if not 1 <= len(lines) <= 2:
+        raise ConfigError(f"replication.secret_file {path} has {len(lines)} lines, expected a secret, or two of them")
+    for secret in lines:
+        if not SECRET_BYTES_MIN <= len(secret) <= _SECRET_BYTES_MAX:
+            raise ConfigError(
+                f"replication.secret_file {path} has {len(secret)} bytes, expected {SECRET_BYTES_MIN} to "
+                f"{_SECRET_BYTES_MAX}; `head -c 32 /dev/urandom | base64` makes one"
+            )
+    return Keys(*lines)
 
 
 @dataclass(slots=True)
 class Membership:
     """A member; `identity`, `epochs` and `vows` as they stand on its disk."""
 
-    secret: bytes
+    keys: Keys
     identity: Identity
     epochs: EpochTable
     vows: Vows = field(default_factory=lambda: Vows(0))
@@ -77,7 +81,7 @@ class Membership:
 
 def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random, process: str = "") -> Membership:
     """The member that this folder is, made one if it is none yet."""
-    secret = read_secret(config.replication.secret_file)
+    keys = read_keys(config.replication.secret_file)
     has_register = bool(config.replication.register)
     is_told = has_register or config.role is Role.SLAVE  # by the register, or by the master
     identity = papers.load_identity(disk, root)
@@ -85,7 +89,7 @@ def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random, pro
         identity = Identity("" if is_told else _uid(chance), identity.store_uid if identity else _uid(chance))
         papers.save_identity(disk, root, identity)
     return Membership(
-        secret,
+        keys,
         identity,
         papers.load_epochs(disk, root),
         vows.load(disk, root) or Vows(0),

@@ -53,9 +53,9 @@ class Sealing:
         self._turn = asyncio.Lock()
 
     @property
-    def secret(self) -> bytes:
+    def keys(self) -> Keys:
         """What whoever asks has to know."""
-        return self._member.secret
+        return self._member.keys
 
     def state(self) -> MemberState:
         """What this member is now."""
@@ -152,5 +152,5 @@ async def open_door(
     await asyncio.to_thread(importlib.import_module, "gantry.replication.haserver")
     from gantry.replication.haserver import HaServer
 
-    server = HaServer(sealing, Keys(sealing.secret), clock, orders)
+    server = HaServer(sealing, sealing.keys, clock, orders)
     return server, await server.start(network.bind, network.ha_api_port)

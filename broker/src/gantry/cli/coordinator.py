@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gantry.broker.membership import read_secret
+from gantry.broker.membership import read_keys
 from gantry.broker.registers import open_register
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.serve import serve
@@ -69,7 +69,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Watch until asked to stop."""
     start_logging(arguments)
     plan = plan_of_file(arguments.config) if arguments.config else plan_of_flags(vars(arguments))
-    keys = Keys(read_secret(plan.secret_file))
+    keys = read_keys(plan.secret_file)
     clock = SystemClock()
     line = json_line if arguments.output == "json" else text_line
 

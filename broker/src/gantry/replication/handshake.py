@@ -2,7 +2,7 @@
 
 Both ends prove that they know the cluster's secret before anything else is said: each sends 32 bytes of chance, and
 answers with an HMAC-SHA256 over a word for its part, both nonces and what it says along with it.  A proof is good for
-one link only, and one end's is not the other's.
+one link only, and one end's is not the other's.  While the secret is changed both ends take two keys (`haproof`).
 
     slave   preamble: magic, nonce
     master  CHALLENGE: nonce, proof
@@ -27,6 +27,7 @@ from enum import Enum
 
 from gantry.model import documents
 from gantry.replication.epochs import EpochTable, last_common, table_of
+from gantry.replication.haproof import Keys
 from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX
 from gantry.wire import ha
 
@@ -49,9 +50,11 @@ def prove(secret: bytes, part: Part, slave_nonce: bytes, master_nonce: bytes, sa
     return hmac.digest(secret, part.value + slave_nonce + master_nonce + said, "sha256")
 
 
-def is_proven(proof: bytes, expected: bytes) -> bool:
-    """Whether a proof is the expected one; takes as long either way."""
-    return hmac.compare_digest(proof, expected)
+def is_proven(
+    proof: bytes, keys: Keys, part: Part, slave_nonce: bytes, master_nonce: bytes, said: bytes = b""
+) -> bool:
+    """Whether it was made with a key that is good; takes as long for every wrong one."""
+    return any(hmac.compare_digest(proof, prove(key, part, slave_nonce, master_nonce, said)) for key in keys.good)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from gantry.clock import Clock
 from gantry.errors import ConfigError, StoreError
 from gantry.replication import master
 from gantry.replication.handshake import Hello, No, Welcome
+from gantry.replication.haproof import Keys
 from gantry.replication.master import Feeding, preamble_fault
 from gantry.wire import ha
 from gantry.wire.ha import Ack
@@ -87,9 +88,9 @@ class Source(Protocol):
 class Hub:
     """Loop thread only."""
 
-    def __init__(self, secret: bytes, epoch: int, source: Source, clock: Clock, nonce: Callable[[], bytes]) -> None:
+    def __init__(self, keys: Keys, epoch: int, source: Source, clock: Clock, nonce: Callable[[], bytes]) -> None:
         self.refused = 0
-        self._secret = secret
+        self._keys = keys
         self.epoch = epoch
         self.source = source
         self.clock = clock
@@ -136,7 +137,7 @@ class Hub:
         return link is not None
 
     def _make(self) -> Link:
-        return Link(self, Feeding(self._secret, self._nonce(), self.source.judge))
+        return Link(self, Feeding(self._keys, self._nonce(), self.source.judge))
 
     def wake(self, _: int = 0) -> None:
         """Something was written: send it when this turn of the loop is over."""

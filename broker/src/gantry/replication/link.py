@@ -21,6 +21,7 @@ from gantry.clock import Clock
 from gantry.errors import StoreError
 from gantry.replication import slave
 from gantry.replication.handshake import Hello, Welcome
+from gantry.replication.haproof import Keys
 from gantry.replication.hub import BEAT_S, SILENCE_S
 from gantry.replication.slave import Following
 from gantry.transport.addresses import split_address
@@ -244,7 +245,7 @@ class Connector:
 
     def __init__(
         self,
-        secret: bytes,
+        keys: Keys,
         sink: Sink,
         clock: Clock,
         nonce: Callable[[], bytes],
@@ -253,7 +254,7 @@ class Connector:
         self.link: SlaveLink | None = None
         self.again_s = _AGAIN_S
         self._tried = ""
-        self._secret = secret
+        self._keys = keys
         self._sink = sink
         self.clock = clock
         self._nonce = nonce
@@ -288,7 +289,7 @@ class Connector:
             return False
         self._tried = address
         hello, held = self._sink.hello()
-        machine = Following(self._secret, self._nonce(), hello, held)
+        machine = Following(self._keys, self._nonce(), hello, held)
         link = None
         try:
             host, port = split_address(address)

@@ -18,6 +18,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gantry.replication.handshake import Hello, No, Part, Standing, Step, Welcome, is_proven, judge, prove, read_hello
+from gantry.replication.haproof import Keys
 from gantry.wire import ha
 from gantry.wire.ha import Ack, Kind, MalformedHaError
 
@@ -80,13 +81,13 @@ class _State(Enum):
 class Feeding:
     """One link.  `nonce`: 32 bytes of chance; `judgement`: what to answer to a hello."""
 
-    def __init__(self, secret: bytes, nonce: bytes, judgement: Judge, window_bytes: int = WINDOW_BYTES) -> None:
+    def __init__(self, keys: Keys, nonce: bytes, judgement: Judge, window_bytes: int = WINDOW_BYTES) -> None:
         assert len(nonce) == ha.NONCE_BYTES
         self.hello: Hello | None = None
         self.position = 0  # the next chunk begins here
         self.metadata = 0  # the last change that was sent
         self.acked = Ack(0, 0, 0)
-        self._secret = secret
+        self._keys = keys
         self._nonce = nonce
         self._slave_nonce = b""
         self._judgement = judgement
@@ -116,7 +117,7 @@ class Feeding:
         assert len(data) == ha.PREAMBLE_BYTES and self._state is _State.OPENED
         self._slave_nonce = data[len(ha.MAGIC) :]
         self._state = _State.CHALLENGED
-        proof = prove(self._secret, Part.CHALLENGE, self._slave_nonce, self._nonce)
+        proof = prove(self._keys.first, Part.CHALLENGE, self._slave_nonce, self._nonce)
         return [Send(ha.frame(Kind.CHALLENGE, proof + self._nonce))]
 
     def frame(self, kind: Kind, body: memoryview) -> list[Action]:
@@ -141,7 +142,7 @@ class Feeding:
         raise MalformedHaError(f"{kind.name} on a link that is {self._state.value}")
 
     def _greeted(self, proof: bytes, said: bytes) -> list[Action]:
-        if not is_proven(proof, prove(self._secret, Part.HELLO, self._slave_nonce, self._nonce, said)):
+        if not is_proven(proof, self._keys, Part.HELLO, self._slave_nonce, self._nonce, said):
             return self._end("it does not know the secret; set the same replication secret on both")
         hello = read_hello(said)
         answer = self._judgement(hello)
@@ -150,7 +151,7 @@ class Feeding:
         welcome = answer.encode()
         out = Send(
             ha.frame(
-                Kind.WELCOME, prove(self._secret, Part.WELCOME, self._slave_nonce, self._nonce, welcome) + welcome
+                Kind.WELCOME, prove(self._keys.first, Part.WELCOME, self._slave_nonce, self._nonce, welcome) + welcome
             )
         )
         if answer.step is not Step.FOLLOW:

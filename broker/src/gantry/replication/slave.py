@@ -17,6 +17,7 @@ from enum import Enum
 from typing import NamedTuple
 
 from gantry.replication.handshake import Hello, Part, Step, Welcome, is_proven, prove, read_welcome
+from gantry.replication.haproof import Keys
 from gantry.replication.replica import Replica
 from gantry.wire import ha
 from gantry.wire.ha import Ack, Kind, MalformedHaError
@@ -92,11 +93,11 @@ class _State(Enum):
 class Following:
     """One link; `nonce` are 32 bytes of chance."""
 
-    def __init__(self, secret: bytes, nonce: bytes, hello: Hello, held: int) -> None:
+    def __init__(self, keys: Keys, nonce: bytes, hello: Hello, held: int) -> None:
         assert len(nonce) == ha.NONCE_BYTES
         self.replica = Replica(hello.end, held, hello.confirmed)
         self.epoch = 0
-        self._secret = secret
+        self._keys = keys
         self._nonce = nonce
         self._master_nonce = b""
         self._hello = hello
@@ -143,16 +144,15 @@ class Following:
     def _challenged(self, proof: bytes, nonce: bytes) -> list[Action]:
         if len(nonce) != ha.NONCE_BYTES:
             raise MalformedHaError(f"a nonce of {len(nonce)} bytes, expected {ha.NONCE_BYTES}")
-        if not is_proven(proof, prove(self._secret, Part.CHALLENGE, self._nonce, nonce)):
+        if not is_proven(proof, self._keys, Part.CHALLENGE, self._nonce, nonce):
             return self._end("the master does not know our secret; set the same replication secret on both", True)
         self._master_nonce = nonce
         self._state = _State.CHALLENGED
         said = self._hello.encode()
-        return [Send(ha.frame(Kind.HELLO, prove(self._secret, Part.HELLO, self._nonce, nonce, said) + said))]
+        return [Send(ha.frame(Kind.HELLO, prove(self._keys.first, Part.HELLO, self._nonce, nonce, said) + said))]
 
     def _welcomed(self, proof: bytes, said: bytes) -> list[Action]:
-        expected = prove(self._secret, Part.WELCOME, self._nonce, self._master_nonce, said)
-        if not is_proven(proof, expected):
+        if not is_proven(proof, self._keys, Part.WELCOME, self._nonce, self._master_nonce, said):
             raise MalformedHaError("a welcome with a wrong proof")
         welcome = read_welcome(said)
         if welcome.step is not Step.FOLLOW:
