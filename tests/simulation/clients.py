@@ -39,7 +39,7 @@ class Client:
         self.loop = SimLoop(world, network, host)
         self.is_stopped = False
         self.asked = ""  # last
-        self.beats_to: Sequence[str] = ()  # every broker of a group, as RocketMQ's clients do; none: the one that is asked
+        self.beats_to: Sequence[str] = ()  # every broker of a group, as RocketMQ does; else the one that is asked
         self.chance = random.Random(world.chance.getrandbits(64))
         self._world = world
         self._route: Route = Always(broker) if isinstance(broker, str) else broker
