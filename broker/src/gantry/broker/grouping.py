@@ -85,8 +85,14 @@ def make_office(
     replication = config.replication
     rules = OfficeRules(replication.renew_every_s, replication.members)
     office = Office(register, member, parts.store, group, ground.vowing, clock, rules)
-    office.outside = OfficeOutside(sealing.step_down, ground.restart, parts.registration.complaints.say)
+    registration = parts.registration
+
+    def stand_as_slave(epoch: int) -> None:
+        registration.stand_as(member.place + 1, epoch)
+
+    office.outside = OfficeOutside(sealing.step_down, ground.restart, registration.complaints.say, stand_as_slave)
     if isinstance(group, Mastering):
+        registration.stand_as(MASTER, group.mastery.epoch)
         permit = Permit(replication.renew_every_s * _GRANT_RENEWALS)
         office.tenure = tenure = Tenure(register, member.me, group.mastery, permit, clock, ground.seen)
         tenure.settled = group.settled

@@ -53,11 +53,14 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """What the rest of the broker does: step down in an epoch, start anew, say something once a minute."""
+    """What the rest of the broker does: step down in an epoch, start anew, say something once a minute; register at
+    the name servers as somebody who does not lead this epoch.
+    """
 
     step_down: Callable[[int], None]
     restart: Callable[[str], None]
     say: Callable[[str, str], object]
+    stand_as_slave: Callable[[int], None] = lambda epoch: None
 
 
 class Office:
@@ -84,6 +87,7 @@ class Office:
         self._vowing = vowing
         self._clock = clock
         self._rules = rules
+        self._stood_as = 0  # the epoch that name servers were told
         self._is_hurried = asyncio.Event()
         self._eager_until_s = clock.monotonic() + _EAGER_S
         self._running: asyncio.Task[None] | None = None
@@ -181,6 +185,10 @@ class Office:
             self.outside.restart(f"member {wanted.ordinal} leads in epoch {wanted.epoch}")
             return
         self.master = members[wanted.ordinal] if wanted.ordinal < len(members) else ""
+        if wanted.epoch > self._stood_as:
+            # Name servers take brokerId 0 from whoever still has it by a lower epoch.
+            self._stood_as = wanted.epoch
+            self.outside.stand_as_slave(wanted.epoch)
         group.leave_lower(wanted.epoch)
         group.hurry()
 

@@ -124,6 +124,8 @@ class Sealing:
         if isinstance(group, Mastering):
             parts.activity.end(lambda: f"this master was sealed in epoch {epoch}; ask the group's next one")
             parts.acks.seal()
+            if self._member.has_register:
+                parts.registration.stand_as(self._member.place + 1, epoch)
 
     async def _promise(self, epoch: int) -> None:
         """On the disk when this returns; StoreError when it is not known to be."""
