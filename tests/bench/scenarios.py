@@ -23,6 +23,7 @@ from delays import delays
 from filters import filters
 from lag import lag
 from replication import replication
+from restarts import restarts
 from servers import Server, fixed_reply, gantry, redis
 from transactions import transactions
 
@@ -186,4 +187,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "consumption": consumption,
     "lag": lag,
     "replication": replication,
+    "restarts": restarts,
 }

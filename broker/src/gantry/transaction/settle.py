@@ -1,7 +1,7 @@
 """Settling: how a transaction ends once, whoever says so, and however often.
 
 Everything that changes a transaction goes through here, because each change is an append, and between the append and
-its dispatch nothing in queues or settle map shows it yet.  That time is covered by `_pending`, by root:
+its dispatch nothing in queues or settle map shows it yet.  That time is covered by `pending`, by root:
 
     an end (37, administration)   real message (commit only) and its ops in one run
     giving up                     copy for TRANS_CHECK_MAX_TIME_TOPIC and its ops in one run
@@ -45,6 +45,7 @@ from gantry.transaction.checker import Book, OpenHalf
 from gantry.transaction.counts import TransactionCounts
 from gantry.transaction.lookups import outcome_in_log, was_delivered
 from gantry.transaction.oplog import Outcome, Settled
+from gantry.transaction.pending import Pending
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import Request, refusal
 
@@ -56,7 +57,6 @@ if TYPE_CHECKING:
 _RUN_ENDS_MAX = 64
 _RUN_BYTES_MAX = 1 << 20
 _DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
-_NEVER = 1 << 62
 _FAILED = Refusal(ResponseCode.SYSTEM_ERROR, "settling failed; whether the transaction has ended is unknown, ask again")
 _SAYS = {
     Outcome.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
@@ -75,17 +75,6 @@ class Wish(NamedTuple):
 
 Change = tuple["Send | None", Settled]
 """What the end of a transaction appends beside its ops, and the end."""
-
-
-class _Pending:
-    """A change that is written and not dispatched yet: which record of which queue will show it."""
-
-    __slots__ = ("copy", "outcome", "shown_at")
-
-    def __init__(self, outcome: Outcome, shown_at: int, copy: int = -1) -> None:
-        self.outcome = outcome  # OPEN: the transaction moves
-        self.shown_at = shown_at  # op-queue offset, or half-queue offset while it only moves
-        self.copy = copy  # where it moves to, if it moves
 
 
 class Settling:
@@ -110,7 +99,7 @@ class Settling:
         self._clock = clock
         self._later = later
         self._waiting: list[Wish] = []
-        self._pending: dict[int, _Pending] = {}
+        self._pending = Pending()
         self._owed: list[Settled] = []  # ended, and their ops are not written
         self._ops_end = 0  # behind the last op message of the log
         # What happens to a real message before it is appended: one that asks for a delay is disguised again.
@@ -138,9 +127,9 @@ class Settling:
 
     def outcome(self, root: int) -> Outcome | None:
         """What became of a transaction, or will have when what is written is dispatched; None: nothing known."""
-        pending = self._pending.get(root)
-        if pending is not None and pending.outcome is not Outcome.OPEN:
-            return pending.outcome
+        ended = self._pending.outcome(root)
+        if ended is not None:
+            return ended
         known = self.book.outcome(root)
         return outcome_in_log(self._store.reader, root) if known is None else known
 
@@ -181,7 +170,7 @@ class Settling:
         Written or not, these transactions have ended, and no other ends before they are written.
         """
         for one in settled:
-            self._pending[one.root] = _Pending(one.outcome, _NEVER)
+            self._pending.ends(one.root, one.outcome)
         self._owed += settled
         while self._owed:
             part = self._owed[:_RUN_ENDS_MAX]
@@ -211,13 +200,7 @@ class Settling:
 
     def shown(self, topic: str, end: int, roots: list[int]) -> None:
         """The half or op queue was dispatched up to `end`: what is pending there is in the book now."""
-        is_half = topic == names.HALF_TOPIC
-        for root in roots:
-            pending = self._pending.get(root)
-            if pending is None or (pending.outcome is Outcome.OPEN) != is_half:
-                continue
-            if pending.shown_at < end:
-                del self._pending[root]
+        self._pending.shown(topic == names.HALF_TOPIC, end, roots)
 
     def _move(self, root: int, copy: Send, is_owed: bool = False) -> bool:
         refusal = self._gate.refusal_but_for(GATE_DISK_FULL) if is_owed else self._gate.refusal
@@ -232,7 +215,7 @@ class Settling:
             return False
         # With nothing to wait for, the copy is dispatched already and there is nothing pending.
         if copy.log_offset >= self._store.dispatched.offset:
-            self._pending[root] = _Pending(Outcome.OPEN, copy.queue_offset, copy.queue_offset)
+            self._pending.moves(root, copy.queue_offset)
         return True
 
     def _settle(self, wishes: list[Wish]) -> None:
@@ -339,7 +322,6 @@ class Settling:
                 run.append(message)
             run += oplog.op_messages(one, now_ms, host)
             lasts.append(run[-1])
-        moving = {one.root: before.copy for _, one in changes if pending and (before := pending.get(one.root))}
         refused = self._run(run, is_scanned)
         if refused is not None:
             return refused
@@ -348,9 +330,9 @@ class Settling:
             return None
         for (_, one), last in zip(changes, lasts, strict=True):
             if last.log_offset < dispatched:
-                pending.pop(one.root, None)
+                pending.forget(one.root)
             else:
-                pending[one.root] = _Pending(one.outcome, last.queue_offset, moving.get(one.root, -1))
+                pending.ends(one.root, one.outcome, last.queue_offset)
         return None
 
     def _run(self, run: list[Send], is_scanned: bool = True) -> Refusal | None:
@@ -369,15 +351,15 @@ class Settling:
 
     def _settled(self, root: int, outcome: Outcome, *named: int) -> Settled:
         """The op names every place where the transaction may stand, also a copy that is on its way."""
-        pending = self._pending.get(root)
+        copy = self._pending.copy(root)
         known = self.book.find(root)
-        if pending is None and known is not None and known.current == root and (not named or named == (root,)):
+        if copy < 0 and known is not None and known.current == root and (not named or named == (root,)):
             return Settled(root, outcome)  # nearly all of them
         places = dict.fromkeys(named)
         if known is not None:
             places[known.current] = None
-        if pending is not None and pending.copy >= 0:
-            places[pending.copy] = None
+        if copy >= 0:
+            places[copy] = None
         return Settled(root, outcome, tuple(place for place in places if place != root))
 
     def _shut(self, error: DiskFullError) -> Refusal:

@@ -113,7 +113,7 @@ public final class Driver {
             case "survey": case "stats": case "topic_stats": case "connections": case "running": case "reset": case "query_between": case "traced":
                 Queries.run(admin(), nameServer, c, answer); break;
             case "create": create(c); break;
-            case "cluster": cluster(answer); break;
+            case "cluster": cluster(answer); break; case "steady": Steady.begin(nameServer, c); break;
             case "fill": new Bulk(producer(c.text("group")), c).fill(answer); break;
             case "check": new BulkCheck(admin(), puller(c.text("group")), c).check(answer); break;
             case "quit": System.exit(0); break;
