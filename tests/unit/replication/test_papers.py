@@ -99,6 +99,31 @@ def test_an_empty_log_begins_elsewhere() -> None:
     assert store.reader.log_start == store.written.offset == store.confirmed.offset == at
 
 
+def test_of_a_log_that_is_thrown_away_nothing_is_left_whenever_the_power_goes() -> None:
+    whole = SimDisk()
+    store, _ = written(whole)
+    store.close()
+    open_store(SETTINGS, whole, SimClock(), InlineBackground()).close()  # tables have backups by now
+    papers.save_plan(whole, ROOT, Plan(Step.BEGIN, 0, table_of([]), "another"))
+    whole.sync_all()
+    cuts, is_done = 0, False
+    while not is_done:
+        disk = whole.crash()
+        disk.faults = Faults(power_cut_at=cuts + 1)
+        try:
+            papers.carry_out(disk, ROOT, SETTINGS.segment_bytes, SimClock())
+            is_done = True
+        except PowerCut:
+            cuts += 1
+        for rng in (None, random.Random(cuts)):
+            after = disk.crash(rng)
+            papers.carry_out(after, ROOT, SETTINGS.segment_bytes, SimClock())
+            again = open_store(SETTINGS, after, SimClock(), InlineBackground())
+            assert again.written.offset == again.confirmed.offset == 0
+            assert [again.queue_range(topic, queue_id) for topic, queue_id in again.queues()] == []
+    assert cuts > 5
+
+
 @pytest.mark.parametrize("step", [Step.CUT, Step.BEGIN])
 def test_a_power_cut_at_any_point_of_it_is_repaired_by_the_next_start(step: Step) -> None:
     whole = SimDisk()

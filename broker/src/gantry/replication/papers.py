@@ -156,10 +156,13 @@ def _cut(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> No
 def _begin(disk: Disk, root: str, at: int, segment_bytes: int, is_emptied: bool) -> None:
     folder = filenames.commit_log(root)
     disk.unlink(filenames.recovery(root))
-    disk.unlink(filenames.queue_base(root))
+    # Its backup too: queues would begin where those of the log that goes had come to.
+    for path in (filenames.queue_base(root), f"{filenames.queue_base(root)}.bak"):
+        disk.unlink(path)
     disk.remove_tree(filenames.consume_queues(root))
     disk.remove_tree(filenames.index(root))
     disk.sync_folder(filenames.ours(root))
+    disk.sync_folder(root)
     disk.make_folders(folder)
     for name in reversed(disk.list(folder)):
         # The segment there is the empty one that a former attempt made, unless the log is thrown away.
