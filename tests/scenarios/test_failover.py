@@ -72,6 +72,22 @@ def test_when_the_master_is_gone_another_leads_with_everything_and_the_old_one_f
         assert record.holder is not None and record.holder.member.ordinal == group.master
         await until(lambda: group.processes[first].lives >= 2 and not group.processes[first].is_master)
 
+    play(tmp_path, story, handover_s=0)
+
+
+def test_a_master_that_is_asked_to_stop_hands_over_before_it_goes(tmp_path: Path) -> None:
+    async def story(group: FailoverPlay) -> None:
+        first = group.master
+        await sent(group, b"one")
+        await until(lambda: are_equal(group))
+        await group.processes[first].stop()
+        record = await group.record()
+        assert record.holder is not None and record.holder.member.ordinal != first, "before it is gone"
+        await until(group.takes_writes)
+        assert not [each for each in group.told if isinstance(each, Seal)]
+        await sent(group, b"two")
+        assert await read(group) == [b"one", b"two"]
+
     play(tmp_path, story)
 
 
@@ -87,7 +103,7 @@ def test_a_master_that_restarts_before_it_is_suspected_goes_on_in_an_epoch_of_it
         await sent(group, b"two")
         assert await read(group) == [b"one", b"two"]
 
-    play(tmp_path, story)
+    play(tmp_path, story, handover_s=0)
 
 
 def test_a_slave_that_is_gone_leaves_the_set_in_the_register_and_comes_back_into_it(tmp_path: Path) -> None:

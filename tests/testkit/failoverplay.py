@@ -87,7 +87,7 @@ class Process:
 class FailoverPlay:
     """Three members by ordinal, their register and their coordinator."""
 
-    def __init__(self, folder: Path, names: NameServer, role: str, size: int) -> None:
+    def __init__(self, folder: Path, names: NameServer, role: str, size: int, handover_s: float) -> None:
         self.names = names
         self.told: list[Decision] = []
         (folder / "secret").write_bytes(SECRET)
@@ -109,6 +109,7 @@ class FailoverPlay:
                     replication__ordinal=ordinal,
                     replication__members=[f"127.0.0.1:{ha}" for _, ha, _ in ports],
                     replication__renew_every_s=RENEW_S,
+                    replication__handover_s=handover_s,
                 )
             )
             for ordinal, (port, ha_port, ha_api_port) in enumerate(ports)
@@ -179,11 +180,11 @@ class FailoverPlay:
 
 
 @asynccontextmanager
-async def failing(folder: Path, role: str, size: int) -> AsyncIterator[FailoverPlay]:
+async def failing(folder: Path, role: str, size: int, handover_s: float) -> AsyncIterator[FailoverPlay]:
     """A group in a folder, over one name server."""
     names = NameServer(NameServerSettings("127.0.0.1", 0, http_port=None))
     await names.start()
-    play = FailoverPlay(folder, names, role, size)
+    play = FailoverPlay(folder, names, role, size, handover_s)
     try:
         yield play
     finally:
@@ -192,12 +193,16 @@ async def failing(folder: Path, role: str, size: int) -> AsyncIterator[FailoverP
 
 
 def play(
-    folder: Path, story: Callable[[FailoverPlay], Awaitable[None]], role: str = "SYNC_MASTER", size: int = 3
+    folder: Path,
+    story: Callable[[FailoverPlay], Awaitable[None]],
+    role: str = "SYNC_MASTER",
+    size: int = 3,
+    handover_s: float = 30.0,
 ) -> None:
     """Play a story with a group that has begun."""
 
     async def run() -> None:
-        async with failing(folder, role, size) as group:
+        async with failing(folder, role, size, handover_s) as group:
             await group.begin()
             await story(group)
 

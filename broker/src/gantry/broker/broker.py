@@ -137,6 +137,9 @@ class Broker:
 
         `passed` hears the number of every line that is done: a test kills the process after each.
         """
+        # 0. Somebody else leads, before anybody misses this one.
+        if self._is_running and not self.starts_anew and self.failure is None:
+            await self.seat.hand_over()
         # 1. Not ready any more.
         self._is_running, self._stage = False, "stopping"
         passed(1)

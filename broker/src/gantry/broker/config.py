@@ -189,6 +189,7 @@ class ReplicationConfig:
     register_ca_file: str = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
     ordinal: int = -1  # this member's place in the group, from 0
     members: tuple[str, ...] = ()  # HOST:PORT of each member's replication port, by ordinal
+    handover_s: float = 10.0  # a master that is asked to stop hands the group over first, if it can; 0: it does not
     renew_every_s: float = 2.5  # at most a third of the lease, and half of the time of suspicion
 
 
@@ -375,6 +376,7 @@ def _register_faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             "choose less, or add a member",
         ),
         (given.renew_every_s < 0.1, f"replication.renew_every_s {given.renew_every_s}: expected at least 0.1"),
+        (not 0 <= given.handover_s <= 600, f"replication.handover_s {given.handover_s}: expected 0 to 600"),
     ]
 
 

@@ -47,6 +47,17 @@ class Handover:
         self._restart = restart
         self._is_under_way = False
 
+    def heir(self) -> int | None:
+        """Who could lead at once: the one that is furthest, the first among equals; None: nobody."""
+        group = self._group
+        able = [
+            slave
+            for slave in group.mastery.slaves.values()
+            if slave.is_connected and slave.member in group.mastery.insync.recorded
+        ]
+        best = min(able, key=lambda slave: (-slave.held, slave.member.ordinal), default=None)
+        return None if best is None or self._why_not(best.member.ordinal) else best.member.ordinal
+
     async def to(self, target: int, within_s: float) -> Answer | None:
         """Hand over to this ordinal; None when it is done."""
         late = self._why_not(target)
@@ -78,9 +89,10 @@ class Handover:
         group, tenure = self._group, self._office.tenure
         assert tenure is not None
         group.tell_tables()
-        if not await self._until(lambda: group.is_equal(target), deadline_s):
-            return refuse(503, f"member {target} did not catch up in time; this one leads on")
         slave = group.mastery.slaves[target]
+        is_in_time = await self._until(lambda: group.is_equal(target) or not slave.is_connected, deadline_s)
+        if not is_in_time or not slave.is_connected:
+            return refuse(503, f"member {target} did not catch up in time, or went; this one leads on")
         promised = group.ask_promise(target)
         if not await self._until(lambda: promised.done() or not slave.is_connected, deadline_s) or not promised.done():
             self._restart("a member that this master wanted to hand over to may have promised the next epoch")

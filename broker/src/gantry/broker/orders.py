@@ -54,7 +54,7 @@ class Orders:
         self._office = office
         self._register = register
         group = parts.group
-        self._handover = (
+        self.handover = (
             Handover(group, office, parts.gate, parts.clock, ground.restart) if isinstance(group, Mastering) else None
         )
 
@@ -79,9 +79,9 @@ class Orders:
         deadline_ms = documents.integer(asked, "deadlineMs", _DEADLINE_MS)
         if not 0 < deadline_ms <= _DEADLINE_MS_MAX:
             return refuse(400, f"deadlineMs {deadline_ms}: expected 1 to {_DEADLINE_MS_MAX}")
-        if self._handover is None:
+        if self.handover is None:
             return refuse(409, "this member does not lead")
-        return await self._handover.to(target, deadline_ms / 1000)
+        return await self.handover.to(target, deadline_ms / 1000)
 
     async def cordon(self, asked: documents.Document) -> Answer | None:
         """Take no more messages, or take them again ({on: false})."""

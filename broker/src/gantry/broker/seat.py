@@ -3,6 +3,7 @@
     prepare     the folder is a member's: a planned change of the log is carried out, how far it has to reach is noted
     choose      the store is open: has it lost anything; with a register, which part this life has (`candidacy`)
     take        everything is built: the office (`office`) begins, the door of `/ha/v1` opens
+    hand_over   it was asked to stop, and leads: another member shall lead before anybody misses this one
     leave       the office ends and the door closes
     close       nobody writes to the disk any more: how this life ended is noted
 
@@ -106,6 +107,17 @@ class Seat:
         found = await open_door(config, self.sealing, self._machine.clock, self.orders)
         if found is not None:
             self._door, self.ha_api_port = found
+
+    async def hand_over(self) -> None:
+        """If this member leads; tried once, within `replication.handover_s`, and going without it if that fails."""
+        within_s = self._config.replication.handover_s
+        if self.orders is None or self.orders.handover is None or within_s <= 0:
+            return
+        target = self.orders.handover.heir()
+        if target is not None:
+            refusal = await self.orders.handover.to(target, within_s)
+            said = "done" if refusal is None else refusal.document.get("error")
+            log.warning("handing the group over to member %d before this one stops: %s", target, said)
 
     async def leave(self) -> None:
         """Nobody is answered, and nothing is looked at any more."""
