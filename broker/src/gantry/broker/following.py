@@ -129,6 +129,12 @@ class Following:
         """Whether the master is away."""
         return self._connector is None or not self._connector.is_following
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that is followed; 0: none."""
+        link = self._connector.link if self._connector is not None else None
+        return link.machine.epoch if link is not None else 0
+
     def start(self) -> None:
         """Look for the master and follow it."""
         assert self._connector is not None

@@ -37,8 +37,8 @@ def changes(parts: Parts) -> Iterator[Sample]:
 def connected(parts: Parts) -> Iterator[Sample]:
     """Which links stand."""
     if isinstance(parts.group, Mastering):
-        for broker_id, slave in parts.group.mastery.slaves.items():
-            yield (str(broker_id),), int(slave.is_connected)
+        for place, slave in parts.group.mastery.slaves.items():
+            yield (_id(parts.group, place),), int(slave.is_connected)
     elif isinstance(parts.group, Following):
         yield ("0",), int(not parts.group.is_alone)
 
@@ -47,16 +47,50 @@ def lag_bytes(parts: Parts) -> Iterator[Sample]:
     """How much of the log each slave has not acknowledged."""
     written = parts.store.written.offset
     if isinstance(parts.group, Mastering):
-        for broker_id, slave in parts.group.mastery.slaves.items():
-            yield (str(broker_id),), max(0, written - slave.held)
+        for place, slave in parts.group.mastery.slaves.items():
+            yield (_id(parts.group, place),), max(0, written - slave.held)
     elif isinstance(parts.group, Following):
         yield ("0",), max(0, parts.group.master_written - written)
+
+
+def _id(group: Mastering, place: int) -> str:
+    """The brokerId of a slave: its place in a static pair, its ordinal + 1 where there is a register."""
+    return str(place if group.permit is None else place + 1)
+
+
+def leads(parts: Parts) -> Iterator[Sample]:
+    """Whether this member leads; one of a group is 1."""
+    if parts.group is not None:
+        yield (), int(isinstance(parts.group, Mastering) and not parts.group.is_sealed)
+
+
+def epoch(parts: Parts) -> Iterator[Sample]:
+    """The epoch that this member leads or follows."""
+    if isinstance(parts.group, Mastering):
+        yield (), parts.group.mastery.epoch
+    elif isinstance(parts.group, Following) and not parts.group.is_alone:
+        yield (), parts.group.epoch
+
+
+def permit(parts: Parts) -> Iterator[Sample]:
+    """How long a master may serve if nobody answers it from now on."""
+    if isinstance(parts.group, Mastering) and parts.group.permit is not None:
+        yield (), max(0.0, parts.group.permit.until_s - parts.clock.monotonic())
 
 
 FAMILIES: tuple[Family, ...] = (
     Family(GAUGE, "gantry_in_sync_members", "Size of the in-sync set, the master too; only on a master.", (), in_sync),
     Family(GAUGE, "gantry_in_sync_members_needed", "With fewer nothing is confirmed; only on a master.", (), needed),
     Family(COUNTER, "gantry_in_sync_changes", "Members that joined or left; only on a master.", (), changes),
+    Family(GAUGE, "gantry_group_leads", "1 on the member of a group that leads, 0 on the others.", (), leads),
+    Family(GAUGE, "gantry_group_epoch", "The epoch that this member of a group leads or follows.", (), epoch),
+    Family(
+        GAUGE,
+        "gantry_permit_seconds",
+        "How long a master of a group with a register may serve if nobody answers it from now on.",
+        (),
+        permit,
+    ),
     Family(
         GAUGE,
         "gantry_replication_connected",

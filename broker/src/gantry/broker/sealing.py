@@ -99,7 +99,8 @@ class Sealing:
             }
             for broker_id, slave in mastery.slaves.items()
         }
-        return {"inSync": mastery.in_sync, "slaves": slaves, "refusing": shut}
+        permit = {} if group.permit is None else {"permitMs": max(0, round((group.permit.until_s - now_s) * 1000))}
+        return {"inSync": mastery.in_sync, "slaves": slaves, "refusing": shut, **permit}
 
     async def seal(self, epoch: int) -> Answer | None:
         """See the module; None when it is done."""
