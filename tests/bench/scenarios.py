@@ -20,6 +20,7 @@ from pathlib import Path
 import pages
 from consumption import consumption
 from delays import delays
+from failover import failover
 from filters import filters
 from lag import lag
 from replication import replication
@@ -188,4 +189,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "lag": lag,
     "replication": replication,
     "restarts": restarts,
+    "failover": failover,
 }

@@ -3,7 +3,9 @@
     ledgerproducer.py NAMESERVER TOPIC PREFIX FILE [PAUSE_MS]
 
 Several sends are under way at once.  What was refused or has an unknown outcome is sent again under a new body, so that
-a body that is found twice was stored twice.  SIGTERM ends it after what is under way; a line is `body,milliseconds`.
+a body that is found twice was stored twice.  SIGTERM ends it after what is under way.
+
+A line is `body,milliseconds,queue,offset`.
 """
 
 from __future__ import annotations
@@ -33,12 +35,13 @@ async def run(name_server: str, topic: str, prefix: str, ledger: TextIO, pause_m
             while not stopping.is_set():
                 body = f"{prefix}-{next(numbers):07d}"
                 try:
-                    await producer.send(Message(topic, body.encode()))
+                    sent = await producer.send(Message(topic, body.encode()))
                 except GantryError as error:
                     print(f"{time.time():.3f} {body}: {error!r}"[:300], flush=True)
                     await asyncio.sleep(0.05)
                     continue
-                print(f"{body},{time.time_ns() // 1_000_000}", file=ledger, flush=True)
+                line = f"{body},{time.time_ns() // 1_000_000},{sent.queue.queue_id},{sent.queue_offset}"
+                print(line, file=ledger, flush=True)
                 await asyncio.sleep(pause_ms / 1000)
 
         await asyncio.gather(*(lane() for _ in range(LANES)))

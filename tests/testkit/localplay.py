@@ -13,7 +13,10 @@ import asyncio
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 
@@ -30,7 +33,10 @@ from testkit.rawclient import RawClient
 from testkit.sources import ROOT
 
 START_S = 180.0
+PATIENCE_S = 180.0
 # A reader asks for so many bytes at once; messages of these tests are short.
+_GET_MAX_OFFSET = 30
+Place = tuple[int, int]  # queue, offset
 _SMALL = ("--set", "store.disk_used_refuse=1.0", "--set", "store.disk_used_clean=1.0")
 
 
@@ -124,23 +130,34 @@ class Cluster:
 
         self._until(are_in, "every member is in sync")
 
-    def _until(self, holds: object, what: str) -> None:
-        try:
-            until(holds, what)  # type: ignore[arg-type]
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.story()}") from error
+    def _until(self, holds: Callable[[], bool], what: str) -> None:
+        """A busy machine is no hang."""
+        end_s, pause = time.monotonic() + PATIENCE_S, threading.Event()
+        while not holds():
+            assert time.monotonic() < end_s, f"never happened: {what}\n{self.story()}"
+            pause.wait(0.1)
 
     def client(self, who: Who) -> RawClient:
         """A connection to a member."""
         layout = self.folder.load().layout
         return RawClient((layout.address(who), layout.ports.broker))
 
-    def stored(self, topic: str, queues: int, group: int = 0) -> list[bytes]:
-        """Every body that the master of a group shows."""
+    def stored(self, topic: str, queues: int, group: int = 0) -> dict[Place, bytes]:
+        """Everything that the master of a group shows, by queue and offset."""
         holder = self.record(group).holder
         assert holder is not None
+        found: dict[Place, bytes] = {}
         with self.client(Who(group, holder.member.ordinal)) as client:
-            return [body for queue in range(queues) for _, body in client.read(topic, queue)]
+            for queue in range(queues):
+                self._until(partial(self._read, client, topic, queue, found), f"queue {queue} is read to its end")
+        return found
+
+    def _read(self, client: RawClient, topic: str, queue: int, found: dict[Place, bytes]) -> bool:
+        for offset, body in client.read(topic, queue):
+            found[queue, offset] = body
+        end = client.call(_GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)})
+        last = max((offset for one, offset in found if one == queue), default=-1)
+        return end.code != 0 or int(end.ext["offset"]) == last + 1
 
     def story(self) -> str:
         """The ends of all logs, for whoever wonders."""
@@ -181,14 +198,17 @@ class Producing:
 
     def acknowledged(self) -> dict[bytes, int]:
         """What it was told SEND_OK for, with the instant in milliseconds."""
-        return dict(self._lines())
+        return {body: int(at_ms) for body, at_ms, _, _ in self._lines()}
 
-    def _lines(self) -> Iterator[tuple[bytes, int]]:
+    def places(self) -> dict[bytes, Place]:
+        """What it was told SEND_OK for, with the place that it was told."""
+        return {body: (int(queue), int(offset)) for body, _, queue, offset in self._lines()}
+
+    def _lines(self) -> Iterator[list[bytes]]:
         if self._ledger.exists():
             for line in self._ledger.read_bytes().splitlines(keepends=True):
                 if line.endswith(b"\n"):
-                    body, _, at_ms = line.strip().partition(b",")
-                    yield body, int(at_ms)
+                    yield line.strip().split(b",")
 
     def until_more(self, count: int = 20) -> None:
         """Until so many more messages were acknowledged."""

@@ -9,6 +9,7 @@ it shuts down, so answers are written through a descriptor of our own and nobody
 import json
 import os
 import sys
+import threading
 
 ANSWERS = os.fdopen(os.dup(1), "w", buffering=1)
 os.dup2(2, 1)
@@ -31,6 +32,7 @@ class Driver:
         self.name_server = name_server
         self.producers = {}
         self.consumers = {}
+        self.stopping = threading.Event()
 
     def point(self, what):
         setter = what.set_namesrv_addr if OLD else what.set_name_server_address
@@ -112,6 +114,34 @@ class Driver:
 
     def rows(self, results):
         return {"results": [{"status": r.status.name, "msgId": r.msg_id, "queueOffset": r.offset} for r in results]}
+
+    def load(self, command):
+        """Send one message after the other, in a thread, until told to stop; each SEND_OK is an event."""
+        producer = self.producer(command["group"])
+
+        def run():
+            number = 0
+            while not self.stopping.is_set():
+                body = "{}-{}".format(command["prefix"], number)
+                message = client.Message(command["topic"])
+                message.set_body(body)
+                number += 1
+                try:
+                    result = producer.send_sync(message)
+                except Exception:  # noqa: BLE001  (refused, or unknown; the next one is another message)
+                    self.stopping.wait(0.1)
+                    continue
+                if result.status.name in ("OK", "SEND_OK"):
+                    emit({"event": "acked", "body": body, "queueOffset": result.offset})
+                self.stopping.wait(command.get("pause", 10) / 1000)
+            emit({"event": "unloaded", "sent": number})
+
+        threading.Thread(target=run, daemon=True).start()
+        return {}
+
+    def unload(self, command):
+        self.stopping.set()
+        return {}
 
     def subscribe(self, command):
         consumer = client.PushConsumer(command["group"], orderly=bool(command.get("orderly")))

@@ -4,6 +4,7 @@
     gantry local status --dir DIR
     gantry local kill --dir DIR broker-a --master --keep-down
     gantry local pause|resume|partition|heal|start --dir DIR broker-a/1
+    gantry local handover --dir DIR broker-a/1
     gantry local down --dir DIR                                              also after a supervisor that was killed
 
 Whatever is done here is done to processes of that folder's cluster, never to others (`local.processes`).
@@ -37,10 +38,11 @@ from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
 
 HAS_MANY_WORDS = False
+_HANDOVER_WITHIN_S = 5.0
 _CARRIED_OUT_WITHIN_S = 10.0
 _LOOK_S = 0.05
-_SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
-_DONE = {"kill": "killed", "pause": "paused", "resume": "goes on", "start": "is to run"}
+_SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGTERM, "pause": signal.SIGSTOP, "resume": signal.SIGCONT}
+_DONE = {"kill": "killed", "stop": "is told to stop", "pause": "paused", "resume": "goes on", "start": "is to run"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -60,6 +62,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     status.add_argument("--output", choices=("table", "json"), default="table", help="how to print (%(default)s)")
     for name, text in (
         ("kill", "kill -9; the supervisor starts it again, unless --keep-down"),
+        ("stop", "SIGTERM: an end in order; the supervisor starts it again, unless --keep-down"),
         ("pause", "SIGSTOP: alive and silent, like a machine whose disk hangs"),
         ("resume", "let it go on"),
         ("partition", "cut it off from everybody: members, clients, name server, register"),
@@ -69,8 +72,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         each = commands.add_parser(name, help=text)
         each.add_argument("who", nargs="*", metavar="MEMBER", help="broker-a/1, or a group with --master")
         each.add_argument("--master", action="store_true", help="who leads now, of this group or of the only one")
-        if name == "kill":
+        if name in ("kill", "stop"):
             each.add_argument("--keep-down", action="store_true", help="not started again before gantry local start")
+    handover = commands.add_parser("handover", help="have this member lead its group: planned, without a loss of time")
+    handover.add_argument("member", metavar="MEMBER", help="broker-a/1; it has to be in sync")
     commands.add_parser("down", help="end every process of the cluster; what is stored stays")
     add_logs(commands.add_parser("wires", help="(started by up) pass connections on between members"))
     for each in commands.choices.values():
@@ -87,6 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
         "partition": lambda: _cut(folder, arguments, is_cut=True),
         "heal": lambda: _cut(folder, arguments, is_cut=False),
         "down": lambda: asyncio.run(_down(folder)),
+        "handover": lambda: asyncio.run(_hand_over(folder, arguments.member)),
     }
     command: str = arguments.command
     return commands[command]() if command in commands else _signal(folder, arguments)
@@ -123,6 +129,20 @@ async def _status(folder: Folder, output: str) -> int:
     return 0
 
 
+async def _hand_over(folder: Folder, member: str) -> int:
+    state = folder.load()
+    target = who_is(state.layout, member)
+    surveyor = survey.Surveyor(folder, state.layout, SystemClock())
+    try:
+        refused = await surveyor.hand_over(target, _HANDOVER_WITHIN_S)
+    finally:
+        await surveyor.close()
+    if refused:
+        raise GantryError(f"{target.group_name} was not handed over: {refused}")
+    print(f"{target.name} leads {target.group_name}")
+    return 0
+
+
 def _signal(folder: Folder, arguments: argparse.Namespace) -> int:
     state = folder.load()
     layout, command = state.layout, str(arguments.command)
@@ -133,7 +153,7 @@ def _signal(folder: Folder, arguments: argparse.Namespace) -> int:
         supervisor = processes.parse_known(state.supervisor)
         if supervisor is None or not supervisor.is_alive:
             raise GantryError(f"nobody starts it: the supervisor is gone; gantry local up --dir {folder.path}")
-    elif command == "kill" and arguments.keep_down:
+    elif command in ("kill", "stop") and arguments.keep_down:
         folder.keep_down(*names)
     for name in names:
         if command in _SIGNALS and not processes.send(layout.uid, name, _SIGNALS[command]):

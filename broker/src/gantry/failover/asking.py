@@ -23,7 +23,7 @@ from yarl import URL
 
 from gantry.clock import Clock
 from gantry.model import documents
-from gantry.replication.haapi import BODY_BYTES_MAX, NUDGE, SEAL, Target, ask_state, order
+from gantry.replication.haapi import BODY_BYTES_MAX, HANDOVER, NUDGE, SEAL, Target, ask_state, order
 from gantry.replication.haproof import NONCE_BYTES, PROOF, Keys, Said
 from gantry.replication.hastate import MemberState, read_state
 
@@ -71,6 +71,11 @@ class AskedMembers:
         """`POST /ha/v1/nudge`; whatever becomes of it."""
         await self._try(ordinal, order(NUDGE, self._target._replace(ordinal=ordinal), 0))
 
+    async def hand_over(self, ordinal: int, target: int, within_s: float) -> bool:
+        """`POST /ha/v1/handover`: the master `ordinal` has `target` lead; when not, `why` knows."""
+        said = order(HANDOVER, self._target._replace(ordinal=ordinal), target=target, deadlineMs=round(within_s * 1000))
+        return await self._try(ordinal, said, within_s + self._timeout_s) is not None
+
     def gone(self) -> frozenset[int]:
         """Ordinals whose process is known to be terminated."""
         return self._gone()
@@ -92,14 +97,14 @@ class AskedMembers:
         self.why.pop(ordinal, None)
         return state
 
-    async def _try(self, ordinal: int, said: Said) -> documents.Document | None:
+    async def _try(self, ordinal: int, said: Said, within_s: float = 0.0) -> documents.Document | None:
         """What was answered with 200; else None, and the reason is kept."""
         address = self._address(ordinal)
         if not address:
             self.why[ordinal] = "its address is not known"
             return None
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(within_s or self._timeout_s):
                 status, body = await self._ask(ordinal, address, said)
                 if status == 401 and self._learns_time(ordinal, body):
                     status, body = await self._ask(ordinal, address, said)
@@ -107,7 +112,7 @@ class AskedMembers:
                 return _read(body)
             reason = documents.text(_read(body), "error")
         except TimeoutError:
-            reason = f"{address}: no answer within {self._timeout_s:g} s"
+            reason = f"{address}: no answer within {within_s or self._timeout_s:g} s"
         except (aiohttp.ClientError, OSError, ValueError, RecursionError) as error:
             reason = f"{address}: {error}"
         self.why[ordinal] = reason[:_REASON_CHARS_MAX]

@@ -93,6 +93,15 @@ class Surveyor:
         registers = [await self._record(group) for group in range(self._layout.groups)]
         return Survey(self._layout, tuple(members), tuple(registers), running.get(NAMES), running.get(COORDINATOR))
 
+    async def hand_over(self, target: Who, within_s: float) -> str:
+        """Have the master of its group hand over to this member; empty when it is done, else why not."""
+        record = await self._record(target.group)
+        if record is None or record.holder is None:
+            return f"{target.group_name} has no master now"
+        asked, master = self._asked[target.group], record.holder.member.ordinal
+        done = await asked.hand_over(master, target.ordinal, within_s)
+        return "" if done else asked.why.get(master, "no answer")
+
     async def close(self) -> None:
         """Give the connections back."""
         for asked in self._asked:

@@ -116,6 +116,8 @@ public final class Driver {
             case "cluster": cluster(answer); break; case "steady": Steady.begin(nameServer, c); break;
             case "fill": new Bulk(producer(c.text("group")), c).fill(answer); break;
             case "check": new BulkCheck(admin(), puller(c.text("group")), c).check(answer); break;
+            case "load": Load.run(producer(c.text("group")), c, answer); break;
+            case "unload": Load.stop(); break;
             case "quit": System.exit(0); break;
             default: Order.run(nameServer, c, answer);
         }
