@@ -19,14 +19,7 @@ from gantry.broker.config import BrokerConfig, Role
 from gantry.errors import OutcomeUnknownError
 from gantry.replication.mandate import Claim, Lead, disk_in, mandate
 from gantry.replication.record import Record
-from gantry.replication.register import (
-    Register,
-    RegisterConflictError,
-    RegisterDamagedError,
-    RegisterGoneError,
-    RegisterUnavailableError,
-    Seen,
-)
+from gantry.replication.register import Register, RegisterConflictError, RegisterError, Seen
 
 if TYPE_CHECKING:
     from gantry.broker.membership import Membership
@@ -66,7 +59,7 @@ async def choose(config: BrokerConfig, member: Membership, store: Store, registe
         except (RegisterConflictError, OutcomeUnknownError) as error:
             why = str(error)
             continue
-        except (RegisterUnavailableError, RegisterGoneError, RegisterDamagedError) as error:
+        except RegisterError as error:
             why = str(error)
             break
         if isinstance(wanted, Lead):

@@ -24,13 +24,7 @@ from gantry.broker.mastering import Mastering
 from gantry.errors import OutcomeUnknownError, StoreError
 from gantry.replication.mandate import Claim, Follow, Lead, disk_in, mandate
 from gantry.replication.record import Record
-from gantry.replication.register import (
-    Register,
-    RegisterConflictError,
-    RegisterDamagedError,
-    RegisterGoneError,
-    RegisterUnavailableError,
-)
+from gantry.replication.register import Register, RegisterError
 
 if TYPE_CHECKING:
     from gantry.broker.membership import Membership
@@ -159,13 +153,7 @@ class Office:
             if isinstance(wanted, Claim) and seen is not None:
                 await self._register.write(wanted.record, seen.version)
                 wanted = Lead(wanted.record.epoch)
-        except (
-            RegisterConflictError,
-            RegisterUnavailableError,
-            RegisterGoneError,
-            RegisterDamagedError,
-            OutcomeUnknownError,
-        ) as error:
+        except (RegisterError, OutcomeUnknownError) as error:
             self.why = f"the register does not say who leads: {error}"
             self.outside.say("register", self.why)
             return

@@ -28,11 +28,7 @@ from gantry.replication.epochs import EpochTable
 from gantry.replication.haapi import Answer, refuse
 from gantry.replication.handshake import Step
 from gantry.replication.papers import Plan
-from gantry.replication.register import (
-    RegisterDamagedError,
-    RegisterGoneError,
-    RegisterUnavailableError,
-)
+from gantry.replication.register import RegisterError
 
 if TYPE_CHECKING:
     from gantry.broker.grouping import Ground
@@ -138,7 +134,7 @@ class Orders:
         group, member = self._parts.group, self._ground.member
         try:
             seen = await self._register.read()
-        except (RegisterUnavailableError, RegisterGoneError, RegisterDamagedError) as error:
+        except RegisterError as error:
             return refuse(503, f"whether this member is needed cannot be told: {error}")
         if not isinstance(group, Following) or seen is None:
             return refuse(409, "this member leads, or its group has no register; nothing was thrown away")

@@ -23,19 +23,23 @@ from gantry.errors import GantryError
 from gantry.replication.record import Record
 
 
-class RegisterConflictError(GantryError):
+class RegisterError(GantryError):
+    """What a register says instead of an answer; nothing was done, unless it is a conflict with a write of our own."""
+
+
+class RegisterConflictError(RegisterError):
     """The version is not the register's any more."""
 
 
-class RegisterUnavailableError(GantryError):
+class RegisterUnavailableError(RegisterError):
     """The register did not take the request; trying again later may help."""
 
 
-class RegisterGoneError(GantryError):
+class RegisterGoneError(RegisterError):
     """There is no register: trying again does not help."""
 
 
-class RegisterDamagedError(GantryError):
+class RegisterDamagedError(RegisterError):
     """The register holds something that no writer of ours left there; nothing is decided on it."""
 
 

@@ -29,14 +29,7 @@ from gantry.replication.members import SyncSet
 from gantry.replication.operations import Denied
 from gantry.replication.permit import Permit
 from gantry.replication.record import Holder, Record
-from gantry.replication.register import (
-    Register,
-    RegisterConflictError,
-    RegisterDamagedError,
-    RegisterGoneError,
-    RegisterUnavailableError,
-    Seen,
-)
+from gantry.replication.register import Register, RegisterConflictError, RegisterError, Seen
 
 _CONFLICTS_MAX = 8
 
@@ -93,7 +86,7 @@ class Tenure:
             except OutcomeUnknownError as error:
                 self.why = str(error)
                 return Handed.UNKNOWN
-            except (RegisterConflictError, RegisterUnavailableError, RegisterGoneError, RegisterDamagedError) as error:
+            except RegisterError as error:
                 self.why = str(error)
                 return Handed.REFUSED
             self.is_lost = True
@@ -120,7 +113,7 @@ class Tenure:
         except RegisterConflictError as error:
             self.why = str(error)
             return True
-        except (RegisterUnavailableError, RegisterGoneError, RegisterDamagedError, OutcomeUnknownError) as error:
+        except (RegisterError, OutcomeUnknownError) as error:
             self.why = str(error)
             return False
         self._permit.renewed(sent_s, wanted.lease_duration_s)
