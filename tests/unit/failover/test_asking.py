@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -60,10 +60,15 @@ class Scene:
         )
 
 
-def play(act: Callable[[Scene], Awaitable[None]], member: Stub | None = None, keys: Keys = SECRET) -> None:
+def play(
+    act: Callable[[Scene], Awaitable[None]],
+    member: Stub | None = None,
+    keys: Keys = SECRET,
+    orders: Ordered | None = None,
+) -> None:
     async def run() -> None:
         scene = Scene(member or Stub(), keys)
-        server = HaServer(scene.member, SECRET, SimClock())
+        server = HaServer(scene.member, SECRET, SimClock(), orders)
         scene.port = await server.start("127.0.0.1", 0)
         try:
             await act(scene)
@@ -150,6 +155,27 @@ def test_a_clock_that_is_years_off_costs_one_more_question() -> None:
         assert sealed is not None and scene.member.sealed == [9]
 
     play(act)
+
+
+@dataclass
+class Ordered:
+    """Implements `haserver.Orders`: hands over to anybody but itself."""
+
+    bodies: list[dict[str, object]] = field(default_factory=list)
+
+    async def carry_out(self, call: str, body: Mapping[str, object]) -> Answer:
+        self.bodies.append(dict(body))
+        return refuse(409, "that is this member") if body["target"] == 1 else Answer(200, {})
+
+
+def test_a_master_is_told_to_hand_over_and_why_it_does_not_is_kept() -> None:
+    async def story(scene: Scene) -> None:
+        assert await scene.asked.hand_over(1, 2, 1.5)
+        assert not await scene.asked.hand_over(1, 1, 1.5) and scene.asked.why[1] == "that is this member"
+        assert [(body["target"], body["deadlineMs"]) for body in orders.bodies] == [(2, 1500), (1, 1500)]
+
+    orders = Ordered()
+    play(story, orders=orders)
 
 
 def test_a_nudge_that_nobody_hears_is_no_harm() -> None:

@@ -105,12 +105,11 @@ class Layout:
     settings: Mapping[str, str]  # keys of the configuration that every member gets besides
 
     def __post_init__(self) -> None:
-        if not 1 <= self.groups <= GROUPS_MAX or not 1 <= self.replicas <= REPLICAS_MAX:
+        if not 1 <= self.groups <= GROUPS_MAX or not 2 <= self.replicas <= REPLICAS_MAX:
             raise ConfigError(
-                f"{self.groups} groups of {self.replicas}: expected 1 to {GROUPS_MAX} groups, 1 to {REPLICAS_MAX} each"
+                f"{self.groups} groups of {self.replicas}: expected 1 to {GROUPS_MAX} groups of 2 to {REPLICAS_MAX} "
+                "members; gantry standalone is one alone"
             )
-        if self.replicas < PROFILES[self.profile].min_in_sync:
-            raise ConfigError(f"profile {self.profile} wants two members or more, three to go on after a loss")
 
     def members(self) -> Iterator[Who]:
         """Every member, group by group."""
