@@ -207,6 +207,24 @@ def test_an_empty_disk_that_was_asked_for_its_promise_first_is_admitted_all_the_
     play(act)
 
 
+def test_a_disk_that_was_replaced_after_its_promise_is_asked_again() -> None:
+    async def act(play: Play) -> None:
+        coordinator = await play.begin()
+        play.group.members[0].is_up = play.group.members[2].is_up = False
+        while (await play.record()).phase is Phase.ACTIVE:
+            await play.rounds(coordinator, 1)
+        await coordinator.round()
+        assert play.group.members[1].state.promise == 2
+        play.group.members[1] = fresh(1, "another")
+        assert isinstance(await play.rounds(coordinator, 5), Blocked)
+        assert play.group.members[1].state.promise == 2
+        play.group.members[2].is_up = True
+        await play.rounds(coordinator, 3)
+        assert str((await play.record()).holder) == "2.0/p2-0"
+
+    play(act)
+
+
 def test_a_process_that_answers_in_the_masters_place_and_does_not_lead_is_no_master_that_is_well() -> None:
     async def act(play: Play) -> None:
         coordinator = await play.begin()

@@ -158,9 +158,9 @@ class GroupFaults:
         self._world.after(3.0, lambda: member.slow_disk(1.0))
 
     def _wipe(self, member: GroupMember) -> None:
-        """While the register knows who has copies: later every disk may be the last one."""
+        """While somebody leads: the disk of a member that is being elected may be the only one that counts."""
         record = self._group.service.record
-        is_known = record is not None and record.phase in (Phase.ACTIVE, Phase.SEALED)
+        is_known = record is not None and record.phase is Phase.ACTIVE
         if not (self._group.shape.is_sync_flush and is_known and self._witness.has_other_copies(member.ordinal)):
             self._kill(member)
             return

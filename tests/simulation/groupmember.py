@@ -45,6 +45,7 @@ class GroupMember(Member):
         self._boots = 0
         self._living: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._is_over = False
         self._has_door = False
 
     @property
@@ -52,21 +53,23 @@ class GroupMember(Member):
         """What stands behind `/ha/v1`, while there is a broker that answers."""
         return self.broker.seat.sealing if self.broker is not None and self._has_door else None
 
-    def order(self, call: str, **asked: object) -> None:
+    def order(self, call: str, told: Callable[[str], None] | None = None, **asked: object) -> None:
         """What an operator tells it to do, as by `/ha/v1`."""
         orders = self.broker.seat.orders if self.broker is not None and self._has_door else None
         loop = self._loop
         if orders is None or loop is None:
             return
-        self._world.say(f"{self.host}: ordered to {call} {asked or ''}")
+        say = told or (lambda text: self._world.say(f"{self.host}: {text}"))
+        name = call.rpartition("/")[2]
+        say(f"ordered: {name} {asked or ''}".rstrip())
 
         async def carry_out() -> None:
             try:
                 answer = await orders.carry_out(call, asked)
             except GantryError as error:
-                self._world.say(f"{self.host}: {call} failed: {error}")
+                say(f"{name} failed: {error}")
             else:
-                self._world.say(f"{self.host}: {call} {'is done' if answer is None else answer}")
+                say(f"{name}: {'done' if answer is None else answer.document.get('error', 'done')}")
 
         loop.call_soon(lambda: self._dead.append(loop.create_task(carry_out())))
 
@@ -90,19 +93,19 @@ class GroupMember(Member):
         for told in self.on_loss:
             told(self, 0.0)
 
-    def stop(self) -> None:
-        """SIGTERM: in order, with whatever the broker does about its role first; another process follows."""
+    def stop(self, for_good: bool = False) -> None:
+        """SIGTERM: in order, with whatever the broker does about its role first; another process follows, or none."""
         if self._loop is None or not self.is_serving or self._is_stopping:
             return
         self._world.say(f"{self.host}: asked to stop")
-        self._is_stopping = True
+        self._is_stopping, self._is_over = True, for_good
         loop, living = self._loop, self._living
         assert living is not None
         loop.call_soon(living.cancel)
 
     def _run(self, loop: SimLoop, broker: Broker) -> None:
         del broker
-        self._is_stopping = False
+        self._is_stopping = self._is_over = False
         process = f"{self._world.chance.getrandbits(32):08x}"
         self._living = loop.create_task(self._live(loop, process))
         self._dead.append(self._living)
@@ -171,6 +174,7 @@ class GroupMember(Member):
             if self._loop is loop:
                 self._world.say(f"{self.host}: {why}")
                 self.kill()
-                self._world.after(self._world.chance.uniform(*_BEGINS_S), self.start)
+                if not self._is_over:
+                    self._world.after(self._world.chance.uniform(*_BEGINS_S), self.start)
 
         self._world.after(0.0, end)

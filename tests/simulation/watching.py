@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gantry.failover.coordinator import Coordinator, Group
+from gantry.failover.decide import Decision
 from gantry.replication.hastate import MemberState
 from gantry.replication.record import Record
 from gantry.replication.register import Register, Seen
@@ -38,6 +39,7 @@ class Watcher:
         self.host = host
         self.dies_at = ""  # a step
         self.deaths = 0
+        self.tell: Callable[[Decision], None] = lambda decision: None
         self._world = world
         self._network = network
         self._group = group
@@ -57,9 +59,13 @@ class Watcher:
             _SteppedRegister(self._register, step),
             _SteppedMembers(self._members, step),
             HostClock(self._world),
-            lambda decision: self._world.say(f"{self.host}: {decision}"),
+            self._decided,
         )
         loop.call_soon(lambda: self._kept.append(loop.create_task(coordinator.run())))
+
+    def _decided(self, decision: Decision) -> None:
+        self._world.say(f"{self.host}: {decision}")
+        self.tell(decision)
 
     def kill(self, why: str = "killed") -> None:
         """Dead, until it is started again."""

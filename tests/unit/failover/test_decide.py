@@ -159,6 +159,29 @@ def test_a_later_epoch_counts_more_than_a_longer_log() -> None:
     assert found == Promote(state(0).me, parse_set("0.0"))
 
 
+def test_a_member_that_is_gone_since_it_promised_is_not_promoted() -> None:
+    former, other = promised(1, log_end=END + 100), promised(2)
+    members = {1: Observed(1, None, former), 2: Observed(2, other, other)}
+    found = decide(snapshot(members, SEALED, first_answer_s=NOW - 2.0), NOW)
+    assert isinstance(found, Promote) and found.chosen == other.me and found.equals == parse_set("2.0")
+
+
+def test_a_member_that_was_started_anew_is_promoted_as_what_it_is_now() -> None:
+    former = promised(1, log_end=END + 100)
+    now = replace(former, me=Holder(Member(1, 0), "anew"), log_end=END + 50)
+    members = {1: Observed(1, now, former)}
+    found = decide(snapshot(members, SEALED, first_answer_s=NOW - 2.0), NOW)
+    assert isinstance(found, Promote) and found.chosen == now.me
+    another_disk = replace(now, promise=0, log_end=0, store_uid="new")
+    members = {1: Observed(1, another_disk, former)}
+    assert kind(decide(snapshot(members, SEALED, first_answer_s=NOW - 2.0), NOW)) is Blocked
+
+
+def test_a_promise_that_came_after_the_state_counts() -> None:
+    members = {1: Observed(1, state(1), promised(1))}
+    assert kind(decide(snapshot(members, SEALED, first_answer_s=NOW - 2.0), NOW)) is Promote
+
+
 def test_among_equals_the_preferred_one_leads() -> None:
     found = decide(sealed(promised(0), promised(1), promised(2), policy=replace(SYNC, preferred=2)), NOW)
     assert found == Promote(state(2).me, parse_set("0.0,1.0,2.0"))

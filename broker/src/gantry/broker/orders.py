@@ -138,6 +138,9 @@ class Orders:
             return refuse(503, f"whether this member is needed cannot be told: {error}")
         if not isinstance(group, Following) or seen is None:
             return refuse(409, "this member leads, or its group has no register; nothing was thrown away")
+        if not seen.record.in_sync:
+            # Nobody knows who was in sync, so this may be the log that has everything.
+            return refuse(409, f"the group is {seen.record.phase.value}; nothing was thrown away")
         if any(each.ordinal == member.place for each in seen.record.in_sync):
             return refuse(409, f"{member.me.member} is in sync; nothing was thrown away")
         group.is_reshaping = True

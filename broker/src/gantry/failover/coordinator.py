@@ -125,7 +125,7 @@ class Coordinator:
             if state is not None and self._is_ours(state, ordinal)
         }
         if seen is not None and seen.record.phase is not Phase.ACTIVE:
-            late = self._notes.unsealed()
+            late = self._notes.unsealed(states)
             promises = await asyncio.gather(*(self._members.seal(ordinal, seen.record.epoch) for ordinal in late))
             for ordinal, state in zip(late, promises, strict=True):
                 if state is not None and self._is_ours(state, ordinal):

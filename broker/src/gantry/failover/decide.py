@@ -203,8 +203,20 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
 
 
 def _promised(seen: Snapshot, record: Record) -> list[MemberState]:
-    answers = [member.sealed for member in seen.members if member.sealed is not None]
-    return [state for state in answers if state.promise == record.epoch]
+    """Who has promised this epoch and is there now, as it is now; an answer of a process that is gone elects nobody.
+
+    Its disk may be lost since, or shorter; promoted in its name, the set would hold a member that does not exist.
+    """
+    answers = []
+    for member in seen.members:
+        state, sealed = member.state, member.sealed
+        if state is None or sealed is None or state.store_uid != sealed.store_uid:
+            continue
+        if state.promise == record.epoch:
+            answers.append(state)
+        elif state.me == sealed.me and sealed.promise == record.epoch:  # it promised after it was asked for its state
+            answers.append(sealed)
+    return answers
 
 
 def _is_electable(state: MemberState, record: Record) -> bool:
@@ -231,7 +243,7 @@ def _is_old_master_silent(seen: Snapshot, record: Record, answers: list[MemberSt
         return True
     if seen.former is not None:
         ordinal = seen.former.member.ordinal
-        if any(state.member.ordinal == ordinal for state in answers):
+        if any(member.ordinal == ordinal and member.sealed is not None for member in seen.members):
             return True
         if any(member.ordinal == ordinal and member.gone_since_s is not None for member in seen.members):
             return True

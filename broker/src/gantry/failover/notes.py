@@ -48,8 +48,13 @@ class Notes:
             self._sealed[state.member.ordinal] = state
             self._first_answer_s = now_s if self._first_answer_s is None else self._first_answer_s
 
-    def unsealed(self) -> list[int]:
-        """Who has not answered the seal."""
+    def unsealed(self, states: Mapping[int, MemberState]) -> list[int]:
+        """Who has not answered the seal, or came back as somebody who has not promised; `states` are of now."""
+        for ordinal, state in states.items():
+            sealed = self._sealed.get(ordinal)
+            is_another = sealed is not None and (state.me, state.store_uid) != (sealed.me, sealed.store_uid)
+            if is_another and state.promise < self._epoch:
+                del self._sealed[ordinal]
         return [ordinal for ordinal in self._ordinals if ordinal not in self._sealed]
 
     def snapshot(

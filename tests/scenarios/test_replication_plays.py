@@ -1,0 +1,36 @@
+"""Each play of replication/*.txt is told as it stands there; see `simulation.groupplay`."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+PLAYS = sorted((TESTS / "scenarios" / "replication").glob("*.txt"))
+
+
+@pytest.fixture(scope="module")
+def differences() -> str:
+    """What is told otherwise now, of all plays: one process, whose order of sets is always the same."""
+    paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"}
+    command = [sys.executable, "-m", "simulation.groupplay", *map(str, PLAYS)]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
+    assert ran.returncode in (0, 1) and not ran.stderr, ran.stdout + ran.stderr
+    return ran.stdout
+
+
+@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.stem)
+def test_a_play_is_told_as_it_stands_in_its_file(play: Path, differences: str) -> None:
+    told = differences.partition(f"--- {play}\n")[2].partition("\n--- ")[0]
+    assert not told, f"--- {play}\n{told}\nPYTHONPATH=tests python -m simulation.groupplay --write {play}"
+
+
+def test_there_is_a_play_for_each_row_of_the_matrix() -> None:
+    matrix = (TESTS.parent / "broker" / "docs" / "failover.md").read_text(encoding="utf-8")
+    missing = [play.stem for play in PLAYS if f"`{play.stem}`" not in matrix]
+    assert not missing and len(PLAYS) >= 15

@@ -1,0 +1,383 @@
+"""Plays: a script of what happens to a group, and what everybody said, side by side in one file.
+
+    kill 0                  a command, or several
+    ----
+    register: epoch 2 Sealed, in sync 0.0 1.0 2.0
+    register: epoch 2 Active, 1.0 leads, in sync 1.0 2.0
+    member 1 leads in epoch 2
+
+Paragraphs are separated by empty lines; what stands behind the dashes is the trace: every change of the register, who
+begins to lead, what coordinators decide (waiting aside), what producers and readers are told.  `#` begins a comment.
+The brokers are real, on the simulation's loops, disks and network, with the fast timers: suspicion after 2 s, a lease
+of 6 s, a renewal each second.  No times stand in a trace, and nobody's random name.
+
+    group members=3 policy=SYNC_MASTER min_in_sync=2 flush=SYNC_FLUSH coordinators=1    first of all; nobody runs yet
+    start [WHO ...]         members by number, `coordinator`, `coordinator2`; everybody without names
+    kill | stop | pause | power | wipe WHO ...      as in `member`; `power` and `wipe` take the process along
+    cut WHO from WHO ...    both ways; `register` and `clients` have places in the network too;  heal: all ways
+    register off | on | delete | back               `back`: to the first record in which somebody led
+    dies at STEP            the coordinator, see `watching.STEPS`
+    send TEXT ... [to N]    one message each, to whoever leads, or to member N
+    read N                  what a consumer gets from member N, from the beginning on
+    wait SECONDS            of virtual time;  until TEXT: until that stands in the trace, at most 60 s
+    settle                  until somebody leads whose messages are acknowledged by all who are connected; at most 60 s
+    handover TARGET         asked of who leads;  clone WHO: asked of a member
+
+    python -m simulation.groupplay FILE ...           compare;  --write: write the traces anew
+"""
+
+from __future__ import annotations
+
+import difflib
+import logging
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from gantry.failover.decide import Wait
+from gantry.leaves.frames import Command
+from gantry.replication import haapi
+from gantry.replication.record import Record
+from gantry.wire.codes import ResponseCode
+from simulation.clients import Client, Consumer
+from simulation.groupmember import GroupMember
+from simulation.groupworld import GroupWorld, Shape
+from simulation.ledger import Ledger
+from simulation.network import Network
+from simulation.register import HOST as REGISTER
+from simulation.register import Troubles
+from simulation.world import World
+from testkit.brokerplay import send
+
+_CLIENT = "10.0.1.1"
+_READER = "10.0.2.1"
+_TOPIC = "orders"
+_PATIENCE_S = 60.0
+_DASHES = "----"
+_PROCESS = re.compile(r"/[0-9a-f]{8}\b")
+_UID = re.compile(r"\b[0-9a-f]{32}\b")
+
+
+class Sender(Client):
+    """Asks one broker, whichever it is told."""
+
+    def __init__(self, world: World, network: Network) -> None:
+        super().__init__(world, network, _CLIENT, "")
+
+    async def ask_at(self, address: str, command: Command) -> Command | None:
+        """The answer, or None."""
+        self._route = _At(address)
+        return await self.ask(command, 5.0)
+
+
+class _At:
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def address(self, remoting: object) -> str:
+        del remoting
+        return self._address
+
+    def missed(self) -> None:
+        """There is no other."""
+
+
+class GroupPlay:
+    """One play; `lines` is the trace since they were taken."""
+
+    def __init__(self) -> None:
+        self.world = World(1)
+        self.lines: list[str] = []
+        self._commands: dict[str, Callable[[list[str]], None]] = {
+            name.removeprefix("_do_"): getattr(self, name) for name in dir(self) if name.startswith("_do_")
+        }
+        self._group: GroupWorld | None = None
+        self._sender: Sender | None = None
+        self._sent = 0
+
+    def do(self, line: str) -> None:
+        """One command; ValueError for what is none."""
+        name, *words = line.split()
+        if name not in self._commands:
+            raise ValueError(f"{name!r} is no command; there are {', '.join(sorted(self._commands))}")
+        self._commands[name](words)
+        if self.world.problems:
+            raise AssertionError(self.world.problems[0])
+
+    @property
+    def group(self) -> GroupWorld:
+        """What the first command made."""
+        assert self._group is not None, "a play begins with `group`"
+        return self._group
+
+    def say(self, text: str) -> None:
+        """A line of the trace."""
+        self.lines.append(_UID.sub("", _PROCESS.sub("", text)))
+
+    # -- commands
+
+    def _do_group(self, words: list[str]) -> None:
+        given = {"members": "3", "policy": "SYNC_MASTER", "min_in_sync": "2", "flush": "SYNC_FLUSH"}
+        given |= {"coordinators": "1"} | dict(word.split("=") for word in words)
+        shape = Shape(
+            int(given["members"]),
+            given["policy"] == "SYNC_MASTER",
+            int(given["min_in_sync"]),
+            given["flush"] == "SYNC_FLUSH",
+            int(given["coordinators"]),
+            knows_gone=False,
+        )
+        group = self._group = GroupWorld(self.world, shape)
+        group.service.on_change.append(self._changed)
+        for member in group.members:
+            member.on_life.append(lambda member, broker: self._lives(member))
+        for number, watcher in enumerate(group.watchers):
+            name = "coordinator" if number == 0 else f"coordinator {number + 1}"
+            watcher.tell = lambda decision, name=name: self._decided(name, decision)  # type: ignore[misc]
+        self._sender = Sender(self.world, group.network)
+
+    def _do_start(self, words: list[str]) -> None:
+        group = self.group
+        if not words:
+            group.name_server.start()
+            for member in group.members:
+                member.start()
+            self._run(1.0)
+            for watcher in group.watchers:
+                watcher.start()
+        for word in words:
+            if word.startswith("coordinator"):
+                group.watchers[int(word.removeprefix("coordinator") or "1") - 1].start()
+            else:
+                group.members[int(word)].start()
+        self._run(1.0)
+
+    def _do_kill(self, words: list[str]) -> None:
+        for word in words:
+            if word.startswith("coordinator"):
+                self.group.watchers[int(word.removeprefix("coordinator") or "1") - 1].kill()
+            else:
+                self.group.members[int(word)].kill()
+
+    def _do_stop(self, words: list[str]) -> None:
+        for member in self._members(words):
+            member.stop(for_good=True)
+        self._run(1.0)
+
+    def _do_pause(self, words: list[str]) -> None:
+        for member in self._members(words[:-1]):
+            member.pause(float(words[-1]))
+
+    def _do_power(self, words: list[str]) -> None:
+        for member in self._members(words):
+            member.cut_power()
+
+    def _do_wipe(self, words: list[str]) -> None:
+        for member in self._members(words):
+            member.wipe()
+
+    def _do_cut(self, words: list[str]) -> None:
+        at = words.index("from")
+        for one in self._hosts(words[:at]):
+            for other in self._hosts(words[at + 1 :]):
+                self.group.network.cut(one, other)
+                self.group.network.cut(other, one)
+
+    def _do_heal(self, words: list[str]) -> None:
+        del words
+        self.group.network.heal()
+
+    def _do_register(self, words: list[str]) -> None:
+        service = self.group.service
+        match words[0]:
+            case "off":
+                service.troubles = Troubles(refused=1.0)
+            case "on":
+                service.troubles = Troubles()
+            case "delete":
+                service.delete()
+            case "back":
+                service.set_back(next(record for record in service.past if record.holder is not None))
+            case other:
+                raise ValueError(f"register {other!r}; expected off, on, delete or back")
+
+    def _do_dies(self, words: list[str]) -> None:
+        self.group.watchers[0].dies_at = words[1]
+
+    def _do_send(self, words: list[str]) -> None:
+        group = self.group
+        if "to" in words:
+            at = words.index("to")
+            member: GroupMember | None = group.members[int(words[at + 1])]
+            words = words[:at]
+        else:
+            member = group.leader()
+        for word in words:
+            if member is None:
+                self.say(f"{word}: nobody leads")
+            else:
+                self._send(word, member)
+
+    def _send(self, text: str, member: GroupMember) -> None:
+        told: list[Command | None] = []
+        sender = self._sender
+        assert sender is not None
+        command = send(_TOPIC, text.encode(), 0)
+
+        async def main() -> None:
+            told.append(await sender.ask_at(member.address, command))
+
+        sender.run(main)
+        self._until(lambda: bool(told))
+        self.say(f"{text}: {_answer(member, told[0] if told else None)}")
+
+    def _do_read(self, words: list[str]) -> None:
+        self._run(1.5)  # a slave hears of what is confirmed with the next beat
+        member = self.group.members[int(words[0])]
+        reader = Consumer(
+            self.world, self.group.network, _READER, member.address, Ledger(is_sync=False), (_TOPIC, 0)
+        )
+        found: list[str] = []
+        ended: list[bool] = []
+
+        async def main() -> None:
+            for _ in range(20):
+                more = await reader.read(0)
+                if more is None:
+                    ended.append(True)
+                    return
+                found.extend(one.body.decode() for one in more)
+
+        reader.run(main)
+        self._until(lambda: bool(ended))
+        self.say(f"member {member.ordinal} gives {' '.join(found) or 'nothing'}{'' if ended else ', and no end'}")
+
+    def _do_wait(self, words: list[str]) -> None:
+        self._run(float(words[0]))
+
+    def _do_until(self, words: list[str]) -> None:
+        text = " ".join(words)
+        if not self._until(lambda: any(text in line for line in self.lines)):
+            self.say(f"{text!r} was waited for in vain")
+
+    def _do_settle(self, words: list[str]) -> None:
+        del words
+        if not self._until(self._is_settled):
+            self.say("nobody leads whose log everybody has")
+        self._run(1.0)
+
+    def _do_handover(self, words: list[str]) -> None:
+        leader = self.group.leader()
+        assert leader is not None, "nobody leads"
+        leader.order(haapi.HANDOVER, self.say, target=int(words[0]), deadlineMs=2000)
+        self._run(2.0)
+
+    def _do_clone(self, words: list[str]) -> None:
+        for member in self._members(words):
+            member.order(haapi.CLONE, self.say)
+        self._run(1.0)
+
+    # -- within
+
+    def _members(self, words: list[str]) -> list[GroupMember]:
+        return [self.group.members[int(word)] for word in words]
+
+    def _hosts(self, words: list[str]) -> list[str]:
+        known = {"register": [REGISTER], "clients": [_CLIENT, _READER]}
+        known |= {"coordinator": [watcher.host for watcher in self.group.watchers]}
+        known |= {str(member.ordinal): [member.host] for member in self.group.members}
+        return [host for word in words for host in known[word]]
+
+    def _run(self, seconds: float) -> None:
+        self.world.run(self.world.now + seconds)
+
+    def _until(self, is_so: Callable[[], bool]) -> bool:
+        return self.world.run(self.world.now + _PATIENCE_S, is_so)
+
+    def _is_settled(self) -> bool:
+        leader, record = self.group.leader(), self.group.service.record
+        sealing = leader.sealing if leader is not None else None
+        if leader is None or record is None or sealing is None or not leader.is_serving:
+            return False
+        state = sealing.state()
+        up = [member for member in self.group.members if member.is_alive]
+        are_in = {member.ordinal for member in record.in_sync} >= {member.ordinal for member in up}
+        is_writable = state.is_writable and state.epoch == record.epoch and not sealing.more()["refusing"]
+        return is_writable and are_in and all(member.confirmed == leader.confirmed for member in up)
+
+    # -- what is told
+
+    def _changed(self, how: str, before: Record | None, record: Record | None) -> None:
+        if record is None:
+            self.say("register: deleted")
+        elif before is None or how == "restored" or _said(before) != _said(record):
+            self.say(f"register: {'set back, ' if how == 'restored' else ''}{_said(record)}")
+
+    def _lives(self, member: GroupMember) -> None:
+        broker = member.broker
+        sealing = broker.seat.sealing if broker is not None else None
+        if sealing is not None and sealing.state().role.value == "master":
+            self.say(f"member {member.ordinal} leads in epoch {sealing.state().epoch}")
+
+    def _decided(self, name: str, decision: object) -> None:
+        if not isinstance(decision, Wait):
+            reason = getattr(decision, "reason", "")
+            self.say(f"{name}: {type(decision).__name__}{f': {reason}' if reason else ''}")
+
+
+def _said(record: Record) -> str:
+    leads = f"{record.holder.member} leads" if record.holder is not None else "nobody leads"
+    in_sync = " ".join(str(member) for member in sorted(record.in_sync))
+    return f"epoch {record.epoch} {record.phase.value}, {leads}, in sync {in_sync or '-'}"
+
+
+def _answer(member: GroupMember, answer: Command | None) -> str:
+    if answer is None:
+        return f"no answer of member {member.ordinal}"
+    name = "SEND_OK" if answer.code == ResponseCode.SUCCESS else ResponseCode(answer.code).name
+    remark = (answer.remark or "").partition(";")[0]
+    return f"{name} of member {member.ordinal}{f' ({remark})' if remark and answer.code else ''}"
+
+
+def played(source: str) -> str:
+    """The same file, with the trace as it is."""
+    play, out = GroupPlay(), []
+    for paragraph in re.split(r"\n\s*\n", source.strip()):
+        script = paragraph.partition(f"\n{_DASHES}")[0]
+        out.append(script)
+        commands = [line for line in script.splitlines() if line.strip() and not line.startswith("#")]
+        for command in commands:
+            play.do(command)
+        if commands:
+            out += [_DASHES, *(play.lines or ["nothing is said"])]
+        play.lines = []
+        out.append("")
+    return "\n".join(out).rstrip() + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    """The command."""
+    logging.basicConfig(level=logging.CRITICAL + 1)
+    sys.unraisablehook = lambda unraisable: None
+    warnings.simplefilter("ignore", RuntimeWarning)
+    is_red = False
+    for name in [one for one in arguments if one != "--write"]:
+        path = Path(name)
+        before = path.read_text(encoding="utf-8")
+        now = played(before)
+        if "--write" in arguments:
+            path.write_text(now, encoding="utf-8")
+        elif now != before:
+            is_red = True
+            sys.stdout.writelines(difflib.unified_diff(before.splitlines(True), now.splitlines(True), name, "now"))
+    return 1 if is_red else 0
+
+
+if __name__ == "__main__":
+    if "PYTHONHASHSEED" not in os.environ:
+        command = [sys.executable, "-m", "simulation.groupplay", *sys.argv[1:]]
+        os.execve(sys.executable, command, os.environ | {"PYTHONHASHSEED": "0"})
+    sys.exit(main(sys.argv[1:]))
