@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from gantry.append.admit import WriteGate
 from gantry.broker.assemble import Opened, assemble
 from gantry.broker.config import BrokerConfig, Role
+from gantry.broker.essential import essential
 from gantry.broker.following import Following
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Machine
@@ -90,7 +91,7 @@ class Broker:
         # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
         self.parts, self._jobs = assemble(config, opened, self._fail, self._restart)
         #    Whoever watches over a group may ask its members.
-        await self.seat.take(config, opened, self.parts, self._restart)
+        await self.seat.take(config, opened, self.parts, self._restart, self._fail)
         #    What is delayed and the transactions that are open, read back from their queues; of a member of a group
         #    when all that its log holds is confirmed, and of a slave not at all.
         await self._join(self.parts, self.addresses)
@@ -100,8 +101,7 @@ class Broker:
         await self._listen(self.addresses)
         # 7. The name servers, all at once; those that do not answer are asked again every 30 s.
         self.parts.registration.topic_changed("")
-        self._registering = asyncio.ensure_future(self.parts.registration.run())
-        self._registering.add_done_callback(self._registration_ended)
+        self._registering = essential(self.parts.registration.run(), "registration at the name servers", self._fail)
         await self.parts.registration.caught_up()
         # 8. Ready.
         self.parts.started_ms = self._machine.clock.now_ms()
@@ -168,7 +168,6 @@ class Broker:
     async def _stop_serving(self, parts: Parts, passed: Callable[[int], None]) -> None:
         # 2. Name servers send clients elsewhere.
         if self._registering is not None:
-            self._registering.remove_done_callback(self._registration_ended)
             self._registering.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._registering
@@ -278,7 +277,7 @@ class Broker:
         """Take the part in the group, and the work of a master now or when the log is confirmed."""
         group = parts.group
         if isinstance(group, Following):
-            group.start()
+            group.start(self._fail)
             return
         if isinstance(group, Mastering):
             assert addresses.ha_port is not None
@@ -343,10 +342,6 @@ class Broker:
         gate = self.parts.gate if self.parts is not None else WriteGate()
         shut = f"; takes no messages: {', '.join(gate.reasons)}" if gate.reasons else ""
         return self._is_running and self.failure is None, self._health()[1] + shut
-
-    def _registration_ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled():
-            self._fail(f"registration at the name servers ended: {task.exception()!r}")
 
     def _restart(self, why: str) -> None:
         """Stop, and have another broker start on the same folder."""

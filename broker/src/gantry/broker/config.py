@@ -22,6 +22,7 @@ from gantry.replication.handshake import SECRET_BYTES_MIN
 from gantry.replication.members import MEMBERS_MAX
 from gantry.schedule import levels
 from gantry.store.settings import Flush
+from gantry.transport.addresses import split_address
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -375,9 +376,19 @@ def _register_faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             f"replication.min_in_sync {given.min_in_sync or 2} with {members} members: one loss would stop writes; "
             "choose less, or add a member",
         ),
+        (bool(fault := _addresses_fault(given.members)), f"replication.members: {fault}"),
         (given.renew_every_s < 0.1, f"replication.renew_every_s {given.renew_every_s}: expected at least 0.1"),
         (not 0 <= given.handover_s <= 600, f"replication.handover_s {given.handover_s}: expected 0 to 600"),
     ]
+
+
+def _addresses_fault(addresses: tuple[str, ...]) -> str:
+    try:
+        for address in addresses:
+            split_address(address)
+    except ConfigError as error:
+        return str(error)
+    return ""
 
 
 def _levels_fault(text: str) -> str:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
 from gantry.broker.durably import Durably
+from gantry.broker.essential import essential
 from gantry.broker.mastering import tail_sum
 from gantry.errors import Refusal, StoreError
 from gantry.metadata import journal as journals
@@ -135,11 +136,11 @@ class Following:
         link = self._connector.link if self._connector is not None else None
         return link.machine.epoch if link is not None else 0
 
-    def start(self) -> None:
-        """Look for the master and follow it."""
+    def start(self, fail: Callable[[str], None]) -> None:
+        """Look for the master and follow it; fail: the process has to end, and why."""
         assert self._connector is not None
         self._connector.on_end = self.outside.expect_news
-        self._running = asyncio.ensure_future(self._connector.run())
+        self._running = essential(self._connector.run(), "following the master", fail)
 
     async def stop(self) -> None:
         """Say goodbye to it."""

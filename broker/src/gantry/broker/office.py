@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from gantry.broker.essential import essential
 from gantry.broker.following import Following
 from gantry.broker.mastering import Mastering
 from gantry.errors import OutcomeUnknownError, StoreError
@@ -86,9 +87,9 @@ class Office:
         self._eager_until_s = clock.monotonic() + _EAGER_S
         self._running: asyncio.Task[None] | None = None
 
-    def start(self) -> None:
-        """Begin to look."""
-        self._running = asyncio.ensure_future(self._run())
+    def start(self, fail: Callable[[str], None]) -> None:
+        """Begin to look; fail: the process has to end, and why."""
+        self._running = essential(self._run(), "looking at the register", fail)
 
     async def stop(self) -> None:
         """Look no more."""

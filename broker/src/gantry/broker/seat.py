@@ -93,7 +93,14 @@ class Seat:
         vowing = Vowing(member, machine.disk, store.settings.root, opened.background.housekeeper)
         return config, replace(opened, member=member, vowing=vowing, seen=seen)
 
-    async def take(self, config: BrokerConfig, opened: Opened, parts: Parts, restart: Callable[[str], None]) -> None:
+    async def take(
+        self,
+        config: BrokerConfig,
+        opened: Opened,
+        parts: Parts,
+        restart: Callable[[str], None],
+        fail: Callable[[str], None],
+    ) -> None:
         """Answer whoever watches over the group, and look at its register."""
         member = opened.member
         if member is None or parts.group is None:
@@ -103,7 +110,7 @@ class Seat:
         if self._register is not None:
             self.office = make_office(config, parts, opened.ground(restart), self._register, self.sealing)
             self.orders = Orders(parts, opened.ground(restart), self.office, self._register)
-            self.office.start()
+            self.office.start(fail)
         found = await open_door(config, self.sealing, self._machine.clock, self.orders)
         if found is not None:
             self._door, self.ha_api_port = found
