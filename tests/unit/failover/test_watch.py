@@ -116,6 +116,25 @@ def test_a_new_group_gets_an_id_and_a_master() -> None:
     play(story, member(0), member(1))
 
 
+def test_two_watchers_of_a_new_group_agree_about_its_id() -> None:
+    """Each minted one; only one of them is in the register, and the other's watcher sees the master all the same."""
+
+    async def story(played: Play) -> None:
+        one, other = played.watch(), played.watch()
+        record = await led(played)
+        for stub in played.stubs:
+            me = stub.now.me
+            role = Role.MASTER if record.holder == me else Role.SLAVE
+            stub.now = replace(stub.now, cluster_uid=record.cluster_uid, epoch=record.epoch, role=role)
+            stub.now = replace(stub.now, is_writable=role is Role.MASTER)
+        told = played.told[:]
+        await until(lambda: played.told[len(told) :].count(Wait("the master is well")) == 2)
+        one.cancel()
+        other.cancel()
+
+    play(story, member(0), member(1))
+
+
 def test_a_group_of_a_known_cluster_gets_its_id() -> None:
     async def story(played: Play) -> None:
         watching = played.watch("5eed")

@@ -62,6 +62,7 @@ class Supervisor:
         layout, folder = self._layout, self._folder
         if layout.links is Links.NAMESPACES:
             namespaces.make(layout)
+            namespaces.set_cut(layout, frozenset())  # what an earlier start left behind
         self._folder.carried_out.unlink(missing_ok=True)
         for who in layout.members():
             folder.reach(who, True)
@@ -73,7 +74,10 @@ class Supervisor:
             await self._begin(WIRES)
         await self._begin(NAMES)
         names = [*(who.name for who in layout.members()), COORDINATOR]
-        await asyncio.gather(*(self._begin(name) for name in names))
+        # Each of them is ready or has failed when this returns; none begins behind our back while we stop.
+        for failure in await asyncio.gather(*(self._begin(name) for name in names), return_exceptions=True):
+            if isinstance(failure, BaseException):
+                raise failure
 
     async def stop(self) -> None:
         """See the module; who does not end in time is killed."""
