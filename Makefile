@@ -22,7 +22,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop kube e2e crash sim bench soak fuzz model planted format readme lock clean
+.PHONY: help setup dev demo check lint types test test-full interop kube e2e crash sim bench soak fuzz model planted format crds readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -78,13 +78,16 @@ planted: dev           ## each fault of tests/planted.txt, planted in a copy, mu
 	@$(PY) tests/planted/run.py
 
 lint: dev              ## ruff: style and format of imports
-	@$(PY) -m ruff check broker tests
+	@$(PY) -m ruff check broker operator tests
 
 types: dev             ## mypy, strict
-	@$(PY) -m mypy broker/src/gantry
+	@$(PY) -m mypy broker/src/gantry operator/src/gantry_operator
 
 format: dev            ## let ruff repair what it can
-	@$(PY) -m ruff check --fix broker tests
+	@$(PY) -m ruff check --fix broker operator tests
+
+crds: dev              ## write the definitions of the operator's kinds anew
+	@$(PY) -m gantry_operator.api.schema crds charts/gantrymq/crds
 
 readme: dev            ## bring the generated tables of both READMEs in step with the code
 	@PYTHONPATH=tests $(PY) -m testkit.readme --write
@@ -105,7 +108,11 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@requirements/install broker
 	@touch $@
 
-.venv/.dev: .venv/.broker requirements/dev.txt
+.venv/.operator: .venv/.broker requirements/operator.txt operator/pyproject.toml
+	@requirements/install operator
+	@touch $@
+
+.venv/.dev: .venv/.operator requirements/dev.txt
 	@requirements/install dev
 	@touch $@
 

@@ -34,7 +34,16 @@ def test_a_value_that_the_chart_does_not_know_is_refused(flag: str) -> None:
 
 
 def test_the_admission_policy_is_a_choice() -> None:
-    kinds = [each["kind"] for each in yaml.safe_load_all(rendered("gantrymq")) if each]
-    assert kinds == ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]
-    without = rendered("gantrymq", "--set", "admissionPolicy.enabled=false")
-    assert not [each for each in yaml.safe_load_all(without) if each]
+    policy = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    assert policy <= kinds()
+    assert not policy & kinds("--set", "admissionPolicy.enabled=false")
+
+
+def test_rights_are_as_wide_as_what_is_watched() -> None:
+    assert {"ClusterRole", "ClusterRoleBinding"} <= kinds()
+    narrow = kinds("--set", "watch.namespaces={one,two}")
+    assert {"Role", "RoleBinding"} <= narrow and "ClusterRole" not in narrow
+
+
+def kinds(*flags: str) -> set[str]:
+    return {each["kind"] for each in yaml.safe_load_all(rendered("gantrymq", *flags)) if each}

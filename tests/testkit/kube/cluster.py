@@ -11,6 +11,7 @@ removed by the next cluster.
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +32,7 @@ from testkit.sources import ROOT
 TESTS = ROOT / "tests"
 SERVER = f"https://{SUBNET}.1:6443"
 GRACE_S = 10
+COMMAND_S = 120.0
 _ETCD = "http://127.0.0.1:2379"
 _NAMES = f"IP:127.0.0.1,IP:{SUBNET}.1,IP:10.96.0.1,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc"
 _USERS = {
@@ -82,6 +84,19 @@ class Cluster:
         settings = f"--kubeconfig={self.folder / 'admin.kubeconfig'}"
         return [*self.inside, str(binaries.program("kubectl")), settings, "--request-timeout=60s", *arguments]
 
+    def helm(self, *arguments: str) -> str:
+        """Run helm against the cluster; what it said."""
+        settings = f"--kubeconfig={self.folder / 'admin.kubeconfig'}"
+        words = [*self.inside, str(binaries.program("helm")), settings, *arguments]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=COMMAND_S, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def load(self, tars: Sequence[Path]) -> None:
+        """Give every node more images."""
+        with ThreadPoolExecutor(len(self.nodes)) as threads:
+            list(threads.map(lambda each: each.load(tars), self.nodes))
+
     def up(self) -> None:
         """Start everything, until each node is ready and names resolve."""
         network.clear_what_the_dead_left()
@@ -91,8 +106,7 @@ class Cluster:
         self._start_api_server()
         for each in self.nodes:
             each.power_on()
-        with ThreadPoolExecutor(len(self.nodes)) as threads:
-            list(threads.map(lambda each: each.load(self._tars), self.nodes))
+        self.load(self._tars)
         self.daemons.until(self._is_answering, "kube-apiserver")
         self._start_controllers()
         self.admin.apply((Path(__file__).parent / "base.yaml").read_text())
@@ -189,8 +203,8 @@ class Cluster:
         settings = str(self.folder / "coredns.kubeconfig")
         (self.folder / "Corefile").write_text(_COREFILE.replace("KUBECONFIG", settings))
         self.daemons.start("coredns", binaries.program("coredns"), "-conf", "Corefile")
-        authority, shared = str(self.folder / "pki" / "ca.crt"), str(self.folder / "shared")
-        serve = ("-m", "testkit.kube.provisioner", SERVER, authority, "provisioner-token", shared)
+        authority = str(self.folder / "pki" / "ca.crt")
+        serve = ("-m", "testkit.kube.provisioner", SERVER, authority, "provisioner-token", str(self.folder))
         self.daemons.start("provisioner", sys.executable, *serve)
 
     def _is_answering(self) -> bool:

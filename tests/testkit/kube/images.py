@@ -80,6 +80,7 @@ def _write(to: Path, name: str, layer: bytes, entrypoint: list[str]) -> None:
         "architecture": {"x86_64": "amd64", "aarch64": "arm64"}.get(os.uname().machine, os.uname().machine),
         "os": "linux",
         "config": settings,
+        "history": [{"created_by": "tests/testkit/kube/images.py"}],  # one per layer, or nobody can build on it
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]},
     }
     manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gantry.clock import Clock
@@ -32,7 +32,7 @@ class Watched:
     """A group and how it is watched; `addresses` of `/ha/v1` by ordinal, HOST:PORT."""
 
     name: str
-    addresses: tuple[str, ...]
+    addresses: Sequence[str]  # may answer anew each time it is asked; empty: not known now
     policy: Policy
     timers: Timers
     cluster_uid: str = ""  # empty: whatever the register or the members say

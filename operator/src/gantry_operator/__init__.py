@@ -1,0 +1,1 @@
+"""Runs GantryMQ on Kubernetes; `gantry_operator.main` is where it begins."""

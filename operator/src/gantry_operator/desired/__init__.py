@@ -1,0 +1,1 @@
+"""What should be there for a cluster: pure builders from a specification to objects."""

@@ -1,0 +1,51 @@
+"""Labels, owners and names that every object of a cluster has."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from gantry_operator.api.brokercluster import (
+    GROUP,
+    KIND,
+    LABEL_CLUSTER,
+    LABEL_COMPONENT,
+    LABEL_GROUP,
+    VERSION,
+    BrokerCluster,
+    Document,
+    Group,
+)
+
+APPLIED = f"{GROUP}/applied"  # digest of what the operator last applied: an object that has it is not applied again
+
+
+def owned(cluster: BrokerCluster, document: Document, labels: dict[str, str]) -> Document:
+    """The object with its namespace, labels and owner: it goes when the cluster goes."""
+    owner = {
+        "apiVersion": f"{GROUP}/{VERSION}",
+        "kind": KIND,
+        "name": cluster.key.name,
+        "uid": cluster.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    metadata = document["metadata"] | {"namespace": cluster.key.namespace, "labels": labels, "ownerReferences": [owner]}
+    return document | {"metadata": metadata}
+
+
+def stamped(document: Document) -> Document:
+    """With the digest of its own content."""
+    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
+    annotations = document["metadata"].get("annotations", {}) | {APPLIED: digest}
+    return document | {"metadata": document["metadata"] | {"annotations": annotations}}
+
+
+def of_nameservers(cluster: BrokerCluster) -> dict[str, str]:
+    """Never change, since selectors use them."""
+    return {LABEL_CLUSTER: cluster.key.name, LABEL_COMPONENT: "nameserver"}
+
+
+def of_group(group: Group) -> dict[str, str]:
+    """Never change, since selectors use them."""
+    return {LABEL_CLUSTER: group.cluster.key.name, LABEL_COMPONENT: "broker", LABEL_GROUP: group.short}

@@ -1,0 +1,55 @@
+"""The name servers of a cluster: a StatefulSet, a name for each pod, one Service for clients to begin with."""
+
+from __future__ import annotations
+
+from gantry_operator.api.brokercluster import BrokerCluster, Document
+from gantry_operator.desired.labels import of_nameservers, owned
+from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, restricted
+
+PORT = 9876
+
+
+def objects(cluster: BrokerCluster, image: str) -> list[Document]:
+    """All of them."""
+    labels, name = of_nameservers(cluster), cluster.nameserver
+    ports = [{"name": "remoting", "port": PORT}]
+    headless = {"clusterIP": "None", "publishNotReadyAddresses": True, "selector": labels, "ports": ports}
+    documents: list[Document] = [
+        {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": headless},
+        {
+            "apiVersion": "v1",
+            "kind": "Service",
+            "metadata": {"name": f"{cluster.key.name}-nameserver"},
+            "spec": {"selector": labels, "ports": ports},
+        },
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": name},
+            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
+        },
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": _set(cluster, image)},
+    ]
+    return [owned(cluster, each, labels) for each in documents]
+
+
+def _set(cluster: BrokerCluster, image: str) -> Document:
+    labels = of_nameservers(cluster)
+    ports = {"remoting": PORT, "http": HTTP_PORT}
+    server = container("nameserver", image, ["nameserver"], ports, cluster.nameserver_resources)
+    return {
+        "serviceName": cluster.nameserver,
+        "replicas": cluster.nameservers,
+        "podManagementPolicy": "Parallel",
+        "selector": {"matchLabels": labels},
+        "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "automountServiceAccountToken": False,
+                "enableServiceLinks": False,
+                "securityContext": restricted(),
+                "affinity": apart(labels, "Preferred"),
+                "containers": [server | {"readinessProbe": ready("/healthz")}],
+            },
+        },
+    }

@@ -1,0 +1,66 @@
+"""What the pods of name servers and brokers have in common: nobody's rights, a root that cannot be written, probes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gantry_operator.api.brokercluster import Document
+
+USER = 10001
+HTTP_PORT = 9404
+
+
+def restricted() -> Document:
+    """As the pod security standard `restricted` asks."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def container(name: str, image: str, arguments: list[str], ports: dict[str, int], resources: Any) -> Document:
+    """One container; `/tmp` is the one place besides volumes where it may write."""
+    return {
+        "name": name,
+        "image": image,
+        "args": arguments,
+        "ports": [{"name": each, "containerPort": port} for each, port in ports.items()],
+        "resources": dict(resources),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        # A broker that recovers a large store says so; it is not killed for it.
+        "startupProbe": _probe("/healthz", period_s=2, failures=300),
+        "livenessProbe": _probe("/healthz", period_s=10, failures=6),
+    }
+
+
+def ready(path: str) -> Document:
+    """A readiness probe."""
+    return _probe(path, period_s=2, failures=2)
+
+
+def _probe(path: str, period_s: int, failures: int) -> Document:
+    return {
+        "httpGet": {"path": path, "port": HTTP_PORT},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def apart(labels: dict[str, str], how: str) -> Document:
+    """Affinity that keeps pods with these labels on nodes of their own."""
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": labels}}
+    if how == "Required":
+        return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    if how == "Preferred":
+        weighted = [{"weight": 100, "podAffinityTerm": term}]
+        return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
+    return {}

@@ -1,0 +1,34 @@
+"""What the operator is told, by its environment: the chart sets it.
+
+GANTRY_OPERATOR_BROKER_IMAGE    image of brokers and name servers whose cluster names none
+GANTRY_OPERATOR_NAMESPACES      which are watched, separated by commas; empty: all
+GANTRY_OPERATOR_HTTP_PORT       /healthz, 8080
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_PREFIX = "GANTRY_OPERATOR_"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """See the module."""
+
+    broker_image: str
+    namespaces: tuple[str, ...] = ()
+    http_port: int = 8080
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """ValueError naming the variable that is missing or cannot be meant."""
+    image = environment.get(f"{_PREFIX}BROKER_IMAGE", "")
+    if not image:
+        raise ValueError(f"{_PREFIX}BROKER_IMAGE: set it to the image of brokers")
+    port = environment.get(f"{_PREFIX}HTTP_PORT", "8080")
+    if not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise ValueError(f"{_PREFIX}HTTP_PORT {port!r}: expected a port")
+    namespaces = tuple(each.strip() for each in environment.get(f"{_PREFIX}NAMESPACES", "").split(",") if each.strip())
+    return Settings(image, namespaces, int(port))

@@ -1,0 +1,131 @@
+"""BrokerClusters and the operator's rights on a real API server: defaults, refusals, and what its account may do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import yaml
+
+from gantry_operator.api.schema import FILE
+from testkit.kube.api import RefusedError
+from testkit.kube.controlplane import ControlPlane
+from testkit.kube.registers import NAMESPACE, fresh_name
+from testkit.pairplay import until
+from testkit.sources import ROOT
+
+CLUSTERS = f"/apis/gantrymq.io/v1alpha1/namespaces/{NAMESPACE}/brokerclusters"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+OPERATOR = "system:serviceaccount:default:gantrymq"
+
+
+@pytest.fixture(scope="module")
+def kinds(plane: ControlPlane) -> ControlPlane:
+    plane.admin.apply((ROOT / "crds" / FILE).read_text())
+    until(lambda: is_served(plane), "the kind is served")
+    return plane
+
+
+def is_served(plane: ControlPlane) -> bool:
+    try:
+        return plane.admin.get(CLUSTERS)["kind"] == "BrokerClusterList"
+    except RefusedError:
+        return False
+
+
+def wanted(spec: str) -> dict[str, Any]:
+    metadata = {"name": fresh_name(), "namespace": NAMESPACE}
+    kind = {"apiVersion": "gantrymq.io/v1alpha1", "kind": "BrokerCluster"}
+    return kind | {"metadata": metadata, "spec": yaml.safe_load(spec)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ("brokers: {groups: 0}", "spec.brokers.groups"),
+        ("brokers: {groups: 65}", "spec.brokers.groups"),
+        ("brokers: {replicasPerGroup: 6}", "spec.brokers.replicasPerGroup"),
+        ("brokers: {replicasPerGroup: 2}", "profiles durable and replicated want 3 members"),
+        ("brokers: {profile: safe}", "spec.brokers.profile"),
+        ("brokers: {failover: {timers: instant}}", "spec.brokers.failover.timers"),
+        ("brokers: {antiAffinity: Never}", "spec.brokers.antiAffinity"),
+        ("brokers: {storage: {size: large}}", "spec.brokers.storage.size"),
+        ("brokers: {config: {replication.ordinal: '1'}}", "the operator itself sets names"),
+        ("brokers: {config: {store.root: /elsewhere}}", "the operator itself sets names"),
+        ("nameserver: {replicas: 0}", "spec.nameserver.replicas"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_by_name(kinds: ControlPlane, spec: str, said: str) -> None:
+    with pytest.raises(RefusedError, match=said) as refused:
+        kinds.admin.create(CLUSTERS, wanted(spec))
+    assert refused.value.status == 422
+
+
+def test_a_name_that_is_too_long_for_what_is_made_of_it_is_refused(kinds: ControlPlane) -> None:
+    document = wanted("{}")
+    document["metadata"]["name"] = "o" * 41
+    with pytest.raises(RefusedError, match="40 characters at most"):
+        kinds.admin.create(CLUSTERS, document)
+
+
+@pytest.mark.parametrize("spec", ["{}", "brokers: {profile: fast, replicasPerGroup: 1}", "brokers: {groups: 64}"])
+def test_the_rest_has_defaults(kinds: ControlPlane, spec: str) -> None:
+    made = kinds.admin.create(CLUSTERS, wanted(spec))["spec"]
+    assert made["nameserver"]["replicas"] == 2 and made["brokers"]["storage"]["size"] == "100Gi"
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("brokers: {groups: 1}", "a group cannot be taken away yet"),
+        ("brokers: {replicasPerGroup: 5}", "spec.brokers.replicasPerGroup cannot be changed"),
+        ("brokers: {profile: fast}", "spec.brokers.profile cannot be changed"),
+        ("brokers: {config: {permission: '4'}}", "spec.brokers.config cannot be changed"),
+        ("brokers: {storage: {size: 1Gi}}", "spec.brokers.storage.size cannot be changed"),
+        ("brokers: {resources: {limits: {memory: 1Gi}}}", "spec.brokers.resources cannot be changed"),
+        ("nameserver: {replicas: 3}", "spec.nameserver.replicas cannot be changed"),
+        ("image: other:1", "spec.image cannot be changed"),
+        ("brokers: {groups: 3}", ""),
+    ],
+)
+def test_a_change_is_applied_or_refused_with_what_to_do(kinds: ControlPlane, change: str, said: str) -> None:
+    name = kinds.admin.create(CLUSTERS, wanted("brokers: {groups: 2}"))["metadata"]["name"]
+    patch = {"spec": yaml.safe_load(change)}
+    if not said:
+        assert kinds.admin.merge(f"{CLUSTERS}/{name}", patch)["metadata"]["generation"] == 2
+        return
+    with pytest.raises(RefusedError, match=said):
+        kinds.admin.merge(f"{CLUSTERS}/{name}", patch)
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "verb", "may"),
+    [
+        ("gantrymq.io", "brokerclusters", "watch", True),
+        ("gantrymq.io", "brokerclusters", "update", False),
+        ("gantrymq.io", "brokerclusters", "delete", False),
+        ("", "secrets", "get", True),
+        ("", "secrets", "list", False),
+        ("", "secrets", "delete", False),
+        ("", "pods", "patch", True),
+        ("", "pods", "delete", False),
+        ("", "pods/exec", "create", False),
+        ("", "nodes", "get", False),
+        ("", "persistentvolumeclaims", "delete", False),
+        ("apps", "statefulsets", "patch", True),
+        ("apps", "statefulsets", "delete", False),
+        ("coordination.k8s.io", "leases", "create", True),
+        ("coordination.k8s.io", "leases", "delete", False),
+        ("rbac.authorization.k8s.io", "roles", "create", True),
+        ("rbac.authorization.k8s.io", "roles", "escalate", False),
+        ("rbac.authorization.k8s.io", "clusterroles", "get", False),
+    ],
+)
+def test_the_operator_may_do_what_it_does_and_nothing_else(
+    kinds: ControlPlane, group: str, resource: str, verb: str, may: bool
+) -> None:
+    name, _, subresource = resource.partition("/")
+    attributes = {"namespace": NAMESPACE, "group": group, "resource": name, "subresource": subresource, "verb": verb}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    answer = kinds.admin.create(REVIEWS, review | {"spec": {"user": OPERATOR, "resourceAttributes": attributes}})
+    assert answer["status"]["allowed"] is may

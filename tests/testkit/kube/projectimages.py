@@ -1,0 +1,76 @@
+"""The project's own images, built by its Dockerfile on the base of `images`: `broker()` and `operator()`.
+
+buildah works without a daemon and, told so, without pulling anything.  The machine's certificates and its settings of
+pip are lent to the build, because what they say is true of this machine alone.  A tar is made again when something that
+goes into the image has changed; layers that have not changed come from buildah's own storage beside the tars.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+from testkit.kube import images
+from testkit.sources import ROOT, tracked_files
+
+TARGETS = ("broker", "operator")
+_COMMON = ("Dockerfile", ".dockerignore", "requirements/build.txt", "requirements/broker.txt", "broker/")
+_SOURCES = {"broker": _COMMON, "operator": (*_COMMON, "requirements/operator.txt", "operator/")}
+_NOT_IN_IMAGES = ("broker/docs/", "broker/demo/")
+_BUILD_S = 1800.0
+_LENT = ("/etc/ssl/certs", "/etc/pip.conf")
+
+
+def name(target: str) -> str:
+    """As a pod's template says it."""
+    return f"docker.io/gantrymq/{target}:test"
+
+
+def tar(target: str) -> Path:
+    """The image, built if what it is made of has changed."""
+    wanted = images.folder() / f"{target}-{_digest(target)}.tar"
+    if not wanted.exists():
+        base = images.base()
+        if not _buildah("images", "-q", "--filter", f"reference={images.BASE}", "--no-trunc").strip():
+            _buildah("pull", f"docker-archive:{base}")
+        lent = [flag for path in _LENT if Path(path).exists() for flag in ("--volume", f"{path}:{path}:ro")]
+        flags = ["--pull-never", "--layers", "--network=host", "--build-arg", f"BASE={images.BASE}", *lent]
+        _buildah("bud", *flags, "--target", target, "-t", name(target), str(ROOT))
+        for old in images.folder().glob(f"{target}-*.tar"):
+            old.unlink()
+        unfinished = wanted.with_suffix(".unfinished")
+        unfinished.unlink(missing_ok=True)
+        _buildah("push", name(target), f"docker-archive:{unfinished}:{name(target)}")
+        unfinished.replace(wanted)
+    return wanted
+
+
+def _digest(target: str) -> str:
+    found = hashlib.sha256()
+    for path in tracked_files():
+        if path.startswith(_SOURCES[target]) and not path.startswith(_NOT_IN_IMAGES):
+            found.update(path.encode() + b"\0" + (ROOT / path).read_bytes())
+    return found.hexdigest()[:16]
+
+
+def _buildah(*arguments: str) -> str:
+    """One step; its output only when it fails."""
+    storage = images.folder() / "storage"
+    storage.mkdir(parents=True, exist_ok=True)
+    settings = storage / "storage.conf"
+    driver = "overlay" if os.geteuid() == 0 else "vfs"
+    settings.write_text(f'[storage]\ndriver = "{driver}"\ngraphroot = "{storage}/graph"\nrunroot = "{storage}/run"\n')
+    environment = os.environ | {"CONTAINERS_STORAGE_CONF": str(settings), "BUILDAH_ISOLATION": "chroot"}
+    program = shutil.which("buildah")
+    assert program is not None, "buildah is not installed; apt-get install buildah"
+    done = subprocess.run(
+        [program, *arguments], env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+        timeout=_BUILD_S, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        said = (done.stdout + done.stderr)[-4000:]
+        raise RuntimeError(f"buildah {arguments[0]} ended with {done.returncode}:\n{said}")
+    return done.stdout
