@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from simulation.register import RegisterService
     from simulation.world import World
 
+_AT_WORK_S = 0.5
+
 
 @dataclass(slots=True)
 class Loss:
@@ -191,6 +193,18 @@ class Witness:
         known = self._holders.get(epoch, "")
         if not known.startswith(f"{member.ordinal}."):
             self._wrong(f"{member.host} leads in epoch {epoch}, which the register gave to {known or 'nobody'}")
+        self._world.after(_AT_WORK_S, lambda: self._works(member, broker))
+
+    def _works(self, member: GroupMember, broker: Broker) -> None:
+        """It has begun to work: offsets of consumers are within its queues."""
+        parts = broker.parts
+        if member.broker is not broker or parts is None or not parts.activity.is_on or not self._ledger.is_sync:
+            return
+        for key in parts.offsets.keys():  # noqa: SIM118  a method of its own
+            for queue_id, offset in (parts.offsets.value(key) or {}).items():
+                end = parts.store.next_queue_offset(key.partition("@")[0], int(queue_id))
+                if offset > end:
+                    self._wrong(f"{member.host}: {key} is at {offset} of queue {queue_id}, which ends at {end}")
 
     def _spoke(self, member: GroupMember, epoch: int) -> None:
         if epoch < self._voice and self._is_sync_master and self._min_in_sync >= 2:
