@@ -190,13 +190,16 @@ class _Java:
         name = f"steady-{version.replace('.', '-')}"
         self._driver.call("steady", topic=name, group=name)
 
-    def stalls(self, ready_at: float) -> dict[str, float]:
-        """Seconds from the return of the master to the end of the gap that it ended."""
+    def stalls(self, since: float, ready_at: float) -> dict[str, float]:
+        """Seconds from the return of the master to the end of the gap that it ended, which may be a moment before it
+        said so; gaps that ended before `since` are of the time before.
+        """
         self._driver.settle(0.1)
         found: dict[str, float] = {}
         for event in self._driver.events:
-            if event.get("event") == "gap" and float(str(event["end_ms"])) / 1000 >= ready_at:
-                found.setdefault(str(event["what"]), float(str(event["end_ms"])) / 1000 - ready_at)
+            end_s = float(str(event.get("end_ms", 0))) / 1000
+            if event.get("event") == "gap" and end_s >= since:
+                found.setdefault(str(event["what"]), max(0.0, end_s - ready_at))
         return found
 
     def quit(self) -> None:
@@ -215,6 +218,7 @@ def restarts(bench: Bench) -> list[Row]:
         for away_s in _AWAY_S:
             pair.kill()
             time.sleep(away_s)
+            since = time.time()
             pair.start(0)
             ready_at = time.time()
             for gap in ours.gaps.values():
@@ -225,7 +229,7 @@ def restarts(bench: Bench) -> list[Row]:
                 time.sleep(0.05)
                 found = {name: gap for name, one in ours.gaps.items() if (gap := one.stall_s()) is not None}
                 for version, driver in java.items():
-                    found |= {f"{version} {what}": gap for what, gap in driver.stalls(ready_at).items()}
+                    found |= {f"{version} {what}": gap for what, gap in driver.stalls(since, ready_at).items()}
             for name in names:
                 stalls.setdefault(name, []).append(found.get(name, _WITHIN_S))
             time.sleep(3.0)

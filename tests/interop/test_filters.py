@@ -12,7 +12,8 @@ from gantry.consume.sql92.program import Program, compile_sql
 from gantry.consume.sql92.tokens import SqlError
 from gantry.leaves import properties
 from interop import servers
-from interop.clients import Client, Running
+from interop.clients import CLIENTS, Client, Running
+from interop.conftest import require
 from interop.processes import Driver, DriverError, Json
 from testkit import referencesql
 from testkit.referencesql import Expression
@@ -69,6 +70,17 @@ def test_a_push_consumer_with_sql_gets_what_it_wants_and_nothing_else(driver: Dr
     driver.settle(1.0)
     assert bodies(driver.received(topic + "a")) == ["later-3", "later-4", *WANTED]
     driver.call("close", id=topic + "a")
+
+
+def test_ali_ons_filters_by_sql(running: Running, topic: str) -> None:
+    """The C++ clients cannot: their subscriptions know tags only."""
+    require("node")
+    node = running.driver(CLIENTS["ali-ons-3.12"])
+    node.call("subscribe", id=topic + "n", group=topic + "n", topic=topic, sql=SQL)
+    node.receive(topic + "n", len(WANTED))
+    node.settle(1.0)
+    assert bodies(node.received(topic + "n")) == WANTED
+    node.call("close", id=topic + "n")
 
 
 def test_pulls_filter_by_sql_and_by_tag(driver: Driver, topic: str) -> None:

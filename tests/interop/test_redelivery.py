@@ -16,7 +16,7 @@ from interop.conftest import require
 from interop.processes import Driver, Json
 
 WITHIN_S = 90.0
-LADDER = "1s 5s 1s 1s 1s 1s 1h"  # without a choice the delays begin with the third
+LADDER = " ".join(["1s", "5s", *["1s"] * 16, "1h"])  # without a choice the delays begin with the third
 
 
 @pytest.fixture(scope="module")
@@ -118,6 +118,22 @@ def test_it_is_a_dead_letter_when_the_consumer_s_attempts_are_used_up(
     if failing.name.startswith("java"):
         assert dead["msgId"] == ids[0]
     assert len(driver.received(name)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_what_the_cpp_client_fails_to_handle_sixteen_times_is_a_dead_letter(
+    running: Running, server: servers.Server, name: str
+) -> None:
+    """It says 16 with each message that it sends back, and its bindings cannot say anything else."""
+    require("cpp")
+    driver = running.driver(CLIENTS["cpp-2.1.11"])
+    consume(driver, server, name, fail="yes")
+    send(driver, name, 1)
+    assert [message["times"] for message in driver.receive(name, 17, 2 * WITHIN_S)] == list(range(17))
+    (dead,) = dead_letters(driver, server, name, 1)
+    assert (dead["body"], dead["times"], dead["tags"]) == ("sour-0", 17, "TagB")
+    assert len(driver.received(name)) == 17
 
 
 def test_a_consumer_may_give_a_message_up_at_once(

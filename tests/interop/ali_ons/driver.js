@@ -71,7 +71,8 @@ async function subscribe(command) {
     consumeFromWhere: command.from === 'last' ? 'CONSUME_FROM_LAST_OFFSET' : 'CONSUME_FROM_FIRST_OFFSET',
   }));
   consumer.on('error', report(command.id));
-  consumer.subscribe(command.topic, command.expression || '*', async message => {
+  const wanted = command.sql ? { expressionType: 'SQL92', subString: command.sql } : command.expression || '*';
+  consumer.subscribe(command.topic, wanted, async message => {
     emit({
       event: 'message', consumer: command.id, topic: message.topic, msgId: message.msgId, keys: message.keys,
       tags: message.tags, body: message.body.toString(), queueId: message.queueId,
