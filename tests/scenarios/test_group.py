@@ -10,7 +10,11 @@ from pathlib import Path
 from gantry.broker.broker import Broker
 from gantry.broker.following import Following
 from gantry.broker.mastering import Mastering
+from gantry.broker.parts import Parts
 from gantry.metadata import journal
+from gantry.metadata.clients import ConsumerGroup, Consumption
+from gantry.model.subscription import Subscription
+from gantry.model.topic import TopicConfig
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from gantry.transport.client import RemotingClient
@@ -19,6 +23,8 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.brokerplay import bodies, configuration, oneway, peer, pull, send
 from testkit.requests import request
 from testkit.turning import until
+
+CONSUMPTION = Consumption("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")
 
 
 class Group:
@@ -249,5 +255,49 @@ def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) -> Non
         assert slave.parts.store.queue_range("orders", 0) == store.queue_range("orders", 0)
         # What comes next in a queue whose records are all gone does not begin at 0 again.
         assert slave.parts.store.queue_range("gone", 0) == store.queue_range("gone", 0) == (1, 1)
+
+    play(tmp_path, story)
+
+
+def test_a_promoted_slave_knows_who_has_which_queue_who_filters_by_what_and_who_was_sent_elsewhere(
+    tmp_path: Path,
+) -> None:
+    sql = Subscription("orders", "number > 3", version=7, expression_type="SQL92")
+    key = ("orders", 2)
+
+    def parts_of(group: Group, broker_id: int) -> Parts:
+        parts = group.brokers[broker_id].parts
+        assert parts is not None
+        return parts
+
+    def heard(parts: Parts, wanted: list[Subscription]) -> None:
+        parts.filters.heard(None, ConsumerGroup("packing", CONSUMPTION), wanted)  # type: ignore[arg-type]
+
+    async def story(group: Group) -> None:
+        await group.start(0)
+        await group.start(1)
+        await group.until_joined()
+        master, slave = parts_of(group, 0), parts_of(group, 1)
+        master.topics.put(TopicConfig("orders"))
+        now = master.clock.monotonic()
+        assert master.locks.lock("packing", "one", key, now) and master.locks.lock("billing", "two", key, now)
+        heard(master, [sql])
+        for name in ("packing", "billing"):
+            master.offsets.reset(name, "orders", 2, 5, marks=True)
+        await until(lambda: slave.filters.get("orders", "packing") and len(slave.locks) == 2)
+        await until(lambda: slave.offsets.is_reset("billing", "orders", 2))
+        assert master.locks.unlock("billing", "two", key)
+        master.offsets.take_reset("billing", "orders", 2, 0)
+        master.offsets.take_reset("billing", "orders", 2, 5)
+        await until(lambda: len(slave.locks) == 1 and not slave.offsets.is_reset("billing", "orders", 2))
+        await group.stop(1)
+        await group.stop(0)
+        await group.start(1, "ASYNC_MASTER")
+        parts = parts_of(group, 1)
+        assert parts.locks.owner("packing", key, parts.clock.monotonic()) == "one"
+        assert parts.locks.owner("billing", key, parts.clock.monotonic()) is None
+        found = parts.filters.get("orders", "packing")
+        assert found is not None and (found.expression, found.version) == ("number > 3", 7)
+        assert parts.offsets.is_reset("packing", "orders", 2) and parts.offsets.query("packing", "orders", 2) == 5
 
     play(tmp_path, story)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -69,6 +69,8 @@ class Tables:
     offsets: Offsets
     delays: Callable[[dict[str, object]], None]
     durably: Durably
+    # By table of the journal: the names of its things, and what takes one over.
+    followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +301,8 @@ class Following:
             tables.offsets.follow(key, value)
             if key in self._away:
                 tables.offsets.merge(key, self._away[key])
+        elif table in tables.followed:
+            tables.followed[str(table)][1](key, value)
         elif table == journals.QUEUES:
             self._begin_queues(documents.document(value, "next offsets of queues"))
         elif table == journals.DELAYS:
@@ -340,6 +344,9 @@ class Following:
         for key in tables.offsets.keys():  # noqa: SIM118  a method of its own
             if key not in known.get(journals.OFFSET, {key}) and key not in self._away:
                 tables.offsets.follow(key, None)
+        for table, (keys, follow) in tables.followed.items():
+            for key in set(keys()) - known.get(table, set(keys())):
+                follow(key, None)
 
     async def _keep(self) -> None:
         """Acknowledge changes when they are on the disk."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from gantry.broker.office import Outside as OfficeOutside
 from gantry.broker.office import Rules as OfficeRules
 from gantry.broker.shares import replication_rules
 from gantry.consume.sharing import MASTER, Sharing
-from gantry.metadata.journal import Journal
+from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, Journal
 from gantry.replication.hub import Hub
 from gantry.replication.link import Connector
 from gantry.replication.mastery import Mastery, Term
@@ -122,7 +122,11 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     journal = Journal()
     source = mastering.Source(store, mastery, journal, config.name, member)
     tables = mastering.Tables(
-        parts.topics, parts.groups, parts.offsets, lambda: parts.delays.document() if parts.activity.is_on else None
+        parts.topics,
+        parts.groups,
+        parts.offsets,
+        lambda: parts.delays.document() if parts.activity.is_on else None,
+        {OFFSET: parts.offsets, MARKS: parts.offsets.marks, LOCKS: parts.locks, FILTER: parts.filters},
     )
     group = Mastering(store, mastery, source, tables, journal, parts.gate)
     if member.has_register:
@@ -139,7 +143,13 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
 def _following(config: BrokerConfig, parts: Parts, ground: Ground, durably: Durably) -> Following:
     machine, registration = ground.machine, parts.registration
     place = following.Place(machine.disk, parts.store.settings.root, ground.background.housekeeper, config.name)
-    tables = following.Tables(parts.topics, parts.groups, parts.offsets, parts.delays.follow, durably)
+    locks, filters, offsets, clock = parts.locks, parts.filters, parts.offsets, machine.clock
+    followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]] = {
+        MARKS: (offsets.marks.keys, offsets.follow_marks),
+        LOCKS: (locks.keys, lambda group, owners: locks.follow(group, owners, clock.monotonic())),
+        FILTER: (filters.keys, filters.follow),
+    }
+    tables = following.Tables(parts.topics, parts.groups, offsets, parts.delays.follow, durably, followed)
     outside = following.Outside(
         lambda: config.replication.master or registration.master_ha,
         lambda: registration.master_address,

@@ -12,9 +12,9 @@ in the log of no slave, or of all of them, and transactions and delays are read 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 from zlib import crc32
 
 from gantry.append.admit import WriteGate
@@ -49,6 +49,20 @@ _LATE = {
 }
 
 
+class Gathered(Protocol):
+    """A table that changes often: what was touched is told once a second, or when somebody waits for it."""
+
+    touched: set[str] | None
+
+    def keys(self) -> list[str]:
+        """The names of its things."""
+        ...
+
+    def value(self, key: str) -> object:
+        """A thing as JSON, None when it is gone."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Tables:
     """What slaves are told of, besides the log."""
@@ -57,6 +71,7 @@ class Tables:
     groups: Groups
     offsets: Offsets
     delays: Callable[[], object]  # how far deliveries are, None while that is not known
+    gathered: Mapping[str, Gathered]  # by table of the journal
 
 
 class Source:
@@ -202,13 +217,14 @@ class Mastering:
             [group.name for group in tables.groups.all()],
             lambda name: None if (group := tables.groups.get(name)) is None else group.to_json(),
         )
-        journal.carry(journals.OFFSET, tables.offsets.keys(), tables.offsets.value)
+        for table, gathered in tables.gathered.items():
+            journal.carry(table, gathered.keys(), gathered.value)
+            gathered.touched = set()
         journal.carry(journals.DELAYS, (), lambda _: self._delays)
         journal.carry(journals.QUEUES, ("",), lambda _: store.expired_ends())
         tables.topics.on_delete(lambda topic: journal.changed(journals.GRAVE, topic.name))
         tables.topics.on_change(lambda name: journal.changed(journals.TOPIC, name))
         tables.groups.on_change(lambda name: journal.changed(journals.GROUP, name))
-        tables.offsets.touched = set()
 
     @property
     def has_confirmed_tail(self) -> bool:
@@ -314,14 +330,18 @@ class Mastering:
         self._look()
         if now_s >= self._offsets_due_s:
             self._offsets_due_s = now_s + _OFFSETS_S
-            touched, self._tables.offsets.touched = self._tables.offsets.touched or (), set()
-            for key in touched:
-                self._journal.changed(journals.OFFSET, key)
+            self._number_touched()
             delays = self._tables.delays()
             if delays is not None and delays != self._delays:
                 self._delays = delays
                 self._journal.changed(journals.DELAYS, "")
         self._hub.tick()
+
+    def _number_touched(self) -> None:
+        for table, gathered in self._tables.gathered.items():
+            touched, gathered.touched = gathered.touched or (), set()
+            for key in touched:
+                self._journal.changed(table, key)
 
     def _look(self) -> None:
         """Refuse writes that could not be confirmed."""
@@ -353,7 +373,8 @@ class Mastering:
 
     @property
     def asked(self) -> int:
-        """How many changes of metadata there were."""
+        """How many changes of metadata there were, those that were only gathered so far among them."""
+        self._number_touched()
         return self._journal.number
 
     @property

@@ -61,7 +61,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("delays", _DELAYS_S, _if_active(parts, parts.delays.tick)),
         *([Job("replication", _REPLICATION_S, parts.group.tick)] if parts.group is not None else []),
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
-        Job("queue locks", _LOCKS_S, lambda: parts.locks.expire(clock.monotonic())),
+        Job("queue locks", _LOCKS_S, _if_active(parts, lambda: parts.locks.expire(clock.monotonic()))),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
         Job("rates", SAMPLE_S, parts.rates.sample),
         Job("statistics", STATISTICS_SAMPLE_S, parts.statistics.sampling),

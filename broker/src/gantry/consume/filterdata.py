@@ -70,6 +70,7 @@ class ConsumerFilters:
         self._count = self._chars = 0
         self._look_ms = 0  # when the dead ones are looked through next
         self._is_changed = False
+        self.touched: set[str] | None = None  # `topic@group` of what changed, where somebody takes it
         self._load(state.load())
 
     def __len__(self) -> int:
@@ -112,30 +113,52 @@ class ConsumerFilters:
         """RocketMQ's shape."""
         topics: dict[str, dict[str, object]] = {}
         for data in self._all():
-            topics.setdefault(data.topic, {})[data.group] = {
-                "bloomFilterData": {"bitNum": bloom.BITS, "bitPos": bloom.positions(data.group, data.topic)},
-                "bornTime": data.born_ms,
-                "clientVersion": data.version,
-                "consumerGroup": data.group,
-                "deadTime": data.dead_ms,
-                "expression": data.expression,
-                "expressionType": data.expression_type,
-                "topic": data.topic,
-            }
+            topics.setdefault(data.topic, {})[data.group] = _document(data)
         by_topic = {topic: {"groupFilterData": groups, "topic": topic} for topic, groups in topics.items()}
         return {"filterDataByTopic": by_topic}
+
+    def keys(self) -> list[str]:
+        """Every `topic@group`."""
+        return [f"{data.topic}@{data.group}" for data in self._all()]
+
+    def value(self, key: str) -> dict[str, object] | None:
+        """What a slave is told; None when there is nothing."""
+        topic, _, group = key.partition("@")
+        data = self.get(topic, group)
+        return None if data is None else _document(data)
+
+    def follow(self, key: str, value: object) -> None:
+        """What the master has under this `topic@group`; None for nothing.  ValueError: neither.
+
+        What a consumer said here stays where it is newer: the master will hear of it too.
+        """
+        topic, _, group = key.partition("@")
+        known = self.get(topic, group)
+        source = None if value is None else documents.document(value, f"filter of {key}")
+        if known is not None and (source is None or documents.integer(source, "clientVersion") >= known.version):
+            self._remove(known)
+            known = None
+        if source is not None and known is None and (data := self._read(topic, group, source)) is not None:
+            self._add(data)
+
+    def _touch(self, data: FilterData) -> None:
+        self._is_changed = True
+        if self.touched is not None:
+            self.touched.add(f"{data.topic}@{data.group}")
 
     def _register(self, group: str, wanted: Subscription) -> None:
         known = self.get(wanted.topic, group)
         if known is not None and wanted.version <= known.version:
             if wanted.version == known.version and known.is_dead:
-                known.dead_ms, self._is_changed = 0, True
+                known.dead_ms = 0
+                self._touch(known)
             return
         if known is not None and (known.expression_type, known.expression) == (
             wanted.expression_type,
             wanted.expression,
         ):
-            known.version, known.dead_ms, self._is_changed = wanted.version, 0, True
+            known.version, known.dead_ms = wanted.version, 0
+            self._touch(known)
             return
         program = compiled(wanted.expression_type, wanted.expression)
         if known is not None:
@@ -163,7 +186,7 @@ class ConsumerFilters:
         self._table.setdefault(data.group, {})[data.topic] = data
         self._count += 1
         self._chars += len(data.expression)
-        self._is_changed = True
+        self._touch(data)
 
     def _remove(self, data: FilterData) -> None:
         topics = self._table[data.group]
@@ -172,12 +195,13 @@ class ConsumerFilters:
             del self._table[data.group]
         self._count -= 1
         self._chars -= len(data.expression)
-        self._is_changed = True
+        self._touch(data)
 
     def _bury(self, found: Iterable[FilterData]) -> None:
         for data in found:
             if not data.is_dead:
-                data.dead_ms, self._is_changed = self._clock.now_ms(), True
+                data.dead_ms = self._clock.now_ms()
+                self._touch(data)
 
     def _all(self) -> list[FilterData]:
         return [data for topics in self._table.values() for data in topics.values()]
@@ -190,12 +214,15 @@ class ConsumerFilters:
             for topic, value in documents.mapping(source, "filterDataByTopic").items():
                 groups = documents.mapping(documents.document(value, f"topic {topic}"), "groupFilterData")
                 for group, found in groups.items():
-                    self._load_one(topic, group, documents.document(found, f"group {group}"))
+                    data = self._read(topic, group, documents.document(found, f"group {group}"))
+                    if data is not None:
+                        data.dead_ms = data.dead_ms or max(data.born_ms, self._clock.now_ms() - _DEAD_BEFORE_START_MS)
+                        self._add(data)
         except ValueError as error:
             raise StoreError(f"consumerFilter.json: {error}") from error
         self._is_changed = False
 
-    def _load_one(self, topic: str, group: str, source: documents.Document) -> None:
+    def _read(self, topic: str, group: str, source: documents.Document) -> FilterData | None:
         expression_type = documents.text(source, "expressionType")
         expression = documents.text(source, "expression")
         program = compiled(expression_type, expression)
@@ -204,10 +231,21 @@ class ConsumerFilters:
                 f"filter of {group} on {topic}",
                 f"consumerFilter.json: group {group}, topic {topic}: {expression[:200]!r} is left out: {program}",
             )
-            return
+            return None
         born_ms = documents.integer(source, "bornTime")
         version = documents.integer(source, "clientVersion")
-        data = FilterData(topic, group, expression_type, expression, version, born_ms, program)
         dead_ms = documents.integer(source, "deadTime")
-        data.dead_ms = dead_ms or max(born_ms, self._clock.now_ms() - _DEAD_BEFORE_START_MS)
-        self._add(data)
+        return FilterData(topic, group, expression_type, expression, version, born_ms, program, dead_ms)
+
+
+def _document(data: FilterData) -> dict[str, object]:
+    return {
+        "bloomFilterData": {"bitNum": bloom.BITS, "bitPos": bloom.positions(data.group, data.topic)},
+        "bornTime": data.born_ms,
+        "clientVersion": data.version,
+        "consumerGroup": data.group,
+        "deadTime": data.dead_ms,
+        "expression": data.expression,
+        "expressionType": data.expression_type,
+        "topic": data.topic,
+    }

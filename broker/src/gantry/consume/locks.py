@@ -69,6 +69,7 @@ class QueueLocks:
         self._count = 0
         self._listeners: list[Callable[[str], None]] = []
         self._is_changed = False
+        self.touched: set[str] | None = None  # groups whose owners changed, where somebody takes them
         self._load(state.load(), now)
 
     def __len__(self) -> int:
@@ -98,7 +99,7 @@ class QueueLocks:
         self.counts.expired += held is not None
         self._groups.setdefault(group, {})[key] = Lock(client_id, now)
         self.counts.granted += 1
-        self._is_changed = True
+        self._touch(group)
         return True
 
     def unlock(self, group: str, client_id: str, key: Key) -> bool:
@@ -168,9 +169,40 @@ class QueueLocks:
     def _remove(self, group: str, locks: dict[Key, Lock], key: Key) -> None:
         del locks[key]
         self._count -= 1
-        self._is_changed = True
+        self._touch(group)
         if not locks and self._groups.get(group) is locks:
             del self._groups[group]
+
+    def keys(self) -> list[str]:
+        """The groups that have locks."""
+        return list(self._groups)
+
+    def value(self, group: str) -> list[list[object]] | None:
+        """A group's owners as a slave is told them; None when there are none."""
+        locks = self._groups.get(group)
+        return None if locks is None else [[*key, held.client_id] for key, held in locks.items()]
+
+    def follow(self, group: str, value: object, now: float) -> None:
+        """The owners that the master knows; None for nobody.  ValueError: neither.
+
+        A slave gives no locks and lets none expire: what counts is that a start as master finds them.
+        """
+        owners: dict[Key, Lock] = {}
+        for row in [] if value is None else value if isinstance(value, list) else [value]:
+            match row:
+                case [str(topic), int(queue_id), str(client_id)]:
+                    owners[topic, queue_id] = Lock(client_id, now)
+                case _:
+                    raise ValueError(f"{str(row)[:80]} is no lock of {group}")
+        self._count += len(owners) - len(self._groups.pop(group, {}))
+        if owners:
+            self._groups[group] = owners
+        self._touch(group)
+
+    def _touch(self, group: str) -> None:
+        self._is_changed = True
+        if self.touched is not None:
+            self.touched.add(group)
 
     def _tell(self, group: str) -> None:
         for listener in self._listeners:

@@ -8,6 +8,9 @@ and a slave that was away for long is told no more than one that is new.
     grave   name                    [generation, log offset]: the life after its last deletion, and where it begins
     group   name                    its configuration, or null
     offset  topic@group             its offsets by queue id, or null
+    marks   topic@reader            where it has to go on, by queue id, and may not know yet, or null (`marks`)
+    locks   group                   [[topic, queue id, client id], ...]: who owns its queues, or null
+    filter  topic@group             its expression, as in RocketMQ's consumerFilter.json, or null
     delays  ""                      how far delayed messages are delivered
     queues  ""                      by topic and queue id the next offsets of queues of which every record has expired;
                                     once a link
@@ -29,6 +32,7 @@ Change = list[object]
 Batch = tuple[int, list[object]]
 
 TOPIC, GRAVE, GROUP, OFFSET, DELAYS, QUEUES, ALL = "topic", "grave", "group", "offset", "delays", "queues", "all"
+MARKS, LOCKS, FILTER = "marks", "locks", "filter"
 # What one frame carries; each is some hundred bytes, an offset entry of a topic with 1024 queues some 15 KB.
 _BATCH = 256
 _GONE_MAX = 10_000

@@ -31,6 +31,7 @@ class Marks:
         self._table = table
         self.topics = Counter(_topic(key) for key in table)  # marked readers by topic: asked with every pull
         self._told: dict[tuple[str, int], int] = {}  # where the reader was when a pull told it
+        self.touched: set[str] | None = None  # `topic@reader` of what changed, where somebody takes it
 
     def __bool__(self) -> bool:
         return bool(self._table)
@@ -42,6 +43,7 @@ class Marks:
             self._table[key] = {}
             self.topics[_topic(key)] += 1
         self._table[key][queue_id] = target
+        self._touch(key)
         if len(self._table) > _READERS_MAX:
             self.remove([next(iter(self._table))])
 
@@ -73,6 +75,7 @@ class Marks:
         if marked.pop(queue_id, None) is None:
             return False
         self._told.pop((key, queue_id), None)
+        self._touch(key)
         if not marked:
             del self._table[key]
             self.topics[_topic(key)] -= 1
@@ -87,9 +90,28 @@ class Marks:
             self.lift(*one)
         return bool(gone)
 
-    def readers(self) -> list[str]:
+    def keys(self) -> list[str]:
         """All marked `topic@reader`."""
         return list(self._table)
+
+    def value(self, key: str) -> dict[str, int] | None:
+        """A reader's marks as a slave is told them; None when there are none."""
+        marked = self._table.get(key)
+        return None if marked is None else {str(queue_id): target for queue_id, target in marked.items()}
+
+    def follow(self, key: str, wanted: Mapping[int, int]) -> bool:
+        """Take over what the master has; whether that is news."""
+        known = dict(self._table.get(key, {}))
+        for queue_id in known.keys() - wanted.keys():
+            self.lift(key, queue_id)
+        for queue_id, target in wanted.items():
+            if known.get(queue_id) != target:
+                self.put(key, queue_id, target)
+        return known != wanted
+
+    def _touch(self, key: str) -> None:
+        if self.touched is not None:
+            self.touched.add(key)
 
     def to_document(self) -> Mapping[str, Mapping[int, int]]:
         """What is saved."""

@@ -48,7 +48,7 @@ class Offsets:
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
         self._carried: dict[str, object] = {}
-        self._marks = Marks({})
+        self.marks = Marks({})
         self._generations: dict[str, int] | None = None  # of the topics that have one; None: nobody said
         self._version = DataVersion()
         self._is_changed = False
@@ -60,7 +60,7 @@ class Offsets:
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember the next offset that the group wants of this queue."""
         key = f"{topic}@{group}"
-        if self._marks and self._marks.target(key, queue_id) is not None:
+        if self.marks and self.marks.target(key, queue_id) is not None:
             return
         queues = self._table.get(key)
         if queues is None:
@@ -78,11 +78,11 @@ class Offsets:
     @property
     def has_resets(self) -> bool:
         """Whether any queue of any group is marked."""
-        return bool(self._marks)
+        return bool(self.marks)
 
     def is_marked(self, topic: str) -> bool:
         """Whether any reader of the topic is marked; asked with every pull."""
-        return topic in self._marks.topics
+        return topic in self.marks.topics
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, *, marks: bool) -> None:
         """Let the group go on at this offset; with `marks` the queue's member has to be told."""
@@ -90,7 +90,7 @@ class Offsets:
         self._unmark(key, queue_id)
         self.commit(group, topic, queue_id, offset)
         if marks:
-            self._marks.put(key, queue_id, offset)
+            self.marks.put(key, queue_id, offset)
             self._is_changed = True
 
     def was_told(self, group: str, topic: str, queue_id: int) -> bool:
@@ -99,20 +99,20 @@ class Offsets:
         False when the queue is not marked.
         """
         key = f"{topic}@{group}"
-        if self._marks.target(key, queue_id) is None:
+        if self.marks.target(key, queue_id) is None:
             return False
-        self._marks.told(key, queue_id)
+        self.marks.told(key, queue_id)
         return True
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether commits in this queue count for nothing now."""
-        return self._marks.target(f"{topic}@{group}", queue_id) is not None
+        return self.marks.target(f"{topic}@{group}", queue_id) is not None
 
     def take_reset(self, reader: str, topic: str, queue_id: int, pulled: int) -> int | None:
         """Where the reader that pulls this queue at `pulled` has to go on instead; None when it is right there."""
         key = f"{topic}@{reader}"
-        target = self._marks.target(key, queue_id)
-        if target is None or not self._marks.pulled(key, queue_id, pulled):
+        target = self.marks.target(key, queue_id)
+        if target is None or not self.marks.pulled(key, queue_id, pulled):
             return target
         self._unmark(key, queue_id)
         if _is_shared(key):
@@ -121,15 +121,15 @@ class Offsets:
         return None
 
     def _unmark(self, key: str, queue_id: int) -> None:
-        self._is_changed |= self._marks.lift(key, queue_id)
+        self._is_changed |= self.marks.lift(key, queue_id)
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """The committed offset, where the group has to go on if it is marked, or NOT_COMMITTED."""
         key = f"{topic}@{group}"
         queues = self._table.get(key)
         offset = NOT_COMMITTED if queues is None else queues.get(queue_id, NOT_COMMITTED)
-        if offset == NOT_COMMITTED and self._marks:
-            target = self._marks.target(key, queue_id)
+        if offset == NOT_COMMITTED and self.marks:
+            target = self.marks.target(key, queue_id)
             return NOT_COMMITTED if target is None else target
         return offset
 
@@ -176,11 +176,11 @@ class Offsets:
         """The topic was deleted, and what may come under its name is of this generation: forget all offsets in it,
         and mark the queues, `queues` at least, of its readers and of all groups that stood anywhere.
         """
-        known = {key for key in (*self._table, *self._marks.readers()) if _topic(key) == topic}
+        known = {key for key in (*self._table, *self.marks.keys()) if _topic(key) == topic}
         every = range(min(queues, _QUEUES_MARKED_MAX))
         for key in sorted(known.union(f"{topic}@{reader}" for reader in readers)):
-            for queue_id in {*every, *self._table.pop(key, ()), *self._marks.queues(key)}:
-                self._marks.put(key, queue_id, 0)
+            for queue_id in {*every, *self._table.pop(key, ()), *self.marks.queues(key)}:
+                self.marks.put(key, queue_id, 0)
             self._touch(key)
         self._generations = {**(self._generations or {}), topic: generation}
         self._is_changed = True
@@ -198,17 +198,18 @@ class Offsets:
         self._generations = {topic: number for topic, number in mine.items() if topic in generations}
         for topic in late:
             self.begin_anew(topic, generations[topic])
-        gone = [key for key in self._marks.readers() if _topic(key) not in generations and not exists(_topic(key))]
-        self._is_changed |= self._marks.remove(gone) or self._generations != mine
+        marked = self.marks.keys()
+        gone = [key for key in marked if _topic(key) not in generations and not exists(_topic(key))]
+        self._is_changed |= self.marks.remove(gone) or self._generations != mine
         return late
 
     def remove_group(self, group: str) -> None:
         """Forget a group everywhere; it starts as a new one would."""
-        keys = {key for key in (*self._table, *self._marks.readers()) if key.split("@")[1:2] == [group]}
+        keys = {key for key in (*self._table, *self.marks.keys()) if key.split("@")[1:2] == [group]}
         for key in keys:
             self._table.pop(key, None)
             self._touch(key)
-        self._marks.remove(keys)
+        self.marks.remove(keys)
         self._is_changed |= bool(keys)
 
     def _touch(self, key: str) -> None:
@@ -234,6 +235,11 @@ class Offsets:
             self._table[key] = queues
             self._is_changed = True
 
+    def follow_marks(self, key: str, value: object) -> None:
+        """What the master has marked for this `topic@reader`; None for nothing.  ValueError: neither."""
+        wanted = {} if value is None else _offsets_in(documents.document(value, f"marks of {key}"))
+        self._is_changed |= self.marks.follow(key, wanted)
+
     def merge(self, key: str, value: object) -> None:
         """What a slave was told by consumers while they could not reach the master: the larger offset counts, but for
         queues of which somebody was told to go elsewhere.  ValueError: these are no offsets.
@@ -251,7 +257,7 @@ class Offsets:
         return {
             "dataVersion": self._version.to_json(),
             "offsetTable": table,
-            "resetOffsetTable": self._marks.to_document(),
+            "resetOffsetTable": self.marks.to_document(),
             _GENERATIONS: dict(self._generations or {}),
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},
         }
@@ -308,7 +314,7 @@ class Offsets:
             self._version = DataVersion.from_json(source.get("dataVersion"))
             self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
             self._table = _by_queue(source, "offsetTable")
-            self._marks = Marks(_by_queue(source, "resetOffsetTable"))
+            self.marks = Marks(_by_queue(source, "resetOffsetTable"))
             if _GENERATIONS in source:
                 table = documents.mapping(source, _GENERATIONS)
                 self._generations = {topic: documents.integer(table, topic) for topic in table}
