@@ -13,27 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
-from gantry.broker.durably import Durably
 from gantry.broker.essential import essential
+from gantry.broker.followed import Tables, take_over
 from gantry.broker.mastering import tail_sum
 from gantry.errors import Refusal, StoreError
-from gantry.metadata import journal as journals
-from gantry.metadata.groups import Groups
-from gantry.metadata.offsets import Offsets
-from gantry.metadata.topics import Topics
-from gantry.model import documents
 from gantry.replication import papers
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello, Step, Welcome
 from gantry.replication.link import Connector, SlaveLink
 from gantry.replication.papers import Identity, Plan
-from gantry.store.generations import Life
 from gantry.wire import ha
 from gantry.wire.codes import ResponseCode
 
@@ -58,19 +52,6 @@ class Place:
     root: str
     housekeeper: Worker
     group: str
-
-
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """What the master's changes go into; `delays` keeps how far its deliveries are."""
-
-    topics: Topics
-    groups: Groups
-    offsets: Offsets
-    delays: Callable[[dict[str, object]], None]
-    durably: Durably
-    # By table of the journal: the names of its things, and what takes one over.
-    followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,76 +258,12 @@ class Following:
         """Take changes of metadata over; ValueError when they cannot be."""
         tables = self._tables
         self._gather()  # else what was told here a moment ago would give way to what the master knew before
-        for change in changes:
-            if not isinstance(change, list) or len(change) != 3 or not isinstance(change[1], str):
-                raise ValueError(f"{str(change)[:80]} is no change")
-            self._apply_one(change[0], change[1], change[2])
+        take_over(changes, self._store, tables, self._away)
         tables.topics.save_if_changed()
         tables.groups.save_if_changed()
         self._wanted = (None if self._connector is None else self._connector.link, number)
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.ensure_future(self._keep())
-
-    def _apply_one(self, table: object, key: str, value: object) -> None:
-        tables = self._tables
-        if table == journals.ALL:
-            self._forget_others(value)
-        elif table == journals.GRAVE:
-            self._bury(key, value)
-        elif table == journals.TOPIC:
-            tables.topics.follow(key, value)
-        elif table == journals.GROUP:
-            tables.groups.follow(key, value)
-        elif table == journals.OFFSET:
-            tables.offsets.follow(key, value)
-            if key in self._away:
-                tables.offsets.merge(key, self._away[key])
-        elif table in tables.followed:
-            tables.followed[str(table)][1](key, value)
-        elif table == journals.QUEUES:
-            self._begin_queues(documents.document(value, "next offsets of queues"))
-        elif table == journals.DELAYS:
-            if isinstance(value, dict):
-                tables.delays(value)
-        else:
-            raise ValueError(f"a change of the table {str(table)[:40]!r}, which is not known here; update this slave")
-
-    def _begin_queues(self, ends: documents.Document) -> None:
-        """Queues whose records were gone before this slave came go on where the master's do."""
-        for topic in ends:
-            queues = documents.mapping(ends, topic)
-            for queue_id in queues:
-                self._store.begin_queue(topic, int(queue_id), documents.integer(queues, queue_id))
-
-    def _bury(self, topic: str, value: object) -> None:
-        """The topic was deleted on the master: what it had is gone, and its next life has the master's number."""
-        if value is None:
-            return  # so long ago that nothing of that life is left
-        if not isinstance(value, list) or len(value) != 2 or not all(isinstance(one, int) for one in value):
-            raise ValueError(f"{str(value)[:80]} is no life of a topic")
-        life = Life(*value)
-        if self._store.generations.life(topic) != life:
-            self._store.bury(topic, life)
-            self._tables.offsets.begin_anew(topic, life.generation)
-
-    def _forget_others(self, value: object) -> None:
-        """What the master does not have is not ours either; what is in the log stays there."""
-        if not isinstance(value, dict):
-            raise ValueError("a list of everything that is none")
-        tables = self._tables
-        known = {name: set(keys) for name, keys in value.items() if isinstance(keys, list)}
-        for name in tables.topics.names():
-            if name not in known.get(journals.TOPIC, {name}):
-                tables.topics.follow(name, None)
-        for group in tables.groups.all():
-            if group.name not in known.get(journals.GROUP, {group.name}):
-                tables.groups.follow(group.name, None)
-        for key in tables.offsets.keys():  # noqa: SIM118  a method of its own
-            if key not in known.get(journals.OFFSET, {key}) and key not in self._away:
-                tables.offsets.follow(key, None)
-        for table, (keys, follow) in tables.followed.items():
-            for key in set(keys()) - known.get(table, set(keys())):
-                follow(key, None)
 
     async def _keep(self) -> None:
         """Acknowledge changes when they are on the disk."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from gantry.broker import following, mastering
 from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.durably import Durably
+from gantry.broker.followed import Tables
 from gantry.broker.following import Following
 from gantry.broker.mastering import Mastering
 from gantry.broker.membership import Membership, take_epoch
@@ -149,7 +150,7 @@ def _following(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
         LOCKS: (locks.keys, lambda group, owners: locks.follow(group, owners, clock.monotonic())),
         FILTER: (filters.keys, filters.follow),
     }
-    tables = following.Tables(parts.topics, parts.groups, offsets, parts.delays.follow, durably, followed)
+    tables = Tables(parts.topics, parts.groups, offsets, parts.delays.follow, durably, followed)
     outside = following.Outside(
         lambda: config.replication.master or registration.master_ha,
         lambda: registration.master_address,

@@ -1,0 +1,115 @@
+"""What of a master's metadata a slave takes over, change by change (`metadata.journal`).
+
+A change is [table, name, value]; one that cannot be raises ValueError, and its link ends.  What consumers told this
+slave and its master does not have yet (`away`) counts beside what the master says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gantry.broker.durably import Durably
+from gantry.metadata import journal as journals
+from gantry.metadata.groups import Groups
+from gantry.metadata.offsets import Offsets
+from gantry.metadata.topics import Topics
+from gantry.model import documents
+from gantry.store.generations import Life
+
+if TYPE_CHECKING:
+    from gantry.store.store import Store
+
+Away = Mapping[str, Mapping[str, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """What the master's changes go into; `delays` keeps how far its deliveries are."""
+
+    topics: Topics
+    groups: Groups
+    offsets: Offsets
+    delays: Callable[[dict[str, object]], None]
+    durably: Durably
+    # By table of the journal: the names of its things, and what takes one over.
+    followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]]
+
+
+def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Away) -> None:
+    """Take changes over, in their order."""
+    taker = _Taker(store, tables, away)
+    for change in changes:
+        if not isinstance(change, list) or len(change) != 3 or not isinstance(change[1], str):
+            raise ValueError(f"{str(change)[:80]} is no change")
+        taker.one(change[0], change[1], change[2])
+
+
+class _Taker:
+    def __init__(self, store: Store, tables: Tables, away: Away) -> None:
+        self._store = store
+        self._tables = tables
+        self._away = away
+
+    def one(self, table: object, key: str, value: object) -> None:
+        """Take one over."""
+        tables = self._tables
+        if table == journals.ALL:
+            self._forget_others(value)
+        elif table == journals.GRAVE:
+            self._bury(key, value)
+        elif table == journals.TOPIC:
+            tables.topics.follow(key, value)
+        elif table == journals.GROUP:
+            tables.groups.follow(key, value)
+        elif table == journals.OFFSET:
+            tables.offsets.follow(key, value)
+            if key in self._away:
+                tables.offsets.merge(key, self._away[key])
+        elif table in tables.followed:
+            tables.followed[str(table)][1](key, value)
+        elif table == journals.QUEUES:
+            self._begin_queues(documents.document(value, "next offsets of queues"))
+        elif table == journals.DELAYS:
+            if isinstance(value, dict):
+                tables.delays(value)
+        else:
+            raise ValueError(f"a change of the table {str(table)[:40]!r}, which is not known here; update this slave")
+
+    def _begin_queues(self, ends: documents.Document) -> None:
+        """Queues whose records were gone before this slave came go on where the master's do."""
+        for topic in ends:
+            queues = documents.mapping(ends, topic)
+            for queue_id in queues:
+                self._store.begin_queue(topic, int(queue_id), documents.integer(queues, queue_id))
+
+    def _bury(self, topic: str, value: object) -> None:
+        """The topic was deleted on the master: what it had is gone, and its next life has the master's number."""
+        if value is None:
+            return  # so long ago that nothing of that life is left
+        if not isinstance(value, list) or len(value) != 2 or not all(isinstance(one, int) for one in value):
+            raise ValueError(f"{str(value)[:80]} is no life of a topic")
+        life = Life(*value)
+        if self._store.generations.life(topic) != life:
+            self._store.bury(topic, life)
+            self._tables.offsets.begin_anew(topic, life.generation)
+
+    def _forget_others(self, value: object) -> None:
+        """What the master does not have is not ours either; what is in the log stays there."""
+        if not isinstance(value, dict):
+            raise ValueError("a list of everything that is none")
+        tables = self._tables
+        known = {name: set(keys) for name, keys in value.items() if isinstance(keys, list)}
+        for name in tables.topics.names():
+            if name not in known.get(journals.TOPIC, {name}):
+                tables.topics.follow(name, None)
+        for group in tables.groups.all():
+            if group.name not in known.get(journals.GROUP, {group.name}):
+                tables.groups.follow(group.name, None)
+        for key in tables.offsets.keys():  # noqa: SIM118  a method of its own
+            if key not in known.get(journals.OFFSET, {key}) and key not in self._away:
+                tables.offsets.follow(key, None)
+        for table, (keys, follow) in tables.followed.items():
+            for key in set(keys()) - known.get(table, set(keys())):
+                follow(key, None)
