@@ -25,7 +25,7 @@ levels = $(wildcard $(addprefix tests/,$(1)))
 .PHONY: help setup dev demo check lint types test test-full interop kube e2e crash sim bench soak fuzz model planted format crds readme lock clean
 
 help:            ## this list
-	@sed -n 's/^\([a-z-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
+	@sed -n 's/^\([a-z0-9-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
 
 setup: .venv/.broker   ## .venv with the broker and the client, hash-pinned; nothing else (<= 60 MB)
 	@$(BYTECODE)

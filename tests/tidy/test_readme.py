@@ -62,8 +62,8 @@ def test_the_chinese_readme_has_the_same_commands_and_programs() -> None:
 
 @pytest.mark.parametrize("name", readme.READMES)
 def test_a_make_target_in_a_document_exists(name: str) -> None:
-    targets = set(re.findall(r"^([a-z-]+):", _text("Makefile"), re.MULTILINE))
-    assert set(re.findall(r"(?:`|^    )make ([a-z][a-z-]*)", _text(name), re.MULTILINE)) <= targets
+    targets = set(re.findall(r"^([a-z0-9-]+):", _text("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"(?:`|^    )make ([a-z][a-z0-9-]*)", _text(name), re.MULTILINE)) <= targets
 
 
 def _tree_of_the_architecture() -> dict[str, str]:
