@@ -153,11 +153,13 @@ class Cluster:
         return found
 
     def _read(self, client: RawClient, topic: str, queue: int, found: dict[Place, bytes]) -> bool:
-        for offset, body in client.read(topic, queue):
-            found[queue, offset] = body
+        """Up to where the queue ended when this began; somebody may be sending still."""
         end = client.call(_GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)})
-        last = max((offset for one, offset in found if one == queue), default=-1)
-        return end.code != 0 or int(end.ext["offset"]) == last + 1
+        begin = 1 + max((offset for one, offset in found if one == queue), default=-1)
+        last = begin - 1
+        for last, body in client.read(topic, queue, begin):
+            found[queue, last] = body
+        return end.code != 0 or last + 1 >= int(end.ext["offset"])
 
     def story(self) -> str:
         """The ends of all logs, for whoever wonders."""
