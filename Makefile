@@ -86,8 +86,9 @@ types: dev             ## mypy, strict
 format: dev            ## let ruff repair what it can
 	@$(PY) -m ruff check --fix broker operator tests
 
-crds: dev              ## write the definitions of the operator's kinds anew
+crds: dev              ## write the definitions of the operator's kinds anew, and the chart's dashboards and alerts
 	@$(PY) -m gantry_operator.api.schema crds charts/gantrymq/crds
+	@$(PY) -m gantry_operator.monitoring charts/gantrymq
 
 readme: dev            ## bring the generated tables of both READMEs in step with the code
 	@PYTHONPATH=tests $(PY) -m testkit.readme --write

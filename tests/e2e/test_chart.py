@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
@@ -43,6 +44,16 @@ def test_rights_are_as_wide_as_what_is_watched() -> None:
     assert {"ClusterRole", "ClusterRoleBinding"} <= kinds()
     narrow = kinds("--set", "watch.namespaces={one,two}")
     assert {"Role", "RoleBinding"} <= narrow and "ClusterRole" not in narrow
+
+
+def test_dashboards_are_there_for_grafana_and_alerts_where_the_cluster_knows_rules() -> None:
+    made = [each for each in yaml.safe_load_all(rendered("gantrymq")) if each and each["kind"] == "ConfigMap"]
+    boards = [each for each in made if each["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    assert len(boards) == len(list((CHART / "dashboards").iterdir()))
+    assert all(json.loads(text)["uid"] for each in boards for text in each["data"].values())
+    assert "PrometheusRule" not in kinds()
+    assert "PrometheusRule" in kinds("--api-versions", "monitoring.coreos.com/v1/PrometheusRule")
+    assert "ConfigMap" not in kinds("--set", "monitoring.dashboards=false")
 
 
 def kinds(*flags: str) -> set[str]:

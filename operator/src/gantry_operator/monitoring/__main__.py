@@ -1,0 +1,34 @@
+"""`python -m gantry_operator.monitoring CHART`: write the dashboards and the alerts into the chart's folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import yaml
+
+from gantry_operator.monitoring import alerts, dashboards
+
+
+def files() -> dict[str, str]:
+    """What belongs into the chart, by its place there."""
+    made = {
+        f"dashboards/{each.uid}.json": json.dumps(each.to_document(), indent=1) + "\n" for each in dashboards.ALL
+    }
+    made["alerts/gantrymq.yaml"] = "# Generated from gantry_operator.monitoring.alerts.\n" + yaml.safe_dump(
+        alerts.to_document(), sort_keys=False, width=120
+    )
+    return made
+
+
+def main(folder: str) -> None:
+    """Write them."""
+    for name, text in files().items():
+        path = Path(folder) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

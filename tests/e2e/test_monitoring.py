@@ -1,0 +1,190 @@
+"""Every panel and every alert, asked of a real Prometheus that scrapes a real group under load.
+
+Prometheus comes out of Debian's package (`testkit.prometheus`); the group is three processes on this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import yaml
+
+from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
+from gantry.client.producer import Message, Producer
+from gantry.client.transaction import Outcome, Rollback, TransactionProducer
+from gantry.errors import GantryError
+from gantry_operator.monitoring import alerts, dashboards
+from testkit.localplay import Cluster
+from testkit.prometheus import Prometheus, program, scraping
+from testkit.sources import ROOT
+
+PATIENCE_S = 120
+RULES = ROOT / "charts/gantrymq/alerts/gantrymq.yaml"
+# Panels whose series are there only when something is wrong: no load of this test makes it so, or may.
+ONLY_IN_TROUBLE = {
+    "Outcome unknown, and refused": "no send is refused while the group is well (the late ones have a series)",
+    "Members that disagree": "members of one group would have to subscribe differently",
+    "Refused ends": "somebody would have to forge the end of a transaction",
+}
+
+
+async def load(name_server: str, seconds: float) -> None:
+    """Something of everything that panels show."""
+    until = time.monotonic() + seconds
+
+    async def fails(message: Message) -> None:
+        raise ValueError("this consumer cannot handle anything")
+
+    async def handles(message: Message) -> None:
+        await asyncio.sleep(0.2)  # slower than the producer, so that there is a lag
+
+    first = ConsumerSettings(start_from=StartFrom.FIRST, redeliveries_max=1, commit_every_s=0.5)
+    async with (
+        Producer("orders-service", nameserver=name_server) as producer,
+        TransactionProducer("payments", lambda message: Outcome.UNKNOWN, nameserver=name_server) as payments,
+        Consumer("slow", nameserver=name_server, subscription={"orders": "*"}, listener=handles, settings=first),
+        Consumer("broken", nameserver=name_server, subscription={"orders": "*"}, listener=fails, settings=first),
+    ):
+        while time.monotonic() < until:
+            with suppress(GantryError):
+                await producer.send(Message("orders", b"an order"))
+                await producer.send(Message("orders", b"later", delay_s=1.0))
+                await producer.send(Message("orders", b"much later", delay_level=5))
+                async with payments.transaction(Message("payments", b"paid")):
+                    pass
+                async with payments.transaction(Message("payments", b"not paid")):
+                    raise Rollback
+            with suppress(ValueError, GantryError):
+                async with payments.transaction(Message("payments", b"who knows")):
+                    raise ValueError
+            await asyncio.sleep(0.05)
+
+
+@pytest.fixture(scope="module")
+def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, str]]:
+    """Prometheus over a group that has been under load for a while, and the group's name server."""
+    folder = tmp_path_factory.mktemp("monitoring")
+    flags = ("--groups", "1", "--replicas", "3", "--set", "transactions.check_interval_s=1")
+    with Cluster(folder / "cluster", *flags, "--set", "transactions.immunity_s=1") as cluster:
+        survey = cluster.survey()
+        targets = [f"{survey.layout.address(who)}:{survey.layout.ports.http}" for who in survey.layout.members()]
+        with scraping(folder, targets) as prometheus:
+            asyncio.run(load(cluster.name_server, 25))
+            yield prometheus, cluster.name_server
+
+
+def answered(text: str) -> str:
+    """A panel's query with the variables as a person leaves them."""
+    for name in ("instance", "cluster", "topic", "group"):
+        text = text.replace(f"${name}", ".*")
+    return text.replace("$__rate_interval", "20s")
+
+
+@pytest.mark.parametrize(
+    ("title", "text"),
+    [(panel.title, query.text) for board in dashboards.ALL for panel in board.panels for query in panel.queries],
+)
+def test_a_panel_shows_something(scraped: tuple[Prometheus, str], title: str, text: str) -> None:
+    prometheus, _ = scraped
+    found = prometheus.query(answered(text))
+    assert found or title in ONLY_IN_TROUBLE, f"{title}: {text} has no series"
+
+
+def test_a_variable_has_values(scraped: tuple[Prometheus, str]) -> None:
+    prometheus, _ = scraped
+    for board in dashboards.ALL:
+        for variable in board.variables:
+            inside = variable.query.removeprefix("label_values(").removesuffix(")")
+            metric, _, label = inside.rpartition(", ")
+            assert prometheus.query(answered(f"count by ({label}) ({metric})")), (board.uid, variable.name)
+
+
+@pytest.mark.parametrize("alert", [each for _, group in alerts.GROUPS for each in group], ids=lambda each: each.name)
+def test_an_alert_can_be_asked(scraped: tuple[Prometheus, str], alert: alerts.Alert) -> None:
+    prometheus, _ = scraped
+    prometheus.query(alert.text)  # ValueError with Prometheus' own words if it cannot
+
+
+def test_the_rules_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
+    (tmp_path / "tests.yaml").write_text(yaml.safe_dump(_plays()))
+    done = subprocess.run(
+        [str(program("promtool")), "test", "rules", str(tmp_path / "tests.yaml")],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def _plays() -> dict[str, object]:
+    """For each rule a story in which it fires at the second instant, and not yet at the first."""
+    here = 'instance="b"'
+    stories: dict[str, tuple[dict[str, str], str, str]] = {
+        "GantryBrokerRefusesWrites": ({f'gantry_write_gate_shut{{{here},reason="disk full"}}': "1+0x60"}, "30s", "2m"),
+        "GantryDiskFillsUp": ({f"gantry_disk_used_ratio{{{here}}}": "0.9+0x60"}, "5m", "12m"),
+        "GantryOutcomesUnknown": ({f"gantry_messages_ack_late_total{{{here}}}": "0+3x60"}, "3m", "15m"),
+        "GantrySegmentStuck": ({f'gantry_owed_stuck{{{here},kind="halves"}}': "1+0x60"}, "10m", "20m"),
+        "GantryNotRegistered": ({f'gantry_registered{{{here},name_server="n:9876"}}': "0+0x60"}, "1m", "5m"),
+        "GantryLoopLags": (
+            {
+                f'gantry_loop_lag_seconds_bucket{{{here},le="0.1"}}': "0+0x60",
+                f'gantry_loop_lag_seconds_bucket{{{here},le="1"}}': "0+60x60",
+                f'gantry_loop_lag_seconds_bucket{{{here},le="+Inf"}}': "0+60x60",
+            },
+            "5m",
+            "20m",
+        ),
+        "GantryTooFewInSync": (_set(1, 2), "30s", "3m"),
+        "GantryAtMinimumInSync": (_set(2, 2), "10m", "20m"),
+        "GantryPermitRunsOut": (
+            {f"gantry_permit_seconds{{{here}}}": "1+0x60", f"gantry_group_leads{{{here}}}": "1+0x60"},
+            "0s",
+            "2m",
+        ),
+        "GantryMastershipFlaps": ({f"gantry_group_epoch{{{here}}}": "1+1x60"}, "3m", "10m"),
+        "GantryDeadLetters": ({f'gantry_dead_letters_total{{{here},consumer_group="g"}}': "0x10 5x60"}, "5m", "12m"),
+        "GantryLagGrows": (
+            {f'gantry_group_lag_messages{{{here},consumer_group="g",topic="t"}}': "20000+100x60"},
+            "10m",
+            "40m",
+        ),
+        "GantryGroupDisagrees": ({f'gantry_subscription_disagreements{{{here},group="g"}}': "2+0x60"}, "2m", "10m"),
+        "GantryTransactionsGivenUp": (
+            {f'gantry_transactions_moved_total{{{here},kind="given_up"}}': "0x10 2x60"},
+            "5m",
+            "12m",
+        ),
+        "GantryTransactionOld": ({f"gantry_transaction_oldest_age_seconds{{{here}}}": "4000+60x60"}, "2m", "10m"),
+    }
+    assert stories.keys() == {each.name for _, group in alerts.GROUPS for each in group}
+    return {
+        "rule_files": [str(RULES)],
+        "evaluation_interval": "30s",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": series, "values": values} for series, values in inputs.items()],
+                "promql_expr_test": [_fires(name, silent, 0), _fires(name, firing, 1)],
+            }
+            for name, (inputs, silent, firing) in stories.items()
+        ],
+    }
+
+
+def _set(there: int, needed: int) -> dict[str, str]:
+    return {
+        'gantry_in_sync_members{instance="b"}': f"{there}+0x60",
+        'gantry_in_sync_members_needed{instance="b"}': f"{needed}+0x60",
+    }
+
+
+def _fires(name: str, instant: str, times: int) -> dict[str, object]:
+    text = f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)'
+    return {"expr": text, "eval_time": instant, "exp_samples": [{"labels": "{}", "value": times}]}

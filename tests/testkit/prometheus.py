@@ -1,0 +1,112 @@
+"""A real Prometheus for tests, out of Debian's package, unpacked and never installed: no service is started by it.
+
+The package comes from the Debian registry that the machine has, once, into the cache that the clusters of tests use.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from testkit.pairplay import free_port
+
+_COMMAND_S = 300
+_READY_S = 60
+
+
+def cache() -> Path:
+    """Where it is unpacked."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gantrymq-prometheus"
+
+
+def program(name: str) -> Path:
+    """`prometheus` or `promtool`, fetched if it is not there."""
+    found = shutil.which(name)
+    if found is not None:
+        return Path(found)
+    path = cache() / "usr/bin" / name
+    if not path.exists():
+        _unpack()
+    return path
+
+
+def _unpack() -> None:
+    folder = cache()
+    folder.mkdir(parents=True, exist_ok=True)
+    fetch = ["apt-get", "download", "prometheus"]
+    done = subprocess.run(fetch, cwd=folder, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+    if done.returncode != 0:  # lists of packages that are too old, or none
+        subprocess.run(["apt-get", "update", "-qq"], capture_output=True, timeout=_COMMAND_S, check=False)
+        done = subprocess.run(fetch, cwd=folder, capture_output=True, text=True, timeout=_COMMAND_S, check=False)
+    packages = sorted(folder.glob("prometheus_*.deb"))
+    assert packages, f"apt-get download prometheus: {done.stderr}"
+    subprocess.run(["dpkg", "-x", str(packages[-1]), str(folder)], check=True, timeout=_COMMAND_S)
+
+
+class Prometheus:
+    """A server that scrapes; `query` asks it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def query(self, text: str) -> list[dict[str, object]]:
+        """The series of an instant query; ValueError with Prometheus' own words for one that is none."""
+        form = urllib.parse.urlencode({"query": text})
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/api/v1/query?{form}", timeout=30) as answer:
+                found = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise ValueError(f"{text}: {error.read().decode()}") from error
+        result: list[dict[str, object]] = found["data"]["result"]
+        return result
+
+
+@contextmanager
+def scraping(folder: Path, targets: Sequence[str], every_s: int = 1) -> Iterator[Prometheus]:
+    """Prometheus over these HOST:PORT, until the block ends."""
+    port = free_port()
+    scrape = {"job_name": "gantrymq", "static_configs": [{"targets": list(targets)}]}
+    config = {"global": {"scrape_interval": f"{every_s}s", "scrape_timeout": f"{every_s}s"}, "scrape_configs": [scrape]}
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                str(program("prometheus")),
+                f"--config.file={folder / 'prometheus.yaml'}",
+                f"--storage.tsdb.path={folder / 'prometheus'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        _wait(port, process, folder / "prometheus.log")
+        yield Prometheus(port)
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + _READY_S
+    while time.monotonic() < deadline:
+        assert process.poll() is None, log.read_text()
+        try:
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.1)
+    raise AssertionError(f"prometheus is not ready: {log.read_text()}")

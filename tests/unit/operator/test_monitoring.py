@@ -1,0 +1,77 @@
+"""Dashboards and alerts name what brokers expose, and the chart holds what is generated."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+import yaml
+
+from gantry.broker.metrics import FAMILIES
+from gantry_operator.monitoring import alerts, dashboards
+from gantry_operator.monitoring.__main__ import files
+from gantry_operator.monitoring.panels import WIDTH, Dashboard
+from testkit.sources import ROOT
+
+CHART = ROOT / "charts/gantrymq"
+_METRIC = re.compile(r"\b(?:gantry|rocketmq|process)_[a-z_]+\b")
+_SUFFIXES = ("_bucket", "_count", "_sum", "_total")
+# What a label is called that a metric of ours could be taken for.
+_LABELS = {"gantry_version"}
+
+
+def exposed() -> set[str]:
+    return {family.name for family in FAMILIES} | {"process_resident_memory_bytes"}
+
+
+def named(text: str) -> set[str]:
+    found = set()
+    for name in _METRIC.findall(text):
+        for suffix in _SUFFIXES:
+            name = name.removesuffix(suffix) if name.removesuffix(suffix) in exposed() else name
+        found.add(name)
+    return found - _LABELS
+
+
+@pytest.mark.parametrize("dashboard", dashboards.ALL, ids=lambda each: each.uid)
+def test_every_panel_asks_for_metrics_that_a_broker_exposes(dashboard: Dashboard) -> None:
+    for panel in dashboard.panels:
+        for query in panel.queries:
+            assert named(query.text) and named(query.text) <= exposed(), (panel.title, query.text)
+
+
+@pytest.mark.parametrize("dashboard", dashboards.ALL, ids=lambda each: each.uid)
+def test_panels_have_a_help_and_fit_the_screen(dashboard: Dashboard) -> None:
+    document = json.loads(json.dumps(dashboard.to_document()))
+    panels = document["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken: set[tuple[int, int]] = set()
+    for panel in panels:
+        place = panel["gridPos"]
+        assert place["x"] + place["w"] <= WIDTH
+        across, down = (range(place[start], place[start] + place[size]) for start, size in (("x", "w"), ("y", "h")))
+        cells = {(x, y) for x in across for y in down}
+        assert not cells & taken, f"{panel['title']} covers another panel"
+        taken |= cells
+        assert panel["type"] == "row" or len(panel["description"]) > 5
+
+
+def test_every_alert_asks_for_metrics_that_exist_and_says_what_to_do() -> None:
+    names = [alert.name for _, group in alerts.GROUPS for alert in group]
+    assert len(set(names)) == len(names)
+    for _, group in alerts.GROUPS:
+        for alert in group:
+            assert named(alert.text) <= exposed() and named(alert.text), alert.name
+            assert alert.severity in ("critical", "warning") and len(alert.do) > 40
+            assert named(alert.do) <= exposed(), alert.name
+
+
+@pytest.mark.parametrize("name", sorted(files()))
+def test_the_chart_holds_what_is_generated(name: str) -> None:
+    assert (CHART / name).read_text(encoding="utf-8") == files()[name], f"make crds writes {name} anew"
+
+
+def test_the_rule_file_is_what_prometheus_reads() -> None:
+    found = yaml.safe_load(files()["alerts/gantrymq.yaml"])
+    assert [group["name"] for group in found["groups"]] == [name for name, _ in alerts.GROUPS]
