@@ -24,7 +24,10 @@ from gantry.client.transaction import (
     TransactionProducer,
 )
 from gantry.errors import RefusedError
+from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.clusterplay import Cluster, running_cluster
+from testkit.scripted import ScriptedCluster, refuse, stored
+from testkit.scriptedtransaction import outcomes
 from testkit.turning import until
 
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
@@ -285,5 +288,24 @@ def test_what_was_given_up_can_be_armed_again(tmp_path: Path, capsys: pytest.Cap
             await until(lambda: producer.check_counts.committed)
             async with consuming(cluster) as warehouse:
                 await until(lambda: warehouse.received == [tx.message_id])
+
+    play(story())
+
+
+def test_an_end_that_a_former_master_does_not_take_goes_to_the_new_one() -> None:
+    async def ask_later(_: StoredMessage) -> Outcome:
+        return Outcome.UNKNOWN
+
+    async def story() -> None:
+        async with ScriptedCluster(slaves=1) as cluster, TransactionProducer(
+            "p", ask_later, nameserver=cluster.nameserver
+        ) as producer:
+            cluster.answers["broker-a", RequestCode.SEND_MESSAGE_V2] = stored
+            sealed = refuse(ResponseCode.SERVICE_NOT_AVAILABLE, "sealed")
+            cluster.answers["broker-a", RequestCode.END_TRANSACTION] = sealed
+            async with producer.transaction(Message("orders", b"x")) as tx:
+                cluster.leads["broker-a"] = "broker-a/1"
+            assert tx.is_settled
+            assert outcomes(cluster) == outcomes(cluster, "broker-a/1") == ["8"]
 
     play(story())

@@ -65,6 +65,7 @@ class ScriptedCluster:
         self.names = [f"broker-{letter}" for letter in "abcdefgh"[:groups]]
         self.slaves = slaves
         self.gone: set[str] = set()  # listeners that the name server does not name any more
+        self.leads: dict[str, str] = {}  # who is a group's master, where it is not the listener of its name
         self.answers: dict[tuple[str, int], Answer] = {}
         self.received: list[tuple[str, Command]] = []
         self.addresses: dict[str, str] = {}
@@ -131,7 +132,8 @@ class ScriptedCluster:
         return TopicRoute(queues, tuple(BrokerData("C", name, self._addresses_of(name)) for name in self.names))
 
     def _addresses_of(self, name: str) -> dict[int, str]:
-        listeners = {0: name} | {number + 1: f"{name}/{number + 1}" for number in range(self.slaves)}
+        slaves = {number + 1: f"{name}/{number + 1}" for number in range(self.slaves)}
+        listeners = {0: self.leads.get(name, name)} | slaves
         return {one: self.addresses[listener] for one, listener in listeners.items() if listener not in self.gone}
 
 

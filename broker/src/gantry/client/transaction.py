@@ -30,6 +30,8 @@ Hooks of `TransactionSettings.sending` are around the sending of the half; the m
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
@@ -292,20 +294,42 @@ class TransactionProducer:
         raise RefusedError(prepared.code, f"{where}: the half message is not safe ({name}), {remark}")
 
     async def _finish(self, half: Half, outcome: Outcome) -> bool:
-        """Whether the broker has confirmed; RefusedError when it will have none of it."""
+        """Whether the broker has confirmed; RefusedError when it will have none of it.
+
+        Where the group has another master by now, that one is told: halves stand at the same place there.
+        """
+        asked = self._master_of(half)
+        if asked and await self._told(asked, half, outcome):
+            return True
+        self._routes.doubt(half.topic)
+        with contextlib.suppress(RefusedError, UnreachableError, TimeoutError):
+            async with asyncio.timeout(self._settings.end_timeout_s):
+                await self._routes.to_read(half.topic)
+        master = self._master_of(half)
+        if master and master != asked and await self._told(master, half, outcome):
+            return True
+        log.warning("%s: %s %s is left to a check", self.group, outcome.name, half.message_id)
+        return False
+
+    def _master_of(self, half: Half) -> str:
         try:
-            address = self._routes.master(MessageQueue(half.topic, half.broker_name, 0))
-            question = end(self.group, half, outcome, from_check=False)
+            return self._routes.master(MessageQueue(half.topic, half.broker_name, 0))
+        except UnreachableError:
+            return ""
+
+    async def _told(self, address: str, half: Half, outcome: Outcome) -> bool:
+        question = end(self.group, half, outcome, from_check=False)
+        try:
             await self._session.ask(address, question, self._settings.end_timeout_s)
         except RefusedError as error:
             if error.code in _FINAL:
                 raise
-            log.warning("%s: %s %s is left to a check: %s", self.group, outcome.name, half.message_id, error)
-            return False
+            log.warning("%s: %s %s: %s", self.group, outcome.name, half.message_id, error)
         except (UnreachableError, OutcomeUnknownError) as error:
-            log.warning("%s: %s %s is left to a check: %s", self.group, outcome.name, half.message_id, error)
-            return False
-        return True
+            log.warning("%s: %s %s: %s", self.group, outcome.name, half.message_id, error)
+        else:
+            return True
+        return False
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(self._identity.client_id, (self.group,))
