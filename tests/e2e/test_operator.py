@@ -5,6 +5,7 @@ On real kubelets, with the images that the Dockerfile builds.  Clients are pods 
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import time
 from collections.abc import Iterator
@@ -48,6 +49,7 @@ spec:
       volumeMounts: [{{name: scratch, mountPath: /tmp}}]
   volumes: [{{name: scratch, emptyDir: {{}}}}]
 """
+ROW = 4  # fields of a line of a ledger
 # Files of the usual sizes would fill the machine's disk three times over.
 SMALL = {"store.segment_bytes": "16MiB", "store.index_slots": "10000", "store.index_entries": "40000"}
 
@@ -154,18 +156,11 @@ def test_one_pod_of_a_group_is_labelled_as_the_master_that_the_register_names(or
     until(lambda: masters(orders) == [f"orders-b0-{holder[0]}"], "the label names the master")
 
 
-def test_a_master_that_is_killed_is_followed_and_nothing_acknowledged_is_lost(orders: Cluster) -> None:
+def test_a_master_whose_node_is_cut_off_is_followed_and_nothing_acknowledged_is_lost(orders: Cluster) -> None:
     until(lambda: len(masters(orders)) == 1, "there is a master")
     former = masters(orders)[0]
-    script = (Path(__file__).parents[1] / "testkit" / "ledgerproducer.py").read_text()
     book = "/tmp/ledger"
-    words = ("exec", "-i", "-n", "clients", "client", "--", "timeout", "45", "python3", "-", NAMES, "tea", "p", book)
-    with subprocess.Popen(
-        orders.kubectl(*words), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
-    ) as producing:
-        assert producing.stdin is not None
-        producing.stdin.write(script)
-        producing.stdin.close()
+    with producing_to(orders, book, "p", 45) as producer:
         until(lambda: len(ledger(orders, book)) > 50, "messages are acknowledged")
         epoch = orders.admin.get(LEASE)["spec"]["leaseTransitions"]
         node = next(each for each in orders.nodes if each.name == node_of(orders, former))
@@ -177,20 +172,76 @@ def test_a_master_that_is_killed_is_followed_and_nothing_acknowledged_is_lost(or
             raise
         finally:
             orders.network.plug(node.index)
-        producing.wait(120)
-    rows = ledger(orders, book)
+        producer.wait(120)
     assert orders.admin.get(LEASE)["spec"]["leaseTransitions"] > epoch
-    gaps = [later - earlier for earlier, later in zip(rows.values(), list(rows.values())[1:], strict=False)]
-    print(f"{len(rows)} acknowledged, longest pause {max(gaps) / 1000:.1f} s")
-    missing = set(rows) - set(consumed(orders, "second"))
-    assert not missing, f"{len(missing)} of {len(rows)} acknowledged messages are lost"
+    report(orders, ledger(orders, book), "second")
     until(lambda: len(in_sync(orders)) == 3, "the former master is back")
+
+
+def test_a_change_is_rolled_out_without_losing_anything(orders: Cluster) -> None:
+    until(lambda: len(in_sync(orders)) == 3, "all members are in sync")
+    before = {each["metadata"]["uid"] for each in members(orders)}
+    book = "/tmp/rolled"
+    with producing_to(orders, book, "r", 90) as producer:
+        until(lambda: len(ledger(orders, book)) > 50, "messages are acknowledged")
+        start = time.monotonic()
+        orders.admin.merge(BROKERCLUSTER, {"spec": {"brokers": {"config": {"messages.body_bytes_max": "1MiB"}}}})
+        until_rolled(orders, before)
+        print(f"three members replaced in {time.monotonic() - start:.1f} s")
+        producer.wait(200)
+    report(orders, ledger(orders, book), "rolled")
+    told = kubectl(orders, "exec", "-n", HOME, "orders-b0-0", "--", "cat", "/etc/gantrymq/config/broker.yaml").stdout
+    assert "messages.body_bytes_max: 1MiB" in told
+
+
+def until_rolled(cluster: Cluster, before: set[str]) -> None:
+    """Nobody of `before` is left; more patience than for one step."""
+    try:
+        for left in (2, 1, 0):
+            until(lambda: len(before & uids(cluster)) <= left, f"{left} are left")  # noqa: B023
+        until(lambda: len(in_sync(cluster)) == 3 and is_ready(cluster, BROKERCLUSTER), "all are in sync again")
+    except AssertionError:
+        print(trouble(cluster))
+        raise
+
+
+def members(cluster: Cluster) -> list[Document]:
+    labels = "gantrymq.io/cluster%3Dorders,gantrymq.io/component%3Dbroker"
+    return list(cluster.admin.get(f"{PODS}?labelSelector={labels}")["items"])
+
+
+def uids(cluster: Cluster) -> set[str]:
+    return {str(each["metadata"]["uid"]) for each in members(cluster)}
+
+
+def producing_to(cluster: Cluster, book: str, prefix: str, seconds: int) -> subprocess.Popen[str]:
+    """A producer in the client's pod, for so long; its ledger is a file there."""
+    script = (Path(__file__).parents[1] / "testkit" / "ledgerproducer.py").read_text()
+    bounded = ("timeout", str(seconds), "python3", "-", NAMES, "tea", prefix, book)
+    words = cluster.kubectl("exec", "-i", "-n", "clients", "client", "--", *bounded)
+    producer = subprocess.Popen(
+        words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
+    )
+    assert producer.stdin is not None
+    producer.stdin.write(script)
+    producer.stdin.close()
+    return producer
+
+
+def report(cluster: Cluster, rows: dict[str, int], group: str) -> None:
+    """Print the longest pause; everything acknowledged must be there."""
+    times = sorted(rows.values())
+    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
+    print(f"{len(rows)} acknowledged, longest pause {max(pauses) / 1000:.1f} s")
+    missing = set(rows) - set(consumed(cluster, group))
+    assert not missing, f"{len(missing)} of {len(rows)} acknowledged messages are lost"
 
 
 def ledger(cluster: Cluster, book: str) -> dict[str, int]:
     """body -> milliseconds."""
     said = kubectl(cluster, "exec", "-n", "clients", "client", "--", "cat", book).stdout.split()
-    return {row.partition(",")[0]: int(row.partition(",")[2]) for row in said}
+    rows = [row.split(",") for row in said]
+    return {row[0]: int(row[1]) for row in rows if len(row) == ROW}  # the last one may still be in the making
 
 
 def node_of(cluster: Cluster, pod: str) -> str:

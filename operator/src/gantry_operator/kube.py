@@ -94,6 +94,15 @@ class Kube:
         """RFC 7386; with a resourceVersion in it only on that version."""
         await self._ask("PATCH", path, change, MERGE, [("fieldManager", FIELD_MANAGER)])
 
+    async def delete_pod(self, path: str, uid: str) -> None:
+        """This very pod, with its own time to end; another one of the same name is left alone."""
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
+        try:
+            await self._ask("DELETE", path, options)
+        except KubeError as error:
+            if error.status not in (404, 409):
+                raise
+
     async def _ask(
         self, method: str, path: str, body: Document | None = None, kind: str = "application/json",
         query: list[tuple[str, str]] | None = None,

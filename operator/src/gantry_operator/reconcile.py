@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from gantry.clock import Clock
-from gantry_operator import status
+from gantry_operator import plan, status
 from gantry_operator.api import brokercluster
 from gantry_operator.api.brokercluster import (
     LABEL_CLUSTER,
@@ -29,7 +29,7 @@ from gantry_operator.desired import brokers, nameservers
 from gantry_operator.desired.labels import APPLIED, owned, stamped
 from gantry_operator.kube import KubeError, cluster_path, lease_path, path_of
 from gantry_operator.settings import Settings
-from gantry_operator.snapshot import GroupSeen, Pod, Snapshot, pod_seen, register_seen
+from gantry_operator.snapshot import GroupSeen, Pod, Snapshot, pod_seen, register_seen, revision_seen
 
 SOON_S, LATER_S = 2.0, 60.0
 SECRET_BYTES = 32
@@ -44,6 +44,7 @@ class Objects(Protocol):
     async def create(self, document: Document) -> bool: ...
     async def apply(self, document: Document) -> None: ...
     async def merge(self, path: str, change: Document) -> None: ...
+    async def delete_pod(self, path: str, uid: str) -> None: ...
 
 
 class Groups(Protocol):
@@ -84,9 +85,12 @@ class Reconciler:
             return LATER_S
         snapshot = await self._look(cluster)
         await self._label(snapshot)
-        told = status.status_of(snapshot, image, self._now())
+        step = plan.roll(snapshot)
+        told = status.status_of(snapshot, image, self._now(), step)
         await self._tell(cluster, told)
-        return LATER_S if status.is_ready(told) and "PodsNotReady" not in str(told["conditions"]) else SOON_S
+        if isinstance(step, plan.Replace):
+            await self._kube.delete_pod(f"/api/v1/namespaces/{key.namespace}/pods/{step.pod.name}", step.pod.uid)
+        return LATER_S if status.is_settled(told) else SOON_S
 
     async def _secret(self, cluster: BrokerCluster) -> bytes:
         """What the members prove to each other; made once, and whoever made it first is right."""
@@ -123,8 +127,11 @@ class Reconciler:
         return Snapshot(cluster, [await self._group(group, pods) for group in cluster.groups()], ready)
 
     async def _group(self, group: Group, pods: dict[str, Pod]) -> GroupSeen:
-        lease = await self._kube.get(lease_path(group.cluster.key.namespace, group.name))
-        return GroupSeen(group, register_seen(lease), {name: pods[name] for name in group.pods if name in pods})
+        namespace = group.cluster.key.namespace
+        lease = await self._kube.get(lease_path(namespace, group.name))
+        made = await self._kube.get(f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{group.name}")
+        here = {name: pods[name] for name in group.pods if name in pods}
+        return GroupSeen(group, register_seen(lease), here, revision_seen(made))
 
     async def _label(self, snapshot: Snapshot) -> None:
         """Who leads, for people and for `kubectl get pods -L`; nothing is decided by it."""

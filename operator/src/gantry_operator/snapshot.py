@@ -14,6 +14,7 @@ from gantry.replication.record import Phase, parse_holder
 from gantry_operator.api.brokercluster import LABEL_ROLE, BrokerCluster, Group
 
 _PREFIX = "gantrymq.io/"
+_REVISION = "controller-revision-hash"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +22,11 @@ class Pod:
     """One member's."""
 
     name: str
-    is_ready: bool
+    uid: str
+    is_ready: bool  # and not on its way out
+    is_going: bool  # somebody deleted it, and its process has its time to end
     role: str  # as its label says
+    revision: str  # of the template that it was made from
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +46,7 @@ class GroupSeen:
     group: Group
     register: Register | None
     pods: Mapping[str, Pod]
+    revision: str = ""  # of the template as it is now; empty while the controller has not seen it
 
     @property
     def master_pod(self) -> str:
@@ -55,6 +60,12 @@ class GroupSeen:
         """A master that serves."""
         pod = self.pods.get(self.master_pod)
         return pod is not None and pod.is_ready
+
+    @property
+    def outdated(self) -> list[Pod]:
+        """Pods of an older template, by ordinal; none while nobody knows which one is current."""
+        here = [self.pods[name] for name in self.group.pods if name in self.pods]
+        return [pod for pod in here if self.revision and pod.revision != self.revision]
 
     def roles(self) -> dict[str, str]:
         """Which label each pod should have."""
@@ -73,8 +84,27 @@ class Snapshot:
 def pod_seen(document: Mapping[str, Any]) -> Pod:
     """A pod's document as a value."""
     about, conditions = document["metadata"], document.get("status", {}).get("conditions", [])
-    is_ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return Pod(about["name"], is_ready, about.get("labels", {}).get(LABEL_ROLE, ""))
+    serves = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+    is_going = "deletionTimestamp" in about
+    labels = about.get("labels", {})
+    return Pod(
+        about["name"],
+        about["uid"],
+        serves and not is_going,
+        is_going,
+        labels.get(LABEL_ROLE, ""),
+        labels.get(_REVISION, ""),
+    )
+
+
+def revision_seen(document: Mapping[str, Any] | None) -> str:
+    """Of a StatefulSet: the revision that its pods should have; empty while its controller is behind."""
+    if document is None:
+        return ""
+    status = document.get("status", {})
+    if status.get("observedGeneration", -1) < document["metadata"].get("generation", 0):
+        return ""
+    return str(status.get("updateRevision", ""))
 
 
 def register_seen(document: Mapping[str, Any] | None) -> Register | None:

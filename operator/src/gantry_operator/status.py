@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from gantry_operator.plan import Hold, Replace
 from gantry_operator.snapshot import GroupSeen, Snapshot
 
 Document = dict[str, Any]
@@ -22,8 +23,8 @@ class Condition(NamedTuple):
     message: str
 
 
-def status_of(snapshot: Snapshot, image: str, now: str) -> Document:
-    """The whole of it; `now` is for conditions that have just changed."""
+def status_of(snapshot: Snapshot, image: str, now: str, step: Replace | Hold | None = None) -> Document:
+    """The whole of it; `now` is for conditions that have just changed, `step` what a rolling update does next."""
     cluster = snapshot.cluster
     former = {each["type"]: each for each in cluster.status.get("conditions", [])}
     members = cluster.brokers.groups * cluster.brokers.replicas
@@ -37,10 +38,11 @@ def status_of(snapshot: Snapshot, image: str, now: str) -> Document:
             "masters": f"{sum(each.is_writable for each in snapshot.groups)}/{cluster.brokers.groups}",
             "inSync": f"{in_sync}/{members}",
             "ready": f"{ready}/{members}",
+            "updated": f"{members - sum(len(each.outdated) for each in snapshot.groups)}/{members}",
             "nameservers": f"{snapshot.nameservers_ready}/{cluster.nameservers}",
         },
         "conditions": [
-            _document(each, former.get(each.kind), cluster.generation, now) for each in _conditions(snapshot)
+            _document(each, former.get(each.kind), cluster.generation, now) for each in _conditions(snapshot, step)
         ],
         "groups": [_group(each) for each in snapshot.groups],
     }
@@ -58,12 +60,13 @@ def stalled(former_status: Any, generation: int, reason: str, message: str, now:
     return {"observedGeneration": generation, "conditions": conditions}
 
 
-def is_ready(status: Document) -> bool:
+def is_settled(status: Document) -> bool:
     """Whether nothing is left to wait for."""
-    return any(each["type"] == "Ready" and each["status"] == "True" for each in status["conditions"])
+    found = {each["type"]: each["status"] for each in status["conditions"]}
+    return found.get("Ready") == "True" and found.get("Reconciling") == "False"
 
 
-def _conditions(snapshot: Snapshot) -> list[Condition]:
+def _conditions(snapshot: Snapshot, step: Replace | Hold | None) -> list[Condition]:
     cluster = snapshot.cluster
     without = [each.group.short for each in snapshot.groups if not each.is_writable]
     alone = [each.group.short for each in snapshot.groups if each.register is None or len(each.register.in_sync) < 2]
@@ -76,7 +79,10 @@ def _conditions(snapshot: Snapshot) -> list[Condition]:
     members = cluster.brokers.groups * cluster.brokers.replicas
     missing = members - sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
     missing += cluster.nameservers - snapshot.nameservers_ready
-    if missing or without:
+    if step is not None:
+        text = step.reason if isinstance(step, Hold) else "pods are replaced one after the other, masters last"
+        moving = Condition("Reconciling", True, "RollingUpdate", text)
+    elif missing or without:
         moving = Condition("Reconciling", True, "PodsNotReady", "pods are not ready yet, or not again")
     else:
         moving = Condition("Reconciling", False, "UpToDate", "")

@@ -99,7 +99,10 @@ def test_an_object_is_stamped_with_its_own_content() -> None:
     assert one == same == other
     before = {stamped(each)["metadata"]["annotations"][APPLIED] for each in everything()}
     after = [stamped(each) for each in everything(config={"permission": "4"})]
-    assert [each["kind"] for each in after if each["metadata"]["annotations"][APPLIED] not in before] == ["ConfigMap"]
+    assert [each["kind"] for each in after if each["metadata"]["annotations"][APPLIED] not in before] == [
+        "ConfigMap",
+        "StatefulSet",
+    ]
 
 
 def test_an_object_of_another_definition_is_named_as_such() -> None:

@@ -55,6 +55,16 @@ class Server:
         else:
             self.documents[path]["metadata"]["labels"] |= change["metadata"]["labels"]
 
+    async def delete_pod(self, path: str, uid: str) -> None:
+        assert self.documents[path]["metadata"]["uid"] == uid
+        self.writes.append(f"delete {path.rsplit('/', 1)[-1]}")
+        self.documents[path]["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+
+    def revised(self, revision: str) -> None:
+        """The controller has seen the template of the brokers."""
+        status = {"observedGeneration": 0, "updateRevision": revision}
+        self.documents["/apis/apps/v1/namespaces/messaging/statefulsets/orders-b0"]["status"] = status
+
     def runs(self, master: int, in_sync: str = "0.0,1.0,2.0", ready: bool = True) -> None:
         """Pods and a register, as they are when a cluster works."""
         names = {f"orders-b0-{ordinal}": "broker" for ordinal in range(3)}
@@ -62,7 +72,9 @@ class Server:
         for name, component in names.items():
             labels = {"gantrymq.io/cluster": "orders", "gantrymq.io/component": component}
             conditions = [{"type": "Ready", "status": "True" if ready else "False"}]
-            made = {"metadata": {"name": name, "labels": labels}, "status": {"conditions": conditions}}
+            labels["controller-revision-hash"] = "r1"
+            about = {"name": name, "uid": f"u-{name}", "labels": labels}
+            made = {"metadata": about, "status": {"conditions": conditions}}
             self.documents.setdefault(f"{PODS}/{name}", made)
         annotations = {"gantrymq.io/phase": "Active", "gantrymq.io/sync-set": in_sync}
         spec = {"holderIdentity": f"{master}.0/p", "leaseTransitions": 3}
@@ -108,7 +120,7 @@ def test_a_cluster_that_works_is_told_and_labelled() -> None:
     assert once(server) == LATER_S
     assert conditions(server)["Ready"] == ("True", "AllGroupsWritable")
     assert server.documents[PATH]["status"]["summary"] == {
-        "masters": "1/1", "inSync": "3/3", "ready": "3/3", "nameservers": "2/2",
+        "masters": "1/1", "inSync": "3/3", "ready": "3/3", "updated": "3/3", "nameservers": "2/2",
     }  # fmt: skip
     labels = [server.documents[f"{PODS}/orders-b0-{each}"]["metadata"]["labels"] for each in range(3)]
     assert [each["gantrymq.io/role"] for each in labels] == ["slave", "master", "slave"]
@@ -135,6 +147,21 @@ def test_another_master_moves_two_labels_and_the_status() -> None:
     assert sorted(server.writes) == ["merge orders-b0-0", "merge orders-b0-2", "merge status"]
     (group,) = server.documents[PATH]["status"]["groups"]
     assert (group["master"], group["syncSet"]) == ({"ordinal": 2, "pod": "orders-b0-2"}, [1, 2])
+
+
+def test_another_template_replaces_one_slave_and_waits_for_it() -> None:
+    server = Server()
+    once(server)
+    server.runs(master=0)
+    once(server)
+    server.revised("r2")
+    server.writes.clear()
+    assert once(server) == SOON_S
+    assert server.writes == ["merge status", "delete orders-b0-1"]
+    assert conditions(server)["Reconciling"] == ("True", "RollingUpdate")
+    server.writes.clear()
+    assert once(server) == SOON_S
+    assert server.writes == ["merge status"]
 
 
 def test_what_somebody_deleted_comes_back() -> None:

@@ -9,7 +9,10 @@ import pytest
 from gantry_operator.api.schema import FILE, Schema, definition, text
 from testkit.sources import ROOT
 
-MAY_CHANGE = {"spec.brokers.groups"}
+MAY_CHANGE = {
+    "spec.brokers.groups", "spec.image", "spec.nameserver.replicas", "spec.nameserver.resources",
+    "spec.brokers.antiAffinity", "spec.brokers.config", "spec.brokers.resources",
+}  # fmt: skip
 
 
 def fields(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:

@@ -2,7 +2,8 @@
 
 `python -m gantry_operator.api.schema FOLDER...` writes it (`make crds`).  Every field has a default, so that a rule
 about its change sees it always; a rule on a field that is not there does not run.  What cannot be changed yet in a
-running cluster is refused here, with what to do instead: nothing is accepted and then ignored.
+running cluster is refused here, with what to do instead: nothing is accepted and then ignored; what can be changed is
+rolled out (`plan`).
 """
 
 from __future__ import annotations
@@ -92,12 +93,14 @@ def _spec() -> Schema:
     return _object(
         "What is wanted.",
         {
-            "image": _fixed(_text("Image of brokers and name servers; empty: the operator's.", "", 512), "spec.image"),
+            "image": _text("Image of brokers and name servers; empty: the operator's.", "", 512),
             "nameserver": _object(
                 "Name servers tell clients where brokers are.",
                 {
-                    "replicas": _fixed(_number("How many.", 2, 1, NAMESERVERS_MAX), "spec.nameserver.replicas"),
-                    "resources": _fixed(_resources(), "spec.nameserver.resources"),
+                    "replicas": _number(
+                        "How many; another number replaces brokers one after the other.", 2, 1, NAMESERVERS_MAX
+                    ),
+                    "resources": _resources(),
                 },
             ),
             "brokers": _brokers(),
@@ -151,12 +154,11 @@ def _brokers() -> Schema:
                     ),
                 },
             ),
-            "antiAffinity": _fixed(
-                _choice("Whether members of a group may share a node.", ["Required", "Preferred", "None"], "Preferred"),
-                "spec.brokers.antiAffinity",
+            "antiAffinity": _choice(
+                "Whether members of a group may share a node.", ["Required", "Preferred", "None"], "Preferred"
             ),
-            "config": _fixed(config, "spec.brokers.config"),
-            "resources": _fixed(_resources(), "spec.brokers.resources"),
+            "config": config,
+            "resources": _resources(),
         },
     )
     brokers["x-kubernetes-validations"] = [
@@ -190,7 +192,7 @@ def _status() -> Schema:
             "master": {"type": "object", "properties": {"ordinal": number, "pod": words}},
         },
     }  # fmt: skip
-    summary = ("masters", "inSync", "ready", "nameservers")
+    summary = ("masters", "inSync", "ready", "updated", "nameservers")
     return {
         "type": "object",
         "properties": {

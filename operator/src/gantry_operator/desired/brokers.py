@@ -13,7 +13,7 @@ import yaml
 
 from gantry.failover.timers import TIMERS
 from gantry_operator.api.brokercluster import PROMISES, BrokerCluster, Document, Group
-from gantry_operator.desired.labels import of_group, owned
+from gantry_operator.desired.labels import CONFIG, digest_of, of_group, owned
 from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, restricted
 
 PORT, VIP_PORT, HA_PORT, HA_API_PORT = 10911, 10909, 10912, 9405
@@ -123,7 +123,8 @@ def _set(group: Group, image: str) -> Document:
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": labels},
         "template": {
-            "metadata": {"labels": labels},
+            # A pod does not hear of a ConfigMap that changed: another digest makes it another template.
+            "metadata": {"labels": labels, "annotations": {CONFIG: digest_of(settings(group))}},
             "spec": {
                 "serviceAccountName": group.name,
                 "enableServiceLinks": False,

@@ -17,6 +17,7 @@ from gantry_operator.api.brokercluster import (
     Group,
 )
 
+CONFIG = f"{GROUP}/config"  # digest of the configuration that a pod was made for
 APPLIED = f"{GROUP}/applied"  # digest of what the operator last applied: an object that has it is not applied again
 
 
@@ -36,9 +37,13 @@ def owned(cluster: BrokerCluster, document: Document, labels: dict[str, str]) ->
 
 def stamped(document: Document) -> Document:
     """With the digest of its own content."""
-    digest = hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()[:16]
-    annotations = document["metadata"].get("annotations", {}) | {APPLIED: digest}
+    annotations = document["metadata"].get("annotations", {}) | {APPLIED: digest_of(document)}
     return document | {"metadata": document["metadata"] | {"annotations": annotations}}
+
+
+def digest_of(content: object) -> str:
+    """Short, and another one for every other content."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def of_nameservers(cluster: BrokerCluster) -> dict[str, str]:
