@@ -13,7 +13,7 @@ from gantry.replication.mastery import Mastery, Rules, Term
 from gantry.replication.members import Member, SyncSet, parse_set
 from gantry.replication.permit import Permit
 from gantry.replication.record import Holder, Record
-from gantry.replication.register import RegisterUnavailableError
+from gantry.replication.register import RegisterUnavailableError, Seen
 from gantry.replication.registerfile import FileRegister
 from gantry.replication.tenure import Handed, Tenure
 from gantry.wire.ha import Ack
@@ -76,6 +76,21 @@ def test_a_renewal_says_how_far_the_log_is_confirmed_and_gives_the_permit() -> N
         await one.tenure.renew()
         assert (await one.record()).confirm_floor == END
         assert one.permit.is_valid(14.9) and not one.permit.is_valid(15.0)
+
+    play(story)
+
+
+def test_a_permit_lasts_from_the_moment_at_which_the_renewal_was_sent() -> None:
+    async def story(one: Play) -> None:
+        inner = one.register.write
+
+        async def slow(record: Record, version: str) -> Seen:
+            one.clock.advance(4_000)
+            return await inner(record, version)
+
+        one.register.write = slow  # type: ignore[method-assign]
+        await one.tenure.renew()
+        assert one.permit.is_valid(9.9) and not one.permit.is_valid(10.0)
 
     play(story)
 
