@@ -13,7 +13,7 @@ import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import yaml
@@ -108,5 +108,6 @@ def _wait(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
             urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=5).close()
             return
         except OSError:
-            time.sleep(0.1)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(0.1)
     raise AssertionError(f"prometheus is not ready: {log.read_text()}")
