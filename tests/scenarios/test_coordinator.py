@@ -9,7 +9,7 @@ from dataclasses import replace
 from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Blocked, Decision, Policy, Seal, Wait
 from gantry.replication.hastate import Role
-from gantry.replication.members import parse_set
+from gantry.replication.members import Member, incarnation_of, parse_set
 from gantry.replication.record import Holder, Phase, Record
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
@@ -243,5 +243,23 @@ def test_somebody_elses_answer_is_no_answer() -> None:
         play.group.members[0].state = replace(play.group.members[0].state, cluster_uid="other")
         await play.rounds(coordinator, 9)
         assert (await play.record()).epoch == 2
+
+    play(act)
+
+
+def test_a_disk_that_is_replaced_before_there_was_a_master_is_admitted_and_the_group_begins() -> None:
+    async def act(play: Play) -> None:
+        coordinator = play.coordinator()
+        await play.rounds(coordinator, 1)  # the register is made, with the three disks of now
+        assert (await play.record()).phase is Phase.BOOTSTRAPPING
+        play.group.members[2] = fresh(2, "another-disk")
+        await play.rounds(coordinator, 2)
+        # The member reads the number that its disk was given.
+        member = play.group.members[2]
+        me = Holder(Member(2, incarnation_of(1, 0)), member.state.me.process)
+        member.state = replace(member.state, me=me)
+        await play.rounds(coordinator, 4)
+        record = await play.record()
+        assert record.phase is Phase.ACTIVE and record.store(2) == Store("another-disk", 1)
 
     play(act)

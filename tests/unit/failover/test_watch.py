@@ -135,6 +135,24 @@ def test_two_watchers_of_a_new_group_agree_about_its_id() -> None:
     play(story, member(0), member(1))
 
 
+def test_a_watcher_that_was_late_follows_the_id_that_another_one_made() -> None:
+    """It minted one, and before it looked again the group was made, led, and on the members' disks."""
+
+    async def story(played: Play) -> None:
+        played.addresses = (played.addresses[0], "127.0.0.1:9")  # nobody is there, so that no group can begin
+        other = played.watch()
+        await until(lambda: any(isinstance(one, Blocked) for one in played.told))
+        record = Record("5eed", 1, Phase.ACTIVE, played.stubs[0].now.me, frozenset({played.stubs[0].now.member}))
+        played.stubs[0].now = replace(
+            played.stubs[0].now, cluster_uid="5eed", epoch=1, role=Role.MASTER, is_writable=True
+        )
+        await played.register.create(record)
+        await until(lambda: Wait("the master is well") in played.told)
+        other.cancel()
+
+    play(story, member(0), member(1))
+
+
 def test_a_group_of_a_known_cluster_gets_its_id() -> None:
     async def story(played: Play) -> None:
         watching = played.watch("5eed")

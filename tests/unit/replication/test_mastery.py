@@ -55,6 +55,7 @@ def test_every_member_has_what_is_confirmed() -> None:
 def test_a_dead_slave_that_is_needed_shuts_the_gate_after_its_silence() -> None:
     one = joined()
     one.share(200, 10.0)
+    one.acknowledge(1, Ack(100, 100, 0), 200, 10.0)
     one.lose(1, False, 10.0)
     assert not one.is_short(12.9) and one.tick(200, 12.9) == 100
     assert one.tick(200, 13.1) == 100 and one.is_short(13.1)
@@ -64,6 +65,7 @@ def test_a_dead_slave_that_is_needed_shuts_the_gate_after_its_silence() -> None:
 def test_a_dead_slave_that_is_not_needed_leaves_and_writes_go_on() -> None:
     one = joined(min_in_sync=1)
     one.share(200, 10.0)
+    one.acknowledge(1, Ack(100, 100, 0), 200, 10.0)
     one.lose(1, False, 10.0)
     assert one.tick(200, 12.9) == 100
     assert one.tick(200, 13.1) == 200 and one.in_sync == [0] and not one.is_short(13.1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from gantry.consume.sharing import NO_PERMIT
 from gantry.leaves import frames
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
@@ -75,10 +76,6 @@ _REFUSED_WITH = {
     RequestCode.SEND_BATCH_MESSAGE: ResponseCode.SYSTEM_BUSY,
     RequestCode.CONSUMER_SEND_MSG_BACK: ResponseCode.SYSTEM_BUSY,
 }
-_NO_PERMIT = (
-    "the permit of this master has ended: neither its register nor its slaves answer it, and another one may lead; "
-    "ask for the route again"
-)
 
 
 class Activity:
@@ -116,7 +113,7 @@ class Activity:
                 return
             for pull in pulls:
                 if not pull.is_oneway:
-                    connection.write(frames.encode(reply(pull, ResponseCode.SYSTEM_BUSY, _NO_PERMIT)))
+                    connection.write(frames.encode(reply(pull, ResponseCode.SYSTEM_BUSY, NO_PERMIT)))
 
         return handle
 
@@ -124,14 +121,14 @@ class Activity:
         def handle(connection: Connection, command: Command) -> object:
             if self.is_permitted():
                 return handler(connection, command)
-            return reply(command, ResponseCode.SYSTEM_BUSY, _NO_PERMIT)
+            return reply(command, ResponseCode.SYSTEM_BUSY, NO_PERMIT)
 
         return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command
 
     def _guard(self, handler: Cold) -> Cold:
         def handle(connection: Connection, command: Command) -> object:
             if not self.is_permitted():
-                return reply(command, ResponseCode.SYSTEM_BUSY, _NO_PERMIT)
+                return reply(command, ResponseCode.SYSTEM_BUSY, NO_PERMIT)
             return handler(connection, command) if self.is_on else self._refusal(command)
 
         return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command

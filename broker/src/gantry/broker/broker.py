@@ -169,8 +169,7 @@ class Broker:
         # 2. Name servers send clients elsewhere.
         if self._registering is not None:
             self._registering.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._registering
+            await asyncio.wait({self._registering})
             await parts.registration.unregister()
         passed(2)
         # 3. Nothing new comes in; who waits for messages gets an answer.
@@ -341,7 +340,9 @@ class Broker:
     def _readiness(self) -> tuple[bool, str]:
         gate = self.parts.gate if self.parts is not None else WriteGate()
         shut = f"; takes no messages: {', '.join(gate.reasons)}" if gate.reasons else ""
-        return self._is_running and self.failure is None, self._health()[1] + shut
+        aside = self.seat.why_not_ready() if self._is_running else ""
+        is_ready = self._is_running and self.failure is None and not aside
+        return is_ready, self._health()[1] + (f"; {aside}" if aside else "") + shut
 
     def _restart(self, why: str) -> None:
         """Stop, and have another broker start on the same folder."""

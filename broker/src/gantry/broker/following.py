@@ -12,7 +12,7 @@ here as well.  Deleting follows the master: nothing that its log still has is dr
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from gantry.store.background import Worker
     from gantry.store.disk import Disk
     from gantry.store.store import Store
+
+log = logging.getLogger("gantry.replication")
 
 GATE_SLAVE = "a slave"
 _COMMITS_S = 1.0
@@ -132,8 +134,7 @@ class Following:
         for task in (self._running, self._keeper):
             if task is not None:
                 task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
+                await asyncio.wait({task})
 
     # What the link asks and brings
 
@@ -159,7 +160,7 @@ class Following:
 
     def master(self) -> str:
         """Where the master listens for us."""
-        return self.outside.master()
+        return "" if self.is_reshaping else self.outside.master()
 
     def held(self) -> int:
         """Up to where it holds its log by its flush policy."""
@@ -203,9 +204,8 @@ class Following:
         )
 
     def seal(self, epoch: int) -> None:
-        """Follow no master below this epoch, which is promised."""
-        if self._connector is not None and self._connector.link is not None:
-            self._connector.link.end(f"epoch {epoch} was promised")
+        """Follow no master below this epoch, which is promised or about to be."""
+        self.cut_off(f"epoch {epoch} was promised")
 
     def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
         """The master asks for it: it wants to hand the group over."""
@@ -222,6 +222,11 @@ class Following:
         if link is not None and link.machine.is_following and link.machine.epoch < epoch:
             link.end(f"epoch {epoch} has begun")
 
+    def cut_off(self, why: str) -> None:
+        """End the link that stands."""
+        if self._connector is not None and self._connector.link is not None:
+            self._connector.link.end(why)
+
     def hurry(self) -> None:
         """Try to reach the master now."""
         if self._connector is not None:
@@ -231,18 +236,32 @@ class Following:
         """Have the next start change the log, and start anew."""
         if welcome.epoch < self._member.promised:
             return  # the link has ended; what this master wants counts no longer
-        self.is_reshaping = True
         mine = set(self._member.epochs.entries)
         kept = [one for one in welcome.epochs.entries if one in mine and one.start <= welcome.at]
         plan = Plan(welcome.step, welcome.at, EpochTable(tuple(kept) if welcome.step is Step.CUT else ()))
-        place = self._place
         why = f"the log has to {'be cut' if welcome.step is Step.CUT else 'begin'} at {welcome.at} to follow the master"
+
+        def planned(error: StoreError | None) -> None:
+            if error is not None:
+                log.error("%s, which could not be written down: %s", why, error)
+
+        self.plan(plan, why, planned)
+
+    def plan(self, plan: Plan, why: str, done: Callable[[StoreError | None], None]) -> None:
+        """Follow nobody any more, have the next start change the log, and start anew; done hears whether it will."""
+        self.is_reshaping = True
+        self.cut_off(why)
+        place = self._place
 
         def planned(error: StoreError | None) -> None:
             if error is None:
                 self.outside.restart(why)
+            else:
+                self.is_reshaping = False
+            done(error)
 
-        place.housekeeper.submit(partial(papers.save_plan, place.disk, place.root, plan), planned)
+        if not place.housekeeper.submit(partial(papers.save_plan, place.disk, place.root, plan), planned):
+            planned(StoreError("too much waits for the disk"))
 
     def append(self, start: int, records: memoryview) -> int:
         """Write records; the log's new end."""

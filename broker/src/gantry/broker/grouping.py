@@ -56,11 +56,14 @@ def make_group(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     is_slave = config.role is Role.SLAVE
     make = _following if is_slave else _mastering
     group = make(config, parts, ground, durably)
-    if config.replication.slave_read or is_slave:
+    # Also where slaves are not read: a new master shows less than it has, and must not throw readers back.
+    if config.replication.slave_read or is_slave or ground.member.has_register:
         parts.pulls.sharing = Sharing(
             config.id,
             config.store.warm_bytes,
-            _reader(group, ground.member) if isinstance(group, Mastering) else lambda: MASTER,
+            _reader(group, ground.member)
+            if isinstance(group, Mastering) and config.replication.slave_read
+            else lambda: MASTER,
             (lambda: group.is_alone) if isinstance(group, Following) else lambda: False,
             parts.store.next_queue_offset,
         )
@@ -100,6 +103,7 @@ def make_office(
         group.mastery.on_change = lambda change: office.hurry()
         group.permit = permit
         parts.activity.is_permitted = lambda: permit.is_valid(clock.monotonic())
+        parts.pulls.is_permitted = parts.activity.is_permitted
         if config.role is Role.ASYNC_MASTER:
             parts.acks.is_permitted = parts.activity.is_permitted
     else:

@@ -1,7 +1,7 @@
 """Handing a group over: the master stops writing, has another member promise the next epoch, and names it.
 
-    1  messages are refused, with a remark that says for how long
-    2  the target has everything that we have: the log, and the tables
+    1  the register has just taken a renewal; messages are refused, with a remark that says for how long
+    2  the target has everything that we have: the log, and the tables; then nothing is served any more
     3  it has the promise of the next epoch on its disk: from here on it takes nothing of ours
     4  the register names it: one compare-and-set
     5  this member stops, and follows
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gantry.broker.mastering import Mastering
     from gantry.broker.office import Office
     from gantry.clock import Clock
+    from gantry.replication.mastery import Attendance
 
 GATE_HANDOVER = "the group is handed over"
 _LOOK_S = 0.005
@@ -46,6 +47,7 @@ class Handover:
         self._clock = clock
         self._restart = restart
         self._is_under_way = False
+        self._is_decided = False  # this member will not go on in this epoch
 
     def heir(self) -> int | None:
         """Who could lead at once: the one that is furthest, the first among equals; None: nobody."""
@@ -70,7 +72,10 @@ class Handover:
             return await self._hand_over(target, self._clock.monotonic() + within_s)
         finally:
             self._is_under_way = False
-            self._gate.reopen(GATE_HANDOVER)
+            if not self._is_decided:
+                self._gate.reopen(GATE_HANDOVER)
+                if self._group.permit is not None:
+                    self._group.permit.go_on()
 
     def _why_not(self, target: int) -> str:
         group = self._group
@@ -87,12 +92,19 @@ class Handover:
 
     async def _hand_over(self, target: int, deadline_s: float) -> Answer | None:
         group, tenure = self._group, self._office.tenure
-        assert tenure is not None
-        group.tell_tables()
+        assert tenure is not None and group.permit is not None
+        await tenure.renew()
+        if tenure.why or tenure.is_lost:
+            return refuse(503, f"the register does not take the renewal, nor would it the handover: {tenure.why}")
         slave = group.mastery.slaves[target]
-        is_in_time = await self._until(lambda: group.is_equal(target) or not slave.is_connected, deadline_s)
-        if not is_in_time or not slave.is_connected:
+        is_equal = await self._catches_up(slave, deadline_s)
+        if is_equal:
+            # What readers commit from here on would be lost with this mastership.
+            group.permit.end()
+            is_equal = await self._catches_up(slave, deadline_s)
+        if not is_equal:
             return refuse(503, f"member {target} did not catch up in time, or went; this one leads on")
+        self._is_decided = True
         promised = group.ask_promise(target)
         if not await self._until(lambda: promised.done() or not slave.is_connected, deadline_s) or not promised.done():
             self._restart("a member that this master wanted to hand over to may have promised the next epoch")
@@ -103,6 +115,12 @@ class Handover:
             return None
         self._restart(f"the handover is {handed.value}: {tenure.why}")
         return refuse(503, f"the register did not take the handover, or did not say so: {tenure.why}")
+
+    async def _catches_up(self, slave: Attendance, deadline_s: float) -> bool:
+        group, place = self._group, slave.member.ordinal
+        group.tell_tables()
+        is_in_time = await self._until(lambda: group.is_equal(place) or not slave.is_connected, deadline_s)
+        return is_in_time and slave.is_connected
 
     async def _until(self, is_so: Callable[[], bool], deadline_s: float) -> bool:
         while not is_so():

@@ -95,8 +95,7 @@ class Office:
         """Look no more."""
         if self._running is not None:
             self._running.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await self._running
+            await asyncio.wait({self._running})
 
     def hurry(self) -> None:
         """The register is worth a look now."""
@@ -150,6 +149,8 @@ class Office:
             record = None if seen is None else seen.record
             if record is not None:
                 self._number(record)
+                if isinstance(self._group, Following):
+                    self._group.leave_lower(record.epoch)
             wanted = mandate(record, self._member.known(self._store.written.offset))
             if isinstance(wanted, Claim) and seen is not None:
                 await self._register.write(wanted.record, seen.version)
@@ -178,7 +179,6 @@ class Office:
             # Name servers take brokerId 0 from whoever still has it by a lower epoch.
             self._stood_as = wanted.epoch
             self.outside.stand_as_slave(wanted.epoch)
-        group.leave_lower(wanted.epoch)
         group.hurry()
 
     def _number(self, record: Record) -> None:

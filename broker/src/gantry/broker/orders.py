@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.broker.config import HOT
@@ -23,11 +22,12 @@ from gantry.broker.sources import replaced
 from gantry.errors import ConfigError, StoreError
 from gantry.model import documents
 from gantry.model.topic import PERM_READ, PERM_READ_WRITE
-from gantry.replication import haapi, papers
+from gantry.replication import haapi
 from gantry.replication.epochs import EpochTable
 from gantry.replication.haapi import Answer, refuse
 from gantry.replication.handshake import Step
 from gantry.replication.papers import Plan
+from gantry.replication.record import Phase
 from gantry.replication.register import RegisterError
 
 if TYPE_CHECKING:
@@ -132,30 +132,37 @@ class Orders:
     async def clone(self) -> Answer | None:
         """Begin anew as another disk; the register must not count on this one."""
         group, member = self._parts.group, self._ground.member
+        if not isinstance(group, Following):
+            return refuse(409, "this member leads; nothing was thrown away")
+        # It must not join while the register is asked: from here on it follows nobody.
+        was_reshaping, group.is_reshaping = group.is_reshaping, True
+        group.cut_off("it may be cloned anew")
+        refusal = await self._why_not_clone()
+        if refusal is not None or was_reshaping:
+            group.is_reshaping = was_reshaping
+            return refusal or refuse(409, "its log is about to be changed already")
+        uid = f"{self._ground.machine.chance.getrandbits(128):032x}"
+        planned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: StoreError | None) -> None:
+            if error is not None:
+                planned.set_exception(error)
+            else:
+                planned.set_result(None)
+
+        why = f"the log of {member.me.member} is thrown away, and everything is copied anew"
+        group.plan(Plan(Step.BEGIN, 0, EpochTable(), uid), why, done)
+        await planned
+        return Answer(200, {"storeUID": uid})
+
+    async def _why_not_clone(self) -> Answer | None:
+        member = self._ground.member
         try:
             seen = await self._register.read()
         except RegisterError as error:
             return refuse(503, f"whether this member is needed cannot be told: {error}")
-        if not isinstance(group, Following) or seen is None:
-            return refuse(409, "this member leads, or its group has no register; nothing was thrown away")
-        if not seen.record.in_sync:
-            # Nobody knows who was in sync, so this may be the log that has everything.
-            return refuse(409, f"the group is {seen.record.phase.value}; nothing was thrown away")
+        if seen is None or seen.record.phase in (Phase.BOOTSTRAPPING, Phase.RECOVERING):
+            return refuse(409, "nobody knows who was in sync; nothing was thrown away")
         if any(each.ordinal == member.place for each in seen.record.in_sync):
             return refuse(409, f"{member.me.member} is in sync; nothing was thrown away")
-        group.is_reshaping = True
-        uid = f"{self._ground.machine.chance.getrandbits(128):032x}"
-        disk, root = self._ground.machine.disk, self._parts.store.settings.root
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def planned(error: StoreError | None) -> None:
-            if error is None:
-                self._ground.restart("its log is thrown away, and everything is copied anew")
-            if not done.done():
-                done.set_exception(error) if error is not None else done.set_result(None)
-
-        job = partial(papers.save_plan, disk, root, Plan(Step.BEGIN, 0, EpochTable(), uid))
-        if not self._ground.background.housekeeper.submit(job, planned):
-            return refuse(503, "too much waits for the disk")
-        await done
-        return Answer(200, {"storeUID": uid})
+        return None

@@ -47,7 +47,7 @@ class Sealing:
     ) -> None:
         self._member = member
         self._name = name
-        self._group = group
+        self.group = group
         self._vowing = vowing
         self._parts = parts
         self._turn = asyncio.Lock()
@@ -79,14 +79,14 @@ class Sealing:
         )
 
     def _role(self) -> Role:
-        group = self._group
+        group = self.group
         if isinstance(group, Mastering):
             return Role.NONE if group.is_sealed else Role.MASTER
         return Role.NONE if group.is_alone else Role.SLAVE
 
     def more(self) -> Mapping[str, object]:
         """The set and how far slaves are, or how far we are behind the master; why writes are refused."""
-        group, parts = self._group, self._parts
+        group, parts = self.group, self._parts
         written, shut = parts.store.written.offset, parts.gate.reasons
         if isinstance(group, Following):
             return {"lagBytes": max(0, group.master_written - written), "refusing": shut}
@@ -108,11 +108,14 @@ class Sealing:
             late = why_not_sealed(self.state(), epoch)
             if late is not None:
                 return late
-            group, member = self._group, self._member
+            group, member = self.group, self._member
             if isinstance(group, Following) and group.is_reshaping:
                 return refuse(423, "the broker starts anew, to change its log", retryAfterMs=_RESTART_MS)
             left_s = group.granted_until_s - self._parts.clock.monotonic() if isinstance(group, Following) else 0.0
-            if left_s > 0 and epoch > member.promised:
+            if left_s > 0 and epoch > member.vows.promise:
+                # From here on the master gets no new word of this member, so that the old one runs out.
+                member.sealing = max(member.sealing, epoch)
+                group.seal(epoch)
                 return refuse(423, "the master has this member's word", retryAfterMs=round(left_s * 1000) + 1)
             await self._promise(epoch)
             self.step_down(epoch)
@@ -120,9 +123,11 @@ class Sealing:
 
     def step_down(self, epoch: int) -> None:
         """Stop in lower epochs, in one turn of the loop."""
-        group, parts = self._group, self._parts
+        group, parts = self.group, self._parts
         group.seal(epoch)
         if isinstance(group, Mastering):
+            if group.permit is not None:
+                group.permit.end()
             parts.activity.end(lambda: f"this master was sealed in epoch {epoch}; ask the group's next one")
             parts.acks.seal()
             if self._member.has_register:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gantry.broker import candidacy, membership
+from gantry.broker.following import Following
 from gantry.broker.grouping import make_office
 from gantry.broker.orders import Orders
 from gantry.broker.sealing import Sealing, open_door
@@ -114,6 +115,18 @@ class Seat:
         found = await open_door(config, self.sealing, self._machine.clock, self.orders)
         if found is not None:
             self._door, self.ha_api_port = found
+
+    def why_not_ready(self) -> str:
+        """Of a member whose group has a register: why clients should go elsewhere; empty: they need not."""
+        group = None if self.sealing is None else self.sealing.group
+        if not self.has_register or group is None:
+            return ""
+        if isinstance(group, Following):
+            return "follows nobody" if group.is_alone else ""
+        if group.is_sealed:
+            return "sealed"
+        is_permitted = group.permit is not None and group.permit.is_valid(self._machine.clock.monotonic())
+        return "" if is_permitted else "has no permit"
 
     async def hand_over(self) -> None:
         """If this member leads; tried once, within `replication.handover_s`, and going without it if that fails."""

@@ -98,6 +98,8 @@ async def _serve(
                 await _first_of(stopping, ending)
         finally:
             await server.stop()
+            # What was frozen of it may go: another server may follow in this process.
+            gc.unfreeze()
         if stopping.is_set() or not again(server):
             return 1 if failure(server) else 0
 

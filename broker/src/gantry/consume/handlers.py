@@ -23,6 +23,7 @@ Per pull of 32 messages of 1 KiB, pure leaves: checks 1 us, header 1 us, the res
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,7 @@ from gantry.consume.filter import Wanted
 from gantry.consume.grouprates import GroupRates
 from gantry.consume.hold import HeldPull, HeldPulls
 from gantry.consume.pull import COMMIT_OFFSET, SUSPEND, PullChecks, PullRefusal, code_of, reply_head
-from gantry.consume.sharing import Sharing
+from gantry.consume.sharing import NO_PERMIT, Sharing
 from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
 from gantry.metadata.offsets import Offsets
@@ -66,6 +67,7 @@ class PullSettings:
     sifted_bytes_max: int = 8 << 20
 
 
+_NO_PERMIT = PullRefusal(ResponseCode.SYSTEM_BUSY, NO_PERMIT)
 # Long work goes in slices of a millisecond.
 _SIFT_S = 0.001
 
@@ -111,6 +113,7 @@ class PullHandlers:
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
         self.sharing: Sharing | None = None  # of a member of a group
+        self.is_permitted: Callable[[], bool] = lambda: True  # of a master whose group has a register: its permit
         self._store = store
         self._checks = checks
         self._offsets = offsets
@@ -131,6 +134,9 @@ class PullHandlers:
     def _wake(self, held: HeldPull) -> None:
         self.counts.woken += 1
         if held.connection.closed:
+            return
+        if not self.is_permitted():
+            self._refuse(held.connection, held.pull, _NO_PERMIT)
             return
         self._sift_until = None
         wanted = self._checks.wanted(held.pull)
@@ -231,7 +237,11 @@ class PullHandlers:
         self.counts.cold += 1
 
         def is_in() -> None:
-            if not connection.closed:
+            if connection.closed:
+                return
+            if not self.is_permitted():
+                self._refuse(connection, pull, _NO_PERMIT)
+            else:
                 self._sift_until = None
                 self._reply(connection, pull, self._sifted(pull, wanted, self._fetch(pull, wanted)))
 

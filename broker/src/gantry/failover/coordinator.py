@@ -27,8 +27,8 @@ from gantry.replication.operations import Denied
 from gantry.replication.record import Phase, Record, Store
 from gantry.replication.register import (
     Register,
-    RegisterConflictError,
     RegisterDamagedError,
+    RegisterError,
     RegisterGoneError,
     RegisterUnavailableError,
     Seen,
@@ -78,6 +78,7 @@ class Coordinator:
         self._members = members
         self._clock = clock
         self._tell = tell
+        self.cluster_uid = ""  # of the register, as it was read last
         self._told: Decision | None = None
         self._notes = Notes(group.ordinals, group.policy, group.had_stores)
 
@@ -102,13 +103,14 @@ class Coordinator:
             return Wait(f"the register cannot be read: {error}")
         except RegisterDamagedError as error:
             return Blocked(str(error))
+        self.cluster_uid = "" if seen is None else seen.record.cluster_uid
         self._notes.read(seen, self._clock.monotonic())
         states = await self._ask_all(seen)
         record = None if seen is None else seen.record
         now_s = self._clock.monotonic()
         decision = decide(self._notes.snapshot(record, states, self._members.gone(), now_s), now_s)
         wanted = self._carried_out(decision, record)
-        if isinstance(decision, Wait) and record is not None:
+        if record is not None and _may_admit(decision, record):
             wanted = self._with_newcomers(record, states)
         if isinstance(wanted, Denied):
             return Blocked(wanted.reason)
@@ -176,10 +178,16 @@ class Coordinator:
                 await self._register.create(wanted)
             else:
                 await self._register.write(wanted, seen.version)
-        except (RegisterConflictError, RegisterUnavailableError, RegisterGoneError, OutcomeUnknownError):
+        except (RegisterError, OutcomeUnknownError):
             return
         if wanted.holder is not None:
             await self._members.nudge(wanted.holder.member.ordinal)
+
+
+def _may_admit(decision: Decision, record: Record) -> bool:
+    """Whenever nothing else is to be written; also of a group that waits for everybody, new disks too."""
+    is_gathering = record.phase in (Phase.BOOTSTRAPPING, Phase.RECOVERING)
+    return isinstance(decision, Wait) or (is_gathering and isinstance(decision, Blocked))
 
 
 def _stores_of(states: Iterable[MemberState], record: Record | None) -> tuple[tuple[int, Store], ...]:

@@ -61,31 +61,30 @@ class Watch:
     async def run(self) -> None:
         """Watch; every wait in it is bounded."""
         while True:
-            uid, is_minted = await self._settle()
+            uid = await self._settle()
             members = self._members(uid)
             try:
-                await self._rounds(self._coordinator(uid, members), is_minted)
+                await self._rounds(self._coordinator(uid, members), uid)
             finally:
                 await members.close()
 
-    async def _rounds(self, coordinator: Coordinator, is_minted: bool) -> None:
-        """Rounds; they end when a minted id has to give way to the register's."""
+    async def _rounds(self, coordinator: Coordinator, uid: str) -> None:
+        """Rounds; they end when the id that was minted or told here is not the register's, whoever made that one."""
         while True:
             decision = await coordinator.round()
-            is_calm = isinstance(decision, Wait | Blocked)
-            if is_minted and not is_calm:
+            if coordinator.cluster_uid not in ("", uid):
                 return
+            is_calm = isinstance(decision, Wait | Blocked)
             await asyncio.sleep(self._watched.timers.poll_every_s if is_calm else SOON_S)
 
-    async def _settle(self) -> tuple[str, bool]:
-        """The cluster's id, and whether it was minted here."""
+    async def _settle(self) -> str:
+        """The cluster's id: the register's, or what was configured, or what members say, or a new one."""
         seen = await self._read()
         if seen is not None:
-            return seen.record.cluster_uid, False
+            return seen.record.cluster_uid
         if self._watched.cluster_uid:
-            return self._watched.cluster_uid, False
-        found = await self._told_by_members()
-        return (found, False) if found else (f"{random.SystemRandom().getrandbits(128):032x}", True)
+            return self._watched.cluster_uid
+        return await self._told_by_members() or f"{random.SystemRandom().getrandbits(128):032x}"
 
     async def _read(self) -> Seen | None:
         """What the register says, as soon as it can be read."""

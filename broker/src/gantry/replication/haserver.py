@@ -106,6 +106,9 @@ class HaServer:
         if asked.call == STATE:
             return self._standing()
         if asked.call in ORDERS:
+            newest = max(state.epoch, state.promise)
+            if 0 < asked.epoch < newest:
+                return refuse(409, f"meant for epoch {asked.epoch}, this member knows {newest}", promise=state.promise)
             return await self._carry_out(asked)
         late = why_not_sealed(state, asked.epoch)
         if late is not None:

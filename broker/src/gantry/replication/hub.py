@@ -98,6 +98,7 @@ class Hub:
         self._links: dict[Link, None] = {}  # in the order in which they came
         self._by_place: dict[int, Link] = {}
         self._listener: asyncio.Server | None = None
+        self.ending: dict[asyncio.Transport, None] = {}  # closed by us, and not gone yet
         self._is_due = False
         self._is_closing = False
 
@@ -126,6 +127,9 @@ class Hub:
         if self._listener is not None:
             self._listener.close()
         self.end_links("the master stops")
+        await asyncio.sleep(0)
+        for transport in list(self.ending):
+            transport.abort()  # its peer takes nothing
         if self._listener is not None:
             await self._listener.wait_closed()
 
@@ -192,6 +196,7 @@ class Link(asyncio.Protocol):
         self._machine = machine
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
+        self._closing: asyncio.Transport | None = None
         self._has_begun = False
         self._is_leaving = False
         self._is_paused = False
@@ -214,6 +219,8 @@ class Link(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """It is gone, whoever wanted that."""
+        if self._closing is not None:
+            self._hub.ending.pop(self._closing, None)
         self._transport = None
         self._hub.closed(self, self._machine.hello, self._is_leaving)
 
@@ -337,5 +344,9 @@ class Link(asyncio.Protocol):
         if transport is None:
             return
         log.warning("link of %s ended: %s", self.peer, reason)
+        # At once: what is still in the buffers of a peer that is silent may take long to be given up.
+        self._hub.closed(self, self._machine.hello, self._is_leaving)
+        self._hub.ending[transport] = None
+        self._closing = transport
         transport.close()
         asyncio.get_running_loop().call_later(HANDSHAKE_S, transport.abort)

@@ -199,8 +199,7 @@ class Mastery:
     def lose(self, place: int, is_leaving: bool, now_s: float) -> int:
         """A slave's link ended; it may have said goodbye.  The confirmed mark."""
         slave = self.slaves[place]
-        slave.is_connected = False
-        slave.seen_s = now_s
+        slave.is_connected = False  # and silent since its last word, however long ago that was
         self._pace.behind(slave.member)
         if is_leaving:
             self._leave_out(slave.member.ordinal, now_s)

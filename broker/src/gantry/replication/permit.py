@@ -22,6 +22,7 @@ class Permit:
         self._grant_s = grant_s
         self._lease_until_s = 0.0
         self._grants: dict[int, float] = {}
+        self._is_over = False
 
     def renewed(self, sent_s: float, lease_s: float) -> None:
         """A renewal that was sent then has succeeded."""
@@ -38,6 +39,14 @@ class Permit:
         granted = min((self._grants.get(other, 0.0) for other in others), default=0.0)
         self.until_s = max(self._lease_until_s, granted)
 
+    def end(self) -> None:
+        """Serve nobody any more, whatever renewals and grants are left."""
+        self._is_over = True
+
+    def go_on(self) -> None:
+        """What was ended in order to hand over goes on after all."""
+        self._is_over = False
+
     def is_valid(self, now_s: float) -> bool:
         """Whether we may serve now."""
-        return now_s < self.until_s
+        return now_s < self.until_s and not self._is_over

@@ -6,7 +6,8 @@ itself is replaced, and a lock on a replaced file locks nothing.  A write is dur
 answered: a version that was given out and forgotten by a power cut would be given out twice.
 
 The lock goes with the process that held it.  Waiting for it is bounded: who holds it makes two fsyncs, so a second is
-long.  An error of the disk in the middle of a write leaves its outcome open.
+long.  An error of the disk in the middle of a write leaves its outcome open, and so does a disk that hangs: after
+`_WITHIN_S` nobody waits for it any more.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gantry.store.disk import Disk
 
 _ATTEMPTS = 100
 _PAUSE_S = 0.01
+_WITHIN_S = 5.0
 
 # Runs a blocking function off the loop; a test runs it where it is.
 Run = Callable[[Callable[[], "Seen | None"]], Awaitable["Seen | None"]]
@@ -52,7 +54,10 @@ class FileRegister:
 
     async def read(self) -> Seen | None:
         """The record; None when there is none."""
-        return await self._locked(self._load)
+        try:
+            return await self._locked(self._load)
+        except OutcomeUnknownError as error:
+            raise RegisterUnavailableError(str(error)) from error
 
     async def create(self, record: Record) -> Seen:
         """Make the register; RegisterConflictError when there is one."""
@@ -70,7 +75,10 @@ class FileRegister:
         busy = ""
         for _ in range(_ATTEMPTS):
             try:
-                return await self._run(partial(self._with_lock, job))
+                async with asyncio.timeout(_WITHIN_S):
+                    return await self._run(partial(self._with_lock, job))
+            except TimeoutError as error:
+                raise OutcomeUnknownError(f"{self._path}: the disk did not answer within {_WITHIN_S:g} s") from error
             except _BusyError as error:
                 busy = str(error)
             await self._pause(_PAUSE_S)

@@ -73,24 +73,31 @@ class Tenure:
         """Have the register name the target; writes have stopped, and it has promised the next epoch."""
         async with self._turn:
             self._seen = None
-            try:
-                seen = await self._read()
-                if seen is None:
-                    return Handed.REFUSED
-                wanted = operations.hand_over(seen.record, self._me, self._mastery.epoch, target)
-                if isinstance(wanted, Denied):
-                    self.why = wanted.reason
-                    self._look(seen.record)
-                    return Handed.REFUSED
-                await self._register.write(wanted, seen.version)
-            except OutcomeUnknownError as error:
-                self.why = str(error)
-                return Handed.UNKNOWN
-            except RegisterError as error:
-                self.why = str(error)
-                return Handed.REFUSED
-            self.is_lost = True
-            return Handed.DONE
+            for _ in range(_CONFLICTS_MAX):
+                try:
+                    return await self._hand_over_once(target)
+                except RegisterConflictError as error:
+                    self.why = str(error)
+                except OutcomeUnknownError as error:
+                    self.why = str(error)
+                    return Handed.UNKNOWN
+                except RegisterError as error:
+                    self.why = str(error)
+                    break
+            return Handed.REFUSED
+
+    async def _hand_over_once(self, target: Holder) -> Handed:
+        seen = await self._read()
+        if seen is None:
+            return Handed.REFUSED
+        wanted = operations.hand_over(seen.record, self._me, self._mastery.epoch, target)
+        if isinstance(wanted, Denied):
+            self.why = wanted.reason
+            self._look(seen.record)
+            return Handed.REFUSED
+        await self._register.write(wanted, seen.version)
+        self.is_lost = True
+        return Handed.DONE
 
     async def _read(self) -> Seen | None:
         seen = await self._register.read()
