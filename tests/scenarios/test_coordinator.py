@@ -10,7 +10,7 @@ from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Blocked, Decision, Policy, Seal, Wait
 from gantry.replication.hastate import Role
 from gantry.replication.members import Member, incarnation_of, parse_set
-from gantry.replication.record import Holder, Phase, Record
+from gantry.replication.record import Holder, Phase, Record, Store
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
 from testkit.registers import LossyRegister

@@ -161,8 +161,10 @@ class Orders:
             seen = await self._register.read()
         except RegisterError as error:
             return refuse(503, f"whether this member is needed cannot be told: {error}")
-        if seen is None or seen.record.phase in (Phase.BOOTSTRAPPING, Phase.RECOVERING):
-            return refuse(409, "nobody knows who was in sync; nothing was thrown away")
+        if seen is None:
+            return refuse(409, "the group has no register; nothing was thrown away")
+        if seen.record.phase in (Phase.BOOTSTRAPPING, Phase.RECOVERING):
+            return refuse(409, f"the group is {seen.record.phase.value}; nothing was thrown away")
         if any(each.ordinal == member.place for each in seen.record.in_sync):
             return refuse(409, f"{member.me.member} is in sync; nothing was thrown away")
         return None
