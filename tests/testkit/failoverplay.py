@@ -32,7 +32,8 @@ from testkit.turning import until
 
 SECRET = b"a secret for tests"
 NAME = "broker-a"
-SUSPECT_S, RENEW_S = 1.0, 0.3
+# A busy machine takes a second to start a broker anew; who is about to lead must not be suspected meanwhile.
+SUSPECT_S, RENEW_S = 5.0, 0.3
 
 
 class Process:
@@ -117,7 +118,7 @@ class FailoverPlay:
         addresses = {ordinal: f"127.0.0.1:{ha_api}" for ordinal, (_, _, ha_api) in enumerate(ports)}
         self.members = AskedMembers("c1", NAME, lambda ordinal: addresses[ordinal], Keys(SECRET), SystemClock())
         policy = Policy(size, 2 if role == "SYNC_MASTER" else 1, role == "SYNC_MASTER", SUSPECT_S)
-        group = Group("c1", NAME, tuple(range(size)), policy, lease_duration_s=3)
+        group = Group("c1", NAME, tuple(range(size)), policy, lease_duration_s=15)
         self.coordinator = Coordinator(group, self.register, self.members, SystemClock(), self.told.append)
         self._watching: asyncio.Task[None] | None = None
 
