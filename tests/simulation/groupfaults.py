@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from gantry.replication import haapi
-from gantry.replication.record import Phase
+from gantry.replication.record import Phase, Record
 from simulation.groupworld import NAME_SERVER, GroupWorld
 from simulation.register import HOST as REGISTER
 from simulation.register import Troubles
@@ -258,7 +258,14 @@ class GroupFaults:
             self._had_accident = True
             self._group.calm()
             self._quiet_until = self._world.now + _SET_BACK_S
-            self._world.after(3.0, lambda: service.set_back(self._world.chance.choice(past)))
+            self._world.after(3.0, lambda: self._restore(self._world.chance.choice(past)))
+
+    def _restore(self, past: Record) -> None:
+        """Not while somebody is away or has not heard of a later epoch: he would believe what is restored."""
+        seats = [member.broker.seat.sealing for member in self._group.members if member.broker is not None]
+        promises = [sealing.state().promise for sealing in seats if sealing is not None]
+        if len(promises) == len(self._group.members) and min(promises) > past.epoch:
+            self._group.service.set_back(past)
 
     def _jump(self, member: GroupMember) -> None:
         by_ms = self._world.chance.choice((-3000, -200, 1000, 60_000))
