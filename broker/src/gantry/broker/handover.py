@@ -74,7 +74,7 @@ class Handover:
             self._is_under_way = False
             if not self._is_decided:
                 self._gate.reopen(GATE_HANDOVER)
-                if self._group.permit is not None:
+                if self._group.permit is not None and not self._group.is_sealed:
                     self._group.permit.go_on()
 
     def _why_not(self, target: int) -> str:

@@ -1,0 +1,41 @@
+"""A handover that is given up leaves the master as it found it, and a master that was sealed meanwhile stays sealed."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from gantry.append.admit import WriteGate
+from gantry.broker.handover import Handover
+from gantry.replication.members import Member
+from gantry.replication.permit import Permit
+from testkit.simclock import SimClock
+
+
+@pytest.mark.parametrize("is_sealed", [False, True])
+def test_a_handover_that_is_given_up_serves_on_unless_the_master_was_sealed(is_sealed: bool) -> None:
+    permit, gate, slave = Permit(3.0), WriteGate(), SimpleNamespace(is_connected=True, member=Member(1, 0))
+    permit.renewed(0.0, 15)
+    insync = SimpleNamespace(recorded={slave.member})
+    group = SimpleNamespace(permit=permit, is_sealed=False, tell_tables=lambda: None)
+    group.mastery = SimpleNamespace(slaves={1: slave}, insync=insync)
+
+    def is_equal(place: int) -> bool:
+        # Readers were stopped, and the second look finds that the slave went, or the master was sealed.
+        if permit.is_valid(1.0):
+            return True
+        group.is_sealed, slave.is_connected = is_sealed, False
+        return False
+
+    group.is_equal = is_equal
+
+    async def renew() -> None:
+        """The register takes it."""
+
+    office = SimpleNamespace(tenure=SimpleNamespace(renew=renew, why="", is_lost=False))
+    handover = Handover(group, office, gate, SimClock(), lambda why: None)  # type: ignore[arg-type]
+    answer = asyncio.run(handover.to(1, 5.0))
+    assert answer is not None and answer.status == 503 and not gate.reasons
+    assert permit.is_valid(1.0) is not is_sealed
