@@ -14,11 +14,11 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from random import Random
 from typing import Protocol
 
 from interop import prepare
 from interop.processes import Child
+from testkit.ports import VIP, free_port
 
 Settings = Mapping[str, str | int]
 
@@ -59,22 +59,9 @@ class Server(Protocol):
     def close(self) -> None: ...
 
 
-def free_ports(seed: int | None = None) -> int:
-    """A port P with P-2 (the VIP channel), P and P+1 (replication of 4.9) free on 127.0.0.1.
-
-    Workers of one run look in ranges of their own: what is free now may be taken before the server has started.
-    """
-    random = Random(seed if seed is not None else os.getpid() ^ time.time_ns())
-    first = 21_000 + 2_000 * (int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5)
-    for _ in range(200):
-        port = random.randrange(first + 2, first + 1_999)
-        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
-            for candidate in (port - 2, port, port + 1):
-                probe = stack.enter_context(socket.socket())
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(("127.0.0.1", candidate))
-            return port
-    raise AssertionError("no three free ports in 200 tries")
+def free_ports() -> int:
+    """A port P with P-2 (the VIP channel), P and P+1 (replication of 4.9) held for it."""
+    return free_port(VIP, 1)
 
 
 def rpc(

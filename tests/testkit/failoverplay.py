@@ -27,7 +27,7 @@ from gantry.replication.record import Record
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
 from testkit.brokerplay import configuration
-from testkit.pairplay import free_port
+from testkit.ports import free_port
 from testkit.turning import until
 
 SECRET = b"a secret for tests"

@@ -9,7 +9,6 @@ Every process is killed at the end of the `with`.  A member that is started agai
 from __future__ import annotations
 
 import contextlib
-import random
 import selectors
 import signal
 import socket
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from testkit.ports import VIP, free_port
 from testkit.process import START_S, STOP_S, _environment
 from testkit.rawclient import RawClient
 
@@ -35,18 +35,6 @@ _SMALL = {
     "store.disk_used_refuse": "1.0",
     "store.disk_used_clean": "1.0",
 }
-
-
-def free_port() -> int:
-    """A port that is free now and that the system gives nobody who does not ask for it."""
-    while True:
-        port = random.SystemRandom().randrange(10_000, 32_000)
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            return port
 
 
 def until(holds: Callable[[], object], what: str) -> None:
@@ -138,7 +126,7 @@ class Pair:
             self.members[broker_id].close()
         role = role or (self.role if broker_id == 0 else "SLAVE")
         folder = self.folder / f"member-{broker_id}"
-        port, ha_port = self._ports.setdefault(broker_id, (free_port(), free_port()))
+        port, ha_port = self._ports.setdefault(broker_id, (free_port(VIP), free_port()))
         values = {
             "name": "broker-a",
             "id": str(broker_id if role == "SLAVE" else 0),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import yaml
 
-from testkit.pairplay import free_port
+from testkit.ports import free_port
 
 _COMMAND_S = 300
 _READY_S = 60

@@ -19,7 +19,7 @@ from testkit.kube import binaries
 from testkit.kube.api import Api, RefusedError
 from testkit.kube.daemons import Daemons, DiedError
 from testkit.kube.pki import Authority
-from testkit.pairplay import free_port
+from testkit.ports import free_port
 
 ADMIN_TOKEN = "admin-token"
 _TRIES = 3
