@@ -42,7 +42,7 @@ def status_of(snapshot: Snapshot, image: str, now: str, step: Replace | Hold | N
             "nameservers": f"{snapshot.nameservers_ready}/{cluster.nameservers}",
         },
         "conditions": [
-            _document(each, former.get(each.kind), cluster.generation, now) for each in _conditions(snapshot, step)
+            documented(each, former.get(each.kind), cluster.generation, now) for each in _conditions(snapshot, step)
         ],
         "groups": [_group(each) for each in snapshot.groups],
     }
@@ -56,7 +56,7 @@ def stalled(former_status: Any, generation: int, reason: str, message: str, now:
         Condition("Reconciling", False, reason, ""),
         Condition("Stalled", True, reason, message),
     ]
-    conditions = [_document(each, former.get(each.kind), generation, now) for each in said]
+    conditions = [documented(each, former.get(each.kind), generation, now) for each in said]
     return {"observedGeneration": generation, "conditions": conditions}
 
 
@@ -94,7 +94,8 @@ def _conditions(snapshot: Snapshot, step: Replace | Hold | None) -> list[Conditi
     return [ready, moving, Condition("Stalled", False, "NoError", ""), possible]
 
 
-def _document(condition: Condition, former: Document | None, generation: int, now: str) -> Document:
+def documented(condition: Condition, former: Document | None, generation: int, now: str) -> Document:
+    """As it stands in a status; it keeps the time of `former` while it says the same."""
     value = "True" if condition.holds else "False"
     since = former["lastTransitionTime"] if former is not None and former["status"] == value else now
     return {
