@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from gantry.failover.coordinator import Coordinator, Group
-from gantry.failover.decide import Blocked, Decision, Policy, Seal, Wait
+from gantry.failover.decide import Blocked, Decision, Forced, Policy, Seal, Wait
 from gantry.replication.hastate import Role
 from gantry.replication.members import Member, incarnation_of, parse_set
 from gantry.replication.record import Holder, Phase, Record, Store
@@ -261,5 +261,31 @@ def test_a_disk_that_is_replaced_before_there_was_a_master_is_admitted_and_the_g
         await play.rounds(coordinator, 4)
         record = await play.record()
         assert record.phase is Phase.ACTIVE and record.store(2) == Store("another-disk", 1)
+
+    play(act)
+
+
+def test_another_lease_is_written_while_the_group_is_well_and_renewals_go_on() -> None:
+    async def act(play: Play) -> None:
+        await play.begin()
+        await play.rounds(play.coordinator(lease_duration_s=6), 2)
+        await play.group.renew(2000)
+        record = await play.record()
+        assert (record.lease_duration_s, record.confirm_floor, record.epoch) == (6, 2000, 1)
+
+    play(act)
+
+
+def test_whom_a_person_chose_leads_the_next_epoch_and_the_choice_is_used_up() -> None:
+    async def act(play: Play) -> None:
+        await play.begin()
+        chosen = play.coordinator(policy=replace(POLICY, forced=Forced(2, 1)))
+        await play.rounds(chosen, 6)
+        record = await play.record()
+        assert record.epoch == 2 and record.holder is not None and record.holder.member.ordinal == 2
+        await play.group.everybody_looks()
+        await play.group.renew(3000)
+        await play.rounds(chosen, 6)
+        assert (await play.record()).epoch == 2
 
     play(act)

@@ -31,6 +31,9 @@ class Door:
     def state(self) -> object:
         return self.sim.state
 
+    def settings(self) -> dict[str, object]:
+        return {"permission": 6}
+
     def more(self) -> dict[str, object]:
         return {}
 

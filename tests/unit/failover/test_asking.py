@@ -36,6 +36,9 @@ class Stub:
     def state(self) -> MemberState:
         return self.now
 
+    def settings(self) -> dict[str, object]:
+        return {"permission": 6}
+
     def more(self) -> dict[str, object]:
         return {"lag": {"2": 0}, "role": "nonsense that must not win"}
 
@@ -83,6 +86,14 @@ def test_a_state_arrives_as_it_is() -> None:
     async def act(scene: Scene) -> None:
         assert await scene.asked.state(1) == STATE
         assert scene.asked.why == {}
+
+    play(act)
+
+
+def test_a_configuration_arrives_as_it_is() -> None:
+    async def act(scene: Scene) -> None:
+        assert await scene.asked.config(1) == {"permission": 6}
+        assert await scene.asked.config(2) is None and "asked for was 2" in scene.asked.why[2]
 
     play(act)
 

@@ -36,6 +36,9 @@ class Stub:
     def state(self) -> MemberState:
         return self.now
 
+    def settings(self) -> dict[str, object]:
+        return {"permission": 6}
+
     def more(self) -> dict[str, object]:
         return {}
 

@@ -24,6 +24,9 @@ class Nobody:
     def state(self) -> MemberState:
         raise AssertionError("asked for its state")
 
+    def settings(self) -> dict[str, object]:
+        raise AssertionError("asked for its configuration")
+
     def more(self) -> dict[str, object]:
         raise AssertionError("asked for more")
 

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gantry.append.batch import GATE_DISK_FULL
+from gantry.broker import sources
 from gantry.broker.following import Following
 from gantry.broker.mastering import GATE_SHORT, GATE_TAIL, Mastering
 from gantry.errors import StoreError
@@ -84,12 +85,18 @@ class Sealing:
             return Role.NONE if group.is_sealed else Role.MASTER
         return Role.NONE if group.is_alone else Role.SLAVE
 
+    def settings(self) -> Mapping[str, object]:
+        """As a file would say it: texts, numbers, lists of texts."""
+        values = sources.flat(self._parts.live.current)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
     def more(self) -> Mapping[str, object]:
         """The set and how far slaves are, or how far we are behind the master; why writes are refused."""
         group, parts = self.group, self._parts
         written, shut = parts.store.written.offset, parts.gate.reasons
+        common = {"refusing": shut, "diskUsed": round(parts.store.stats().disk_used, 3)}
         if isinstance(group, Following):
-            return {"lagBytes": max(0, group.master_written - written), "refusing": shut}
+            return common | {"lagBytes": max(0, group.master_written - written)}
         mastery, now_s = group.mastery, parts.clock.monotonic()
         slaves = {
             str(broker_id): {
@@ -100,7 +107,7 @@ class Sealing:
             for broker_id, slave in mastery.slaves.items()
         }
         permit = {} if group.permit is None else {"permitMs": max(0, round((group.permit.until_s - now_s) * 1000))}
-        return {"inSync": mastery.in_sync, "slaves": slaves, "refusing": shut, **permit}
+        return common | {"inSync": mastery.in_sync, "slaves": slaves, **permit}
 
     async def seal(self, epoch: int) -> Answer | None:
         """See the module; None when it is done."""

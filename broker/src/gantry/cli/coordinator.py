@@ -29,7 +29,7 @@ from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.serve import serve
 from gantry.cli.watched import Plan, plan_of_file, plan_of_flags
 from gantry.clock import Clock, SystemClock
-from gantry.failover.decide import Bootstrap, Decision, Promote
+from gantry.failover.decide import Bootstrap, Decision, Force, Promote
 from gantry.failover.timers import TIMERS
 from gantry.failover.watch import Watch
 from gantry.local.processes import Gone
@@ -146,6 +146,8 @@ def _reason(decision: Decision) -> str:
     match decision:
         case Promote(chosen, equals):
             return f"{chosen} leads, in sync {format_set(equals)}"
+        case Force(chosen, _):
+            return f"{chosen} leads alone, by a person's word"
         case Bootstrap(stores):
             return f"a new group of {len(stores)} empty stores"
         case _:

@@ -23,7 +23,16 @@ from yarl import URL
 
 from gantry.clock import Clock
 from gantry.model import documents
-from gantry.replication.haapi import BODY_BYTES_MAX, HANDOVER, NUDGE, SEAL, Target, ask_state, order
+from gantry.replication.haapi import (
+    BODY_BYTES_MAX,
+    HANDOVER,
+    NUDGE,
+    SEAL,
+    Target,
+    ask_config,
+    ask_state,
+    order,
+)
 from gantry.replication.haproof import NONCE_BYTES, PROOF, Keys, Said
 from gantry.replication.hastate import MemberState, read_state
 
@@ -75,6 +84,19 @@ class AskedMembers:
         """`POST /ha/v1/handover`: the master `ordinal` has `target` lead; when not, `why` knows."""
         said = order(HANDOVER, self._target._replace(ordinal=ordinal), target=target, deadlineMs=round(within_s * 1000))
         return await self._try(ordinal, said, within_s + self._timeout_s) is not None
+
+    async def look(self, ordinal: int) -> documents.Document | None:
+        """Its state, with all that is there for people only."""
+        return await self._try(ordinal, ask_state(self._target._replace(ordinal=ordinal)))
+
+    async def config(self, ordinal: int) -> documents.Document | None:
+        """Its configuration as it is now, by dotted key."""
+        answer = await self._try(ordinal, ask_config(self._target._replace(ordinal=ordinal)))
+        return None if answer is None else documents.mapping(answer, "config")
+
+    async def order(self, ordinal: int, path: str, **more: object) -> documents.Document | None:
+        """One of `haapi.ORDERS`; None when it was not done, and `why` knows."""
+        return await self._try(ordinal, order(path, self._target._replace(ordinal=ordinal), 0, **more))
 
     def gone(self) -> frozenset[int]:
         """Ordinals whose process is known to be terminated."""

@@ -18,7 +18,7 @@ from typing import Protocol
 
 from gantry.clock import Clock
 from gantry.errors import OutcomeUnknownError
-from gantry.failover.decide import Blocked, Bootstrap, Decision, Policy, Promote, Recover, Seal, Wait, decide
+from gantry.failover.decide import Blocked, Bootstrap, Decision, Force, Policy, Promote, Recover, Seal, Wait, decide
 from gantry.failover.notes import Notes
 from gantry.replication import operations
 from gantry.replication.hastate import MemberState
@@ -111,7 +111,8 @@ class Coordinator:
         decision = decide(self._notes.snapshot(record, states, self._members.gone(), now_s), now_s)
         wanted = self._carried_out(decision, record)
         if record is not None and _may_admit(decision, record):
-            wanted = self._with_newcomers(record, states)
+            # A master's permit follows the lease that it renewed: a shorter one holds from its next renewal on.
+            wanted = operations.last(self._with_newcomers(record, states), self._group.lease_duration_s)
         if isinstance(wanted, Denied):
             return Blocked(wanted.reason)
         if wanted is not None and wanted != record:
@@ -149,6 +150,8 @@ class Coordinator:
                 return operations.seal(record)
             case Promote(chosen, equals) if record is not None:
                 return operations.promote(record, chosen, equals)
+            case Force(chosen, log_end) if record is not None:
+                return operations.force(record, chosen, log_end)
             case Bootstrap(uids):
                 begun: Record | Denied = operations.bootstrap(group.cluster_uid, group.lease_duration_s)
                 for ordinal, uid in uids:

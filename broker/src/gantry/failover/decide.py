@@ -9,12 +9,17 @@ Sealing is the only decision that can hurt a healthy group, so everything vetoes
 renewal, a group of which nobody answers (then it is the observer who is cut off), a set with nobody to elect.
 Promoting is the only one that can lose something, so a candidate is compared with the register that was read.
 
+A person may choose who leads next (`Forced`), of one epoch and no other.  Out of the in-sync set that loses nothing and
+is an election like any other; anybody else is made master only where that was allowed, and only when nobody of the set
+can still be acknowledging, unless the person says that this may be.  What cannot be done changes nothing else: the
+group goes on as if nobody had asked, and says why.
+
 broker/docs/failover.md, sections 3 and 4, is normative.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.members import Member, SyncSet, disk_of, format_set
@@ -22,6 +27,16 @@ from gantry.replication.record import Holder, Phase, Record
 
 MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
 COLLECT_S = 1.0  # for more answers after the first: saves what nobody acknowledged
+
+
+@dataclass(frozen=True, slots=True)
+class Forced:
+    """A person's choice; good while the register is in this epoch, or sealed right after it."""
+
+    ordinal: int
+    epoch: int
+    accept_split: bool = False  # somebody who does not answer may still be acknowledging
+    unclean: bool = False  # it need not be in sync: what it lacks is lost
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +49,8 @@ class Policy:
     suspect_after_s: float
     preferred: int = 0  # ordinal, among equals
     after_total_power_loss: bool = True  # every member of S lost its newest records: go on with what is left
+    is_automatic: bool = True  # a master that is not well is sealed without being asked
+    forced: Forced | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,7 @@ class Snapshot:
     former: Holder | None = None  # who led before the seal, if the observer saw it
     first_answer_s: float | None = None  # when the first answer to this epoch's seal came
     had_stores: bool = False  # volumes are known to have belonged to this group
+    lease_s: int = 0  # the longest one that the observer saw: a permit may be of before it was made shorter
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +108,14 @@ class Promote:
 
 
 @dataclass(frozen=True, slots=True)
+class Force:
+    """Have this member lead the sealed epoch alone, although it is not known to have every acknowledged message."""
+
+    chosen: Holder
+    log_end: int
+
+
+@dataclass(frozen=True, slots=True)
 class Bootstrap:
     """Make the first register, with these stores admitted in this order."""
 
@@ -104,7 +130,7 @@ class Recover:
     states: tuple[MemberState, ...]
 
 
-Decision = Wait | Blocked | Seal | Promote | Bootstrap | Recover
+Decision = Wait | Blocked | Seal | Promote | Force | Bootstrap | Recover
 
 
 def decide(seen: Snapshot, now_s: float) -> Decision:
@@ -116,11 +142,65 @@ def decide(seen: Snapshot, now_s: float) -> Decision:
     if any(max(state.epoch, state.last_epoch) > record.epoch or state.promise > record.epoch + 1 for state in states):
         # A promise of the next epoch alone is a handover that is being prepared.
         return _recover(seen, f"members have acted beyond epoch {record.epoch}: the register went back")
+    chosen = _forced(seen, record, now_s)
+    if chosen is not None and not isinstance(chosen, str):
+        return chosen
+    decision = _by_phase(seen, record, now_s)
+    if chosen and isinstance(decision, Wait | Blocked):
+        return replace(decision, reason=f"{decision.reason}; the failover that was asked for: {chosen}")
+    return decision
+
+
+def _by_phase(seen: Snapshot, record: Record, now_s: float) -> Decision:
     if record.phase is Phase.ACTIVE:
         return _active(seen, record, now_s)
     if record.phase is Phase.SEALED:
         return _sealed(seen, record, now_s)
     return _without_set(seen, record)
+
+
+def _forced(seen: Snapshot, record: Record, now_s: float) -> Decision | str | None:
+    """What a person's choice leads to; why it cannot be done; None when there is none for this epoch."""
+    wanted = seen.policy.forced
+    if wanted is None:
+        return None
+    target = next((each.state for each in seen.members if each.ordinal == wanted.ordinal and each.state), None)
+    if record.phase is Phase.ACTIVE and record.epoch == wanted.epoch:
+        if record.holder is not None and record.holder.member.ordinal == wanted.ordinal:
+            return None  # it leads already
+        if target is None:
+            return f"member {wanted.ordinal} does not answer"
+        is_able = _is_electable(target, record) or (wanted.unclean and _is_admitted(target, record))
+        return Seal(f"member {wanted.ordinal} was chosen to lead next") if is_able else _unclean(wanted)
+    if record.phase is Phase.SEALED and record.epoch in (wanted.epoch, wanted.epoch + 1):
+        return _forced_of_sealed(seen, record, wanted, now_s)
+    return None
+
+
+def _forced_of_sealed(seen: Snapshot, record: Record, wanted: Forced, now_s: float) -> Decision | str:
+    answers = _promised(seen, record)
+    target = next((state for state in answers if state.member.ordinal == wanted.ordinal), None)
+    if target is None:
+        return f"member {wanted.ordinal} has not promised epoch {record.epoch}"
+    if _is_electable(target, record):
+        if not wanted.accept_split and not _is_old_master_silent(seen, record, answers, now_s):
+            return Wait("the former master may still hold its permit")
+        equals = [each for each in answers if _is_electable(each, record) and each.advance == target.advance]
+        return Promote(target.me, frozenset(each.member for each in equals))
+    if not wanted.unclean:
+        return _unclean(wanted)
+    if not _is_admitted(target, record):
+        return f"the store of member {wanted.ordinal} is not the one that the register knows"
+    heard = {each.member.ordinal for each in answers}
+    heard |= {each.ordinal for each in seen.members if each.gone_since_s is not None}
+    left = sorted({each.ordinal for each in record.in_sync} - heard)
+    if left and not wanted.accept_split:
+        return f"members {left} have not promised and are not known to be gone: they may still be acknowledging"
+    return Force(target.me, target.log_end)
+
+
+def _unclean(wanted: Forced) -> str:
+    return f"member {wanted.ordinal} may lack acknowledged messages, and unclean failover is refused"
 
 
 def _states(seen: Snapshot) -> list[MemberState]:
@@ -156,6 +236,8 @@ def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
     if not heirs and not (seen.policy.after_total_power_loss and _have_all_lost(_states(seen), record)):
         return Blocked(f"the master {holder} is not well, and nobody else of {format_set(record.in_sync)} answers")
     if _is_suspect(seen, master, now_s):
+        if not seen.policy.is_automatic:
+            return Blocked(f"the master {holder} is not well, and who leads next is for a person to choose")
         return Seal(f"the master {holder} of epoch {record.epoch} is not well")
     return Wait(f"the master {holder} is not well, for less than {seen.policy.suspect_after_s} s")
 
@@ -247,7 +329,7 @@ def _is_old_master_silent(seen: Snapshot, record: Record, answers: list[MemberSt
             return True
         if any(member.ordinal == ordinal and member.gone_since_s is not None for member in seen.members):
             return True
-    return now_s - seen.unchanged_since_s >= record.lease_duration_s + MARGIN_S
+    return now_s - seen.unchanged_since_s >= max(record.lease_duration_s, seen.lease_s) + MARGIN_S
 
 
 def _without_set(seen: Snapshot, record: Record) -> Decision:

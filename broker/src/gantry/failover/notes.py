@@ -26,6 +26,7 @@ class Notes:
         self._epoch = 0
         self._former: Holder | None = None
         self._first_answer_s: float | None = None
+        self._lease_s = 0
         self._unwell_since_s: dict[int, float] = {}
         self._gone_since_s: dict[int, float] = {}
         self._sealed: dict[int, MemberState] = {}
@@ -41,6 +42,7 @@ class Notes:
             self._sealed.clear()
         if seen is not None and seen.record.holder is not None:
             self._former = seen.record.holder
+            self._lease_s = max(self._lease_s, seen.record.lease_duration_s)
 
     def answered_seal(self, state: MemberState, now_s: float) -> None:
         """A member promised the register's epoch."""
@@ -83,6 +85,7 @@ class Notes:
             self._former,
             self._first_answer_s,
             self._had_stores,
+            self._lease_s,
         )
 
 

@@ -1,6 +1,7 @@
 """What is asked at `/ha/v1` of a member, and with what status it is answered: values on both sides, no sockets.
 
     GET  /ha/v1/state?clusterUID=&group=&member=      200 the state (`hastate`, and more for people)
+    GET  /ha/v1/config?clusterUID=&group=&member=     200 {config}: every key and the value that it has now
     POST /ha/v1/seal {clusterUID, group, member, epoch}
          200 the epoch is promised on the disk, whoever led or followed in a lower one stopped, and this is the state
          409 a higher epoch was promised, or the member acts in this one already; `promise` says which
@@ -30,6 +31,7 @@ from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX
 
 STATE, SEAL, NUDGE, HANDOVER = "/ha/v1/state", "/ha/v1/seal", "/ha/v1/nudge", "/ha/v1/handover"
 CORDON, CONFIG, CLONE = "/ha/v1/cordon", "/ha/v1/config", "/ha/v1/clone"
+SHOWN = f"GET {CONFIG}"  # as what is asked; an order to change it has the same path
 ORDERS = frozenset({NUDGE, HANDOVER, CORDON, CONFIG, CLONE})
 BODY_BYTES_MAX = 64 << 10  # of a request or an answer; a state of 64 members has some 10 KiB
 
@@ -66,6 +68,11 @@ def ask_state(target: Target) -> Said:
     return Said("GET", f"{STATE}?{urlencode(_named(target))}")
 
 
+def ask_config(target: Target) -> Said:
+    """The question for a member's configuration."""
+    return Said("GET", f"{CONFIG}?{urlencode(_named(target))}")
+
+
 def order(path: str, whom: Target, epoch: int = 0, **more: object) -> Said:
     """A call that changes something, in an epoch; `more` is what an order brings."""
     method = "PUT" if path == CONFIG else "POST"
@@ -85,15 +92,15 @@ def read(said: Said, state: MemberState) -> Asked | Answer:
     """What is asked of the member that is in this state; an answer when that is settled already."""
     path, _, query = said.path.partition("?")
     try:
-        if path == STATE:
-            asked = Asked(path)
+        if path == STATE or (path == CONFIG and said.method == "GET"):
+            asked = Asked(STATE if path == STATE else SHOWN)
             source: documents.Document = dict(parse_qsl(query, keep_blank_values=True, max_num_fields=16))
         elif path == SEAL or path in ORDERS:
             source = documents.document(json.loads(said.body), "the body")
             asked = Asked(path, documents.integer(source, "epoch"), source if path in ORDERS else {})
         else:
             return refuse(404, f"{path[:100]} is none of {', '.join([STATE, SEAL, *sorted(ORDERS)])}")
-        if said.method != ("GET" if path == STATE else "PUT" if path == CONFIG else "POST"):
+        if said.method != ("GET" if asked.call in (STATE, SHOWN) else "PUT" if path == CONFIG else "POST"):
             return refuse(405, f"{said.method} is not for {path}")
         misfit = _misfit(source, state)
         if misfit:

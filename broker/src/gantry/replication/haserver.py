@@ -19,7 +19,7 @@ from aiohttp import web
 from gantry.clock import Clock
 from gantry.errors import ConfigError, StoreError
 from gantry.model import documents
-from gantry.replication.haapi import BODY_BYTES_MAX, ORDERS, STATE, Answer, Asked, read, refuse, why_not_sealed
+from gantry.replication.haapi import BODY_BYTES_MAX, ORDERS, SHOWN, STATE, Answer, Asked, read, refuse, why_not_sealed
 from gantry.replication.haproof import PROOF, Door, Keys, Pass, Said, Turned, prove_answer
 from gantry.replication.hastate import MemberState
 
@@ -36,6 +36,10 @@ class SealedMember(Protocol):
 
     def more(self) -> Mapping[str, object]:
         """What people want to know besides; nothing is decided by it."""
+        ...
+
+    def settings(self) -> Mapping[str, object]:
+        """The configuration as it is now, by dotted key."""
         ...
 
     async def seal(self, epoch: int) -> Answer | None:
@@ -105,6 +109,8 @@ class HaServer:
             return asked
         if asked.call == STATE:
             return self._standing()
+        if asked.call == SHOWN:
+            return Answer(200, {"config": self._member.settings()})
         if asked.call in ORDERS:
             newest = max(state.epoch, state.promise)
             if 0 < asked.epoch < newest:

@@ -118,6 +118,25 @@ def promote(record: Record, chosen: Holder, equals: SyncSet) -> Record | Denied:
     )
 
 
+def force(record: Record, chosen: Holder, log_end: int) -> Record | Denied:
+    """FORCE: by a person's word `chosen` leads the sealed epoch alone, and what it lacks of the set is given up."""
+    if record.phase is not Phase.SEALED:
+        return Denied(f"the group is {record.phase.value}")
+    store = record.store(chosen.member.ordinal)
+    if store is None or store.disk != disk_of(chosen.member.incarnation):
+        return Denied(f"{chosen.member} is not on the disk that was admitted for ordinal {chosen.member.ordinal}")
+    alone = frozenset({chosen.member})
+    return replace(
+        record, phase=Phase.ACTIVE, holder=chosen, in_sync=alone, set_version=record.set_version + 1,
+        confirm_floor=min(record.confirm_floor, log_end),
+    )  # fmt: skip
+
+
+def last(record: Record, lease_duration_s: int) -> Record:
+    """For how long a renewal is good from the next one on."""
+    return replace(record, lease_duration_s=lease_duration_s)
+
+
 def admit(record: Record, ordinal: int, store_uid: str) -> Record | Denied:
     """ADMIT: another disk stands under an ordinal; it gets a number that none had before."""
     if not 0 <= ordinal < MEMBERS_MAX or not store_uid:
