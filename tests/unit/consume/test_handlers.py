@@ -205,24 +205,6 @@ def test_what_is_cold_is_brought_in_before_its_properties_are_looked_at() -> Non
     assert bodies_of(reply.body) == ["one", "two"]
 
 
-def test_when_time_is_over_nothing_found_is_the_answer() -> None:
-    play = PullPlay()
-    play.send("one")
-    play.pull(1, suspend_ms=5_000, **WAITING)
-    play.pass_time(4_900)
-    assert play.replies() == []
-    play.pass_time(400)
-    (reply,) = play.replies()
-    assert (reply.code, offsets_of(reply)) == (19, (1, 0, 1))
-
-
-def test_nobody_waits_longer_than_the_broker_allows() -> None:
-    play = PullPlay(PullSettings(suspend_ms_max=1_000))
-    play.pull(0, suspend_ms=10**12, **WAITING)
-    play.pass_time(1_300)
-    assert codes_of(play.replies()) == [19]
-
-
 def test_a_client_that_does_not_want_to_wait_does_not() -> None:
     play = PullPlay()
     assert codes_of(play.pull(0)) == [19]

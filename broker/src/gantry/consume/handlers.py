@@ -109,7 +109,7 @@ class PullHandlers:
     def __init__(
         self, store: Store, checks: PullChecks, offsets: Offsets, clock: Clock, settings: PullSettings
     ) -> None:
-        self.held = HeldPulls(settings.held_max, self._wake)
+        self.held = HeldPulls(settings.held_max, self._wake, self._expire)
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
         self.sharing: Sharing | None = None  # of a member of a group
@@ -145,6 +145,22 @@ class PullHandlers:
             held.pull.queue_offset = max(held.pull.queue_offset, held.passed)
         self._answer(held.connection, held.pull, wanted, may_wait=False)
 
+    def _expire(self, held: HeldPull) -> None:
+        """Its time is over.  Mostly nothing came at all, and then it does not matter who asked for what."""
+        pull = held.pull
+        if (
+            not self._store.reader.is_all_read(pull.topic, pull.queue_id, pull.queue_offset)
+            or self._offsets.is_marked(pull.topic)
+            or self._offsets.is_marked(pull.topic)
+            or not self.is_permitted()
+            or not held.connection.is_writable
+        ):
+            self._wake(held)
+            return
+        self.counts.woken += 1
+        found = self._store.reader.candidates(pull.topic, pull.queue_id, pull.queue_offset, 0, 0, None)
+        self._reply(held.connection, pull, found)
+
     def _answer(self, connection: Connection, pull: Pull, wanted: Wanted | PullRefusal, may_wait: bool) -> None:
         if isinstance(wanted, PullRefusal):
             self._refuse(connection, pull, wanted)
@@ -155,6 +171,9 @@ class PullHandlers:
             self._send_back(connection, pull)
             return
         if self._offsets.is_marked(pull.topic) and self._moves(connection, pull):
+            return
+        if may_wait and self._waits(pull):
+            self._hold(connection, pull, wanted)
             return
         fetched = self._fetch(pull, wanted)
         if fetched.lag_bytes > self._store.settings.warm_bytes:
@@ -215,6 +234,16 @@ class PullHandlers:
                 code = sharing.code(pull.topic, pull.queue_id, pull.queue_offset, code, fetched)
                 suggested = sharing.suggested(fetched.lag_bytes)
             connection.writelines([reply_head(pull, code, fetched, suggested), *fetched.buffers])
+
+    def _waits(self, pull: Pull) -> bool:
+        """The usual case of `_may_hold`, of one who has everything, found out before anything is fetched."""
+        return (
+            bool(pull.sys_flag & SUSPEND)
+            and pull.suspend_ms > 0
+            and not pull.is_oneway
+            and self.sharing is None
+            and self._store.reader.is_all_read(pull.topic, pull.queue_id, pull.queue_offset)
+        )
 
     def _may_hold(self, pull: Pull, fetched: Fetched) -> bool:
         if not pull.sys_flag & SUSPEND or pull.suspend_ms <= 0 or pull.is_oneway:

@@ -2,7 +2,7 @@
 
 A pull is held by the queue it asked for until one of four things happens: a message that it wants arrives,
 its time is over, its topic goes, or the broker stops.  Each of them takes the pull out of here and gives it
-to `wake`, which looks once more and answers in any case.  When its connection closes, it just vanishes:
+to `wake`, to `expire` when its time is over; both answer in any case.  When its connection closes, it just vanishes:
 there is nobody to answer.
 
 What is answered together leaves together: one write for each connection, and at most so many answers between two
@@ -62,9 +62,12 @@ class HeldPull:
 class HeldPulls:
     """Everybody who waits, found by queue, by connection and by time."""
 
-    def __init__(self, held_max: int, wake: Callable[[HeldPull], None]) -> None:
+    def __init__(
+        self, held_max: int, wake: Callable[[HeldPull], None], expire: Callable[[HeldPull], None] | None = None
+    ) -> None:
         self.held_max = held_max
         self._wake = wake
+        self._expire = expire or wake
         self._count = 0
         self._swept_slot: int | None = None
         # Dicts serve as sets that keep the order of arrival: who waits longest is answered first.
@@ -126,7 +129,7 @@ class HeldPulls:
         for slot in slots:
             # Nobody comes to a slot that was swept; answers that close connections only take some out of it.
             while waiting := list(islice(self._by_slot.get(slot, ()), _WOKEN_AT_ONCE)):
-                self._wake_all(waiting)
+                self._answer_all(waiting, self._expire)
                 yield
 
     def release_topic(self, topic: str) -> None:
@@ -151,6 +154,9 @@ class HeldPulls:
             self._take_out(held)
 
     def _wake_all(self, pulls: Iterable[HeldPull]) -> None:
+        self._answer_all(pulls, self._wake)
+
+    def _answer_all(self, pulls: Iterable[HeldPull], answer: Callable[[HeldPull], None]) -> None:
         corked = []
         try:
             for held in pulls:
@@ -158,7 +164,7 @@ class HeldPulls:
                 if self._take_out(held):
                     if held.connection.cork():
                         corked.append(held.connection)
-                    self._wake(held)
+                    answer(held)
         finally:
             for connection in corked:
                 connection.uncork()

@@ -108,6 +108,11 @@ class Reader:
         queue = self._table.get(topic, queue_id)
         return None if queue is None else (queue.min_offset(self._log.start), queue.next)
 
+    def is_all_read(self, topic: str, queue_id: int, offset: int) -> bool:
+        """Whether the queue ends right there, so that whoever asks has everything: what `fetch` would find out."""
+        queue = self._table.get(topic, queue_id)
+        return offset == (0 if queue is None else queue.next)
+
     def fetch(
         self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
     ) -> Fetched:
