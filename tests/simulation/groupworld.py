@@ -35,6 +35,9 @@ MAX_LAG_S = 5.0
 _SECRET = Path(__file__).with_name("secret")
 _SMALL = {
     "store.segment_bytes": 256 << 10,
+    "store.queue_file_entries": 100,
+    "store.index_slots": 200,
+    "store.index_entries": 400,
     "messages.body_bytes_max": 16 << 10,
     "store.flush_interval_ms": 200,
     "store.flush_full_ms": 1000,

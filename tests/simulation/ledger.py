@@ -58,6 +58,7 @@ class Ledger:
     is_sync: bool
     attempts: dict[bytes, Attempt] = field(default_factory=dict)
     seen: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    read: set[bytes] = field(default_factory=set)  # by anybody, ever
     broken: list[str] = field(default_factory=list)  # found out on the way
     on_acknowledged: list[Callable[[Attempt], None]] = field(default_factory=list)
     is_whole: bool = False  # logs begin at 0 and nothing goes from them: no offset that was given may be out of range
@@ -88,10 +89,21 @@ class Ledger:
 
     def saw(self, place: Place, found: Found) -> None:
         """A consumer got this; with ASYNC_FLUSH a power cut may take it back."""
+        self.read.add(found.body)
         before = self.seen.setdefault((*place, found.offset), found.body) if self.is_sync else found.body
         if before != found.body:
             both = f"first {before[:20]!r} was read there, then {found.body[:20]!r}"
             self.broken.append(f"{place} offset {found.offset}: {both}")
+
+    def owes(self) -> bool:
+        """Whether something that has to be delivered has not been read yet."""
+        return any(
+            attempt.acked_at is not None
+            and not attempt.may_be_lost
+            and attempt.body not in self.read
+            and (attempt.is_committed is True or not attempt.is_half)
+            for attempt in self.attempts.values()
+        )
 
     def check(self, log: dict[Place, list[Found]]) -> str:
         """Compare with everything that can be read at the end; what was checked, in numbers."""

@@ -25,6 +25,9 @@ _SETTLE_S = 60.0
 _PLACES: list[Place] = [("orders", 0), ("orders", 1), ("payments", 0)]
 _SMALL = {
     "store.segment_bytes": 256 << 10,
+    "store.queue_file_entries": 100,
+    "store.index_slots": 200,
+    "store.index_entries": 400,
     "messages.body_bytes_max": 16 << 10,
     "store.flush_interval_ms": 200,
     "store.checkpoint_interval_ms": 500,

@@ -3,6 +3,9 @@
 Only what the code under test uses is there; everything else is asyncio's NotImplementedError.  A paused process
 (SIGSTOP, a machine that is stuck) keeps its timers and what arrives for it, and finds itself late when it goes on.
 A dead one never turns again; what its coroutines would do when Python lets go of them reaches nobody.
+
+The world asks every loop at every step when it wants its next turn, some fifty thousand times in a run, so `moment`
+is kept up to date where it changes instead of being found out; and handles do without asyncio's debugging.
 """
 
 from __future__ import annotations
@@ -15,9 +18,52 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any
 
+from simulation.world import NEVER
+
 if TYPE_CHECKING:
     from simulation.network import Network, SimListener
     from simulation.world import World
+
+
+class _Soon(asyncio.Handle):
+    """A call in the next turn."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: SimLoop, context: contextvars.Context | None
+    ) -> None:
+        self._callback = callback
+        self._args = args
+        self._loop = loop
+        self._context = contextvars.copy_context() if context is None else context
+        self._cancelled = False
+        self._repr = None
+        self._source_traceback = None
+
+    def cancel(self) -> None:
+        self._cancelled = True
+        self._callback = self._args = None  # as asyncio's: nothing is kept alive by what will not be called
+
+
+class _Later(_Soon):
+    """A call at a moment."""
+
+    __slots__ = ("moment",)
+
+    def __init__(
+        self, callback: Callable[..., object], args: tuple[Any, ...], loop: SimLoop, context: contextvars.Context | None
+    ) -> None:
+        super().__init__(callback, args, loop, context)
+        self.moment = NEVER
+
+    def when(self) -> float:
+        """As asyncio's timers say it."""
+        return self.moment
+
+    def cancel(self) -> None:
+        super().cancel()
+        self._loop.look_again(self.moment)
 
 
 class SimLoop(asyncio.AbstractEventLoop):
@@ -26,12 +72,12 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, world: World, network: Network, host: str) -> None:
         self.host = host
         self.is_dead = False
-        self.paused_until = 0.0
-        self.last_error: BaseException | None = None
         self._world = world
         self._network = network
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self.moment = NEVER  # when it wants its next turn: in the past for at once
+        self._paused_until = 0.0
+        self._ready: deque[_Soon] = deque()
+        self._timers: list[tuple[float, int, _Later]] = []
         self._numbers = 0
         world.join(self)
 
@@ -42,28 +88,46 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     # -- for the world
 
-    def next_moment(self) -> float | None:
-        """When it wants its next turn; None for never."""
-        while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
-        if self._ready:
-            return max(self._world.now, self.paused_until)
-        return max(self._timers[0][0], self.paused_until) if self._timers else None
+    @property
+    def paused_until(self) -> float:
+        """It has no turn before."""
+        return self._paused_until
+
+    @paused_until.setter
+    def paused_until(self, moment: float) -> None:
+        self._paused_until = moment
+        self._look()
 
     def turn(self) -> None:
         """Run what is due now; what that brings about waits for the next turn."""
-        while self._timers and self._timers[0][0] <= self._world.now:
-            self._ready.append(heapq.heappop(self._timers)[2])
+        ready, timers, now = self._ready, self._timers, self._world.now
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
         asyncio._set_running_loop(self)
         try:
-            for _ in range(len(self._ready)):
-                handle = self._ready.popleft()
-                if not handle.cancelled():
+            for _ in range(len(ready)):
+                handle = ready.popleft()
+                if not handle._cancelled:
                     handle._run()
                 if self.is_dead:
                     return
         finally:
             asyncio._set_running_loop(None)
+            self._look()
+
+    def look_again(self, moment: float) -> None:
+        """A timer of this moment is over; it counts only if it was the first."""
+        if self._timers and self._timers[0][0] == moment:
+            self._look()
+
+    def _look(self) -> None:
+        timers = self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if self._ready:
+            self.moment = self._paused_until
+        else:
+            self.moment = max(timers[0][0], self._paused_until) if timers else NEVER
 
     # -- asyncio's interface
 
@@ -83,8 +147,9 @@ class SimLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Soon(callback, args, self, context)
         self._ready.append(handle)
+        self.moment = self._paused_until
         return handle
 
     def call_soon_threadsafe(  # type: ignore[override]
@@ -94,19 +159,19 @@ class SimLoop(asyncio.AbstractEventLoop):
 
     def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> asyncio.Handle:
         return self.call_at(self._world.now + delay, callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
-    ) -> asyncio.TimerHandle:
-        timer = asyncio.TimerHandle(when, callback, args, self, context)
+    ) -> asyncio.Handle:
+        timer = _Later(callback, args, self, context)
+        timer.moment = when
         self._numbers += 1
         heapq.heappush(self._timers, (when, self._numbers, timer))
+        if when < self.moment:
+            self.moment = max(when, self._paused_until)
         return timer
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """asyncio tells this; cancelled ones are passed over when their time comes."""
 
     def create_future(self) -> asyncio.Future[Any]:
         return asyncio.Future(loop=self)

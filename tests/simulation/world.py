@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 # What a turn of a loop costs its process, at least and at most.
 _TURN_S = (0.000005, 0.0001)
 _TURNS_MAX = 20_000_000
+NEVER = float("inf")
 
 
 class Broken(AssertionError):  # noqa: N818  the name says what the run found
@@ -74,24 +75,26 @@ class World:
             if is_over():
                 return True
             due = self._next()
-            if due is None or due > until_s:
+            if due > until_s:
                 self.now = max(self.now, until_s)
                 return is_over()
-            self.now = max(self.now, due)
+            if due > self.now:
+                self.now = due
             self._step()
         raise Broken(f"{_TURNS_MAX} turns before {until_s} s: somebody goes round in circles")
 
-    def _next(self) -> float | None:
-        moments = [moment for loop in self._loops if (moment := loop.next_moment()) is not None]
-        if self._events:
-            moments.append(self._events[0][0])
-        return min(moments, default=None)
+    def _next(self) -> float:
+        due = min([loop.moment for loop in self._loops], default=NEVER)
+        if self._events and self._events[0][0] < due:
+            due = self._events[0][0]
+        return due
 
     def _step(self) -> None:
-        if self._events and self._events[0][0] <= self.now:
+        now = self.now
+        if self._events and self._events[0][0] <= now:
             heapq.heappop(self._events)[2]()
             return
-        ready = [loop for loop in self._loops if (moment := loop.next_moment()) is not None and moment <= self.now]
+        ready = [loop for loop in self._loops if loop.moment <= now]
         loop = ready[0] if len(ready) == 1 else self.chance.choice(ready)
         loop.turn()
         self.now += self.chance.uniform(*_TURN_S)
