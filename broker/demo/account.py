@@ -31,6 +31,17 @@ _AFTERMATH_MS = 1000  # the orders that piled up meanwhile are still ahead of th
 
 
 @dataclass(frozen=True, slots=True)
+class Outage:
+    """What a group went through whose master was killed; `ms` without an acknowledged order."""
+
+    killed: str
+    leads: str
+    epoch_before: int
+    epoch_after: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class Account:
     """Counts over all orders, and how fast they went."""
 

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
-from account import Account
-
-if TYPE_CHECKING:
-    from second import Outage
+from account import Account, Outage
 
 _BAR = 30
 _EVERY_S = 2.0

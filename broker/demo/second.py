@@ -14,10 +14,9 @@ import json
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
-from account import Account, longest_silence_ms, settle, strike
+from account import Account, Outage, longest_silence_ms, settle, strike
 from programs import ASK, GANTRY, Program, Programs
 from screen import Screen
 
@@ -27,17 +26,6 @@ KILL_AT = 0.4  # share of the orders that are rows when the master is killed
 PER_SECOND = 500.0
 UP_WITHIN_S = 120.0
 WITHIN_S = 90.0
-
-
-@dataclass(frozen=True, slots=True)
-class Outage:
-    """What happened to the group."""
-
-    killed: str
-    leads: str
-    epoch_before: int
-    epoch_after: int
-    ms: int
 
 
 class SecondAct:
