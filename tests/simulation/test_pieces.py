@@ -6,9 +6,12 @@ import pytest
 
 from gantry.errors import OutcomeUnknownError
 from gantry.replication.register import Register, RegisterConflictError, RegisterGoneError, RegisterUnavailableError
+from simulation.groupworld import Shape
+from simulation.ledger import Ledger
 from simulation.network import Network
 from simulation.register import HOST, RegisterService, Troubles
 from simulation.simloop import SimLoop
+from simulation.witness import Witness
 from simulation.world import World
 from testkit.registers import ACTIVE, PLAYS, Play
 
@@ -104,3 +107,20 @@ def test_nobody_reaches_a_register_over_a_way_that_is_cut() -> None:
 
 async def _reads(scene: Scene) -> None:
     assert await scene.open().read() is None
+
+
+@pytest.mark.parametrize(
+    ("epoch", "offset", "is_wrong"),
+    [(2, 900, False), (2, 901, True), (3, 5000, False), (4, 901, False)],
+    ids=["what the next one began with", "a byte more", "its own", "later still"],
+)
+def test_a_lower_epoch_may_confirm_what_a_higher_one_began_with_and_nothing_else(
+    epoch: int, offset: int, is_wrong: bool
+) -> None:
+    scene = Scene()
+    shape = Shape(3, True, 2, is_sync_flush=True, coordinators=1, knows_gone=False)
+    witness = Witness(scene.world, scene.service, (), Ledger(is_sync=True), shape)
+    witness.began(2, 100)
+    witness.began(3, 900)
+    witness.spoke("10.0.0.1", epoch, offset)
+    assert bool(scene.world.problems) == is_wrong

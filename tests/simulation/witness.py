@@ -5,7 +5,8 @@
     lead        who leads does so in an epoch that the register gave to this very process
     promise     what a disk promised never falls
     confirmed   everybody has the same bytes below its confirmed mark, whoever leads, and whatever was confirmed once
-    one voice   nothing is confirmed in an epoch after something was in a higher one (SYNC_MASTER, minInSync >= 2)
+    one voice   once an epoch has begun, nothing is confirmed in a lower one but what the higher one began with: who
+                stood still may pass on what slaves had acknowledged before they promised, and nothing else
     offsets     of consumers do not count what is not in the queues of who leads
 
 What may be lost is said to the ledger: under ASYNC_MASTER what a master answered and did not confirm before another
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gantry.broker.mastering import Mastering
+from gantry.replication import papers
 from gantry.replication.members import SyncSet
 from gantry.replication.record import Phase
 
@@ -59,7 +61,7 @@ class Witness:
         self._end = 0
         self._epoch_led = 0  # the highest in which somebody led
         self._holders: dict[int, str] = {}
-        self._voice = 0  # the highest epoch in which something new was confirmed
+        self._begins: dict[int, int] = {}  # where the log of who leads in an epoch ended when it began
         self._promises: dict[tuple[int, str], int] = {}
         self._losses: dict[int, Loss] = {}
         self._ends_when_acked: dict[bytes, int] = {}
@@ -141,6 +143,7 @@ class Witness:
             self._world.say("every disk of the set may have lost its newest records")
             self._ledger.lost_everywhere(max(self._losses[one.ordinal].since for one in self._in_sync()))
             self._truth.clear()
+            self._begins.clear()
 
     def _in_sync(self) -> SyncSet:
         record = self._service.record
@@ -172,7 +175,6 @@ class Witness:
         start, confirmed = store.reader.log_start, store.confirmed.offset
         self._same(member, start, confirmed)
         epoch = group.mastery.epoch if isinstance(group, Mastering) else 0
-        begins = store.written.offset
         marks = [confirmed]
 
         def advanced(offset: int) -> None:
@@ -180,8 +182,8 @@ class Witness:
                 return
             self._same(member, marks[0], offset)
             marks[0] = offset
-            if epoch and offset > begins:
-                self._spoke(member, epoch)
+            if epoch:
+                self.spoke(member.host, epoch, offset)
 
         store.confirmed.listen(advanced)
         if epoch:
@@ -193,6 +195,12 @@ class Witness:
         known = self._holders.get(epoch, "")
         if not known.startswith(f"{member.ordinal}."):
             self._wrong(f"{member.host} leads in epoch {epoch}, which the register gave to {known or 'nobody'}")
+        assert broker.parts is not None
+        table = papers.load_epochs(member.disk, broker.parts.store.settings.root)
+        begins = [entry.start for entry in table.entries if entry.epoch == epoch]
+        if not begins:
+            self._wrong(f"{member.host} leads in epoch {epoch}, which its table does not have")
+        self.began(epoch, min(begins, default=0))
         self._world.after(_AT_WORK_S, lambda: self._works(member, broker))
 
     def _works(self, member: GroupMember, broker: Broker) -> None:
@@ -206,10 +214,15 @@ class Witness:
                 if offset > end:
                     self._wrong(f"{member.host}: {key} is at {offset} of queue {queue_id}, which ends at {end}")
 
-    def _spoke(self, member: GroupMember, epoch: int) -> None:
-        if epoch < self._voice and self._is_sync_master and self._min_in_sync >= 2:
-            self._wrong(f"{member.host} confirms in epoch {epoch}, and {self._voice} has confirmed already")
-        self._voice = max(self._voice, epoch)
+    def began(self, epoch: int, offset: int) -> None:
+        """Somebody leads in it whose log ended there."""
+        self._begins[epoch] = offset
+
+    def spoke(self, host: str, epoch: int, offset: int) -> None:
+        """Something was confirmed in this epoch, up to this offset."""
+        for later, begin in self._begins.items():
+            if later > epoch and offset > begin:
+                self._wrong(f"{host} confirms {offset} in epoch {epoch}, and {later} has begun at {begin}")
 
     def _promised(self, member: GroupMember, broker: Broker) -> None:
         sealing = broker.seat.sealing
