@@ -74,16 +74,21 @@ class Programs:
         return program
 
     async def gantry(self, *arguments: str) -> str:
-        """What a command prints."""
+        """What a command prints; it must work."""
+        printed = await self._gantry(*arguments)
+        if printed is None:
+            raise SystemExit(f"gantry {' '.join(arguments)} failed; see {self.folder}/commands.log")
+        return printed
+
+    async def has_open_halves(self) -> bool:
+        """Whether transactions have no outcome yet, or nobody is there who could say."""
+        printed = await self._gantry("tx", "ls", "--output", "json", "--namesrv", self.namesrv)
+        return printed is None or bool(json.loads(printed))
+
+    async def _gantry(self, *arguments: str) -> str | None:
         program = await self.start("commands", [*GANTRY, *arguments])
         printed, _ = await program.process.communicate()
-        if program.process.returncode != 0:
-            raise SystemExit(f"gantry {' '.join(arguments)} failed; see {self.folder}/commands.log")
-        return printed.decode()
-
-    async def open_halves(self) -> int:
-        """How many transactions have no outcome yet."""
-        return len(json.loads(await self.gantry("tx", "ls", "--output", "json", "--namesrv", self.namesrv)))
+        return printed.decode() if program.process.returncode == 0 else None
 
     async def stop(self) -> None:
         """Whatever still runs ends, last begun first."""

@@ -119,7 +119,7 @@ class Demonstration:
     async def _drain(self, service: Program, packers: list[Program]) -> None:
         """Until no half is open and every row's message was received, or nothing more comes."""
         deadline = time.monotonic() + DRAIN_WITHIN_S
-        while (await self.programs.open_halves() or settle(self.folder).lost) and time.monotonic() < deadline:
+        while (await self.programs.has_open_halves() or settle(self.folder).lost) and time.monotonic() < deadline:
             self._show(service, packers)
             await asyncio.sleep(0.5)
         self._show(service, packers)

@@ -101,7 +101,7 @@ class SecondAct:
     async def _drain(self, service: Program, packers: list[Program]) -> None:
         """Until no half is open and every row's message was received, or nothing more comes."""
         deadline = time.monotonic() + WITHIN_S
-        while (await self._programs.open_halves() or settle(self._folder).lost) and time.monotonic() < deadline:
+        while (await self._programs.has_open_halves() or settle(self._folder).lost) and time.monotonic() < deadline:
             self._show(service, packers)
             await asyncio.sleep(0.5)
 
