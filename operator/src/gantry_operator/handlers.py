@@ -6,41 +6,45 @@ to the sightings, which the failover loops read.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+import itertools
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import kopf
 
+from gantry_operator.account import Account
 from gantry_operator.api.brokercluster import GROUP, LABEL_CLUSTER, LABEL_COMPONENT, PLURAL, VERSION, Key
+from gantry_operator.hearing import Heard, session
 from gantry_operator.sightings import Sightings
 
-REQUEST_S, CONNECT_S, INACTIVE_S = 30.0, 5.0, 70.0
+WATCHED = (PLURAL, "pods", "statefulsets")
+_OWNED = ("pods", "statefulsets.apps")  # watched where they have our label: other people's are none of our business
+_EXIT_S = 25.0  # below the 30 s that a pod has
 
 
-def registry(add: Callable[[Key], None], sightings: Sightings) -> kopf.OperatorRegistry:
+def registry(
+    add: Callable[[Key], None], sightings: Sightings, account: Account, heard: Heard
+) -> kopf.OperatorRegistry:  # fmt: skip
     """Every handler, by what it watches."""
     handlers = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=handlers, id="login")
-    def login(**kwargs: Any) -> kopf.ConnectionInfo | None:
-        """The token is read anew whenever the API server wants another one."""
-        return kopf.login_with_service_account(**kwargs)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        """kopf closes the session, and comes again when the API server does not accept the token."""
+        return kopf.AiohttpSession(server=account.server, aiohttp_session=session(account, heard))
 
     @kopf.on.startup(registry=handlers, id="settings")
-    def settings(settings: kopf.OperatorSettings, **_: Any) -> None:
-        settings.posting.enabled = False
-        settings.scanning.disabled = True
-        settings.networking.request_timeout = REQUEST_S
-        settings.networking.connect_timeout = CONNECT_S
-        settings.watching.server_timeout = 300
-        settings.watching.client_timeout = 310
-        settings.watching.connect_timeout = 20
-        settings.execution.default_backoff = 5
+    async def settings(settings: kopf.OperatorSettings, **_: Any) -> None:
+        configure(settings)
+
+    wishes = Wishes()
 
     @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers, id="cluster")
-    async def cluster(namespace: str | None, name: str | None, **_: Any) -> None:
-        if namespace and name:
-            add(Key(namespace, name))
+    async def cluster(event: Any, body: kopf.Body, **_: Any) -> None:
+        key = Key(str(body.metadata.namespace), str(body.metadata.name))
+        if wishes.is_news(key, body, event["type"] == "DELETED"):
+            add(key)
 
     @kopf.on.event("", "v1", "pods", labels={LABEL_CLUSTER: kopf.PRESENT}, registry=handlers, id="pod")
     async def pod(event: Any, body: kopf.Body, **_: Any) -> None:
@@ -53,3 +57,55 @@ def registry(add: Callable[[Key], None], sightings: Sightings) -> kopf.OperatorR
         add(Key(str(body.metadata.namespace), str(body.metadata.labels[LABEL_CLUSTER])))
 
     return handlers
+
+
+class Wishes:
+    """What people last asked for, by object: an event that brings a status alone, mostly our own, is no news."""
+
+    def __init__(self) -> None:
+        self._seen: dict[Key, object] = {}
+
+    def is_news(self, key: Key, body: Mapping[str, Any], is_deleted: bool) -> bool:
+        """Whether anything but its status changed."""
+        about = body["metadata"]
+        asked = [about.get(each) for each in ("uid", "generation", "annotations", "labels", "deletionTimestamp")]
+        if is_deleted:
+            self._seen.pop(key, None)
+            return True
+        former, self._seen[key] = self._seen.get(key), copy.deepcopy(asked)
+        return former != asked
+
+
+class Patience:
+    """Pauses between the tries of one request, without an end: after the last one kopf would give everything up."""
+
+    def __iter__(self) -> Iterator[float]:
+        return itertools.chain((1.0, 1.0, 2.0, 3.0, 5.0), itertools.repeat(8.0))
+
+
+def configure(settings: kopf.OperatorSettings) -> None:
+    """kopf's own settings; what it would do besides watching is off, and nothing waits without an end."""
+    settings.persistence.finalizer = f"{GROUP}/kopf"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP)
+    settings.posting.enabled = False
+    settings.posting.loggers = False
+    settings.peering.standalone = True
+    settings.scanning.disabled = True
+    settings.networking.request_timeout = 30.0
+    settings.networking.connect_timeout = 5.0
+    settings.networking.enforce_retry_after = True
+    settings.networking.error_backoffs = Patience()
+    settings.watching.server_timeout = 300  # whole seconds: kopf passes it on, and the API server reads no others
+    settings.watching.client_timeout = 310.0
+    settings.watching.connect_timeout = 20.0
+    settings.watching.inactivity_timeout = 70.0
+    settings.watching.chunk_size = 500
+    for kind in _OWNED:
+        settings.watching.label_selectors[kind] = LABEL_CLUSTER
+    settings.queueing.worker_limit = None
+    settings.queueing.error_delays = (1.0, 1.0, 2.0, 3.0, 5.0, 8.0, 13.0, 21.0, 34.0, 60.0)
+    settings.execution.default_backoff = 5.0
+    settings.background.cancellation_polling = 1.0
+    settings.background.instant_exit_timeout = 1.0
+    settings.process.ultimate_exiting_timeout = _EXIT_S

@@ -1,23 +1,24 @@
 """Asking the API server: documents in, documents out, every call bounded.
 
-`kubernetes` brings the connection, the service account and its tokens, which it reads anew; what objects look like is
-not its business here, since most of ours are built as documents anyway.  Writes are server-side apply under our own
-name, so fields of others stay theirs.
+`kubernetes` brings the connection; what objects look like is not its business here, since most of ours are built as
+documents anyway.  Writes are server-side apply under our own name, so fields of others stay theirs.  The token is asked
+for anew with each request, and may be refused: then nothing is sent.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any
 
 import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
-from kubernetes.aio.config import load_incluster_config
 
+from gantry.errors import GantryError
+from gantry_operator.account import Account
 from gantry_operator.api.brokercluster import GROUP, PLURAL, VERSION, Key
 
 FIELD_MANAGER = "gantry-operator"
@@ -25,6 +26,8 @@ TIMEOUT_S = 15.0
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 _PLURALS = {
     "ConfigMap": "configmaps",
+    "Lease": "leases",
+    "NetworkPolicy": "networkpolicies",
     "PodDisruptionBudget": "poddisruptionbudgets",
     "Role": "roles",
     "RoleBinding": "rolebindings",
@@ -49,15 +52,18 @@ class KubeError(Exception):
 class Kube:
     """One API server; an asynchronous context manager."""
 
-    def __init__(self) -> None:
-        self._configuration = Configuration()
-        load_incluster_config(client_configuration=self._configuration)
-        self._client = ApiClient(self._configuration)
-
-    @property
-    def server(self) -> str:
-        """https://HOST:PORT"""
-        return str(self._configuration.host)
+    def __init__(
+        self,
+        account: Account,
+        token: Callable[[], str],
+        timeout_s: float = TIMEOUT_S,
+        wrote: Callable[[str, str], None] = lambda verb, resource: None,
+    ) -> None:
+        trust = None if account.trust() is None else str(account.authority)
+        self._client = ApiClient(Configuration(host=account.server, ssl_ca_cert=trust))
+        self._token = token
+        self._timeout_s = timeout_s
+        self._wrote = wrote
 
     async def get(self, path: str) -> Document | None:
         """None when there is none."""
@@ -107,25 +113,30 @@ class Kube:
         self, method: str, path: str, body: Document | None = None, kind: str = "application/json",
         query: list[tuple[str, str]] | None = None,
     ) -> Document:  # fmt: skip
-        headers = {"Accept": "application/json", "Content-Type": kind}
         try:
-            async with asyncio.timeout(TIMEOUT_S):
+            headers = {
+                "Accept": "application/json", "Content-Type": kind, "Authorization": f"Bearer {self._token()}",
+            }  # fmt: skip
+            async with asyncio.timeout(self._timeout_s):
                 asked = await self._client.param_serialize(
                     method,
                     path,
                     query_params=query or [],
                     header_params=headers,
                     body=body,
-                    auth_settings=["BearerToken"],
                 )
-                answer = await self._client.call_api(*asked, _request_timeout=TIMEOUT_S)
+                answer = await self._client.call_api(*asked, _request_timeout=self._timeout_s)
                 text = await answer.read()
         except ApiException as error:
             raise KubeError(f"{method} {path}", int(error.status or 0), _said(error.body)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise KubeError(f"{method} {path}", 0, f"no answer: {error!r}") from error
+        except GantryError as error:
+            raise KubeError(f"{method} {path}", 0, f"not asked: {error}") from error
         if answer.status >= 400:
             raise KubeError(f"{method} {path}", answer.status, _said(text))
+        if method != "GET":
+            self._wrote(method.lower(), resource_of(path))
         found = json.loads(text)
         assert isinstance(found, dict)
         return found
@@ -149,6 +160,12 @@ def folder_of(document: Mapping[str, Any]) -> str:
 def path_of(document: Mapping[str, Any]) -> str:
     """Where it lies."""
     return f"{folder_of(document)}/{document['metadata']['name']}"
+
+
+def resource_of(path: str) -> str:
+    """/apis/G/V/namespaces/N/KIND/NAME/status -> KIND/status"""
+    rest = path.split("/namespaces/", 1)[-1].split("/")[1:]
+    return "/".join(rest[::2])
 
 
 def cluster_path(key: Key) -> str:

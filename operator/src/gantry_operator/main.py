@@ -1,8 +1,12 @@
 """`gantry-operator`: watches BrokerClusters, makes what they need, and lets each group fail over.
 
-Three parts side by side, of which none may die alone: kopf, which watches; the worklist, which reconciles; the
-failover loops, which go on whatever the other two do.  When one of them ends by a fault the process ends, and
-Kubernetes starts it anew: nothing is kept here that could not be read again.
+Four parts side by side, of which none may die alone: kopf, which watches; the election, which says whether we work; the
+worklist, which reconciles; the failover loops, which go on whatever the others do.  The latter two are the leader's: a
+standby keeps its watches warm, knows by them what there is to do, and writes nothing.  When a part ends by a fault
+the process ends, and Kubernetes starts it anew: nothing is kept here that could not be read again.
+
+How it ends.  A lost Lease: at once, since somebody else may be at work.  SIGTERM: no key and no decision is begun any
+more, what was begun has `FINISH_S`, and then the Lease is released, so that the other one leads within two seconds.
 """
 
 from __future__ import annotations
@@ -10,17 +14,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import signal
 import sys
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any
 
 import kopf
-from aiohttp import web
 
 from gantry.clock import SystemClock
-from gantry.failover.decide import Decision
+from gantry.failover.decide import Decision, Promote, Seal
+from gantry_operator import health
+from gantry_operator.account import Account, of_pod
 from gantry_operator.api.brokercluster import Key
-from gantry_operator.handlers import registry
+from gantry_operator.handlers import WATCHED, registry
+from gantry_operator.hearing import Heard
 from gantry_operator.kube import Kube, KubeError
+from gantry_operator.leader import ANSWER_S, Election, Place
+from gantry_operator.metrics import Gauges, Metrics
+from gantry_operator.passes import Passes
 from gantry_operator.queue import Worklist
 from gantry_operator.reconcile import Reconciler
 from gantry_operator.settings import Settings, from_environment
@@ -29,7 +42,8 @@ from gantry_operator.watching import Watches
 
 log = logging.getLogger("gantry.operator")
 
-EXIT_FAULT = 1
+EXIT_FAULT, EXIT_LOST = 1, 3
+FINISH_S = 10.0
 
 
 def main() -> None:
@@ -38,80 +52,127 @@ def main() -> None:
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # a line for every event of every pod
     try:
         settings = from_environment(os.environ)
-    except ValueError as error:
+        account = of_pod(os.environ, settings.account)
+        place = Place(account.namespace, settings.lease)
+    except (ValueError, OSError) as error:
         sys.exit(f"gantry-operator: {error}")
-    sys.exit(asyncio.run(_serve(settings)))
+    sys.exit(asyncio.run(Operator(settings, account, place).run()))
 
 
-async def _serve(settings: Settings) -> int:
-    stop = asyncio.Event()
-    faults: list[str] = []
+class Operator:
+    """One process: `run` until it is told to end."""
 
-    def end(fault: str) -> None:
-        faults.append(fault)
-        stop.set()
+    def __init__(self, settings: Settings, account: Account, place: Place) -> None:
+        self._settings = settings
+        self._account = account
+        self._place = place
+        self._clock = SystemClock()
+        self._sightings = Sightings()
+        self._heard = Heard(self._clock, WATCHED, max(1, len(settings.namespaces)))
+        self._metrics = Metrics()
+        self._faults: list[str] = []
+        self._stop = asyncio.Event()
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    sightings, clock = Sightings(), SystemClock()
-    async with Kube() as kube:
+    async def run(self) -> int:
+        """The exit status."""
+        async with AsyncExitStack() as stack:
+            lease = await stack.enter_async_context(Kube(self._account, self._account.token, timeout_s=ANSWER_S))
+            who = f"{self._settings.identity}_{secrets.token_hex(4)}"
+            election = Election(lease, self._place, who, self._clock)
+            token = election.token(self._account.token)
+            kube = await stack.enter_async_context(Kube(self._account, token, wrote=self._metrics.wrote))
+            watches = Watches(self._account, token, self._sightings, self._clock, self._told, self._end)
+            passes = Passes(Reconciler(kube, self._settings, watches, self._clock).once, self._metrics, self._clock)
+            self._worklist: Worklist[Key] = Worklist(passes.once, passes.failed)
+            self._metrics.watch(lambda: self._gauges(election))
+            runner = await health.serve(
+                self._settings.http_port, lambda: self._vitals(election), self._metrics.text
+            )  # fmt: skip
+            stack.push_async_callback(runner.cleanup)
+            await self._work(election, watches)
+        for fault in self._faults:
+            log.error("%s", fault)
+        return EXIT_FAULT if self._faults else 0
 
-        def told(key: Key, _: str, __: Decision) -> None:
-            worklist.add(key)
-
-        watches = Watches(kube.server, sightings, clock, told, end)
-        reconciler = Reconciler(kube, settings, watches, clock)
-        worklist: Worklist[Key] = Worklist(reconciler.once, _complain)
-        tasks = [
-            asyncio.create_task(worklist.run((KubeError, ValueError))),
-            asyncio.create_task(_kopf(registry(worklist.add, sightings), settings, stop)),
-        ]
-        for task in tasks:
-            task.add_done_callback(lambda done: _ended(done, stop, end))
-        runner = await _health(settings.http_port)
-        await stop.wait()
-        await runner.cleanup()
+    async def _work(self, election: Election, watches: Watches) -> None:
+        stop_kopf, watching = asyncio.Event(), asyncio.Event()
+        self._hear_signals()
+        kopf_task = self._part(self._kopf(stop_kopf, watching))
+        elected = self._part(self._elect(election))
+        worked = self._part(self._reconcile(election))
+        reclaimed = asyncio.create_task(self._reclaim_signals(watching))
+        await self._stop.wait()
+        reclaimed.cancel()
+        self._worklist.close()
         await watches.close()
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for fault in faults:
-        log.error("%s", fault)
-    return EXIT_FAULT if faults else 0
+        _, late = await asyncio.wait([worked], timeout=FINISH_S if election.leads() else 0.0)
+        elected.cancel()
+        await asyncio.gather(elected, return_exceptions=True)
+        if not late:  # whoever still writes keeps the Lease until it runs out
+            await election.release()
+        stop_kopf.set()
+        worked.cancel()
+        await asyncio.wait([kopf_task, worked, reclaimed], timeout=FINISH_S)
 
+    async def _elect(self, election: Election) -> None:
+        lost = await election.run()
+        log.error("%s: this operator ends at once", lost)
+        logging.shutdown()
+        os._exit(EXIT_LOST)
 
-async def _kopf(handlers: kopf.OperatorRegistry, settings: Settings, stop: asyncio.Event) -> None:
-    await kopf.operator(
-        registry=handlers,
-        clusterwide=not settings.namespaces,
-        namespaces=settings.namespaces,
-        standalone=True,
-        stop_flag=stop,
-    )
-    stop.set()  # kopf hears SIGTERM before we do
+    async def _reconcile(self, election: Election) -> None:
+        await election.began.wait()
+        await self._worklist.run((KubeError, ValueError, TimeoutError))
 
+    async def _kopf(self, stop: asyncio.Event, watching: asyncio.Event) -> None:
+        await kopf.operator(
+            registry=registry(self._worklist.add, self._sightings, self._account, self._heard),
+            clusterwide=not self._settings.namespaces,
+            namespaces=self._settings.namespaces,
+            standalone=True,
+            stop_flag=stop,
+            ready_flag=watching,
+        )
+        self._stop.set()  # kopf may hear SIGTERM before we do
 
-async def _health(port: int) -> web.AppRunner:
-    """/healthz: the loop answers."""
+    def _hear_signals(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
 
-    async def healthy(_: web.Request) -> web.Response:
-        return web.Response(text="ok\n")
+    async def _reclaim_signals(self, watching: asyncio.Event) -> None:
+        """kopf takes the signals when it begins; from then on they are ours, since it has to be the last to go."""
+        await watching.wait()
+        self._hear_signals()
 
-    app = web.Application()
-    app.router.add_get("/healthz", healthy)
-    runner = web.AppRunner(app, access_log=None)
-    await runner.setup()
-    await web.TCPSite(runner, "0.0.0.0", port).start()
-    return runner
+    def _told(self, key: Key, _: str, decision: Decision) -> None:
+        if isinstance(decision, Seal | Promote):
+            self._metrics.failovers.labels(type(decision).__name__.lower()).inc()
+        self._worklist.add(key)
 
+    def _end(self, fault: str) -> None:
+        self._faults.append(fault)
+        self._stop.set()
 
-def _ended(task: asyncio.Task[None], stop: asyncio.Event, end: object) -> None:
-    if not stop.is_set() and callable(end):
-        end(f"a part of the operator ended: {None if task.cancelled() else task.exception()!r}")
+    def _part(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Of the operator: if it ends before it is told to, everything ends."""
 
+        def ended(task: asyncio.Task[None]) -> None:
+            if not self._stop.is_set():
+                self._end(f"a part of the operator ended: {None if task.cancelled() else task.exception()!r}")
 
-def _complain(key: Key, error: Exception) -> None:
-    log.warning("%s/%s: %s", key.namespace, key.name, error)
+        task = asyncio.create_task(work)
+        task.add_done_callback(ended)
+        return task
+
+    def _gauges(self, election: Election) -> Gauges:
+        return Gauges(election.leads(), self._worklist.due, self._worklist.oldest_s, self._heard.ages_s())
+
+    def _vitals(self, election: Election) -> health.Vitals:
+        queue_s = self._worklist.oldest_s if election.leads() else 0.0
+        heard = self._heard
+        return health.Vitals(
+            election.unanswered_s, heard.quietest_s, heard.has_begun, queue_s, election.holder, self._stop.is_set()
+        )
 
 
 if __name__ == "__main__":

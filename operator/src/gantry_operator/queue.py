@@ -3,16 +3,21 @@
 A key that is added while it is worked on comes again right afterwards.  One whose work failed comes again after a pause
 that doubles, up to a minute; whatever happens, each known key comes again every `RESYNC_S`: an event that was missed
 costs that much and nothing more.
+
+Keys may come before anybody works: they wait until `run` begins.  After `close` no key is taken any more, and `run`
+ends as soon as what was begun is done.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 RESYNC_S = 60.0
 PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
+_JITTER = (0.75, 1.25)
 
 K = TypeVar("K", bound=Hashable)
 
@@ -25,7 +30,8 @@ class Worklist(Generic[K]):
         self._failed = failed
         self._due: dict[K, float] = {}
         self._pauses: dict[K, float] = {}
-        self._working: set[K] = set()
+        self._working: dict[K, float] = {}  # since when
+        self._is_closed = False
         self._changed = asyncio.Event()
 
     def add(self, key: K, after_s: float = 0.0) -> None:
@@ -35,17 +41,34 @@ class Worklist(Generic[K]):
             self._due[key] = due
             self._changed.set()
 
+    def close(self) -> None:
+        """Take no more keys."""
+        self._is_closed = True
+        self._changed.set()
+
+    @property
+    def due(self) -> int:
+        """How many keys wait for their turn now, or are worked on."""
+        now = asyncio.get_running_loop().time()
+        return len(self._working) + sum(key not in self._working and due <= now for key, due in self._due.items())
+
+    @property
+    def oldest_s(self) -> float:
+        """How long the oldest of those has waited, or been worked on."""
+        waiting = [due for key, due in self._due.items() if key not in self._working]
+        since = min([*waiting, *self._working.values()], default=float("inf"))
+        return max(0.0, asyncio.get_running_loop().time() - since)
+
     async def run(self, expected: type[Exception] | tuple[type[Exception], ...]) -> None:
-        """Work until cancelled; an exception that is not expected ends everything."""
+        """Work until closed or cancelled; an exception that is not expected ends everything."""
         async with asyncio.TaskGroup() as tasks:
-            while True:
-                key = await self._next()
-                self._working.add(key)
+            while (key := await self._next()) is not None:
+                self._working[key] = asyncio.get_running_loop().time()
                 tasks.create_task(self._do(key, expected))
 
-    async def _next(self) -> K:
+    async def _next(self) -> K | None:
         loop = asyncio.get_running_loop()
-        while True:
+        while not self._is_closed:
             self._changed.clear()
             waiting = {key: due for key, due in self._due.items() if key not in self._working}
             if waiting:
@@ -61,6 +84,7 @@ class Worklist(Generic[K]):
                     await self._changed.wait()
             except TimeoutError:
                 continue
+        return None
 
     async def _do(self, key: K, expected: type[Exception] | tuple[type[Exception], ...]) -> None:
         try:
@@ -68,9 +92,10 @@ class Worklist(Generic[K]):
             self._pauses.pop(key, None)
         except expected as error:
             self._failed(key, error)
-            after_s = self._pauses.get(key, PAUSE_S_MIN)
-            self._pauses[key] = min(2 * after_s, PAUSE_S_MAX)
-        self._working.discard(key)
+            pause_s = self._pauses.get(key, PAUSE_S_MIN)
+            self._pauses[key] = min(2 * pause_s, PAUSE_S_MAX)
+            after_s = pause_s * random.uniform(*_JITTER)  # whoever failed together does not come again together
+        del self._working[key]
         if after_s is not None:
             self.add(key, min(after_s, RESYNC_S))
         self._changed.set()

@@ -2,14 +2,21 @@
 
 GANTRY_OPERATOR_BROKER_IMAGE    image of brokers and name servers whose cluster names none
 GANTRY_OPERATOR_NAMESPACES      which are watched, separated by commas; empty: all
-GANTRY_OPERATOR_HTTP_PORT       /healthz, 8080
+GANTRY_OPERATOR_HTTP_PORT       /healthz, /readyz, /metrics: 8080
+GANTRY_OPERATOR_LEASE           the Lease in its own namespace that decides which replica works: gantrymq-operator
+GANTRY_OPERATOR_IDENTITY        how it is called there; the chart gives the pod's name
+GANTRY_OPERATOR_ACCOUNT         folder with token, ca.crt and namespace; where Kubernetes mounts them
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from gantry_operator.account import FOLDER
+
+LEASE, IDENTITY = "gantrymq-operator", "gantry-operator"
 _PREFIX = "GANTRY_OPERATOR_"
 
 
@@ -20,6 +27,9 @@ class Settings:
     broker_image: str
     namespaces: tuple[str, ...] = ()
     http_port: int = 8080
+    lease: str = LEASE
+    identity: str = IDENTITY
+    account: Path = FOLDER
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -31,4 +41,7 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     if not port.isdecimal() or not 1 <= int(port) <= 65535:
         raise ValueError(f"{_PREFIX}HTTP_PORT {port!r}: expected a port")
     namespaces = tuple(each.strip() for each in environment.get(f"{_PREFIX}NAMESPACES", "").split(",") if each.strip())
-    return Settings(image, namespaces, int(port))
+    lease = environment.get(f"{_PREFIX}LEASE", "") or LEASE
+    identity = environment.get(f"{_PREFIX}IDENTITY", "") or IDENTITY
+    account = Path(environment.get(f"{_PREFIX}ACCOUNT", "") or FOLDER)
+    return Settings(image, namespaces, int(port), lease, identity, account)

@@ -111,10 +111,12 @@ def documented(condition: Condition, former: Document | None, generation: int, n
 def _group(seen: GroupSeen) -> Document:
     document: Document = {"name": seen.group.short, "lease": seen.group.name, "syncSet": []}
     if seen.register is None:
-        return document | {"epoch": 0, "phase": "None", "master": None}
-    return document | {
+        return document | {"epoch": 0, "phase": "None"}
+    told = {
         "epoch": seen.register.epoch,
         "phase": seen.register.phase,
         "syncSet": sorted(member.ordinal for member in seen.register.in_sync),
-        "master": None if seen.register.master is None else {"ordinal": seen.register.master, "pod": seen.master_pod},
     }
+    if seen.register.master is not None:  # the API server keeps no null, and what differs from it would be told again
+        told["master"] = {"ordinal": seen.register.master, "pod": seen.master_pod}
+    return document | told

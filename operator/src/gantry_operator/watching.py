@@ -2,6 +2,7 @@
 
 It goes on whatever becomes of the rest: a specification that cannot be read, an API that refuses a status, a slow pass.
 It keeps no state, so an operator that is started anew goes on where the former one was, and two of them do no harm.
+Registers are asked with the leader's token: whoever leads no longer asks nothing.
 """
 
 from __future__ import annotations
@@ -9,9 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import ssl
 from collections.abc import Callable
-from pathlib import Path
 
 from gantry.clock import Clock
 from gantry.failover.decide import Decision, Policy
@@ -19,26 +18,35 @@ from gantry.failover.timers import TIMERS
 from gantry.failover.watch import Watch, Watched
 from gantry.replication.haproof import Keys
 from gantry.replication.lease import LeaseAddress, LeaseRegister
+from gantry_operator.account import Account
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_GROUP, PROMISES, BrokerCluster, Group, Key
 from gantry_operator.desired.brokers import HA_API_PORT
 from gantry_operator.sightings import Addresses, Sightings
 
 log = logging.getLogger("gantry.operator")
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 Told = Callable[[Key, str, Decision], None]
 
 
 class Watches:
     """By cluster and group; `told` hears of every decision that differs from the one before."""
 
-    def __init__(self, server: str, sightings: Sightings, clock: Clock, told: Told, end: Callable[[str], None]) -> None:
-        self._server = server
+    def __init__(
+        self,
+        account: Account,
+        token: Callable[[], str],
+        sightings: Sightings,
+        clock: Clock,
+        told: Told,
+        end: Callable[[str], None],
+    ) -> None:
+        self._server = account.server
+        self._token = token
         self._sightings = sightings
         self._clock = clock
         self._told = told
         self._end = end
-        self._trust = ssl.create_default_context(cafile=str(ACCOUNT / "ca.crt"))
+        self._trust = account.trust()
         self._writer = secrets.token_hex(4)
         self._tasks: dict[tuple[Key, str], asyncio.Task[None]] = {}
 
@@ -72,7 +80,7 @@ class Watches:
         policy = Policy(brokers.replicas, promise.min_in_sync, is_sync, timers.suspect_after_s)
         addresses = Addresses(self._sightings, namespace, group.pods, HA_API_PORT)
         labels = {LABEL_CLUSTER: cluster.key.name, LABEL_GROUP: group.short}
-        address = LeaseAddress(self._server, namespace, group.name, _token, self._trust, labels)
+        address = LeaseAddress(self._server, namespace, group.name, self._token, self._trust, labels)
         register = LeaseRegister(address, self._writer, timers.answer_within_s)
 
         def told(decision: Decision) -> None:
@@ -92,8 +100,3 @@ class Watches:
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._end(f"a failover loop died: {task.exception()!r}")
-
-
-def _token() -> str:
-    """The kubelet replaces it."""
-    return (ACCOUNT / "token").read_text(encoding="utf-8").strip()

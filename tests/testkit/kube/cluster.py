@@ -21,7 +21,7 @@ from typing import Any
 
 import yaml
 
-from testkit.kube import binaries, images, network, node
+from testkit.kube import audit, binaries, images, network, node
 from testkit.kube.api import Api, RefusedError
 from testkit.kube.daemons import Daemons
 from testkit.kube.network import SERVICES, SUBNET, Network
@@ -181,7 +181,7 @@ class Cluster:
             "kubelet-client-certificate": "pki/kubelet-client.crt",
             "kubelet-client-key": "pki/kubelet-client.key",
         } | self._api_server
-        arguments = [f"--{name}={value}" for name, value in flags.items()]
+        arguments = [*(f"--{name}={value}" for name, value in flags.items()), *audit.flags(self.folder)]
         self.daemons.start("kube-apiserver", binaries.program("kube-apiserver"), *arguments)
 
     def _start_controllers(self) -> None:

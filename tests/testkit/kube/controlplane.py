@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from testkit.kube import binaries
+from testkit.kube import audit, binaries
 from testkit.kube.api import Api, RefusedError
 from testkit.kube.daemons import Daemons, DiedError
 from testkit.kube.pki import Authority
@@ -75,6 +75,7 @@ class ControlPlane:
             "--token-auth-file=tokens.csv", "--service-account-key-file=pki/sa.pub",
             "--service-account-signing-key-file=pki/sa.key", "--service-account-issuer=https://kubernetes.default.svc",
             "--service-cluster-ip-range=10.96.0.0/16", "--authorization-mode=Node,RBAC", "--profiling=false",
+            *audit.flags(self.folder),
         )  # fmt: skip
 
     def wait_ready(self) -> None:

@@ -102,3 +102,46 @@ def test_what_failed_is_told_and_comes_again() -> None:
         assert told == [("a", "a")] and times == 2
 
     play(act)
+
+
+def test_what_was_begun_is_finished_and_nothing_is_begun_after_the_close() -> None:
+    async def act() -> None:
+        begun, may_end, done = asyncio.Event(), asyncio.Event(), list[str]()
+
+        async def work(key: str) -> float | None:
+            begun.set()
+            await may_end.wait()
+            done.append(key)
+            return 0.0
+
+        worklist = Worklist(work, lambda *_: None)
+        worklist.add("a")
+        task = asyncio.create_task(worklist.run(ValueError))
+        async with asyncio.timeout(60):
+            await begun.wait()
+            worklist.close()
+            worklist.add("b")
+            may_end.set()
+            await task
+        assert done == ["a"]
+
+    play(act)
+
+
+def test_keys_wait_for_whoever_works_and_their_age_is_known() -> None:
+    async def act() -> None:
+        over = asyncio.Event()
+
+        async def work(key: str) -> float | None:
+            over.set()
+            return None
+
+        worklist = Worklist(work, lambda *_: None)
+        assert (worklist.due, worklist.oldest_s) == (0, 0.0)
+        worklist.add("a", -5.0)
+        worklist.add("later", 60.0)
+        assert worklist.due == 1 and worklist.oldest_s >= 5
+        await running(worklist, over)
+        assert worklist.due == 0
+
+    play(act)

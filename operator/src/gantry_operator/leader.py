@@ -1,0 +1,193 @@
+"""Who works: one Lease in the operator's own namespace, and whoever holds it leads.
+
+The holder renews every `EVERY_S`.  It counts from the moment at which it *sent* the renewal that was answered, and
+leads for `RENEW_WITHIN_S` from there; everybody else waits until the Lease has stood still for `LEASE_S` by their own
+clock.  No two clocks are compared: what stands in the Lease as a time is for people.  `monotonic` counts while a
+process is stopped and while its machine sleeps, so whoever wakes up late knows it before he asks anything.
+
+Whoever does not lead gets no token (`token`), so he can neither read nor write by it; the standby's watches have their
+own way.  A Lease that is lost is lost: `run` ends, and the process with it.  That is all it is good for.  A request
+that was on its way may still arrive; it is a compare-and-set, or says what the next leader says too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol
+
+from gantry.clock import Clock
+from gantry.replication.register import RegisterUnavailableError
+from gantry_operator.api.brokercluster import Document
+from gantry_operator.kube import KubeError, lease_path
+
+log = logging.getLogger("gantry.operator")
+
+LEASE_S, RENEW_WITHIN_S, EVERY_S = 15, 10.0, 2.0
+ANSWER_S = 4.0  # for one question: two fit into the time of a renewal
+_JITTER_S = 0.4  # of whoever waits: two that wait do not always ask together
+_TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
+
+
+class NotLeadingError(RegisterUnavailableError):
+    """Somebody who does not lead asked for the leader's token."""
+
+
+class Leases(Protocol):
+    """The API server, as `kube.Kube` asks it."""
+
+    async def get(self, path: str) -> Document | None: ...
+    async def create(self, document: Document) -> bool: ...
+    async def merge(self, path: str, change: Document) -> None: ...
+
+
+class Place(NamedTuple):
+    """Of the Lease."""
+
+    namespace: str
+    name: str
+
+
+class _Seen(NamedTuple):
+    """What stands in the Lease and moves with each renewal."""
+
+    holder: str
+    renewed: str
+    transitions: int
+
+
+class Election:
+    """`who` is unique to this process: a pod that starts again is somebody else."""
+
+    def __init__(self, leases: Leases, place: Place, who: str, clock: Clock) -> None:
+        self._leases = leases
+        self._place = place
+        self._who = who
+        self._clock = clock
+        self._until = float("-inf")  # we lead until then, unless we renew
+        self._has_led = False
+        self._seen: _Seen | None = None
+        self._seen_at = 0.0
+        self._answered_at = float("-inf")
+        self._complaint = ""
+        self.began = asyncio.Event()
+
+    def leads(self) -> bool:
+        """Now."""
+        return self._clock.monotonic() < self._until
+
+    @property
+    def holder(self) -> str:
+        """Who leads, as far as we know; empty: nobody."""
+        return self._seen.holder if self._seen is not None else ""
+
+    @property
+    def unanswered_s(self) -> float:
+        """Since the API server last answered us."""
+        return self._clock.monotonic() - self._answered_at
+
+    def token(self, token: Callable[[], str]) -> Callable[[], str]:
+        """The same for the leader; NotLeadingError for anybody else."""
+
+        def only_ours() -> str:
+            if not self.leads():
+                raise NotLeadingError("this operator does not lead")
+            return token()
+
+        return only_ours
+
+    async def run(self) -> str:
+        """Until the Lease is lost; says how."""
+        while not self._has_led or self.leads():
+            left_s = self._until - self._clock.monotonic() if self._has_led else None
+            with suppress(TimeoutError):  # an answer that comes too late is none
+                async with asyncio.timeout(left_s):
+                    await self.round()
+                    await asyncio.sleep(EVERY_S if self._has_led else EVERY_S + random.uniform(0, _JITTER_S))
+        if self.holder in ("", self._who):
+            return f"the Lease {self._place.name} was not renewed within {RENEW_WITHIN_S:g} s"
+        return f"the Lease {self._place.name} is {self.holder}'s"
+
+    async def round(self) -> None:
+        """Look, and renew or take it where we may; what the API server does not answer is tried again."""
+        asked_at = self._clock.monotonic()
+        try:
+            if await self._hold(asked_at):
+                self._until = asked_at + RENEW_WITHIN_S
+                if not self._has_led:
+                    self._has_led = True
+                    log.info("%s leads", self._who)
+                    self.began.set()
+            self._answered_at, self._complaint = self._clock.monotonic(), ""
+        except KubeError as error:
+            if error.status:
+                self._answered_at = self._clock.monotonic()
+            self._complain(str(error))
+
+    async def release(self) -> None:
+        """Let somebody else lead at once; we do not any more."""
+        led, self._until = self.leads(), float("-inf")
+        if not led:
+            return
+        try:
+            found = await self._leases.get(self._path)
+            if found is not None and found.get("spec", {}).get("holderIdentity") == self._who:
+                await self._write(found, self._spec(found) | {"holderIdentity": "", "leaseDurationSeconds": 1})
+        except KubeError as error:
+            log.warning("the Lease %s is not released, it runs out: %s", self._place.name, error)
+
+    async def _hold(self, asked_at: float) -> bool:
+        """Whether it is ours now."""
+        found = await self._leases.get(self._path)
+        if found is None:
+            return await self._make()
+        seen = _seen(found)
+        if seen != self._seen:
+            if seen.holder not in (self._who, self.holder):
+                log.info("the Lease %s: %s leads", self._place.name, seen.holder or "nobody")
+            self._seen, self._seen_at = seen, self._clock.monotonic()
+        if seen.holder != self._who:
+            if self._has_led:  # once lost, lost for ever
+                self._until = float("-inf")
+                return False
+            if seen.holder and asked_at - self._seen_at < LEASE_S:
+                return False
+        await self._write(found, self._spec(found))
+        return True
+
+    async def _make(self) -> bool:
+        metadata = {"namespace": self._place.namespace, "name": self._place.name}
+        lease = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
+        return await self._leases.create(lease | {"spec": self._spec(None)})
+
+    async def _write(self, found: Document, spec: Document) -> None:
+        """On this version and no other; a KubeError says that it was not, or that nobody knows."""
+        version = {"resourceVersion": found["metadata"]["resourceVersion"]}
+        await self._leases.merge(self._path, {"metadata": version, "spec": spec})
+
+    def _spec(self, found: Document | None) -> Document:
+        now = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime(_TIME)
+        spec = {"holderIdentity": self._who, "leaseDurationSeconds": LEASE_S, "renewTime": now}
+        if found is not None and _seen(found).holder == self._who:
+            return spec
+        transitions = 0 if found is None else _seen(found).transitions + 1
+        return spec | {"acquireTime": now, "leaseTransitions": transitions}
+
+    @property
+    def _path(self) -> str:
+        return lease_path(self._place.namespace, self._place.name)
+
+    def _complain(self, text: str) -> None:
+        if text != self._complaint:  # once, not every two seconds
+            log.warning("the Lease %s: %s", self._place.name, text)
+        self._complaint = text
+
+
+def _seen(lease: Document) -> _Seen:
+    spec = lease.get("spec") or {}
+    holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
+    return _Seen(str(holder), str(renewed), int(spec.get("leaseTransitions") or 0))

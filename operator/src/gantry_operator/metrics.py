@@ -1,0 +1,103 @@
+"""What the operator counts, as Prometheus reads it: `gantrymq_operator_*`.
+
+No label names a cluster, a namespace or an object: kinds, verbs, classes of errors and outcomes are words of this
+program, so the number of series does not depend on what it looks after.  Values that somebody else has (the queue, the
+watches, the election) are asked for at the scrape.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+PASS_S_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
+
+
+class Gauges(NamedTuple):
+    """At one instant."""
+
+    leads: bool
+    keys_due: int
+    queue_s: float
+    watch_s: dict[str, float]
+
+
+class Metrics:
+    """One registry; `gauges` is asked at each scrape."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.passes = Counter(
+            "gantrymq_operator_passes",
+            "Passes over a cluster: done, or to be repeated (failed)",
+            ["kind", "outcome"],
+            registry=self.registry,
+        )
+        self.pass_s = Histogram(
+            "gantrymq_operator_pass_seconds",
+            "How long a pass takes",
+            ["kind"],
+            buckets=PASS_S_BUCKETS,
+            registry=self.registry,
+        )
+        self.errors = Counter(
+            "gantrymq_operator_errors",
+            "Passes that failed: transient (API server away or busy), timeout, conflict, forbidden, invalid, other",
+            ["class"],
+            registry=self.registry,
+        )
+        self.writes = Counter(
+            "gantrymq_operator_api_writes",
+            "Writes that the API server took, by verb and kind",
+            ["verb", "resource"],
+            registry=self.registry,
+        )
+        self.failovers = Counter(
+            "gantrymq_operator_failovers",
+            "Steps of failovers that this operator took: seal (an epoch ended), promote (another one began)",
+            ["step"],
+            registry=self.registry,
+        )
+        ProcessCollector(registry=self.registry)
+
+    def wrote(self, verb: str, resource: str) -> None:
+        """The API server took a write."""
+        self.writes.labels(verb, resource).inc()
+
+    def watch(self, gauges: Callable[[], Gauges]) -> None:
+        """From now on."""
+        self.registry.register(_Asked(gauges))
+
+    def text(self) -> bytes:
+        """The exposition."""
+        return generate_latest(self.registry)
+
+
+class _Asked(Collector):
+    def __init__(self, gauges: Callable[[], Gauges]) -> None:
+        self._gauges = gauges
+
+    def collect(self) -> Iterable[Metric]:
+        now = self._gauges()
+        yield GaugeMetricFamily("gantrymq_operator_leader", "1: this one leads", float(now.leads))
+        yield GaugeMetricFamily("gantrymq_operator_queue_keys", "Clusters whose pass is due", now.keys_due)
+        oldest = "How long the oldest of them waits, or is worked on"
+        yield GaugeMetricFamily("gantrymq_operator_queue_age_seconds", oldest, now.queue_s)
+        said = "Since a watch was last heard of; a bookmark comes each minute"
+        ages = GaugeMetricFamily("gantrymq_operator_watch_age_seconds", said, labels=["resource"])
+        for kind, age in sorted(now.watch_s.items()):
+            ages.add_metric([kind], age)
+        yield ages
+
+
+def class_of(status: int | None) -> str:
+    """Of an error by the API server's answer; None: it was no answer of it, 0: there was none."""
+    if status is None:
+        return "invalid"
+    if status in (0, 408, 429) or status >= 500:
+        return "transient"
+    return {403: "forbidden", 409: "conflict", 400: "invalid", 422: "invalid"}.get(status, "other")

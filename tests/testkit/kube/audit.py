@@ -1,0 +1,64 @@
+"""Who wrote what: the audit log of a test cluster's API server, one line for each write that it answered.
+
+The server writes a line before it answers, so whoever has an answer finds the line.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+LOG = "audit.log"
+_POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: None
+  verbs: [get, list, watch]
+- level: None
+  resources: [{group: "", resources: [events, serviceaccounts/token]}, {group: authorization.k8s.io}]
+- level: Metadata
+"""
+
+
+class Write(NamedTuple):
+    """One; `token` tells apart who has the same account."""
+
+    user: str
+    token: str
+    verb: str
+    resource: str  # leases, pods/status, ...
+    namespace: str
+    name: str
+    status: int
+    at: str  # ISO 8601
+    agent: str
+
+
+def flags(folder: Path) -> list[str]:
+    """For the API server; writes its policy into the folder."""
+    (folder / "audit.yaml").write_text(_POLICY)
+    return ["--audit-policy-file=audit.yaml", f"--audit-log-path={LOG}"]
+
+
+def writes(folder: Path, user: str = "") -> list[Write]:
+    """All so far, or one user's, oldest first."""
+    lines = (folder / LOG).read_text().splitlines()
+    found = [_write(json.loads(line)) for line in lines if line.endswith("}")]  # the last may be in the making
+    return [each for each in found if user in ("", each.user)]
+
+
+def _write(event: dict[str, dict[str, object]]) -> Write:
+    about, user = event.get("objectRef", {}), event["user"]
+    extra = user.get("extra") or {}
+    assert isinstance(extra, dict)
+    parts = [str(about[key]) for key in ("resource", "subresource") if key in about]
+    token = "".join(extra.get("authentication.kubernetes.io/credential-id", []))
+    status = event.get("responseStatus", {}).get("code", 0)
+    assert isinstance(status, int)
+    return Write(
+        str(user["username"]), token, str(event["verb"]), "/".join(parts), str(about.get("namespace", "")),
+        str(about.get("name", "")), status, str(event["requestReceivedTimestamp"]), str(event.get("userAgent", "")),
+    )  # fmt: skip
