@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 from collections.abc import Callable
@@ -65,6 +66,30 @@ def test_a_start_can_be_called_off(capsys: pytest.CaptureFixture[str]) -> None:
     code, server, said = _served(capsys, never_starts=True)
     assert (code, server.story) == (0, ["start", "stop"])
     assert said == ""
+
+
+def test_a_server_that_follows_another_one_is_not_made_to_wait_for_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    swept: list[int] = []
+    made: list[FakeServer] = []
+    monkeypatch.setattr(gc, "collect", lambda: swept.append(len(made)))
+
+    class Changing(FakeServer):
+        async def start(self) -> None:
+            await super().start()
+            if len(made) < 3:
+                asyncio.get_running_loop().call_soon(self._end)
+            else:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def make(end: Callable[[], None]) -> FakeServer:
+        made.append(Changing(end))
+        return made[-1]
+
+    code = serve(make, lambda server: "here", lambda server: None, again=lambda server: True)
+    assert (code, len(made), swept) == (0, 3, [1])
+    assert capsys.readouterr().out == "ready here\n"
 
 
 def test_a_start_that_fails_is_stopped_and_told() -> None:

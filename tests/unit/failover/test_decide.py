@@ -193,6 +193,12 @@ def test_more_answers_are_waited_for_a_moment() -> None:
     assert kind(decide(sealed(promised(0), promised(1), promised(2), first_s=0.0), NOW)) is Promote
 
 
+def test_who_is_less_patient_waits_for_more_answers_for_a_fifth_of_that_patience() -> None:
+    fast = replace(SYNC, suspect_after_s=2.0)
+    assert kind(decide(sealed(promised(1), first_s=0.3, policy=fast), NOW)) is Wait
+    assert kind(decide(sealed(promised(1), first_s=0.5, policy=fast), NOW)) is Promote
+
+
 def test_the_answer_of_a_process_that_is_gone_is_not_waited_for() -> None:
     seen = sealed(promised(1), promised(2), first_s=0.0)
     assert kind(decide(seen, NOW)) is Wait

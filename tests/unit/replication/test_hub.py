@@ -120,13 +120,23 @@ class Slave:
         self.confirmed = confirmed
 
 
+class Ahead(SystemClock):
+    """A clock that can be moved."""
+
+    by_s = 0.0
+
+    def monotonic(self) -> float:
+        return super().monotonic() + self.by_s
+
+
 class Play:
     """A hub and a connector of one process."""
 
     def __init__(self) -> None:
         self.master = Master()
         self.said: list[str] = []
-        self.hub = Hub(SECRET, 1, self.master, SystemClock(), lambda: b"m" * 32)
+        self.clock = Ahead()
+        self.hub = Hub(SECRET, 1, self.master, self.clock, lambda: b"m" * 32)
         self.slave = Slave("")
         self.secret = SECRET
 
@@ -200,6 +210,76 @@ def test_a_confirmed_mark_travels_without_a_chunk() -> None:
         play.master.confirmed = 6
         play.hub.tick()
         await until(lambda: play.slave.confirmed == 6)
+
+    run(story)
+
+
+def test_a_busy_link_has_its_beats_as_well_since_only_their_answer_is_a_slaves_word() -> None:
+    async def story(play: Play) -> None:
+        play.hub.beat_s = 0.4
+        play.hub.tick()
+        for number in range(1, 4):
+            before = play.master.acks[1].echo if 1 in play.master.acks else 0
+            for _ in range(5):
+                play.clock.by_s += 0.1
+                play.master.log += b"record"
+                play.hub.wake()
+                await until(lambda: len(play.slave.copy) == len(play.master.log))
+                play.hub.tick()
+            await until(lambda before=before: play.master.acks[1].echo > before)  # type: ignore[misc]
+            assert play.master.acks[1].echo >= 1e9 * (play.clock.monotonic() - 5), number
+
+    run(story)
+
+
+async def accept_and_say_nothing() -> tuple[asyncio.Server, str]:
+    """A master that stands still: the system takes connections for it."""
+
+    async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(taken, "127.0.0.1", 0)
+    return server, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+
+def test_a_master_that_takes_connections_and_never_answers_is_given_up_when_another_is_named() -> None:
+    async def story(play: Play) -> None:
+        real, (server, play.slave.address) = play.slave.address, await accept_and_say_nothing()
+        assert play.connector.link is not None or await until(lambda: play.connector.link is not None) is None
+        play.connector.link.end("the test begins")  # type: ignore[union-attr]
+        await until(lambda: play.connector.link is not None and not play.connector.is_following)
+        play.slave.address = real
+        play.connector.hurry()
+        await until(lambda: play.connector.is_following)
+        assert any("another master is named" in line for line in play.said)
+        server.close()
+        await server.wait_closed()
+
+    run(story)
+
+
+def test_a_connection_that_is_never_made_is_given_up_when_another_master_is_named() -> None:
+    async def story(play: Play) -> None:
+        await until(lambda: play.connector.is_following)
+        loop, real = asyncio.get_running_loop(), play.slave.address
+        connect, tried = loop.create_connection, asyncio.Event()
+
+        async def never(make: object, host: str, port: int) -> object:
+            if port != 9:
+                return await connect(make, host, port)  # type: ignore[arg-type, call-overload]
+            tried.set()
+            return await asyncio.Event().wait()
+
+        loop.create_connection = never  # type: ignore[method-assign, assignment]
+        play.slave.address = "127.0.0.1:9"
+        assert play.connector.link is not None
+        play.connector.link.end("the test begins")
+        await tried.wait()
+        play.slave.address = real
+        play.connector.hurry()
+        await until(lambda: play.connector.is_following)
+        assert not any("no answer" in line for line in play.said)
 
     run(story)
 

@@ -36,7 +36,9 @@ if TYPE_CHECKING:
 
 # A slave's word lasts a little longer than the time between two renewals, so that one of them may get lost.
 _GRANT_RENEWALS = 1.2
-_AGAIN_S = 0.25
+_GRANT_BEATS = 3  # and beats come so often in that time
+# A master that has just been named listens in a moment.
+_AGAIN_FIRST_S, _AGAIN_S = 0.02, 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,8 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     if member.has_register:
         source.grant_s = config.replication.renew_every_s * _GRANT_RENEWALS
     hub = Hub(member.keys, term.epoch, source, machine.clock, lambda: _nonce(machine))
+    if member.has_register:
+        hub.beat_s = min(hub.beat_s, source.grant_s / _GRANT_BEATS)
     group.wire(hub, config.role is Role.SYNC_MASTER)
     parts.acks.why_late = group.why_late
     parts.activity.why_not = group.why_not
@@ -166,6 +170,6 @@ def _following(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     parts.activity.why_not = lambda: group.remark
     connector = Connector(ground.member.keys, group, machine.clock, lambda: _nonce(machine), say)
     if ground.member.has_register:
-        connector.again_s = _AGAIN_S  # a master that has just been named listens in a moment
+        connector.first_s, connector.again_s = _AGAIN_FIRST_S, _AGAIN_S
     group.wire(connector)
     return group

@@ -7,8 +7,9 @@
 Whatever the register says that this life is not, the broker starts anew and is (`candidacy`).  A sealed master waits as
 it is until somebody leads, since the positions that it answered have to hold.
 
-The register is read every `renew_every_s`, at once after a nudge, and four times a second for a while when somebody is
-about to lead: a link just ended, or the next epoch was promised to a master that wants to hand over.
+The register is read every `renew_every_s`, at once after a nudge, and more often when somebody is about to lead: a link
+just ended, or the next epoch was promised to a master that wants to hand over.  Then it is read twenty times a second
+for two seconds, as long as a planned change may take, and four times a second for a while.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
     from gantry.replication.tenure import Tenure
     from gantry.store.store import Store
 
-_SOON_S = 0.25
-_EAGER_S = 20.0  # for so long after the last sign that somebody is about to lead
+_AT_ONCE_S, _SOON_S = 0.05, 0.25
+_KEEN_S, _EAGER_S = 2.0, 20.0  # for so long after the last sign that somebody is about to lead
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +85,7 @@ class Office:
         self._rules = rules
         self._stood_as = 0  # the epoch that name servers were told
         self._is_hurried = asyncio.Event()
-        self._eager_until_s = clock.monotonic() + _EAGER_S
+        self._news_s = clock.monotonic() - _KEEN_S  # the last sign that somebody is about to lead
         self._running: asyncio.Task[None] | None = None
 
     def start(self, fail: Callable[[str], None]) -> None:
@@ -103,7 +104,7 @@ class Office:
 
     def expect_news(self) -> None:
         """Somebody is about to lead: look often."""
-        self._eager_until_s = self._clock.monotonic() + _EAGER_S
+        self._news_s = self._clock.monotonic()
         self._is_hurried.set()
 
     async def _run(self) -> None:
@@ -125,8 +126,10 @@ class Office:
         if self._leads:
             return self._rules.renew_every_s
         is_alone = not isinstance(self._group, Following) or self._group.is_alone
-        is_eager = is_alone and self._clock.monotonic() < self._eager_until_s
-        return min(_SOON_S, self._rules.renew_every_s) if is_eager else self._rules.renew_every_s
+        news_ago_s = self._clock.monotonic() - self._news_s
+        if not is_alone or news_ago_s >= _EAGER_S:
+            return self._rules.renew_every_s
+        return min(_AT_ONCE_S if news_ago_s < _KEEN_S else _SOON_S, self._rules.renew_every_s)
 
     async def _renew(self) -> None:
         tenure = self.tenure

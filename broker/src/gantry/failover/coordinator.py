@@ -1,8 +1,9 @@
 """The loop around `decide`: ask, decide, write once, begin again.
 
-A round reads the register live, asks every member at once, has those promise that have not while the group is sealed,
-and carries one decision out by one compare-and-set on the version that it read.  Whatever goes wrong with that write,
-the next round reads what became of it.  So a coordinator may die anywhere, be started twice, or be late: the worst that
+A round reads the register live, asks every member at once, while the group is sealed also for the promises that are
+missing, and carries one decision out by one compare-and-set on the version that it read.  A member that stands still
+costs a round one time-out, whatever it is asked.  Whatever goes wrong with the write, the next round reads what became
+of it.  So a coordinator may die anywhere, be started twice, or be late: the worst that
 follows is one epoch too many.  It holds no lock and leads no election.
 
 A disk that answers empty under an ordinal other than the holder's is admitted, which gives it its number; it is cloned
@@ -33,6 +34,13 @@ from gantry.replication.register import (
     RegisterUnavailableError,
     Seen,
 )
+
+SOON_S = 0.05  # the least pause between two rounds
+
+
+def rest_s(period_s: float, took_s: float) -> float:
+    """How long to rest after a round that took so long: rounds begin each period, also when a member does not answer."""
+    return max(min(SOON_S, period_s), period_s - took_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +93,9 @@ class Coordinator:
     async def run(self, period_s: float = 1.0) -> None:
         """Watch until cancelled."""
         while True:
+            begun_s = self._clock.monotonic()
             await self.round()
-            await asyncio.sleep(period_s)
+            await asyncio.sleep(rest_s(period_s, self._clock.monotonic() - begun_s))
 
     async def round(self) -> Decision:
         """Once around; what was decided."""
@@ -104,11 +113,13 @@ class Coordinator:
         except RegisterDamagedError as error:
             return Blocked(str(error))
         self.cluster_uid = "" if seen is None else seen.record.cluster_uid
-        self._notes.read(seen, self._clock.monotonic())
+        asked_s = self._clock.monotonic()
+        self._notes.read(seen, asked_s)
         states = await self._ask_all(seen)
         record = None if seen is None else seen.record
         now_s = self._clock.monotonic()
-        decision = decide(self._notes.snapshot(record, states, self._members.gone(), now_s), now_s)
+        self._notes.observe(record, states, self._members.gone(), asked_s, now_s)
+        decision = decide(self._notes.snapshot(record, states), now_s)
         wanted = self._carried_out(decision, record)
         if record is not None and _may_admit(decision, record):
             # A master's permit follows the lease that it renewed: a shorter one holds from its next renewal on.
@@ -120,20 +131,29 @@ class Coordinator:
         return decision
 
     async def _ask_all(self, seen: Seen | None) -> dict[int, MemberState]:
+        """What every member says, all asked at once."""
+        is_sealed = seen is not None and seen.record.phase is not Phase.ACTIVE
+        late = self._notes.unsealed() if is_sealed else ()
+        epoch = 0 if seen is None else seen.record.epoch
         ordinals = self._group.ordinals
-        answers = await asyncio.gather(*(self._members.state(ordinal) for ordinal in ordinals))
-        states = {
-            ordinal: state
-            for ordinal, state in zip(ordinals, answers, strict=True)
-            if state is not None and self._is_ours(state, ordinal)
-        }
-        if seen is not None and seen.record.phase is not Phase.ACTIVE:
-            late = self._notes.unsealed(states)
-            promises = await asyncio.gather(*(self._members.seal(ordinal, seen.record.epoch) for ordinal in late))
-            for ordinal, state in zip(late, promises, strict=True):
-                if state is not None and self._is_ours(state, ordinal):
-                    self._notes.answered_seal(state, self._clock.monotonic())
-        return states
+        answers = await asyncio.gather(*(self._ask(each, epoch if each in late else 0) for each in ordinals))
+        return {ordinal: state for ordinal, state in zip(ordinals, answers, strict=True) if state is not None}
+
+    async def _ask(self, ordinal: int, epoch: int) -> MemberState | None:
+        """Its state; epoch: the one that it has yet to promise, 0 for none."""
+        if not epoch:
+            return self._ours(await self._members.state(ordinal), ordinal)
+        asked = self._members.state(ordinal), self._members.seal(ordinal, epoch)
+        state, promised = [self._ours(answer, ordinal) for answer in await asyncio.gather(*asked)]
+        if promised is None:
+            return state
+        self._notes.answered_seal(promised, self._clock.monotonic())
+        is_there = state is not None and (state.me, state.store_uid) == (promised.me, promised.store_uid)
+        # Which answer is older cannot be told; the one to the seal was given when everything had stopped.
+        return promised if is_there else state
+
+    def _ours(self, state: MemberState | None, ordinal: int) -> MemberState | None:
+        return state if state is not None and self._is_ours(state, ordinal) else None
 
     def _is_ours(self, state: MemberState, ordinal: int) -> bool:
         """Whether this is the member that was asked; an address may have gone to somebody else."""

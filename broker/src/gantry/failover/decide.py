@@ -26,7 +26,8 @@ from gantry.replication.members import Member, SyncSet, disk_of, format_set
 from gantry.replication.record import Holder, Phase, Record
 
 MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
-COLLECT_S = 1.0  # for more answers after the first: saves what nobody acknowledged
+COLLECT_S = 1.0  # at most, for more answers after the first: saves what nobody acknowledged
+_COLLECT_OF_PATIENCE = 0.2  # and this part of the time of suspicion
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +278,8 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
         return _nobody_electable(seen, record, answers)
     gone = {member.ordinal for member in seen.members if member.gone_since_s is not None}
     may_come = ordinals - gone - {state.member.ordinal for state in answers}
-    if may_come and (seen.first_answer_s is None or now_s - seen.first_answer_s < COLLECT_S):
+    collect_s = min(COLLECT_S, _COLLECT_OF_PATIENCE * seen.policy.suspect_after_s)
+    if may_come and (seen.first_answer_s is None or now_s - seen.first_answer_s < collect_s):
         return Wait("more answers may come")
     if not _is_old_master_silent(seen, record, answers, now_s):
         return Wait("the former master may still hold its permit")

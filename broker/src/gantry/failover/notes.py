@@ -13,6 +13,8 @@ from gantry.replication.hastate import MemberState, Role
 from gantry.replication.record import Holder, Record
 from gantry.replication.register import Seen
 
+QUESTIONS_MIN = 4  # that have to fail before anybody is suspected
+
 
 class Notes:
     """One object for each watched group; instants are seconds on a clock that never goes back."""
@@ -50,22 +52,33 @@ class Notes:
             self._sealed[state.member.ordinal] = state
             self._first_answer_s = now_s if self._first_answer_s is None else self._first_answer_s
 
-    def unsealed(self, states: Mapping[int, MemberState]) -> list[int]:
-        """Who has not answered the seal, or came back as somebody who has not promised; `states` are of now."""
-        for ordinal, state in states.items():
-            sealed = self._sealed.get(ordinal)
-            is_another = sealed is not None and (state.me, state.store_uid) != (sealed.me, sealed.store_uid)
-            if is_another and state.promise < self._epoch:
-                del self._sealed[ordinal]
+    def unsealed(self) -> list[int]:
+        """Who has not answered the seal."""
         return [ordinal for ordinal in self._ordinals if ordinal not in self._sealed]
 
-    def snapshot(
-        self, record: Record | None, states: Mapping[int, MemberState], gone: frozenset[int], now_s: float
-    ) -> Snapshot:
-        """All that is known now; `gone` are ordinals whose process is known to be terminated."""
+    def observe(
+        self,
+        record: Record | None,
+        states: Mapping[int, MemberState],
+        gone: frozenset[int],
+        asked_s: float,
+        now_s: float,
+    ) -> None:
+        """The answers to what was asked at `asked_s`; `gone` are ordinals whose process is known to be terminated."""
+        # Silence began when it was asked, not when we stopped to wait.  We may have stood still ourselves meanwhile,
+        # so one question alone makes nobody suspect.
+        silent_since_s = max(asked_s, now_s - self._policy.suspect_after_s / QUESTIONS_MIN)
         for ordinal in self._ordinals:
-            _note(self._unwell_since_s, ordinal, not _is_well(states.get(ordinal), record), now_s)
+            state, sealed = states.get(ordinal), self._sealed.get(ordinal)
+            _note(self._unwell_since_s, ordinal, not _is_well(state, record), silent_since_s)
             _note(self._gone_since_s, ordinal, ordinal in gone, now_s)
+            if state is None or sealed is None or state.promise >= self._epoch:
+                continue
+            if (state.me, state.store_uid) != (sealed.me, sealed.store_uid):
+                del self._sealed[ordinal]  # it came back as somebody who has not promised: asked again
+
+    def snapshot(self, record: Record | None, states: Mapping[int, MemberState]) -> Snapshot:
+        """All that is known now."""
         members = tuple(
             Observed(
                 ordinal,

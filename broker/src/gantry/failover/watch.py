@@ -18,13 +18,11 @@ from dataclasses import dataclass
 from gantry.clock import Clock
 from gantry.errors import GantryError
 from gantry.failover.asking import AskedMembers
-from gantry.failover.coordinator import Coordinator, Group
+from gantry.failover.coordinator import SOON_S, Coordinator, Group, rest_s
 from gantry.failover.decide import Blocked, Decision, Policy, Wait
 from gantry.failover.timers import Timers
 from gantry.replication.haproof import Keys
 from gantry.replication.register import Register, RegisterDamagedError, Seen
-
-SOON_S = 0.05  # after a decision that was carried out: the next one is near
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +69,13 @@ class Watch:
     async def _rounds(self, coordinator: Coordinator, uid: str) -> None:
         """Rounds; they end when the id that was minted or told here is not the register's, whoever made that one."""
         while True:
+            begun_s = self._clock.monotonic()
             decision = await coordinator.round()
             if coordinator.cluster_uid not in ("", uid):
                 return
-            is_calm = isinstance(decision, Wait | Blocked)
-            await asyncio.sleep(self._watched.timers.poll_every_s if is_calm else SOON_S)
+            # After a decision that was carried out the next one is near.
+            period_s = self._watched.timers.poll_every_s if isinstance(decision, Wait | Blocked) else SOON_S
+            await asyncio.sleep(rest_s(period_s, self._clock.monotonic() - begun_s))
 
     async def _settle(self) -> str:
         """The cluster's id: the register's, or what was configured, or what members say, or a new one."""

@@ -90,6 +90,7 @@ class Hub:
 
     def __init__(self, keys: Keys, epoch: int, source: Source, clock: Clock, nonce: Callable[[], bytes]) -> None:
         self.refused = 0
+        self.beat_s = BEAT_S  # between two beats
         self._keys = keys
         self.epoch = epoch
         self.source = source
@@ -202,7 +203,7 @@ class Link(asyncio.Protocol):
         self._is_paused = False
         self._is_coming = False  # the cold reader is at it
         self._brought = -1  # where it was last
-        self._opened_s = self._heard_s = self._said_s = hub.clock.monotonic()
+        self._opened_s = self._heard_s = self._beaten_s = hub.clock.monotonic()
         self._marks = (0, 0, 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -324,9 +325,10 @@ class Link(asyncio.Protocol):
             self.end(f"silent for {SILENCE_S:g} s")
             return
         marks = self._hub.source.marks
-        if self._machine.is_fed and (marks[1:] != self._marks[1:] or now_s - self._said_s >= BEAT_S):
+        if self._machine.is_fed and (marks[1:] != self._marks[1:] or now_s - self._beaten_s >= self._hub.beat_s):
+            # Chunks put none off: only the answer to a beat is a slave's word.
             self.feed()
-            self._marks = marks
+            self._marks, self._beaten_s = marks, now_s
             self._write(ha.beat(*marks, round(now_s * 1e9)))
 
     def ask_promise(self, epoch: int) -> None:
@@ -336,7 +338,6 @@ class Link(asyncio.Protocol):
     def _write(self, data: bytes | memoryview) -> None:
         if self._transport is not None:
             self._transport.write(data)
-            self._said_s = self._hub.clock.monotonic()
 
     def end(self, reason: str) -> None:
         """Close; what was written goes out first, if the peer takes it within the time of a handshake."""

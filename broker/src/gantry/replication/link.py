@@ -4,7 +4,9 @@ A thin shell.  Received bytes stand in one buffer; a chunk goes from there to th
 copied nowhere.  After everything that one wake-up brought, one acknowledgement leaves, if there is news for it.
 
 A link that ended is followed by the next after a second: with the master, its name or our folder changed meanwhile,
-that one may go well.  Where a person has to do something it is said so, and tried again all the same, but slowly.
+that one may go well.  Where a person has to do something it is said so, and tried again all the same, but slowly.  In
+a group with a register a master that has just been named listens in a moment, so the first pauses are short there;
+and whatever still waits for its predecessor, which may stand still and never answer, is given up.
 """
 
 from __future__ import annotations
@@ -252,7 +254,8 @@ class Connector:
         say: Callable[[str, str], object],
     ) -> None:
         self.link: SlaveLink | None = None
-        self.again_s = _AGAIN_S
+        self.first_s = self.again_s = _AGAIN_S  # pauses double from the first one on
+        self._pause_s = 0.0
         self._tried = ""
         self._keys = keys
         self._sink = sink
@@ -270,34 +273,35 @@ class Connector:
     async def run(self) -> None:
         """Connect, again and again, until cancelled."""
         while True:
-            is_final = await self._once()
             self._is_hurried.clear()
+            is_final = await self._once()
+            self._pause_s = min(2 * self._pause_s or self.first_s, self.again_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN_FINAL_S if is_final else self.again_s):
+                async with asyncio.timeout(_AGAIN_FINAL_S if is_final else self._pause_s):
                     await self._is_hurried.wait()
 
     def hurry(self) -> None:
-        """The master may be another one, or be there by now: try at once, unless a link stands."""
-        address = self._sink.master()
-        if self.link is None and address != self._tried:
-            self._is_hurried.set()
+        """The master may be another one, or be there by now: try at once, unless we follow."""
+        if self.is_following or self._sink.master() == self._tried:
+            return
+        self._pause_s = 0.0
+        self._is_hurried.set()
+        if self.link is not None:
+            self.link.end("another master is named")
 
     async def _once(self) -> bool:
-        address = self._sink.master()
+        address = self._tried = self._sink.master()
         if not address:
             self._say("no master", "no master is known yet; set haMasterAddress, or let both register at a name server")
             return False
-        self._tried = address
         hello, held = self._sink.hello()
         machine = Following(self._keys, self._nonce(), hello, held)
-        link = None
         try:
-            host, port = split_address(address)
-            async with asyncio.timeout(_CONNECT_S):
-                loop = asyncio.get_running_loop()
-                _, link = await loop.create_connection(lambda: SlaveLink(machine, self._sink, self.clock), host, port)
+            link = await self._connect(address, machine)
         except (OSError, TimeoutError) as error:
             self._say("unreachable", f"the master at {address} cannot be reached: {str(error) or 'no answer'}")
+            return False
+        if link is None:
             return False
         self.link = link
         try:
@@ -306,9 +310,30 @@ class Connector:
             link.end("this broker stops")
             self.link = None
         self._tried = ""
+        if machine.is_following:
+            self._pause_s = 0.0
         self.on_end()
         self._say(link.reason, f"the link to the master at {address} ended: {link.reason}")
         return link.is_final
+
+    async def _connect(self, address: str, machine: Following) -> SlaveLink | None:
+        """A link; None when another master was named before this one answered."""
+        host, port = split_address(address)
+        loop = asyncio.get_running_loop()
+        connecting = asyncio.ensure_future(
+            loop.create_connection(lambda: SlaveLink(machine, self._sink, self.clock), host, port)
+        )
+        hurried = asyncio.ensure_future(self._is_hurried.wait())
+        try:
+            await asyncio.wait({connecting, hurried}, timeout=_CONNECT_S, return_when=asyncio.FIRST_COMPLETED)
+            if connecting.done():
+                return connecting.result()[1]
+            if hurried.done():
+                return None
+            raise TimeoutError
+        finally:
+            hurried.cancel()
+            connecting.cancel()
 
     def tick(self) -> None:
         """What goes by the clock, ten times a second."""
