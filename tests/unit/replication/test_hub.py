@@ -245,16 +245,19 @@ async def accept_and_say_nothing() -> tuple[asyncio.Server, str]:
 
 def test_a_master_that_takes_connections_and_never_answers_is_given_up_when_another_is_named() -> None:
     async def story(play: Play) -> None:
+        await until(lambda: play.connector.is_following)
         real, (server, play.slave.address) = play.slave.address, await accept_and_say_nothing()
-        assert play.connector.link is not None or await until(lambda: play.connector.link is not None) is None
-        play.connector.link.end("the test begins")  # type: ignore[union-attr]
-        await until(lambda: play.connector.link is not None and not play.connector.is_following)
+        former = play.connector.link
+        assert former is not None
+        former.end("the test begins")
+        await until(lambda: play.connector.link not in (None, former))
+        assert not play.connector.is_following
         play.slave.address = real
         play.connector.hurry()
         await until(lambda: play.connector.is_following)
-        assert any("another master is named" in line for line in play.said)
         server.close()
         await server.wait_closed()
+        assert any("another master is named" in line for line in play.said)
 
     run(story)
 

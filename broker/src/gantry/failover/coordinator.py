@@ -39,7 +39,7 @@ SOON_S = 0.05  # the least pause between two rounds
 
 
 def rest_s(period_s: float, took_s: float) -> float:
-    """How long to rest after a round that took so long: rounds begin each period, also when a member does not answer."""
+    """How long to rest after a round that took so long: rounds begin each period, whoever does not answer."""
     return max(min(SOON_S, period_s), period_s - took_s)
 
 
