@@ -23,11 +23,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Self
 
-from gantry.client import questions
 from gantry.client.broadcast import LocalOffsets
 from gantry.client.direct import DirectConsumption
 from gantry.client.errands import Description, Errands
@@ -35,6 +34,7 @@ from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import Identity
 from gantry.client.intake import Intake, Memory
+from gantry.client.life import Life, cancelled
 from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
 from gantry.client.rebalance import Rebalance, Share
@@ -60,7 +60,6 @@ Listener = Callable[[ReceivedMessage], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
-_GOODBYE_S = 1.0
 _RETRY_TOPIC_ROUNDS = 30  # seconds, until a retry topic that is not there is no longer expected every moment
 
 
@@ -107,7 +106,7 @@ class Consumer:
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
         self._running: set[asyncio.Task[None]] = set()  # listeners at work
-        self._ended: asyncio.Future[None] | None = None  # resolved by stop(), or by a task that broke
+        self._life = Life(group, lambda: self._ready.put_nowait(None))
 
     @property
     def client_id(self) -> str:
@@ -121,37 +120,33 @@ class Consumer:
 
     async def start(self) -> None:
         """1. connections, 2. progress is committed, 3. listeners wait, 4. queues are shared out and pulled."""
-        self._ended = asyncio.get_running_loop().create_future()
+        self._life.begin()
         await start_checked(self._session, self._routes, self.group, self.client_id, self._subscriptions)
-        self._tasks.append(self._spawn(self._commit_regularly(), "gantry-commit"))
+        self._tasks.append(self._life.spawn(self._commit_regularly(), "gantry-commit"))
         if self._listener is not None:
             count = self.settings.concurrency
-            self._workers = [self._spawn(self._work(self._listener), f"gantry-listener-{n}") for n in range(count)]
-        self._tasks.append(self._spawn(self._share_regularly(), "gantry-rebalance"))
+            self._workers = [self._life.spawn(self._work(self._listener), f"gantry-listener-{n}") for n in range(count)]
+        self._tasks.append(self._life.spawn(self._share_regularly(), "gantry-rebalance"))
 
     async def stop(self) -> None:
         """1. take nothing new, 2. let listeners end, 3. commit, 4. say goodbye, 5. close."""
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
-        await _cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
+        self._life.end()
+        await cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
         self._redelivery.stop()
         await self._errands.stop()
         self._ready.put_nowait(None)
         if self._workers:
             await asyncio.wait(self._workers, timeout=self.settings.stop_timeout_s)
-        await _cancelled([*self._workers, *self._running])
+        await cancelled([*self._workers, *self._running])
         await self._commit([*self._leaving, *(intake for intake, _ in self._intakes.values())])
-        goodbye = questions.unregister(self.client_id, None, self.group)
-        asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
-        await asyncio.gather(*asked, return_exceptions=True)
+        await self._session.say_goodbye(self.client_id, consumers=self.group)
         await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
     async def wait(self) -> None:
         """Until stop(); raises what broke the consumer, if something did."""
-        assert self._ended is not None, "wait() comes after start()"
-        await asyncio.shield(self._ended)
+        await self._life.wait()
 
     async def commit(self) -> None:
         """Tell the brokers now how far we have come; it happens by itself every few seconds."""
@@ -185,7 +180,7 @@ class Consumer:
         """The next message that is still ours; None once the consumer has ended."""
         while True:
             found = await self._ready.get()
-            if found is None or (self._ended is not None and self._ended.done()):
+            if found is None or self._life.is_over:
                 self._ready.put_nowait(None)  # for the others who wait
                 return None
             intake, life, message = found
@@ -259,7 +254,7 @@ class Consumer:
             self._replicas.forget(queue)
             tasks.append(task)
         self._redelivery.drop(lost)
-        await _cancelled(tasks)
+        await cancelled(tasks)
         await asyncio.gather(*(intake.leave(self.settings.handover_s / 2) for intake in self._leaving))
         await self._commit(self._leaving)
         self._leaving.clear()
@@ -274,7 +269,7 @@ class Consumer:
                 )
                 intake = Intake(queue, pulling, self._memory, self._deliver, self._tallies)
                 running = self._run(intake, share.wait_s)
-                self._intakes[queue] = intake, self._spawn(running, f"gantry-pull-{queue.topic}-{queue.queue_id}")
+                self._intakes[queue] = intake, self._life.spawn(running, f"gantry-pull-{queue.topic}-{queue.queue_id}")
 
     async def _run(self, intake: Intake, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
@@ -333,27 +328,7 @@ class Consumer:
         about = nameserver, self._started_ms, settings.concurrency, False, self._subscriptions, queues
         return Description(*about, self._tallies.to_json())
 
-    def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """A task without which the consumer is not whole: if it breaks, everybody who waits is told."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        task.add_done_callback(self._task_ended)
-        return task
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None and self._ended is not None and not self._ended.done():
-            log.critical("%s: %s broke, the consumer ends", self.group, task.get_name(), exc_info=error)
-            self._ended.set_exception(error)
-            self._ready.put_nowait(None)
-
 
 def _offsets(settings: ConsumerSettings, offsets: Offsets, group: str) -> Offsets | LocalOffsets:
     is_local = settings.broadcast and settings.offsets_folder is not None
     return LocalOffsets(settings.offsets_folder or "", group, offsets) if is_local else offsets
-
-
-async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel and see the end of tasks."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

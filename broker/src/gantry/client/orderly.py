@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
-from gantry.client import questions
 from gantry.client.consumer import Listener
 from gantry.client.direct import DirectConsumption
 from gantry.client.errands import Description, Errands
 from gantry.client.filters import Filter, Sql
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory
+from gantry.client.life import Life, cancelled
 from gantry.client.offsets import Offsets
 from gantry.client.orderlyqueue import OrderlyQueue, Surroundings
 from gantry.client.questions import PullSettings
@@ -49,7 +49,6 @@ __all__ = ["ConsumerSettings", "Listener", "OrderSettings", "OrderlyConsumer", "
 
 log = logging.getLogger(__name__)
 
-_GOODBYE_S = 1.0
 _LOOK_S = 0.25  # how often leases are looked at; asking has its own periods
 
 
@@ -103,7 +102,7 @@ class OrderlyConsumer:
         self._queues: dict[MessageQueue, tuple[OrderlyQueue, asyncio.Task[None]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._taken = asyncio.Event()  # there are queues without a lock
-        self._ended: asyncio.Future[None] | None = None  # resolved by stop(), or by a task that broke
+        self._life = Life(group)
 
     @property
     def client_id(self) -> str:
@@ -119,39 +118,35 @@ class OrderlyConsumer:
 
     async def start(self) -> None:
         """1. connections, 2. progress is committed, 3. locks are kept, 4. queues are shared out."""
-        self._ended = asyncio.get_running_loop().create_future()
+        self._life.begin()
         await start_checked(self._session, self._routes, self.group, self.client_id, self._subscriptions)
         self._tasks = [
-            self._spawn(self._share_regularly(), "gantry-rebalance"),  # the first to end at stop()
-            self._spawn(self._commit_regularly(), "gantry-commit"),
-            self._spawn(self._lock_regularly(), "gantry-locks"),
+            self._life.spawn(self._share_regularly(), "gantry-rebalance"),  # the first to end at stop()
+            self._life.spawn(self._commit_regularly(), "gantry-commit"),
+            self._life.spawn(self._lock_regularly(), "gantry-locks"),
         ]
 
     async def stop(self) -> None:
         """1. take no new queues, 2. let listeners end, 3. commit and give back the locks, 4. say goodbye, 5. close."""
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
-        await _cancelled(self._tasks[:1])
+        self._life.end()
+        await cancelled(self._tasks[:1])
         working = [task for _, task in self._queues.values()]
         for one, _ in self._queues.values():
             one.leave()
         if working:
             # The locks are kept meanwhile.
             await asyncio.wait(working, timeout=self.settings.stop_timeout_s)
-        await _cancelled(working)
-        await _cancelled(self._tasks)
+        await cancelled(working)
+        await cancelled(self._tasks)
         await self._errands.stop()
-        goodbye = questions.unregister(self.client_id, None, self.group)
-        asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
-        await asyncio.gather(*asked, return_exceptions=True)
+        await self._session.say_goodbye(self.client_id, consumers=self.group)
         await self._replicas.close()
         await self._routes.close()
         await self._session.close()
 
     async def wait(self) -> None:
         """Until stop(); raises what broke the consumer, if something did."""
-        assert self._ended is not None, "wait() comes after start()"
-        await asyncio.shield(self._ended)
+        await self._life.wait()
 
     async def commit(self) -> None:
         """Tell the brokers now how far we have come; it happens by itself every few seconds."""
@@ -190,7 +185,7 @@ class OrderlyConsumer:
                     self.group, subscription, settings.pull_messages_max, wait_s=settings.pull_wait_s
                 )
                 one = OrderlyQueue(queue, pulling, self._around)
-                task = self._spawn(self._attend(one), f"gantry-queue-{queue.topic}-{queue.queue_id}")
+                task = self._life.spawn(self._attend(one), f"gantry-queue-{queue.topic}-{queue.queue_id}")
                 self._queues[queue] = one, task
                 self._taken.set()
 
@@ -249,22 +244,3 @@ class OrderlyConsumer:
         nameserver = ";".join(self._session.nameservers)
         about = nameserver, self._started_ms, settings.concurrency, True, self._subscriptions, queues
         return Description(*about, self._tallies.to_json())
-
-    def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """A task without which the consumer is not whole: if it breaks, everybody who waits is told."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        task.add_done_callback(self._task_ended)
-        return task
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None and self._ended is not None and not self._ended.done():
-            log.critical("%s: %s broke, the consumer ends", self.group, task.get_name(), exc_info=error)
-            self._ended.set_exception(error)
-
-
-async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel and see the end of tasks."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -63,8 +63,6 @@ __all__ = [
     "Sending",
 ]
 
-_GOODBYE_S = 1.0
-
 
 class Producer:
     """Sends; an asynchronous context manager, or start() and stop() once each."""
@@ -94,9 +92,7 @@ class Producer:
 
     async def stop(self) -> None:
         """1. say goodbye to the brokers, 2. close; sends that still run fail."""
-        goodbye = questions.unregister(self._identity.client_id, self.group, None)
-        asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
-        await asyncio.gather(*asked, return_exceptions=True)
+        await self._session.say_goodbye(self._identity.client_id, producers=self.group)
         await self._routes.close()
         await self._session.close()
 

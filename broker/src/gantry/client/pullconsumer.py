@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
-from gantry.client import questions
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory, Starts
+from gantry.client.life import Life, cancelled
 from gantry.client.offsets import Offsets
 from gantry.client.pulledqueue import At, PulledQueue
 from gantry.client.questions import PullSettings
@@ -48,7 +48,6 @@ __all__ = ["ConsumerSettings", "MessageQueue", "PullConsumer", "Sql", "StartFrom
 log = logging.getLogger(__name__)
 
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
-_GOODBYE_S = 1.0
 Pulling = tuple[PulledQueue, asyncio.Task[None]]
 
 
@@ -90,7 +89,7 @@ class PullConsumer:
         self._news = asyncio.Event()
         self._turn = 0  # which queue a poll looks at first
         self._tasks: list[asyncio.Task[None]] = []
-        self._ended: asyncio.Future[None] | None = None  # resolved by stop(), or by a task that broke
+        self._life = Life(group, self._news.set)
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -104,24 +103,21 @@ class PullConsumer:
 
     async def start(self) -> None:
         """1. connections, 2. progress is committed, 3. queues are shared out, if it is a member."""
-        self._ended = asyncio.get_running_loop().create_future()
+        self._life.begin()
         await start_checked(self._session, self._routes, self.group, self._identity.client_id, self._subscriptions)
         if self._auto_commit:
-            self._tasks.append(self._spawn(self._commit_regularly(), "gantry-commit"))
+            self._tasks.append(self._life.spawn(self._commit_regularly(), "gantry-commit"))
         if self._subscriptions:
-            self._tasks.append(self._spawn(self._share_regularly(), "gantry-rebalance"))
+            self._tasks.append(self._life.spawn(self._share_regularly(), "gantry-rebalance"))
 
     async def stop(self) -> None:
         """1. nothing is pulled any more, 2. commit what is done, 3. say goodbye, 4. close."""
-        if self._ended is not None and not self._ended.done():
-            self._ended.set_result(None)
+        self._life.end()
         self._news.set()
-        await _cancelled(self._tasks)
+        await cancelled(self._tasks)
         await self._leave(list(self._queues))
         if self._subscriptions:
-            goodbye = questions.unregister(self._identity.client_id, None, self.group)
-            asked = [self._session.ask(address, goodbye, _GOODBYE_S) for address in self._session.brokers()]
-            await asyncio.gather(*asked, return_exceptions=True)
+            await self._session.say_goodbye(self._identity.client_id, consumers=self.group)
         await self._replicas.close()
         await self._routes.close()
         await self._session.close()
@@ -142,11 +138,10 @@ class PullConsumer:
 
         What the polls before gave is done from now on.
         """
-        assert self._ended is not None, "poll() comes after start()"
         for one, _ in self._queues.values():
             one.settle()
         deadline = asyncio.get_running_loop().time() + timeout_s
-        while not self._ended.done():
+        while not self._life.is_over:
             self._news.clear()
             found = self._taken(count_max)
             if found:
@@ -156,7 +151,7 @@ class PullConsumer:
                     await self._news.wait()
             except TimeoutError:
                 return []
-        self._ended.result()  # raises what broke the consumer
+        self._life.check()
         return []
 
     async def commit(self) -> None:
@@ -241,7 +236,7 @@ class PullConsumer:
             self.group, subscription, settings.pull_messages_max, wait_s=settings.pull_wait_s, is_lite=True
         )
         one = PulledQueue(queue, pulling, self._memory, self._news.set)
-        task = self._spawn(self._run(one, starts, wait_s), f"gantry-pull-{queue.topic}-{queue.queue_id}")
+        task = self._life.spawn(self._run(one, starts, wait_s), f"gantry-pull-{queue.topic}-{queue.queue_id}")
         self._queues[queue] = one, task
         self._wanted[queue] = subscription
 
@@ -255,7 +250,7 @@ class PullConsumer:
         for queue in queues:
             self._wanted.pop(queue, None)
             self._replicas.forget(queue)
-        await _cancelled([task for _, task in gone])
+        await cancelled([task for _, task in gone])
         for one, _ in gone:
             if commits and self._auto_commit:
                 await self._commit_quietly(one)
@@ -310,23 +305,3 @@ class PullConsumer:
             return False
         self._rebalance.hurry()
         return True
-
-    def _spawn(self, coroutine: Coroutine[object, object, None], name: str) -> asyncio.Task[None]:
-        """A task without which the consumer is not whole: if it breaks, whoever polls is told."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        task.add_done_callback(self._task_ended)
-        return task
-
-    def _task_ended(self, task: asyncio.Task[None]) -> None:
-        error = None if task.cancelled() else task.exception()
-        if error is not None and self._ended is not None and not self._ended.done():
-            log.critical("%s: %s broke, the consumer ends", self.group, task.get_name(), exc_info=error)
-            self._ended.set_exception(error)
-            self._news.set()
-
-
-async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
-    """Cancel and see the end of tasks."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -31,6 +31,7 @@ T = TypeVar("T")
 HEARTBEAT_S = 30.0  # RocketMQ's heartbeatBrokerInterval; brokers forget a silent client after 120 s
 NAMESERVER_TIMEOUT_S = 3.0
 _HEARTBEAT_TIMEOUT_S = 3.0
+_GOODBYE_S = 1.0
 
 
 class Session:
@@ -94,6 +95,12 @@ class Session:
     def brokers(self) -> list[str]:
         """The addresses of the brokers that we are connected to."""
         return [address for address in self._remoting.connections() if address not in self.nameservers]
+
+    async def say_goodbye(self, client_id: str, *, producers: str | None = None, consumers: str | None = None) -> None:
+        """Tell all of them that this member of the group leaves; whoever does not hear it sees the connection close."""
+        goodbye = questions.unregister(client_id, producers, consumers)
+        asked = [self.ask(address, goodbye, _GOODBYE_S) for address in self.brokers()]
+        await asyncio.gather(*asked, return_exceptions=True)
 
     async def _beat(self) -> None:
         while True:

@@ -38,7 +38,6 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from gantry.client import questions
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import Identity
 from gantry.client.outgoing import Ids, Outgoing, prepare
@@ -76,7 +75,6 @@ __all__ = [
 
 log = logging.getLogger(__name__)
 
-_GOODBYE_S = 1.0
 # An end that is refused with one of these is decided, or cannot be.  Any other refusal (no master, too busy, no room,
 # no such topic now, RocketMQ's 604 for a commit behind the message's own immunity time) leaves the half to a check.
 _FINAL = frozenset(
@@ -206,12 +204,7 @@ class TransactionProducer:
         """1. answer no more checks, 2. say goodbye, 3. close.  Transactions that still run are left to the group."""
         await self._presence.stop()
         await self._checks.stop()
-        goodbye = questions.unregister(self._identity.client_id, self.group, None)
-        for address in self._session.brokers():
-            try:
-                await self._session.ask(address, goodbye, _GOODBYE_S)
-            except (RefusedError, UnreachableError, OutcomeUnknownError):
-                continue  # it notices when the connection closes
+        await self._session.say_goodbye(self._identity.client_id, producers=self.group)
         await self._routes.close()
         await self._session.close()
 
