@@ -28,7 +28,7 @@ _TIMEOUT_S = 60.0
 def lag(bench: Bench) -> list[Row]:
     """The median of a few runs of the command."""
     with gantry(bench.folder / "lag") as server:
-        asyncio.run(_fill(f"127.0.0.1:{server.port}", f"127.0.0.1:{server.nameserver_port}"))
+        asyncio.run(fill(f"127.0.0.1:{server.port}", f"127.0.0.1:{server.nameserver_port}"))
         command = [sys.executable, "-m", "gantry.cli.main", "lag", "--output", "json"]
         environment = {**os.environ, "NAMESRV_ADDR": f"127.0.0.1:{server.nameserver_port}"}
         times = []
@@ -41,7 +41,8 @@ def lag(bench: Bench) -> list[Row]:
     return [{"scenario": f"gantry lag, {_TOPICS} topics x {_QUEUES} queues", "ms": round(times[_RUNS // 2] * 1000)}]
 
 
-async def _fill(broker: str, nameserver: str) -> None:
+async def fill(broker: str, nameserver: str) -> None:
+    """500 topics of eight queues with a message each, and one group that has consumed them."""
     remoting = RemotingClient()
     await remoting.invoke(broker, adminquestions.put_group(GroupConfig("lagging")).command, _TIMEOUT_S)
     names = [f"topic-{number}" for number in range(_TOPICS)]

@@ -25,6 +25,7 @@ from filters import filters
 from lag import lag
 from replication import replication
 from restarts import restarts
+from scrapes import scrapes
 from servers import Server, fixed_reply, gantry, redis
 from transactions import transactions
 
@@ -187,6 +188,7 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "delays": delays,
     "consumption": consumption,
     "lag": lag,
+    "scrapes": scrapes,
     "replication": replication,
     "restarts": restarts,
     "failover": failover,

@@ -20,6 +20,7 @@ from gantry.client.producer import Message, Producer
 from gantry.client.transaction import Outcome, Rollback, TransactionProducer
 from gantry.errors import GantryError
 from gantry_operator.monitoring import alerts, dashboards
+from testkit import stockdashboards
 from testkit.localplay import Cluster
 from testkit.prometheus import Prometheus, program, scraping
 from testkit.sources import ROOT
@@ -74,7 +75,7 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Promethe
     with Cluster(folder / "cluster", *flags, "--set", "transactions.immunity_s=1") as cluster:
         survey = cluster.survey()
         targets = [f"{survey.layout.address(who)}:{survey.layout.ports.http}" for who in survey.layout.members()]
-        with scraping(folder, targets) as prometheus:
+        with scraping(folder, targets, job="rocketmq", labels={"Cluster": "local", "Env": "test"}) as prometheus:
             asyncio.run(load(cluster.name_server, 25))
             yield prometheus, cluster.name_server
 
@@ -94,6 +95,20 @@ def test_a_panel_shows_something(scraped: tuple[Prometheus, str], title: str, te
     prometheus, _ = scraped
     found = prometheus.query(answered(text))
     assert found or title in ONLY_IN_TROUBLE, f"{title}: {text} has no series"
+
+
+@pytest.mark.parametrize("query", stockdashboards.ALL)
+def test_a_dashboard_that_others_made_for_rocketmq_shows_something(scraped: tuple[Prometheus, str], query: str) -> None:
+    prometheus, _ = scraped
+    found, reason = prometheus.query(query), stockdashboards.silent(query)
+    assert bool(found) == (reason is None), f"{query}: {found}; {reason}"
+
+
+def test_what_all_members_of_a_group_have_is_counted_once(scraped: tuple[Prometheus, str]) -> None:
+    prometheus, _ = scraped
+    for name in ("rocketmq_messages_in_total", "rocketmq_producer_offset"):
+        assert len(prometheus.query(f'{name}{{topic="orders"}}')) == 1
+    assert len(prometheus.query("rocketmq_topic_number")) == 3
 
 
 def test_a_variable_has_values(scraped: tuple[Prometheus, str]) -> None:

@@ -15,6 +15,7 @@ from testkit.brokerplay import Peer, batch, oneway, peer, pull, running_broker, 
 from testkit.turning import until
 
 GROUP = "payers"
+NODE = 'cluster="DefaultCluster",node_id="broker-a",node_type="broker"'
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
 
@@ -223,11 +224,11 @@ def test_metrics_tell_what_happened_to_transactions(tmp_path: Path) -> None:
                 'gantry_transaction_checks_total{result="alone"} 0.0',
                 'gantry_transactions_moved_total{kind="given_up"} 0.0',
                 'gantry_transaction_group_violations_total{kind="plain sends",producer_group="payers"} 1.0',
-                'rocketmq_half_messages{topic="orders"} 1.0',
-                'rocketmq_commit_messages_total{topic="orders"} 1.0',
-                'rocketmq_rollback_messages_total{topic="orders"} 1.0',
-                'rocketmq_finish_message_latency_bucket{le="+Inf",topic="orders"} 1.0',
-                'rocketmq_finish_message_latency_count{topic="bills"} 1.0',
+                f'rocketmq_half_messages{{{NODE},topic="orders"}} 1.0',
+                f'rocketmq_commit_messages_total{{{NODE},topic="orders"}} 1.0',
+                f'rocketmq_rollback_messages_total{{{NODE},topic="orders"}} 1.0',
+                'rocketmq_finish_message_latency_bucket{cluster="DefaultCluster",le="+Inf",node_id="broker-a",',
+                f'rocketmq_finish_message_latency_count{{{NODE},topic="bills"}} 1.0',
             ):
                 assert line in text, line
 
@@ -245,9 +246,9 @@ def test_metrics_of_transactions_are_sums_where_series_per_topic_are_switched_of
             for line in (
                 'gantry_transactions_open{topic=""} 3.0',
                 'gantry_transactions_committed_total{topic=""} 3.0',
-                'rocketmq_half_messages{topic=""} 3.0',
-                'rocketmq_commit_messages_total{topic=""} 3.0',
-                'rocketmq_finish_message_latency_count{topic=""} 3.0',
+                f'rocketmq_half_messages{{{NODE},topic=""}} 3.0',
+                f'rocketmq_commit_messages_total{{{NODE},topic=""}} 3.0',
+                f'rocketmq_finish_message_latency_count{{{NODE},topic=""}} 3.0',
                 "gantry_transaction_finish_seconds_count 3.0",
             ):
                 assert line in text, line

@@ -12,7 +12,7 @@ import subprocess
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -72,10 +72,16 @@ class Prometheus:
 
 
 @contextmanager
-def scraping(folder: Path, targets: Sequence[str], every_s: int = 1) -> Iterator[Prometheus]:
-    """Prometheus over these HOST:PORT, until the block ends."""
+def scraping(
+    folder: Path,
+    targets: Sequence[str],
+    every_s: int = 1,
+    job: str = "gantrymq",
+    labels: Mapping[str, str] | None = None,
+) -> Iterator[Prometheus]:
+    """Prometheus over these HOST:PORT, until the block ends; `labels` are given to every series."""
     port = free_port()
-    scrape = {"job_name": "gantrymq", "static_configs": [{"targets": list(targets)}]}
+    scrape = {"job_name": job, "static_configs": [{"targets": list(targets), "labels": dict(labels or {})}]}
     config = {"global": {"scrape_interval": f"{every_s}s", "scrape_timeout": f"{every_s}s"}, "scrape_configs": [scrape]}
     (folder / "prometheus.yaml").write_text(yaml.safe_dump(config))
     with (folder / "prometheus.log").open("wb") as log:

@@ -14,6 +14,7 @@ from gantry.append.acks import LATENCY_BOUNDS_S, Acks
 from gantry.append.batch import Appender
 from gantry.broker import brokerconf
 from gantry.broker.live import LiveConfig
+from gantry.broker.puttimes import distributed
 from gantry.broker.rates import Rates
 from gantry.broker.sources import flat
 from gantry.clock import Clock
@@ -28,25 +29,9 @@ from gantry.wire.command import refusal, reply
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
-_VERSION_TEXT = "V5_3_3"  # what VERSION is called; tools print it
+VERSION_TEXT = "V5_3_3"  # what VERSION is called; tools print it
 _POOLS = ("send", "pull", "litePull", "query", "ack")
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-# RocketMQ's buckets of putMessageDistributeTime by their upper bound in seconds.
-_BUCKETS = (
-    (0.0, "<=0ms"),
-    (0.01, "0~10ms"),
-    (0.05, "10~50ms"),
-    (0.1, "50~100ms"),
-    (0.2, "100~200ms"),
-    (0.5, "200~500ms"),
-    (1.0, "500ms~1s"),
-    (2.0, "1~2s"),
-    (3.0, "2~3s"),
-    (4.0, "3~4s"),
-    (5.0, "4~5s"),
-    (10.0, "5~10s"),
-    (float("inf"), "10s~"),
-)
 
 
 class AdminHandlers:
@@ -105,7 +90,7 @@ class AdminHandlers:
         hours, minutes = divmod(minutes, 60)
         days, hours = divmod(hours, 24)
         return {
-            "brokerVersionDesc": _VERSION_TEXT,
+            "brokerVersionDesc": VERSION_TEXT,
             "brokerVersion": str(VERSION),
             "brokerName": self._live.current.name,
             "bootTimestamp": str(self._started_ms),
@@ -155,10 +140,7 @@ class AdminHandlers:
         }
 
     def _distribution(self) -> str:
-        counts = dict.fromkeys([name for _, name in _BUCKETS], 0)
-        for bound, count in zip((*LATENCY_BOUNDS_S, float("inf")), self._acks.latencies, strict=True):
-            counts[next(name for upper, name in _BUCKETS if bound <= upper)] += count
-        return "".join([f"[{name}]:{count} " for name, count in counts.items()])
+        return "".join([f"[{name}]:{count} " for name, count in distributed(self._acks.latencies).items()])
 
     def _quantile(self, share: float) -> float:
         """An upper bound of how long that share of the messages waited at most, in milliseconds."""

@@ -30,6 +30,7 @@ from gantry.append.admit import Admission, WriteGate
 from gantry.append.batch import Appender, Marks
 from gantry.broker.activity import Activity
 from gantry.broker.admin import AdminHandlers
+from gantry.broker.census import Census
 from gantry.broker.complaints import Complaints
 from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.disk_handlers import DiskHandlers
@@ -44,6 +45,7 @@ from gantry.broker.parts import Parts
 from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
 from gantry.broker.ports import Addresses
+from gantry.broker.puttimes import distributed
 from gantry.broker.rates import Rates
 from gantry.broker.registration import PermittedTopics, Registration
 from gantry.broker.releasing import Releasing
@@ -186,7 +188,7 @@ def assemble(
         config.registration.timeout_s,
     )
     rates, statistics = (
-        Rates(lambda: _counters(appender, pulls), clock),
+        Rates(lambda: _counters(appender, pulls, acks), clock),
         Statistics(
             lambda: counted(store, pulls.counts, admission.redeliveries, config.cluster),
             clock,
@@ -254,6 +256,7 @@ def assemble(
         rates=rates,
         statistics=statistics,
         loop_lag=LoopLag(clock),
+        census=Census(store, topics, groups, offsets, clients, clock),
         jobs=Jobs(clock, lambda name: fail(f"the periodic job {name!r} failed")),
         activity=activity,
     )
@@ -385,6 +388,7 @@ def _metadata(
     )
 
 
-def _counters(appender: Appender, pulls: PullHandlers) -> dict[str, int]:
+def _counters(appender: Appender, pulls: PullHandlers, acks: Acks) -> dict[str, int]:
     counts = pulls.counts
-    return {"put": appender.messages, "found": counts.found, "missed": counts.missed, "got": counts.messages}
+    fetched = {"found": counts.found, "missed": counts.missed, "got": counts.messages}
+    return {"put": appender.messages, **fetched, **distributed(acks.latencies)}

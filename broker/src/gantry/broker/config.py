@@ -162,6 +162,7 @@ class MetricsConfig:
 
     per_topic: bool = True
     per_queue: bool = False
+    rocketmq: bool = True  # RocketMQ 5's names and those of its exporter beside ours
     series_max: int = 20_000
 
 

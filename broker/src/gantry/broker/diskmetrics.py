@@ -39,7 +39,7 @@ FAMILIES: tuple[Family, ...] = (
         "gantry_disk_used_ratio",
         "Share of the store's disk in use.",
         (),
-        one(lambda p: p.store.stats().disk_used),
+        one(lambda p: p.census.stats.disk_used),
     ),
     Family(GAUGE, "gantry_log_oldest_age_seconds", "Age of the oldest message in the log.", (), one(oldest_s)),
     Family(

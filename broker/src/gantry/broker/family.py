@@ -1,7 +1,8 @@
 """One metric of the table in `metrics`: what it is called, what it means, and how it is read.
 
 A family's `read` looks at the parts when somebody asks and gives a number for each set of label values; nothing is kept
-here.  Histograms have no `read`: `metrics` makes their buckets of what the parts counted.
+here.  What many families share is looked at once before them, in slices (`census`).  Histograms have no `read`:
+`metrics` makes their buckets of what the parts counted.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 Sample = tuple[tuple[str, ...], float]
 Counted = tuple[Sequence[float], Sequence[int], float]
 """Of a histogram: bounds, counts between them, sum of the values."""
+CountedSample = tuple[tuple[str, ...], Counted]
 Switch = Callable[["Parts"], bool]
 
 # Labels whose values are made by users, so that their number is nobody's to say.
@@ -45,19 +47,30 @@ def one(read: Callable[[Parts], float]) -> Callable[[Parts], Iterable[Sample]]:
     return lambda parts: [((), read(parts))]
 
 
+def per_topic(parts: Parts) -> bool:
+    """Whether there is a series for each topic and group."""
+    return parts.live.current.metrics.per_topic
+
+
 def summed(family: Family, samples: Iterable[Sample]) -> Iterable[Sample]:
-    """Over all names; an empty label is, for Prometheus, one that is not there."""
+    """Over all names."""
     totals: dict[tuple[str, ...], float] = {}
     for labels, value in samples:
-        key = tuple("" if name in _NAMES else label for name, label in zip(family.labels, labels, strict=True))
+        key = _nameless(family, labels)
         totals[key] = totals.get(key, 0) + value
     return totals.items()
 
 
-def summed_histogram(series: Iterable[tuple[str, Counted]]) -> list[tuple[str, Counted]]:
-    """One histogram of several with the same bounds."""
-    total: Counted | None = None
-    for _, (bounds, counts, sum_value) in series:
-        before = ([0] * len(counts), 0.0) if total is None else total[1:]
-        total = bounds, list(map(add, before[0], counts)), before[1] + sum_value
-    return [] if total is None else [("", total)]
+def summed_histogram(family: Family, series: Iterable[CountedSample]) -> Iterable[CountedSample]:
+    """Over all names, of histograms with the same bounds."""
+    totals: dict[tuple[str, ...], Counted] = {}
+    for labels, (bounds, counts, sum_value) in series:
+        key = _nameless(family, labels)
+        _, before, sum_before = totals.get(key, (bounds, [0] * len(counts), 0.0))
+        totals[key] = bounds, list(map(add, before, counts)), sum_before + sum_value
+    return totals.items()
+
+
+def _nameless(family: Family, labels: tuple[str, ...]) -> tuple[str, ...]:
+    """An empty label is, for Prometheus, one that is not there."""
+    return tuple("" if name in _NAMES else label for name, label in zip(family.labels, labels, strict=True))

@@ -1,9 +1,12 @@
 """/metrics: the table of families (`metrictable`), rendered when somebody asks.
 
-Rendering is prometheus_client's.  It goes family by family, and within a family by chunks, with a turn of the
-loop between, so that a scrape of many series does not hold up a send; the text is kept for a second, so that
-many scrapers cost as much as one.  Families with a series per topic or per group stop at `series_max`, and are off or
-sums over all of them without `per_topic`; those with one per queue are off unless configured.
+Rendering is prometheus_client's.  A census of queues and groups comes first, then family by family, a few series at a
+time; whenever that has taken SLICE_S, everybody else gets PAUSE_S, so that a scrape of many series does not hold up a
+send.  The text is kept for a second, so that many scrapers cost as much as one.
+
+Nothing here grows without a bound, whatever users call their topics: a family stops at `series_max`, the whole text at
+SERIES_MAX, and `gantry_metrics_cut` names what was cut.  Families with a series per topic or per group are off or sums
+over all of them without `per_topic`; those with one per queue are off unless configured.
 
 `broker/docs/metrics.md` is generated from FAMILIES by `document`; a test compares them.
 """
@@ -18,12 +21,27 @@ from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from gantry.broker.family import COUNTER, HISTOGRAM, Counted, Family, Sample, summed, summed_histogram
-from gantry.broker.metrictable import FAMILIES, HISTOGRAMS, HISTOGRAMS_BY_TOPIC, per_queue, per_topic
+from gantry.broker.family import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Counted,
+    Family,
+    per_topic,
+    summed,
+    summed_histogram,
+)
+from gantry.broker.metrictable import FAMILIES, HISTOGRAMS, HISTOGRAMS_BY_NAME, per_queue
 from gantry.broker.parts import Parts
 
-_CHUNK_SERIES = 200
+SLICE_S = 0.0005
+PAUSE_S = 0.001  # a third of the loop at most, and 10 000 series take a second
+SERIES_MAX = 200_000
+_PIECE_SERIES = 20  # some 0.2 ms
 _CACHE_S = 1.0
+_CUT, _CUT_HELP = "gantry_metrics_cut", "Metrics with more series than are shown; always 1."
+_KINDS = {COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily, HISTOGRAM: HistogramMetricFamily}
+_Shown = tuple[tuple[str, ...], float | Counted]
 
 
 class Metrics:
@@ -47,11 +65,15 @@ class Metrics:
     async def _render(self) -> bytes:
         try:
             chunks = [generate_latest(self._process)]
-            for chunk in _chunks(self._parts()):
-                chunks.append(chunk)
-                await asyncio.sleep(0)
+            time = asyncio.get_running_loop().time
+            since = time()
+            for piece in _pieces(self._parts()):
+                chunks.append(piece)
+                if time() - since >= SLICE_S:
+                    await asyncio.sleep(PAUSE_S)
+                    since = time()
             self._text = b"".join(chunks)
-            self._rendered_at = asyncio.get_running_loop().time()
+            self._rendered_at = time()
             return self._text
         finally:
             self._rendering = None
@@ -64,6 +86,7 @@ def document() -> str:
         name = f"{family.name}_total" if family.kind == COUNTER else family.name
         labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
         lines.append(f"| `{name}` | {family.kind} | {labels} | {family.help} |")
+    lines.append(f"| `{_CUT}` | gauge | `metric` | {_CUT_HELP} |")
     return "\n".join(lines) + "\n"
 
 
@@ -77,23 +100,37 @@ class _Given(Collector):
         return [self._metric]
 
 
-def _chunks(parts: Parts | None) -> Iterator[bytes]:
+def _pieces(parts: Parts | None) -> Iterator[bytes]:
+    """The text, in pieces that each take a part of a millisecond; some are empty."""
     if parts is None:
         return
+    for _ in parts.census.take():
+        yield b""
+    family_max, left = parts.live.current.metrics.series_max, SERIES_MAX
+    cut: list[str] = []
     for family in FAMILIES:
         if not family.is_on(parts):
             continue
-        if family.kind == HISTOGRAM:
-            yield from _histograms(family, parts)
-            continue
-        read = family.read(parts)
-        found = summed(family, read) if _is_summed(family, parts) else read
-        samples = islice(found, parts.live.current.metrics.series_max)
+        samples = _samples(family, parts)
         is_first = True
-        while part := list(islice(samples, _CHUNK_SERIES)):
+        allowed = min(family_max, left)
+        while part := list(islice(samples, min(_PIECE_SERIES, allowed))):
             text = generate_latest(_Given(_metric(family, part)))
             yield text if is_first else _without_head(text)
-            is_first = False
+            allowed, left, is_first = allowed - len(part), left - len(part), False
+        if next(samples, None) is not None:
+            cut.append(family.name)
+    yield generate_latest(_Given(_cut(cut)))
+
+
+def _samples(family: Family, parts: Parts) -> Iterator[_Shown]:
+    if family.kind != HISTOGRAM:
+        read = family.read(parts)
+        return iter(summed(family, read) if _is_summed(family, parts) else read)
+    by_name = HISTOGRAMS_BY_NAME.get(family.name)
+    if by_name is None:
+        return iter([((), HISTOGRAMS[family.name](parts))])
+    return iter(summed_histogram(family, by_name(parts)) if _is_summed(family, parts) else by_name(parts))
 
 
 def _is_summed(family: Family, parts: Parts) -> bool:
@@ -102,32 +139,24 @@ def _is_summed(family: Family, parts: Parts) -> bool:
     return family.has_names and not is_switched and not per_topic(parts)
 
 
-def _metric(family: Family, samples: list[Sample]) -> Metric:
-    kind = CounterMetricFamily if family.kind == COUNTER else GaugeMetricFamily
-    metric = kind(family.name, family.help, labels=family.labels)
+def _metric(family: Family, samples: list[_Shown]) -> Metric:
+    metric: Metric = _KINDS[family.kind](family.name, family.help, labels=family.labels)
     for labels, value in samples:
-        metric.add_metric(labels, value)
+        if isinstance(value, tuple):
+            assert isinstance(metric, HistogramMetricFamily), f"{family.name} is read as a histogram and is none"
+            bounds, counts, sum_value = value
+            buckets = list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
+            metric.add_metric(labels, buckets, sum_value=sum_value)
+        else:
+            assert isinstance(metric, CounterMetricFamily | GaugeMetricFamily), f"{family.name} is a histogram"
+            metric.add_metric(labels, value)
     return metric
 
 
-def _histograms(family: Family, parts: Parts) -> Iterator[bytes]:
-    """One, or one per topic."""
-    by_topic = HISTOGRAMS_BY_TOPIC.get(family.name)
-    if by_topic is None:
-        yield generate_latest(_Given(_histogram(family, [], HISTOGRAMS[family.name](parts))))
-        return
-    found = summed_histogram(by_topic(parts)) if _is_summed(family, parts) else by_topic(parts)
-    series = islice(found, parts.live.current.metrics.series_max)
-    for number, (topic, counted) in enumerate(series):
-        text = generate_latest(_Given(_histogram(family, [topic], counted)))
-        yield text if number == 0 else _without_head(text)
-
-
-def _histogram(family: Family, labels: list[str], counted: Counted) -> Metric:
-    bounds, counts, sum_value = counted
-    buckets = list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
-    metric = HistogramMetricFamily(family.name, family.help, labels=family.labels)
-    metric.add_metric(labels, buckets, sum_value=sum_value)
+def _cut(names: list[str]) -> Metric:
+    metric = GaugeMetricFamily(_CUT, _CUT_HELP, labels=("metric",))
+    for name in names:
+        metric.add_metric((name,), 1)
     return metric
 
 

@@ -13,13 +13,15 @@ from gantry.append.acks import LATENCY_BOUNDS_S
 from gantry.broker import (
     delaymetrics,
     diskmetrics,
+    exportermetrics,
     filtermetrics,
     groupmetrics,
+    nativemetrics,
     ordermetrics,
     redeliverymetrics,
     transactionmetrics,
 )
-from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
+from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, CountedSample, Family, Sample, one, per_topic
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
 
@@ -88,10 +90,7 @@ def _registered(parts: Parts) -> Iterator[Sample]:
 
 
 def _topic_messages(parts: Parts) -> Iterator[Sample]:
-    totals: dict[str, int] = {}
-    for topic, queue_id in parts.store.queues():
-        totals[topic] = totals.get(topic, 0) + parts.store.next_queue_offset(topic, queue_id)
-    for topic, total in totals.items():
+    for topic, total in parts.census.ends.items():
         yield (topic,), total
 
 
@@ -101,13 +100,13 @@ def _delivered(parts: Parts) -> Iterator[Sample]:
 
 
 def _lag(parts: Parts) -> Iterator[Sample]:
-    for group, topic, queues in list(parts.offsets.all()):
-        behind = 0
-        for queue_id, offset in queues.items():
-            ends = parts.store.reader.queue_range(topic, queue_id)
-            if ends is not None:
-                behind += max(0, ends[1] - offset)
-        yield (group, topic), behind
+    for standing in parts.census.standings:
+        yield (standing.group, standing.topic), standing.behind
+
+
+def _lag_seconds(parts: Parts) -> Iterator[Sample]:
+    for standing in parts.census.standings:
+        yield (standing.group, standing.topic), standing.waited_s
 
 
 def _queue_ends(parts: Parts) -> Iterator[Sample]:
@@ -116,11 +115,6 @@ def _queue_ends(parts: Parts) -> Iterator[Sample]:
         if ends is not None:
             yield (topic, str(queue_id), "min"), ends[0]
             yield (topic, str(queue_id), "max"), ends[1]
-
-
-def per_topic(parts: Parts) -> bool:
-    """Whether there is a series for each topic and group."""
-    return parts.live.current.metrics.per_topic
 
 
 def per_queue(parts: Parts) -> bool:
@@ -143,8 +137,8 @@ HISTOGRAMS: dict[str, Callable[[Parts], Counted]] = {
     transactionmetrics.FINISH: transactionmetrics.finish_of_all,
     delaymetrics.LATENESS: delaymetrics.lateness,
 }
-HISTOGRAMS_BY_TOPIC: dict[str, Callable[[Parts], Iterable[tuple[str, Counted]]]] = {
-    transactionmetrics.FINISH_BY_TOPIC: transactionmetrics.finish,
+HISTOGRAMS_BY_NAME: dict[str, Callable[[Parts], Iterable[CountedSample]]] = {
+    nativemetrics.FINISH: nativemetrics.finish,
 }
 
 FAMILIES: tuple[Family, ...] = (
@@ -266,10 +260,20 @@ FAMILIES: tuple[Family, ...] = (
     ),
     Family(
         GAUGE,
+        "gantry_group_lag_seconds",
+        "How long the first message waits that a group has not finished, in the queue where most wait.",
+        ("consumer_group", "topic"),
+        _lag_seconds,
+        per_topic,
+    ),
+    Family(
+        GAUGE,
         "gantry_queue_offset",
         "First and next offset of a queue; only with metrics.per_queue.",
         ("topic", "queue", "end"),
         _queue_ends,
         per_queue,
     ),
+    *nativemetrics.FAMILIES,
+    *exportermetrics.FAMILIES,
 )

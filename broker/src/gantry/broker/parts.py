@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from gantry.append.batch import Appender
     from gantry.append.redelivery import RedeliveryCounts
     from gantry.broker.activity import Activity
+    from gantry.broker.census import Census
     from gantry.broker.following import Following
     from gantry.broker.jobs import Jobs
     from gantry.broker.live import LiveConfig
@@ -72,6 +73,7 @@ class Parts:
     rates: Rates
     statistics: Statistics
     loop_lag: LoopLag
+    census: Census
     jobs: Jobs
     activity: Activity
     group: Mastering | Following | None = None  # of a member of a group

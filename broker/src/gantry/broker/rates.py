@@ -1,8 +1,9 @@
 """How much per second, for the tools that ask: RocketMQ's three windows of 10 s, 1 min and 10 min.
 
 A sample of a few counters every ten seconds; a rate is the difference of two samples.  The exact numbers are in
-/metrics; this exists because `mqadmin` and the dashboard parse "a b c" texts out of GET_BROKER_RUNTIME_INFO.
- It also keeps the two counters that those tools subtract: what had been counted at the last midnight and the
+/metrics; this exists because `mqadmin` and the dashboard parse "a b c" texts out of GET_BROKER_RUNTIME_INFO, and the
+dashboards of RocketMQ's exporter show what those texts say.
+It also keeps the two counters that those tools subtract: what had been counted at the last midnight and the
 one before, by this machine's local time.
 """
 
@@ -39,6 +40,14 @@ class Rates:
         if day != self._day:
             self._day = day
             self.yesterday_morning, self.today_morning = self.today_morning, counters
+
+    def in_last_minute(self, name: str) -> int:
+        """How far this counter came in the last minute, or as long as there is."""
+        return self._read()[name] - self._samples[-min(_WINDOWS[1], len(self._samples))][1][name]
+
+    def rate(self, *names: str) -> float:
+        """The sum of these counters per second over 10 s."""
+        return float(self.per_second(*names).partition(" ")[0])
 
     def per_second(self, *names: str) -> str:
         """The sum of these counters per second over 10 s, 1 min and 10 min (or as long as there is), as "a b c"."""

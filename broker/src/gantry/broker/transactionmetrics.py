@@ -1,8 +1,5 @@
 """What /metrics says about transactions: rows for the table of `metrics`.
-
-Four of them are there under RocketMQ 5's names too, so that its dashboards of transactions go on working:
-rocketmq_half_messages, rocketmq_commit_messages_total, rocketmq_rollback_messages_total, and
-rocketmq_finish_message_latency, by topic, in seconds, with its bounds and some below.
+Four of them are there under RocketMQ 5's names too (`nativemetrics`).
 """
 
 from __future__ import annotations
@@ -17,7 +14,6 @@ if TYPE_CHECKING:
     from gantry.broker.parts import Parts
 
 FINISH = "gantry_transaction_finish_seconds"
-FINISH_BY_TOPIC = "rocketmq_finish_message_latency"
 
 
 def finish(parts: Parts) -> Iterator[tuple[str, Counted]]:
@@ -146,16 +142,4 @@ FAMILIES: tuple[Family, ...] = (
         one(lambda p: p.transactions.book.map.bytes),
     ),
     Family(HISTOGRAM, FINISH, "From a half's birth to its commit.", (), lambda p: ()),
-    Family(
-        GAUGE, "rocketmq_half_messages", "gantry_transactions_open by RocketMQ 5's name.", ("topic",), open_by_topic
-    ),
-    Family(COUNTER, "rocketmq_commit_messages", "Commits, by RocketMQ 5's name.", ("topic",), committed),
-    Family(COUNTER, "rocketmq_rollback_messages", "Rollbacks, by RocketMQ 5's name.", ("topic",), rolled_back),
-    Family(
-        HISTOGRAM,
-        FINISH_BY_TOPIC,
-        "From a half's birth to its commit in seconds, by RocketMQ 5's name.",
-        ("topic",),
-        lambda p: (),
-    ),
 )

@@ -1,0 +1,154 @@
+"""What one look over queues, groups and clients found: the numbers that many metrics share.
+
+A scrape asks ten times how far each group is and how long each queue; it is looked once, in slices, and the families
+read the result.  Numbers of one census may be a moment apart; whatever was deleted meanwhile is left out the next time,
+and with it all its series.
+
+How long the first message has waited that a group has not finished costs a look at its record, perhaps at the disk.  So
+it is looked at in one queue of each topic, the one in which most messages wait.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.model import names
+from gantry.model.subscription import CONSUME_ACTIVELY, CONSUME_POP
+from gantry.wire.codes import Language
+
+if TYPE_CHECKING:
+    from gantry.clock import Clock
+    from gantry.metadata.clients import Clients
+    from gantry.metadata.groups import Groups
+    from gantry.metadata.offsets import Offsets
+    from gantry.metadata.topics import Topics
+    from gantry.store.store import Store
+
+_QUEUES_A_SLICE = 64
+_CLIENTS_A_SLICE = 256
+_LANGUAGES = frozenset(Language)
+_MODES = {CONSUME_ACTIVELY: "pull", CONSUME_POP: "pop"}  # whoever is called back is `push`
+
+
+class Standing(NamedTuple):
+    """Where a group stands in a topic."""
+
+    group: str
+    topic: str
+    finished: int  # sum of its committed offsets
+    behind: int
+    waited_s: float  # since the first message was stored that it has not finished, 0 when there is none
+    members: int
+    is_broadcasting: bool
+
+    @property
+    def is_retry(self) -> bool:
+        """Whether these are the group's own redeliveries."""
+        return names.is_retry_topic(self.topic)
+
+    @property
+    def is_dead(self) -> bool:
+        """Whether these are its dead letters."""
+        return names.is_dlq_topic(self.topic)
+
+
+class Client(NamedTuple):
+    """What clients are counted by; the group is empty for producers."""
+
+    group: str
+    language: str
+    version: str
+    mode: str
+
+
+class Census:
+    """The last result; one owner, whoever makes the text of /metrics."""
+
+    def __init__(
+        self, store: Store, topics: Topics, groups: Groups, offsets: Offsets, clients: Clients, clock: Clock
+    ) -> None:
+        self.ends: dict[str, int] = {}  # by topic: how many messages came since it was made
+        self.standings: list[Standing] = []
+        self.producers: dict[Client, int] = {}
+        self.consumers: dict[Client, int] = {}
+        self.stats = store.stats()
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._clients = clients
+        self._clock = clock
+
+    def take(self) -> Iterator[None]:
+        """Look anew; others may have a turn at each step."""
+        self.stats = self._store.stats()
+        yield from self._take_ends()
+        yield from self._take_standings()
+        yield from self._take_producers()
+        yield from self._take_consumers()
+
+    def _take_ends(self) -> Iterator[None]:
+        ends: dict[str, int] = {}
+        for number, (topic, queue_id) in enumerate(list(self._store.queues()), 1):
+            ends[topic] = ends.get(topic, 0) + self._store.next_queue_offset(topic, queue_id)
+            if number % _QUEUES_A_SLICE == 0:
+                yield
+        self.ends = ends
+
+    def _take_standings(self) -> Iterator[None]:
+        found = []
+        keys = self._offsets.keys()
+        for key in keys:
+            topic, _, group = key.partition("@")
+            if self._topics.get(topic) is not None and self._groups.get(group) is not None:
+                found.append(self._standing(group, topic))
+                yield
+        self.standings = found
+
+    def _standing(self, group: str, topic: str) -> Standing:
+        finished = behind = most = 0
+        first = (0, 0)
+        for queue_id, offset in self._offsets.of(group, topic).items():
+            low, high = self._store.queue_range(topic, queue_id) or (0, offset)
+            finished += offset
+            behind += max(0, high - offset)
+            if high - offset > most:
+                most, first = high - offset, (queue_id, max(low, offset))
+        stored_ms = self._store.reader.store_time(topic, *first) if most else None
+        waited_s = 0.0 if stored_ms is None else max(0, self._clock.now_ms() - stored_ms) / 1000
+        online = self._clients.consumer_group(group)
+        members = 0 if online is None else len(online.members)
+        is_broadcasting = online is not None and online.consumption.is_broadcasting
+        return Standing(group, topic, finished, behind, waited_s, members, is_broadcasting)
+
+    def _take_producers(self) -> Iterator[None]:
+        counts: dict[Client, int] = {}
+        looked = 0
+        for group in self._clients.producer_groups():
+            for member in list(self._clients.producers(group).values()):
+                _count(counts, Client("", _language(member.language), str(member.version), ""))
+                looked += 1
+                if looked % _CLIENTS_A_SLICE == 0:
+                    yield
+        self.producers = counts
+
+    def _take_consumers(self) -> Iterator[None]:
+        counts: dict[Client, int] = {}
+        looked = 0
+        for group in list(self._clients.consumer_groups()):
+            mode = _MODES.get(group.consumption.consume_type, "push")
+            for member in list(group.members.values()):
+                _count(counts, Client(group.name, _language(member.language), str(member.version), mode))
+                looked += 1
+                if looked % _CLIENTS_A_SLICE == 0:
+                    yield
+        self.consumers = counts
+
+
+def _count(counts: dict[Client, int], client: Client) -> None:
+    counts[client] = counts.get(client, 0) + 1
+
+
+def _language(number: int) -> str:
+    return (Language(number) if number in _LANGUAGES else Language.OTHER).name.lower()
