@@ -63,7 +63,8 @@ async def worked(cluster: Cluster) -> tuple[Broker, str]:
             (broker,) = cluster.brokers.values()
             assert broker.parts is not None
             offsets, dead = broker.parts.offsets, broker.parts.redeliveries.dead
-            await until(lambda: sum(offsets.of("readers", "orders").values()) == MESSAGES)
+            for group in ("readers", "broken"):
+                await until(lambda group=group: sum(offsets.of(group, "orders").values()) == MESSAGES)
             await until(lambda: sum(dead.values()) == MESSAGES)
             for _ in range(2):
                 for _ in broker.parts.statistics.sampling():
