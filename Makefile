@@ -9,7 +9,7 @@ ifeq ($(CI),true)
 # CI must not pass on the slow twin by accident.
 export GANTRY_COMPILED := required
 # Nor must it pass without the tests that need a real Kubernetes; elsewhere `make kube` makes one, if it is wanted.
-CLUSTER := control-plane
+CLUSTER := nodes
 endif
 
 FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/gantry/leaves/_fast/*.[ch])
@@ -48,9 +48,7 @@ test-full: dev tools lint types fuzz planted $(CLUSTER)  ## test, the slow tests
 interop: dev tools     ## other people's clients and servers against ours
 	@$(PY) -m pytest -q $(SPREAD) tests/interop
 
-kube: control-plane    ## Kubernetes and etcd built from their Go modules, once per machine: some 18 minutes, 1 GB
-	@requirements/system nodes
-	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane nodes --tidy
+kube: nodes            ## Kubernetes and etcd built from their Go modules, once per machine: some 18 minutes, 1 GB
 
 e2e: kube              ## a cluster of four real kubelets on this machine, and what has to hold there; for root
 	@$(PY) -m pytest -q tests/e2e
@@ -117,11 +115,15 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@requirements/install dev
 	@touch $@
 
-.PHONY: tools control-plane
+.PHONY: tools control-plane nodes
 tools: dev             # what the level interop starts: Java, Node, other people's packages
 	@requirements/system "interop?"
 	@$(PY) tests/interop/prepare.py
 
-control-plane: dev     # what the level e2e cannot do without: an API server, etcd, helm
+control-plane: dev     # an API server, etcd, helm
 	@requirements/system "kube?"
 	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane
+
+nodes: control-plane   # and four kubelets
+	@requirements/system "nodes?"
+	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane nodes --tidy

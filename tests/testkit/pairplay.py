@@ -37,9 +37,9 @@ _SMALL = {
 }
 
 
-def until(holds: Callable[[], object], what: str) -> None:
+def until(holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
     """Ask again until it is so; AssertionError naming `what` when it does not come."""
-    end = time.monotonic() + PATIENCE_S
+    end = time.monotonic() + within_s
     pause = threading.Event()
     while not holds():
         assert time.monotonic() < end, f"never happened: {what}"

@@ -1,0 +1,64 @@
+"""What each commit has to do on real kubelets: install, produce, lose the master's node, roll a change out.
+
+One test, because a cluster of four nodes is brought up for it.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from testkit.kube.cluster import Cluster
+from testkit.kube.orders import BROKERCLUSTER, HOME, LEASE, Orders
+
+pytestmark = pytest.mark.timeout(1500)
+
+
+def test_an_installed_cluster_loses_a_node_and_is_rolled_and_nothing_acknowledged_is_lost(cluster: Cluster) -> None:
+    orders = Orders(cluster)
+    orders.install()
+    orders.apply()
+    orders.client("topic", "create", "tea")
+    orders.client("produce", "tea", "Assam", "Darjeeling")
+    assert set(orders.consumed("first")) >= {"Assam", "Darjeeling"}
+
+    holder = cluster.admin.get(LEASE)["spec"]["holderIdentity"]
+    orders.until(lambda: orders.masters() == [f"orders-b0-{holder[0]}"], "the label names the register's master")
+    loses_its_node(orders, "/tmp/cut")
+    is_rolled(orders, "/tmp/rolled")
+    orders.uninstall()
+
+
+def loses_its_node(orders: Orders, book: str) -> None:
+    """The master's node is unplugged, its processes live on; somebody else leads, and the former master comes back."""
+    former, epoch = orders.master(), orders.epoch()
+    with orders.producer(book, "p", 45) as producer:
+        orders.until_producing(book)
+        node = next(each for each in orders.cluster.nodes if each.name == orders.node_of(former))
+        orders.cluster.network.unplug(node.index)
+        try:
+            orders.until(lambda: orders.masters() not in ([], [former]), "somebody else leads")
+        finally:
+            orders.cluster.network.plug(node.index)
+        producer.wait(120)
+    assert orders.epoch() > epoch
+    orders.report(book, "second")
+    orders.until_in_sync()
+
+
+def is_rolled(orders: Orders, book: str) -> None:
+    """A change that needs new processes replaces one member at a time."""
+    orders.until_in_sync()
+    before = orders.uids()
+    with orders.producer(book, "r", 90) as producer:
+        orders.until_producing(book)
+        start = time.monotonic()
+        change = {"spec": {"brokers": {"config": {"messages.body_bytes_max": "1MiB"}}}}
+        orders.cluster.admin.merge(BROKERCLUSTER, change)
+        orders.until_rolled(before)
+        print(f"three members replaced in {time.monotonic() - start:.1f} s")
+        producer.wait(200)
+    orders.report(book, "rolled")
+    told = orders.kubectl("exec", "-n", HOME, "orders-b0-0", "--", "cat", "/etc/gantrymq/config/broker.yaml").stdout
+    assert "messages.body_bytes_max: 1MiB" in told
