@@ -45,7 +45,35 @@ def wanted(spec: str) -> dict[str, Any]:
         ("brokers: {groups: 0}", "spec.brokers.groups"),
         ("brokers: {groups: 65}", "spec.brokers.groups"),
         ("brokers: {replicasPerGroup: 6}", "spec.brokers.replicasPerGroup"),
-        ("brokers: {replicasPerGroup: 2}", "profiles durable and replicated want 3 members"),
+        ("brokers: {replicasPerGroup: 2}", "spec.brokers.replicasPerGroup: more than"),
+        ("brokers: {replication: {minInSync: 3}}", "spec.brokers.replicasPerGroup: more than"),
+        ("brokers: {replication: {minInSync: 1}}", "with 1, SYNC_MASTER would acknowledge"),
+        ("brokers: {profile: fast, replication: {minInSync: 2}}", "more than 1 is for SYNC_MASTER"),
+        ("brokers: {profile: fast, replicasPerGroup: 1, replication: {mode: SYNC_MASTER}}", "PerGroup: more than"),
+        ("brokers: {replication: {mode: SYNC}}", "spec.brokers.replication.mode"),
+        ("brokers: {replication: {maxLag: 0s}}", "spec.brokers.replication.maxLag"),
+        ("brokers: {replication: {maxLag: 20m}}", "expected 1s to 10m"),
+        ("brokers: {replication: {ackTimeout: soon}}", "spec.brokers.replication.ackTimeout"),
+        ("brokers: {flush: {interval: 1s}}", "spec.brokers.flush.interval: only of flush mode ASYNC"),
+        ("brokers: {profile: fast, flush: {interval: 2m}}", "expected 1ms to 1m"),
+        ("brokers: {flush: {mode: NEVER}}", "spec.brokers.flush.mode"),
+        ("brokers: {failover: {suspectAfter: 15s}}", "suspectAfter: less than spec.brokers.failover.leaseDuration"),
+        ("brokers: {failover: {timers: fast, leaseDuration: 3s, suspectAfter: 4s}}", "suspectAfter: less than"),
+        ("brokers: {failover: {leaseDuration: 2s}}", "expected 3s to 60m"),
+        ("brokers: {failover: {mode: Never}}", "spec.brokers.failover.mode"),
+        ("brokers: {failover: {fastPath: Always}}", "spec.brokers.failover.fastPath"),
+        ("brokers: {failover: {unclean: Always}}", "spec.brokers.failover.unclean"),
+        ("brokers: {failover: {afterTotalPowerLoss: Never}}", "spec.brokers.failover.afterTotalPowerLoss"),
+        ("brokers: {disruption: {handoverTimeout: 1h}}", "spec.brokers.disruption.handoverTimeout"),
+        ("brokers: {storage: {accessMode: ReadWriteMany}}", "spec.brokers.storage.accessMode"),
+        ("brokers: {podTemplate: {labels: {gantrymq.io/role: master}}}", "podTemplate.labels: those of gantrymq.io"),
+        ("nameserver: {podTemplate: {annotations: {gantrymq.io/terms: x}}}", "podTemplate.annotations: those of"),
+        ("brokers: {podTemplate: {env: [{name: GANTRY_ROLE, value: x}]}}", "GANTRY_ variables and POD_NAME"),
+        ("brokers: {podTemplate: {spread: [{maxSkew: 1}]}}", "topologyKey"),
+        ("brokers: {podTemplate: {tolerations: [{effect: Never}]}}", "tolerations"),
+        ("deletionPolicy: Keep", "spec.deletionPolicy"),
+        ("imagePullPolicy: Sometimes", "spec.imagePullPolicy"),
+        ("brokers: {config: {store.flush_interval_ms: '1'}}", "the operator itself sets names"),
         ("brokers: {profile: safe}", "spec.brokers.profile"),
         ("brokers: {failover: {timers: instant}}", "spec.brokers.failover.timers"),
         ("brokers: {antiAffinity: Never}", "spec.brokers.antiAffinity"),
@@ -78,10 +106,15 @@ def test_the_rest_has_defaults(kinds: ControlPlane, spec: str) -> None:
     ("change", "said"),
     [
         ("brokers: {groups: 1}", "a group cannot be taken away yet"),
-        ("brokers: {replicasPerGroup: 5}", "spec.brokers.replicasPerGroup cannot be changed"),
-        ("brokers: {profile: fast}", "spec.brokers.profile cannot be changed"),
+        ("brokers: {replicasPerGroup: 5}", ""),
+        ("brokers: {profile: fast, replicasPerGroup: 1}", ""),
+        ("brokers: {replication: {allowWritePause: true}, replicasPerGroup: 2}", ""),
+        ("brokers: {failover: {timers: fast}}", ""),
+        ("deletionPolicy: Delete", ""),
+        ("brokers: {podTemplate: {priorityClassName: high}}", ""),
         ("brokers: {storage: {size: 1Gi}}", "spec.brokers.storage.size cannot be changed"),
-        ("brokers: {failover: {timers: fast}}", "spec.brokers.failover.timers cannot be changed"),
+        ("brokers: {storage: {storageClassName: fast}}", "spec.brokers.storage.storageClassName cannot be changed"),
+        ("brokers: {storage: {accessMode: ReadWriteOncePod}}", "spec.brokers.storage.accessMode cannot be changed"),
         ("brokers: {config: {permission: '4'}}", ""),
         ("brokers: {resources: {limits: {memory: 1Gi}}}", ""),
         ("nameserver: {replicas: 3}", ""),
@@ -103,6 +136,7 @@ def test_a_change_is_applied_or_refused_with_what_to_do(kinds: ControlPlane, cha
     ("group", "resource", "verb", "may"),
     [
         ("gantrymq.io", "brokerclusters", "watch", True),
+        ("gantrymq.io", "brokerclusters", "patch", True),
         ("gantrymq.io", "brokerclusters", "update", False),
         ("gantrymq.io", "brokerclusters", "delete", False),
         ("", "secrets", "get", True),
@@ -112,11 +146,16 @@ def test_a_change_is_applied_or_refused_with_what_to_do(kinds: ControlPlane, cha
         ("", "pods", "delete", True),
         ("", "pods/exec", "create", False),
         ("", "nodes", "get", False),
-        ("", "persistentvolumeclaims", "delete", False),
+        ("", "persistentvolumeclaims", "delete", True),
+        ("", "persistentvolumeclaims", "patch", False),
+        ("", "persistentvolumeclaims", "watch", False),
+        ("", "events", "create", True),
+        ("", "events", "delete", False),
         ("apps", "statefulsets", "patch", True),
-        ("apps", "statefulsets", "delete", False),
+        ("apps", "statefulsets", "delete", True),
         ("coordination.k8s.io", "leases", "create", True),
-        ("coordination.k8s.io", "leases", "delete", False),
+        ("coordination.k8s.io", "leases", "delete", True),
+        ("coordination.k8s.io", "leases", "list", False),
         ("rbac.authorization.k8s.io", "roles", "create", True),
         ("rbac.authorization.k8s.io", "roles", "escalate", False),
         ("rbac.authorization.k8s.io", "clusterroles", "get", False),
@@ -130,3 +169,12 @@ def test_the_operator_may_do_what_it_does_and_nothing_else(
     review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
     answer = kinds.admin.create(REVIEWS, review | {"spec": {"user": OPERATOR, "resourceAttributes": attributes}})
     assert answer["status"]["allowed"] is may
+
+
+def test_groups_can_be_scaled_like_replicas_of_anything_else(kinds: ControlPlane) -> None:
+    name = kinds.admin.create(CLUSTERS, wanted("brokers: {groups: 2}"))["metadata"]["name"]
+    assert kinds.admin.get(f"{CLUSTERS}/{name}/scale")["spec"]["replicas"] == 2
+    kinds.admin.merge(f"{CLUSTERS}/{name}/scale", {"spec": {"replicas": 3}})
+    assert kinds.admin.get(f"{CLUSTERS}/{name}")["spec"]["brokers"]["groups"] == 3
+    with pytest.raises(RefusedError, match="a group cannot be taken away yet"):
+        kinds.admin.merge(f"{CLUSTERS}/{name}/scale", {"spec": {"replicas": 1}})

@@ -26,6 +26,7 @@ TIMEOUT_S = 15.0
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
 _PLURALS = {
     "ConfigMap": "configmaps",
+    "Event": "events",
     "Lease": "leases",
     "NetworkPolicy": "networkpolicies",
     "PodDisruptionBudget": "poddisruptionbudgets",
@@ -100,8 +101,8 @@ class Kube:
         """RFC 7386; with a resourceVersion in it only on that version."""
         await self._ask("PATCH", path, change, MERGE, [("fieldManager", FIELD_MANAGER)])
 
-    async def delete_pod(self, path: str, uid: str) -> None:
-        """This very pod, with its own time to end; another one of the same name is left alone."""
+    async def delete(self, path: str, uid: str) -> None:
+        """This very object, a pod with its own time to end; another one of the same name is left alone."""
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}}
         try:
             await self._ask("DELETE", path, options)

@@ -32,6 +32,7 @@ from gantry_operator.handlers import WATCHED, registry
 from gantry_operator.hearing import Heard
 from gantry_operator.kube import Kube, KubeError
 from gantry_operator.leader import ANSWER_S, Election, Place
+from gantry_operator.members import Members
 from gantry_operator.metrics import Gauges, Metrics
 from gantry_operator.passes import Passes
 from gantry_operator.queue import Worklist
@@ -82,7 +83,9 @@ class Operator:
             token = election.token(self._account.token)
             kube = await stack.enter_async_context(Kube(self._account, token, wrote=self._metrics.wrote))
             watches = Watches(self._account, token, self._sightings, self._clock, self._told, self._end)
-            passes = Passes(Reconciler(kube, self._settings, watches, self._clock).once, self._metrics, self._clock)
+            asks = Members(self._sightings, self._clock)
+            reconciler = Reconciler(kube, self._settings, watches, asks, self._clock)
+            passes = Passes(reconciler.once, self._metrics, self._clock)
             self._worklist: Worklist[Key] = Worklist(passes.once, passes.failed)
             self._metrics.watch(lambda: self._gauges(election))
             runner = await health.serve(

@@ -1,18 +1,68 @@
-"""Which pod to replace next, if any: a rolling update by role; pure.
+"""What to do next about a cluster, if anything: one action at a time; pure.
 
-One group at a time, one member at a time, and only while everybody else is at work and in sync: so a group never has
-fewer than all but one, and writing goes on where all but one are enough.  Slaves come first, by ordinal; the master
-comes last, hands over before it goes, and so the group has two short pauses at most.  A member that is broken anyway is
-replaced before any healthy one: it may be the update that mends it.
+Nothing is remembered: what is left to do is read off what is, each time, so it may be broken off anywhere.
 
-Nothing is remembered: what is left to do is read off the pods each time, so it may be broken off anywhere.
+    Configure    a member runs with another value of a key that it takes while it runs
+    Reclone      a person wants a member's log copied anew; refused while the register counts on that log
+    Resize       the set gets the members that it lacks, or loses its last one
+    HandOver     the last member is to go, and leads
+    Forget       a member is gone for good, its volume too: the register forgets the disk, then the volume goes
+    Replace      a pod is of an older template: a rolling update by role
+
+Whatever takes a member away waits until everybody else is at work and in sync: so a group never has fewer than all but
+one, and writing goes on where all but one are enough.  Slaves are replaced first, by ordinal; the master comes last,
+hands over before it goes, and so the group has two short pauses at most.  A member that is broken anyway is replaced
+before any healthy one: it may be the update that mends it; one that cannot come up as it is waits for nobody.  Members
+are taken away before others are replaced, unless the terms on which the group still works need them.
+
+One group waits for another, but not for one whose member is out of reach: that may take days.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from gantry.broker.config import HOT
+from gantry_operator.desired.brokers import as_run
 from gantry_operator.snapshot import GroupSeen, Pod, Snapshot
+
+
+class Configure(NamedTuple):
+    """Tell this member these values."""
+
+    group: GroupSeen
+    ordinal: int
+    keys: Mapping[str, str]
+
+
+class Reclone(NamedTuple):
+    """Have this member throw its log away; `refused`: say why not instead."""
+
+    group: GroupSeen
+    ordinal: int
+    refused: str = ""
+
+
+class Resize(NamedTuple):
+    """Tell the set how many members it has."""
+
+    group: GroupSeen
+    replicas: int
+
+
+class HandOver(NamedTuple):
+    """Have `target` lead."""
+
+    group: GroupSeen
+    target: int
+
+
+class Forget(NamedTuple):
+    """This ordinal has no disk any more, and no volume."""
+
+    group: GroupSeen
+    ordinal: int
 
 
 class Replace(NamedTuple):
@@ -22,28 +72,119 @@ class Replace(NamedTuple):
 
 
 class Hold(NamedTuple):
-    """There is something to replace, and not now."""
+    """There is something to do, and not now."""
 
     reason: str
 
 
-def roll(snapshot: Snapshot) -> Replace | Hold | None:
-    """The next step; None: every pod is as it should be."""
+Step = Configure | Reclone | Resize | HandOver | Forget | Replace | Hold
+
+
+def next_step(snapshot: Snapshot) -> Step | None:
+    """What comes first; None: everything is as it should be."""
     for group in snapshot.groups:
-        if group.outdated:
-            return _of_group(group)
-    return None
+        for step in _at_once(group):
+            return step
+    held: Step | None = None
+    for group in snapshot.groups:
+        turn = _in_turn(group)
+        if turn is not None and not (isinstance(turn, Hold) and group.has_lost):
+            return turn
+        held = held or turn
+    return held
 
 
-def _of_group(group: GroupSeen) -> Replace | Hold:
+def _at_once(group: GroupSeen) -> Iterator[Step]:
+    """What takes nobody away."""
+    wanted = as_run(group.group)
+    for ordinal, answer in group.answers.items():
+        keys = {key: str(wanted[key]) for key in HOT if key in answer.config and answer.config[key] != wanted[key]}
+        if keys:
+            yield Configure(group, ordinal, dict(sorted(keys.items())))
+    for ordinal in range(group.size):
+        pod = group.pod(ordinal)
+        if pod is not None and pod.reclone:
+            yield Reclone(group, ordinal, _why_not_reclone(group, ordinal, pod))
+    replicas = group.group.cluster.brokers.replicas
+    if group.replicas is not None and group.replicas < replicas:
+        yield Resize(group, replicas)
+    for ordinal in _forgettable(group):
+        yield Forget(group, ordinal)
+
+
+def _why_not_reclone(group: GroupSeen, ordinal: int, pod: Pod) -> str:
+    if pod.reclone != pod.uid:
+        return f"the annotation names {pod.reclone[:40]}, this pod is {pod.uid}: it was meant for another one"
+    if group.register is None or ordinal in group.register.ordinals:
+        return "it is in sync: the register counts on what it has"
+    return "" if ordinal in group.answers else "it does not answer"
+
+
+def _forgettable(group: GroupSeen) -> Iterator[int]:
+    cluster, register = group.group.cluster, group.register
+    if not cluster.drops_claims or register is None or group.replicas != cluster.brokers.replicas:
+        return
+    known = {ordinal for ordinal, store in register.stores.items() if store.uid}
+    for ordinal in sorted((known | group.claims.keys()) - set(range(cluster.brokers.replicas))):
+        if group.pod(ordinal) is None and ordinal not in register.ordinals:
+            yield ordinal
+
+
+def _in_turn(group: GroupSeen) -> Step | None:
+    """What takes a member away, one after the other."""
+    if group.replicas is not None and not group.revision:
+        return Hold(f"{group.group.short}: its template is not known to the API server's controllers yet")
+    if group.set_replicas > group.group.cluster.brokers.replicas and _may_be_fewer(group):
+        return _smaller(group)
+    return _roll(group) if group.outdated else None
+
+
+def _may_be_fewer(group: GroupSeen) -> bool:
+    """Whether one fewer is enough on the terms that pods have now; else the new terms come first."""
+    terms = [pod.terms.min_in_sync for pod in group.pods.values() if pod.terms is not None]
+    return group.set_replicas - 1 >= max(terms, default=1) or not group.outdated
+
+
+def _smaller(group: GroupSeen) -> Step:
+    last = group.set_replicas - 1
+    others = [ordinal for ordinal in range(group.size) if ordinal != last]
+    reason = _why_not_away(group, others)
+    if reason:
+        return Hold(reason)
+    assert group.register is not None
+    if group.register.master != last:
+        return Resize(group, last)
+    able = [each for each in others if each < group.group.cluster.brokers.replicas]
+    return HandOver(group, able[0])
+
+
+def _why_not_away(group: GroupSeen, others: list[int]) -> str:
+    """Why nobody else may be away now; empty: everybody of `others` is at work and in sync."""
     name = group.group.short
-    broken = [pod for pod in group.pods.values() if not pod.is_ready]
-    if len(group.pods) < len(group.group.pods) or any(pod.is_going for pod in group.pods.values()):
-        return Hold(f"{name}: a pod is on its way out, or its successor on its way in")
-    if broken:
-        mendable = [pod for pod in group.outdated if not pod.is_ready]
-        return Replace(mendable[0]) if len(broken) == 1 and mendable else Hold(f"{name}: a pod is not ready")
-    if group.register is None or len(group.register.in_sync) < len(group.group.pods):
-        return Hold(f"{name}: a member is not in sync")
-    slaves = [pod for pod in group.outdated if pod.name != group.master_pod]
-    return Replace(slaves[0] if slaves else group.outdated[0])
+    pods = [group.pod(ordinal) for ordinal in others]
+    if any(pod is None or pod.is_going for pod in pods) or any(pod.is_going for pod in group.pods.values()):
+        return f"{name}: a pod is on its way out, or its successor on its way in"
+    if any(pod is not None and not pod.is_ready for pod in pods):
+        return f"{name}: a pod is not ready"
+    if group.register is None or not group.register.ordinals.issuperset(others):
+        return f"{name}: a member is not in sync"
+    return f"{name}: nobody leads" if group.register.master is None else ""
+
+
+def _roll(group: GroupSeen) -> Step:
+    """A rolling update by role."""
+    outdated = group.outdated
+    stuck = [pod for pod in outdated if pod.trouble and not pod.is_going]
+    if stuck:
+        return Replace(stuck[0])  # it does not come up as it is, whatever the others do
+    broken = [ordinal for ordinal in range(group.size) if (pod := group.pod(ordinal)) is not None and not pod.is_ready]
+    if len(broken) == 1:
+        mended = [pod for pod in outdated if not pod.is_ready and not pod.is_going]
+        others = [ordinal for ordinal in range(group.size) if ordinal not in broken]
+        if mended and all(group.pod(ordinal) is not None for ordinal in others):
+            return Replace(mended[0])
+    reason = _why_not_away(group, list(range(group.size)))
+    if reason:
+        return Hold(reason)
+    slaves = [pod for pod in outdated if pod.name != group.master_pod]
+    return Replace(slaves[0] if slaves else outdated[0])

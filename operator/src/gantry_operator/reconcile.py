@@ -1,8 +1,10 @@
-"""One pass over one cluster: what should be there is put there, what is there is told.
+"""One pass over one cluster: what should be there is put there, the next step is done, what is there is told.
 
-Every pass begins with what the API server says now and keeps nothing for the next one, so it may be repeated, missed or
-broken off anywhere.  An object whose digest is the one that was last applied is not applied again: an unchanged cluster
-costs reads only.
+Every pass begins with what the API server and the members say now, and keeps nothing that it could not read again, so
+it may be repeated, missed or broken off anywhere.  An object whose digest is the one that was last applied is not
+applied again, and a status that says nothing new is not written: an unchanged cluster costs reads only.
+
+The failover loops are given their orders first: whatever is refused, paused or slow after that does not concern them.
 """
 
 from __future__ import annotations
@@ -10,30 +12,29 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol
 
 from gantry.clock import Clock
-from gantry_operator import plan, status
+from gantry.errors import ConfigError
+from gantry.failover.decide import Blocked, Decision, Wait
+from gantry_operator import conditions, events, observe, plan, status, teardown
+from gantry_operator.act import Hands
 from gantry_operator.api import brokercluster
-from gantry_operator.api.brokercluster import (
-    LABEL_CLUSTER,
-    LABEL_COMPONENT,
-    LABEL_ROLE,
-    BrokerCluster,
-    Document,
-    Group,
-    Key,
-)
+from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_ROLE, BrokerCluster, Document, Image, Key
 from gantry_operator.desired import brokers, nameservers
 from gantry_operator.desired.labels import APPLIED, owned, stamped
-from gantry_operator.kube import KubeError, cluster_path, lease_path, path_of
+from gantry_operator.events import News
+from gantry_operator.kube import KubeError, cluster_path, path_of
 from gantry_operator.settings import Settings
-from gantry_operator.snapshot import GroupSeen, Pod, Snapshot, pod_seen, register_seen, revision_seen
+from gantry_operator.snapshot import GroupSeen, Snapshot
 
 SOON_S, LATER_S = 2.0, 60.0
+TELL_S = 2.0  # between two statuses that differ in nothing that people are woken for
 SECRET_BYTES = 32
 _KEY = "key"
+_ASKED_FOR = "; the failover that was asked for: "
 
 
 class Objects(Protocol):
@@ -44,62 +45,114 @@ class Objects(Protocol):
     async def create(self, document: Document) -> bool: ...
     async def apply(self, document: Document) -> None: ...
     async def merge(self, path: str, change: Document) -> None: ...
-    async def delete_pod(self, path: str, uid: str) -> None: ...
+    async def delete(self, path: str, uid: str) -> None: ...
 
 
 class Groups(Protocol):
     """The failover loops, as `watching.Watches` keeps them."""
 
-    def keep(self, cluster: BrokerCluster, key: bytes) -> None: ...
+    def keep(self, snapshot: Snapshot, key: bytes) -> None: ...
+    def last(self, key: Key, group: str) -> Decision | None: ...
+    def news(self, key: Key) -> list[tuple[str, Decision]]: ...
     def forget(self, key: Key) -> None: ...
+    async def forget_disk(self, seen: GroupSeen, ordinal: int) -> str: ...
 
 
 class Reconciler:
     """`once(key)`; answers when it wants to look again."""
 
-    def __init__(self, kube: Objects, settings: Settings, watches: Groups, clock: Clock) -> None:
+    def __init__(self, kube: Objects, settings: Settings, watches: Groups, asks: observe.Asks, clock: Clock) -> None:
         self._kube = kube
         self._settings = settings
         self._watches = watches
+        self._asks = asks
         self._clock = clock
+        self._hands = Hands(kube, asks, watches)
+        self._recorder = events.Recorder(kube)
+        self._keys: dict[Key, bytes] = {}  # a secret that somebody deletes is made again as it was
+        self._told_s: dict[Key, float] = {}
 
     async def once(self, key: Key) -> float | None:
         """None: there is no such cluster any more."""
         found = await self._kube.get(cluster_path(key))
         if found is None:
             self._watches.forget(key)
+            self._keys.pop(key, None)
             return None
-        cluster = brokercluster.read(found)
-        if cluster.is_going:
-            return LATER_S
-        image = cluster.image or self._settings.broker_image
         try:
-            secret = await self._secret(cluster)
-            self._watches.keep(cluster, secret)
-            await self._put(cluster, image)
-        except KubeError as error:
-            if error.status not in (400, 403, 404, 422):
-                raise
-            said = f"{error}; the API server refuses what this cluster needs"
-            await self._tell(cluster, status.stalled(cluster.status, cluster.generation, "Refused", said, self._now()))
+            cluster = brokercluster.read(found)
+        except ValueError as error:
+            await self._stall(key, found, "Invalid", str(error))
             return LATER_S
-        snapshot = await self._look(cluster)
+        if cluster.is_going:
+            return await self._end(cluster, found)
+        secret = await self._secret(cluster)
+        snapshot = await self._look(cluster, secret)
+        try:
+            brokers.as_run(next(cluster.groups()))
+            snapshot = await observe.answers(self._asks, snapshot, secret)
+            if not cluster.wishes.is_paused and await self._put(snapshot, found):
+                snapshot = await observe.answers(self._asks, await self._look(cluster, secret), secret)
+        except (ConfigError, KubeError) as error:
+            if isinstance(error, KubeError) and error.status not in (400, 403, 404, 422):
+                raise
+            await self._label(snapshot)
+            is_ours = isinstance(error, ConfigError)
+            hint = "nothing is changed" if is_ours else "the API server refuses what this cluster needs"
+            await self._stall(key, found, "Refused", f"{error}; {hint}")
+            return LATER_S
         await self._label(snapshot)
-        step = plan.roll(snapshot)
-        told = status.status_of(snapshot, image, self._now(), step)
-        await self._tell(cluster, told)
-        if isinstance(step, plan.Replace):
-            await self._kube.delete_pod(f"/api/v1/namespaces/{key.namespace}/pods/{step.pod.name}", step.pod.uid)
-        return LATER_S if status.is_settled(told) else SOON_S
+        return await self._go_on(snapshot, secret)
+
+    async def _look(self, cluster: BrokerCluster, secret: bytes) -> Snapshot:
+        snapshot = await observe.look(self._kube, cluster)
+        self._watches.keep(snapshot, secret)
+        groups = [self._with_decision(each) for each in snapshot.groups]
+        return replace(snapshot, groups=groups)
+
+    def _with_decision(self, seen: GroupSeen) -> GroupSeen:
+        """With what the failover loop says of the group."""
+        last = self._watches.last(seen.group.cluster.key, seen.group.short)
+        if not isinstance(last, Blocked | Wait):
+            return seen
+        reason, _, refused = last.reason.partition(_ASKED_FOR)
+        return replace(seen, blocked=reason if isinstance(last, Blocked) else "", refused=refused)
+
+    async def _go_on(self, snapshot: Snapshot, secret: bytes) -> float:
+        """The next step, and the status."""
+        cluster, image = snapshot.cluster, self._image(snapshot.cluster)
+        step = None if cluster.wishes.is_paused else plan.next_step(snapshot)
+        found = conditions.conditions(snapshot, image.name, self._clock.now_ms() / 1000, step)
+        told = status.status_of(snapshot, image.name, found, self._now())
+        decided = [events.decided(group, decision) for group, decision in self._watches.news(cluster.key)]
+        is_told = await self._tell(cluster.key, cluster.status, told)
+        news: list[News] = [each for each in decided if each is not None]
+        if is_told:
+            news += events.changed(cluster.status, told)
+        if step is not None:
+            done = await self._hands.carry_out(cluster, step, secret, image)
+            news += [done] if done is not None else []
+        await self._recorder.record(cluster.key, cluster.uid, news, self._now())
+        return LATER_S if is_told and status.is_settled(told) else SOON_S
+
+    async def _end(self, cluster: BrokerCluster, found: Document) -> float | None:
+        if not cluster.has_finalizer:
+            return LATER_S
+        if not cluster.drops_claims:
+            await teardown.mark(self._kube, cluster, found, False)
+            return LATER_S
+        self._watches.forget(cluster.key)
+        return LATER_S if await teardown.clear(self._kube, cluster, found) else SOON_S
 
     async def _secret(self, cluster: BrokerCluster) -> bytes:
         """What the members prove to each other; made once, and whoever made it first is right."""
+        known = self._keys.get(cluster.key) or secrets.token_hex(SECRET_BYTES).encode()
         wanted: Document = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": cluster.secret},
             "type": "Opaque",
-            "data": {_KEY: base64.b64encode(secrets.token_hex(SECRET_BYTES).encode()).decode()},
+            "data": {_KEY: base64.b64encode(known).decode()},
         }
         document = owned(cluster, wanted, {LABEL_CLUSTER: cluster.key.name})
         found = await self._kube.get(path_of(document))
@@ -108,30 +161,26 @@ class Reconciler:
             found = await self._kube.get(path_of(document))
         if found is None or _KEY not in found.get("data", {}):
             raise KubeError(f"Secret {cluster.secret}", 422, f"it has no {_KEY!r}; delete it, and it is made anew")
-        return base64.b64decode(found["data"][_KEY])
+        self._keys[cluster.key] = base64.b64decode(found["data"][_KEY])
+        return self._keys[cluster.key]
 
-    async def _put(self, cluster: BrokerCluster, image: str) -> None:
-        documents = [each for group in cluster.groups() for each in brokers.objects(group, image)]
-        for document in [*nameservers.objects(cluster, image), *documents]:
+    async def _put(self, snapshot: Snapshot, found: Document) -> bool:
+        """Whether anything was applied."""
+        cluster, image = snapshot.cluster, self._image(snapshot.cluster)
+        if cluster.drops_claims is not cluster.has_finalizer:
+            await teardown.mark(self._kube, cluster, found, cluster.drops_claims)
+        documents = nameservers.objects(cluster, image)
+        for seen in snapshot.groups:
+            shape = brokers.Shape(seen.set_replicas, brokers.rolled(cluster.wishes.roll, seen.set_roll))
+            documents += brokers.objects(seen.group, image, shape)
+        is_changed = False
+        for document in documents:
             wanted = stamped(document)
             there = await self._kube.get(path_of(wanted))
             if there is None or there["metadata"].get("annotations", {}).get(APPLIED) != _digest(wanted):
                 await self._kube.apply(wanted)
-
-    async def _look(self, cluster: BrokerCluster) -> Snapshot:
-        folder = f"/api/v1/namespaces/{cluster.key.namespace}/pods"
-        found = await self._kube.listed(folder, {LABEL_CLUSTER: cluster.key.name})
-        pods = {each["metadata"]["name"]: pod_seen(each) for each in found}
-        names = {each["metadata"]["name"] for each in found if _component(each) == "nameserver"}
-        ready = sum(pods[name].is_ready for name in names)
-        return Snapshot(cluster, [await self._group(group, pods) for group in cluster.groups()], ready)
-
-    async def _group(self, group: Group, pods: dict[str, Pod]) -> GroupSeen:
-        namespace = group.cluster.key.namespace
-        lease = await self._kube.get(lease_path(namespace, group.name))
-        made = await self._kube.get(f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{group.name}")
-        here = {name: pods[name] for name in group.pods if name in pods}
-        return GroupSeen(group, register_seen(lease), here, revision_seen(made))
+                is_changed = True
+        return is_changed
 
     async def _label(self, snapshot: Snapshot) -> None:
         """Who leads, for people and for `kubectl get pods -L`; nothing is decided by it."""
@@ -141,18 +190,35 @@ class Reconciler:
                 if group.pods[pod].role != role:
                     await self._kube.merge(f"{folder}/{pod}", {"metadata": {"labels": {LABEL_ROLE: role}}})
 
-    async def _tell(self, cluster: BrokerCluster, told: Document) -> None:
-        without = {key: value for key, value in told.items() if value is not None}
-        if without != cluster.status:
-            await self._kube.merge(f"{cluster_path(cluster.key)}/status", {"status": told})
+    async def _stall(self, key: Key, found: Document, reason: str, message: str) -> None:
+        former = found.get("status", {})
+        told = status.stalled(former, int(found["metadata"]["generation"]), reason, message, self._now())
+        if await self._tell(key, former, told):
+            await self._recorder.record(key, str(found["metadata"]["uid"]), events.changed(former, told), self._now())
+
+    async def _tell(self, key: Key, former: Mapping[str, Any], told: Document) -> bool:
+        """False: later, since nothing in it is urgent and the last one is not `TELL_S` old."""
+        if told == former:
+            return True
+        now_s = self._clock.monotonic()
+        is_urgent = _said(told) != _said(former)
+        if not is_urgent and now_s - self._told_s.get(key, -TELL_S) < TELL_S:
+            return False
+        self._told_s[key] = now_s
+        await self._kube.merge(f"{cluster_path(key)}/status", {"status": told})
+        return True
+
+    def _image(self, cluster: BrokerCluster) -> Image:
+        return replace(cluster.image, name=cluster.image.name or self._settings.broker_image)
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def _said(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """What people are woken for."""
+    return [(each["type"], each["status"], each["reason"]) for each in told.get("conditions", [])]
+
+
 def _digest(document: Document) -> str:
     return str(document["metadata"]["annotations"][APPLIED])
-
-
-def _component(document: Document) -> str:
-    return str(document["metadata"].get("labels", {}).get(LABEL_COMPONENT, ""))

@@ -1,20 +1,26 @@
-"""What is, as values: groups by their register and their pods.  Nothing here asks anybody.
+"""What is, as values: groups by their register, their pods and what members say.  Nothing here asks anybody.
 
-The register is the truth about who leads; a pod's readiness only says whether it serves.
+The register is the truth about who leads; a pod's readiness only says whether it serves; what a member answers is for
+people, and for what is asked of it next.  No decision about failover is made on any of this.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 from gantry.replication.members import SyncSet, parse_set
-from gantry.replication.record import Phase, parse_holder
+from gantry.replication.record import Phase, Store, parse_holder, parse_stores
 from gantry_operator.api.brokercluster import LABEL_ROLE, BrokerCluster, Group
+from gantry_operator.api.terms import Terms, parse_terms
+from gantry_operator.api.wishes import RECLONE, ROLL
 
 _PREFIX = "gantrymq.io/"
 _REVISION = "controller-revision-hash"
+_PULLS = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+_TIME = "%Y-%m-%dT%H:%M:%S"
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +33,13 @@ class Pod:
     is_going: bool  # somebody deleted it, and its process has its time to end
     role: str  # as its label says
     revision: str  # of the template that it was made from
+    terms: Terms | None = None
+    is_marked: bool = False  # a person wants it replaced
+    reclone: str = ""  # the uid that a person wrote there
+    node: str = ""
+    is_running: bool = False  # as the kubelet said last
+    trouble: str = ""  # "image", "volume", "place", "crash": it does not come up by itself
+    trouble_since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,16 +50,56 @@ class Register:
     epoch: int
     master: int | None  # ordinal
     in_sync: SyncSet
+    cluster_uid: str = ""
+    stores: Mapping[int, Store] = field(default_factory=dict)
+    renewed_s: float = 0.0  # wall clock of whoever wrote it
+    lease_s: int = 15
+
+    @property
+    def ordinals(self) -> frozenset[int]:
+        """Of the in-sync set."""
+        return frozenset(member.ordinal for member in self.in_sync)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a member says of itself."""
+
+    config: Mapping[str, object]  # by dotted key, as it runs
+    refused: str = ""  # its master will not have it as it is
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
-    """One group."""
+    """One group; pods, answers and claims are of every ordinal that there is, wanted or not."""
 
     group: Group
     register: Register | None
     pods: Mapping[str, Pod]
     revision: str = ""  # of the template as it is now; empty while the controller has not seen it
+    replicas: int | None = None  # of the set as it is; None: there is none
+    set_roll: str = ""  # a person wants the pods of the set replaced once for this value
+    answers: Mapping[int, Answer] = field(default_factory=dict)
+    claims: Mapping[int, str] = field(default_factory=dict)  # uid of a volume of an ordinal that is not wanted
+    blocked: str = ""  # why nobody can be elected, as the failover loop said last
+    refused: str = ""  # why the failover that a person asked for is not done
+
+    @property
+    def size(self) -> int:
+        """How many ordinals there are: those that are wanted, and those that are not yet gone."""
+        wanted = self.group.cluster.brokers.replicas
+        here = [ordinal + 1 for ordinal in range(wanted, _ORDINALS_MAX) if self.group.pod(ordinal) in self.pods]
+        kept = [ordinal + 1 for ordinal in (self.register.ordinals if self.register else ())]
+        return max([wanted, self.replicas or 0, *here, *kept])
+
+    @property
+    def set_replicas(self) -> int:
+        """How many the set should have now; a new set begins with all that the register counts on."""
+        return self.size if self.replicas is None else self.replicas
+
+    def pod(self, ordinal: int) -> Pod | None:
+        """Of this ordinal."""
+        return self.pods.get(self.group.pod(ordinal))
 
     @property
     def master_pod(self) -> str:
@@ -63,13 +116,24 @@ class GroupSeen:
 
     @property
     def outdated(self) -> list[Pod]:
-        """Pods of an older template, by ordinal; none while nobody knows which one is current."""
-        here = [self.pods[name] for name in self.group.pods if name in self.pods]
-        return [pod for pod in here if self.revision and pod.revision != self.revision]
+        """Pods of an older template, by ordinal, and those that a person wants replaced; none while nobody knows which
+        template is current.
+        """
+        here = [pod for ordinal in range(self.size) if (pod := self.pod(ordinal)) is not None]
+        return [pod for pod in here if self.revision and (pod.revision != self.revision or pod.is_marked)]
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether a member runs, as far as anybody knows, and is not heard of."""
+        pods = ((ordinal, self.pod(ordinal)) for ordinal in range(self.size) if ordinal not in self.answers)
+        return any(pod is not None and pod.is_running and not pod.is_ready for _, pod in pods)
 
     def roles(self) -> dict[str, str]:
         """Which label each pod should have."""
         return {pod: "master" if pod == self.master_pod else "slave" for pod in self.pods}
+
+
+_ORDINALS_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,14 +143,19 @@ class Snapshot:
     cluster: BrokerCluster
     groups: Sequence[GroupSeen]
     nameservers_ready: int
+    nameserver_trouble: str = ""
+    missing_secrets: Sequence[str] = ()  # that images should be pulled with
 
 
 def pod_seen(document: Mapping[str, Any]) -> Pod:
     """A pod's document as a value."""
-    about, conditions = document["metadata"], document.get("status", {}).get("conditions", [])
+    about, status = document["metadata"], document.get("status", {})
+    conditions = status.get("conditions", [])
     serves = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
     is_going = "deletionTimestamp" in about
-    labels = about.get("labels", {})
+    labels, annotations = about.get("labels", {}), about.get("annotations", {})
+    containers = status.get("containerStatuses", [])
+    trouble, since = _trouble(conditions, containers)
     return Pod(
         about["name"],
         about["uid"],
@@ -94,7 +163,38 @@ def pod_seen(document: Mapping[str, Any]) -> Pod:
         is_going,
         labels.get(LABEL_ROLE, ""),
         labels.get(_REVISION, ""),
+        parse_terms(annotations.get(f"{_PREFIX}terms", "")),
+        bool(annotations.get(ROLL)),
+        annotations.get(RECLONE, ""),
+        document.get("spec", {}).get("nodeName", ""),
+        any("running" in each.get("state", {}) for each in containers),
+        trouble,
+        since,
     )
+
+
+def _trouble(conditions: Sequence[Mapping[str, Any]], containers: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+    for each in containers:
+        reason = each.get("state", {}).get("waiting", {}).get("reason", "")
+        if reason in _PULLS:
+            return "image", ""
+        if reason == "CrashLoopBackOff":
+            return "crash", ""
+    for each in conditions:
+        if each["type"] == "PodScheduled" and each["status"] == "False":
+            is_volume = "PersistentVolumeClaim" in each.get("message", "")
+            return "volume" if is_volume else "place", each.get("lastTransitionTime") or ""
+    return "", ""
+
+
+def replicas_seen(document: Mapping[str, Any] | None) -> int | None:
+    """Of a StatefulSet: how many pods it is told to have."""
+    return None if document is None else int(document["spec"]["replicas"])
+
+
+def roll_seen(document: Mapping[str, Any] | None) -> str:
+    """Of a StatefulSet: for which value its pods are to be replaced."""
+    return "" if document is None else str(document["metadata"].get("annotations", {}).get(ROLL, ""))[:63]
 
 
 def revision_seen(document: Mapping[str, Any] | None) -> str:
@@ -114,8 +214,23 @@ def register_seen(document: Mapping[str, Any] | None) -> Register | None:
     spec, annotations = document.get("spec", {}), document["metadata"].get("annotations", {})
     try:
         holder = parse_holder(spec.get("holderIdentity") or "")
-        phase = Phase(annotations[f"{_PREFIX}phase"])
-        in_sync = parse_set(annotations[f"{_PREFIX}sync-set"])
-        return Register(phase.value, int(spec["leaseTransitions"]), holder and holder.member.ordinal, in_sync)
+        return Register(
+            Phase(annotations[f"{_PREFIX}phase"]).value,
+            int(spec["leaseTransitions"]),
+            holder and holder.member.ordinal,
+            parse_set(annotations[f"{_PREFIX}sync-set"]),
+            annotations.get(f"{_PREFIX}cluster-uid", ""),
+            dict(parse_stores(annotations.get(f"{_PREFIX}stores", ""))),
+            seconds_of(str(spec.get("renewTime") or "")),
+            int(spec.get("leaseDurationSeconds") or 15),
+        )
     except (KeyError, ValueError):
         return None
+
+
+def seconds_of(text: str) -> float:
+    """Of a time as Kubernetes writes it; 0 for none."""
+    try:
+        return datetime.strptime(text[:19], _TIME).replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,32 +1,26 @@
 """What people are told: `status` of a BrokerCluster, from a snapshot; pure.
 
-Conditions follow kstatus: Ready, Reconciling, Stalled, and FailoverPossible beside them.  A condition keeps its time
-until its status changes, and its text holds no number that moves by itself, so an unchanged cluster is never written.
+A condition keeps its time until its status changes, and no number in here moves by itself, so an unchanged cluster is
+never written.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from gantry_operator.plan import Hold, Replace
-from gantry_operator.snapshot import GroupSeen, Snapshot
+from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT
+from gantry_operator.api.wishes import FORCE, ROLL, Choice
+from gantry_operator.conditions import Condition
+from gantry_operator.snapshot import GroupSeen, Register, Snapshot
 
 Document = dict[str, Any]
+_CHOICE = "expected GROUP/ORDINAL@EPOCH, such as b0/1@7"
 
 
-class Condition(NamedTuple):
-    """One of them, without its time."""
-
-    kind: str
-    holds: bool
-    reason: str
-    message: str
-
-
-def status_of(snapshot: Snapshot, image: str, now: str, step: Replace | Hold | None = None) -> Document:
-    """The whole of it; `now` is for conditions that have just changed, `step` what a rolling update does next."""
+def status_of(snapshot: Snapshot, image: str, found: Iterable[Condition], now: str) -> Document:
+    """The whole of it; `now` is for conditions that have just changed."""
     cluster = snapshot.cluster
-    former = {each["type"]: each for each in cluster.status.get("conditions", [])}
     members = cluster.brokers.groups * cluster.brokers.replicas
     in_sync = sum(len(each.register.in_sync) for each in snapshot.groups if each.register is not None)
     ready = sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
@@ -34,6 +28,9 @@ def status_of(snapshot: Snapshot, image: str, now: str, step: Replace | Hold | N
         "observedGeneration": cluster.generation,
         "image": image,
         "groupCount": cluster.brokers.groups,
+        "selector": f"{LABEL_CLUSTER}={cluster.key.name},{LABEL_COMPONENT}=broker",
+        "mode": cluster.brokers.promise.role,
+        "flush": cluster.brokers.promise.flush,
         "summary": {
             "masters": f"{sum(each.is_writable for each in snapshot.groups)}/{cluster.brokers.groups}",
             "inSync": f"{in_sync}/{members}",
@@ -41,23 +38,23 @@ def status_of(snapshot: Snapshot, image: str, now: str, step: Replace | Hold | N
             "updated": f"{members - sum(len(each.outdated) for each in snapshot.groups)}/{members}",
             "nameservers": f"{snapshot.nameservers_ready}/{cluster.nameservers}",
         },
-        "conditions": [
-            documented(each, former.get(each.kind), cluster.generation, now) for each in _conditions(snapshot, step)
-        ],
+        "conditions": documents(found, cluster.status, cluster.generation, now),
+        "requests": requests(snapshot),
         "groups": [_group(each) for each in snapshot.groups],
     }
 
 
-def stalled(former_status: Any, generation: int, reason: str, message: str, now: str) -> Document:
-    """Of a cluster about which nothing can be done: `message` says what to change."""
-    former = {each["type"]: each for each in former_status.get("conditions", [])}
+def stalled(former: Mapping[str, Any], generation: int, reason: str, message: str, now: str) -> Document:
+    """Of a cluster about which nothing can be done: `message` says what to change; what else was said stays."""
     said = [
         Condition("Ready", False, reason, message),
         Condition("Reconciling", False, reason, ""),
         Condition("Stalled", True, reason, message),
     ]
-    conditions = [documented(each, former.get(each.kind), generation, now) for each in said]
-    return {"observedGeneration": generation, "conditions": conditions}
+    told = documents(said, former, generation, now)
+    kinds = {each["type"] for each in told}
+    others = [each for each in former.get("conditions", []) if each["type"] not in kinds]
+    return {**former, "observedGeneration": generation, "conditions": [*told, *others]}
 
 
 def is_settled(status: Document) -> bool:
@@ -66,32 +63,10 @@ def is_settled(status: Document) -> bool:
     return found.get("Ready") == "True" and found.get("Reconciling") == "False"
 
 
-def _conditions(snapshot: Snapshot, step: Replace | Hold | None) -> list[Condition]:
-    cluster = snapshot.cluster
-    without = [each.group.short for each in snapshot.groups if not each.is_writable]
-    alone = [each.group.short for each in snapshot.groups if each.register is None or len(each.register.in_sync) < 2]
-    if snapshot.nameservers_ready == 0:
-        ready = Condition("Ready", False, "NoNameServer", "no name server is ready: clients cannot find the brokers")
-    elif without:
-        ready = Condition("Ready", False, "NoMaster", f"no master that serves in {', '.join(without)}")
-    else:
-        ready = Condition("Ready", True, "AllGroupsWritable", "every group has a master that serves")
-    members = cluster.brokers.groups * cluster.brokers.replicas
-    missing = members - sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
-    missing += cluster.nameservers - snapshot.nameservers_ready
-    if step is not None:
-        text = step.reason if isinstance(step, Hold) else "pods are replaced one after the other, masters last"
-        moving = Condition("Reconciling", True, "RollingUpdate", text)
-    elif missing or without:
-        moving = Condition("Reconciling", True, "PodsNotReady", "pods are not ready yet, or not again")
-    else:
-        moving = Condition("Reconciling", False, "UpToDate", "")
-    if alone:
-        text = f"one member or none is in sync in {', '.join(alone)}: nobody could take over"
-        possible = Condition("FailoverPossible", False, "NobodyInSync", text)
-    else:
-        possible = Condition("FailoverPossible", True, "CandidateAvailable", "")
-    return [ready, moving, Condition("Stalled", False, "NoError", ""), possible]
+def documents(found: Iterable[Condition], former: Mapping[str, Any], generation: int, now: str) -> list[Document]:
+    """Conditions as the API server keeps them."""
+    before = {each["type"]: each for each in former.get("conditions", [])}
+    return [documented(each, before.get(each.kind), generation, now) for each in found]
 
 
 def documented(condition: Condition, former: Document | None, generation: int, now: str) -> Document:
@@ -108,15 +83,51 @@ def documented(condition: Condition, former: Document | None, generation: int, n
     }
 
 
+def requests(snapshot: Snapshot) -> list[Document]:
+    """What became of what people asked for by annotations; an outcome stays as long as the annotation does."""
+    wishes, told = snapshot.cluster.wishes, []
+    former = {each["name"]: each for each in snapshot.cluster.status.get("requests", [])}
+    if wishes.force:
+        before = former.get(FORCE, {})
+        is_done = before.get("value") == wishes.force and str(before.get("outcome", "")).startswith("done")
+        outcome = before["outcome"] if is_done else _forced(snapshot, wishes.choice)
+        told.append({"name": FORCE, "value": wishes.force, "outcome": outcome})
+    if wishes.roll:
+        is_left = any(each.outdated or not each.revision for each in snapshot.groups)
+        told.append({"name": ROLL, "value": wishes.roll, "outcome": "under way" if is_left else "done"})
+    return told
+
+
+def _forced(snapshot: Snapshot, choice: Choice | None) -> str:
+    if choice is None:
+        return f"refused: it cannot be read; {_CHOICE}"
+    brokers = snapshot.cluster.brokers
+    if choice.group >= brokers.groups or choice.ordinal >= brokers.replicas:
+        return f"refused: there is no member b{choice.group}/{choice.ordinal}; {_CHOICE}"
+    group = snapshot.groups[choice.group]
+    register = group.register
+    if register is None:
+        return "waiting: the group has no register yet"
+    if register.epoch in (choice.epoch, choice.epoch + 1) and register.master == choice.ordinal:
+        return f"done: {group.master_pod} leads in epoch {register.epoch}"
+    if _is_past(register, choice):
+        return f"outdated: it was for epoch {choice.epoch}, the group is in another one"
+    return f"refused: {group.refused}" if group.refused else "under way"
+
+
+def _is_past(register: Register, choice: Choice) -> bool:
+    if register.epoch == choice.epoch + 1:
+        return register.master is not None
+    return register.epoch != choice.epoch
+
+
 def _group(seen: GroupSeen) -> Document:
     document: Document = {"name": seen.group.short, "lease": seen.group.name, "syncSet": []}
     if seen.register is None:
         return document | {"epoch": 0, "phase": "None"}
-    told = {
-        "epoch": seen.register.epoch,
-        "phase": seen.register.phase,
-        "syncSet": sorted(member.ordinal for member in seen.register.in_sync),
-    }
+    told: Document = {
+        "epoch": seen.register.epoch, "phase": seen.register.phase, "syncSet": sorted(seen.register.ordinals),
+    }  # fmt: skip
     if seen.register.master is not None:  # the API server keeps no null, and what differs from it would be told again
         told["master"] = {"ordinal": seen.register.master, "pod": seen.master_pod}
     return document | told

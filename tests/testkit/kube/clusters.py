@@ -12,11 +12,14 @@ Document = dict[str, Any]
 
 
 def document(**brokers: object) -> Document:
-    """An object; `brokers` replaces fields of spec.brokers."""
+    """An object; `brokers` replaces fields of spec.brokers, and of the objects below it those that are named."""
     schema = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     spec = copy.deepcopy(schema["properties"]["spec"]["default"])
-    spec["brokers"] |= brokers
-    metadata = {"namespace": "messaging", "name": "orders", "uid": "u-1", "generation": 1}
+    for name, value in brokers.items():
+        former = spec["brokers"].get(name)
+        is_part = isinstance(former, dict) and isinstance(value, dict)
+        spec["brokers"][name] = former | value if is_part else value
+    metadata = {"namespace": "messaging", "name": "orders", "uid": "u-1", "generation": 1, "resourceVersion": "1"}
     return {"apiVersion": "gantrymq.io/v1alpha1", "kind": "BrokerCluster", "metadata": metadata, "spec": spec}
 
 

@@ -9,18 +9,21 @@ import pytest
 import yaml
 
 from gantry.broker import config
-from gantry_operator.api.brokercluster import PROMISES, Profile, read
+from gantry.errors import ConfigError
+from gantry_operator.api.brokercluster import PROMISES, Image, Profile, read
 from gantry_operator.desired import brokers, nameservers
 from gantry_operator.desired.labels import APPLIED, stamped
 from testkit.kube.clusters import cluster, document
 
 Document = dict[str, Any]
+IMAGE = Image("image:1", "IfNotPresent", ("regcred",))
 
 
 def everything(**fields: object) -> list[Document]:
     wanted = cluster(**fields)
-    groups = [each for group in wanted.groups() for each in brokers.objects(group, "image:1")]
-    return [*nameservers.objects(wanted, "image:1"), *groups]
+    shape = brokers.Shape(wanted.brokers.replicas)
+    groups = [each for group in wanted.groups() for each in brokers.objects(group, IMAGE, shape)]
+    return [*nameservers.objects(wanted, IMAGE), *groups]
 
 
 def sets(documents: list[Document]) -> Iterator[Document]:
@@ -98,7 +101,7 @@ def test_an_object_is_stamped_with_its_own_content() -> None:
     one, same, other = (stamped(each[0]) for each in (everything(), everything(), everything(groups=2)))
     assert one == same == other
     before = {stamped(each)["metadata"]["annotations"][APPLIED] for each in everything()}
-    after = [stamped(each) for each in everything(config={"permission": "4"})]
+    after = [stamped(each) for each in everything(config={"pull.count_max": "64"})]
     assert [each["kind"] for each in after if each["metadata"]["annotations"][APPLIED] not in before] == [
         "ConfigMap",
         "StatefulSet",
@@ -110,3 +113,62 @@ def test_an_object_of_another_definition_is_named_as_such() -> None:
     del broken["spec"]["brokers"]["profile"]
     with pytest.raises(ValueError, match="install the definition"):
         read(broken)
+
+
+def test_a_key_that_a_broker_takes_while_it_runs_makes_no_other_template() -> None:
+    def template(**fields: object) -> Document:
+        (found,) = [each for each in sets(everything(**fields)) if each["metadata"]["name"] == "orders-b0"]
+        return dict(found["spec"]["template"])
+
+    assert template() == template(config={"permission": "4"})
+    assert template() != template(config={"pull.count_max": "64"})
+
+
+def test_another_number_of_members_makes_no_other_template() -> None:
+    three, five = (
+        [each["spec"]["template"] for each in sets(everything(replicasPerGroup=number))] for number in (3, 5)
+    )
+    assert three == five
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"profile": "fast"}, ("ASYNC_FLUSH", "ASYNC_MASTER", 1)),
+        ({"profile": "fast", "flush": {"mode": "SYNC"}}, ("SYNC_FLUSH", "ASYNC_MASTER", 1)),
+        ({"profile": "durable", "flush": {"mode": "ASYNC"}}, ("ASYNC_FLUSH", "SYNC_MASTER", 2)),
+        ({"replication": {"mode": "ASYNC_MASTER"}}, ("SYNC_FLUSH", "ASYNC_MASTER", 1)),
+        ({"replicasPerGroup": 4, "replication": {"minInSync": 3}}, ("SYNC_FLUSH", "SYNC_MASTER", 3)),
+    ],
+)
+def test_what_is_said_explicitly_wins_over_the_profile(fields: dict[str, Any], expected: tuple[object, ...]) -> None:
+    (group,) = cluster(**fields).groups()
+    found = brokers.as_run(group)
+    told = brokers.settings(group)
+    assert (found["store.flush"], told["role"], found["replication.min_in_sync"]) == expected
+
+
+def test_a_key_that_cannot_be_meant_is_named_with_the_nearest_one() -> None:
+    (group,) = cluster(config={"store.segmnt_bytes": "64MiB"}).groups()
+    with pytest.raises(ConfigError, match=r"spec.brokers.config store.segmnt_bytes is not known.*store.segment_bytes"):
+        brokers.as_run(group)
+
+
+def test_pods_get_what_their_template_asks_for_and_keep_what_is_the_operators() -> None:
+    wanted = cluster().brokers.pod | {
+        "labels": {"team": "orders"},
+        "tolerations": [{"key": "disk", "operator": "Exists"}],
+        "spread": [{"topologyKey": "zone", "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway"}],
+        "priorityClassName": "high",
+        "env": [{"name": "TZ", "value": "UTC"}],
+    }
+    (found,) = [each for each in sets(everything(podTemplate=wanted)) if each["metadata"]["name"] == "orders-b0"]
+    template = found["spec"]["template"]
+    labels, spec = template["metadata"]["labels"], template["spec"]
+    assert labels["team"] == "orders" and labels["gantrymq.io/group"] == "b0"
+    assert spec["tolerations"] == [{"key": "disk", "operator": "Exists"}] and spec["priorityClassName"] == "high"
+    (spread,) = spec["topologySpreadConstraints"]
+    assert spread["labelSelector"]["matchLabels"] == found["spec"]["selector"]["matchLabels"]
+    assert spec["imagePullSecrets"] == [{"name": "regcred"}] and "nodeSelector" not in spec
+    assert {"name": "TZ", "value": "UTC"} in spec["containers"][0]["env"]
+    assert "TZ" not in str(found["spec"]["volumeClaimTemplates"])

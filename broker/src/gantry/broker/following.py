@@ -116,6 +116,11 @@ class Following:
         return self._connector is None or not self._connector.is_following
 
     @property
+    def refused(self) -> str:
+        """Why the master does not have this member, when it said so for good; empty: it did not."""
+        return "" if self._connector is None or not self.is_alone else self._connector.refused
+
+    @property
     def epoch(self) -> int:
         """The epoch that is followed; 0: none."""
         link = self._connector.link if self._connector is not None else None

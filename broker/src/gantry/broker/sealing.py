@@ -96,7 +96,8 @@ class Sealing:
         written, shut = parts.store.written.offset, parts.gate.reasons
         common = {"refusing": shut, "diskUsed": round(parts.store.stats().disk_used, 3)}
         if isinstance(group, Following):
-            return common | {"lagBytes": max(0, group.master_written - written)}
+            refused = {"refusedByMaster": group.refused} if group.refused else {}
+            return common | {"lagBytes": max(0, group.master_written - written), **refused}
         mastery, now_s = group.mastery, parts.clock.monotonic()
         slaves = {
             str(broker_id): {

@@ -256,6 +256,7 @@ class Connector:
         self.link: SlaveLink | None = None
         self.first_s = self.again_s = _AGAIN_S  # pauses double from the first one on
         self._pause_s = 0.0
+        self.refused = ""  # why the master will not have this member as it is; only a clone, or a person, helps
         self._tried = ""
         self._keys = keys
         self._sink = sink
@@ -307,6 +308,7 @@ class Connector:
         try:
             await link.ended
         finally:
+            self.refused = link.reason if link.is_final else ""
             link.end("this broker stops")
             self.link = None
         self._tried = ""

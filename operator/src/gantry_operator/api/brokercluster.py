@@ -1,20 +1,25 @@
 """A BrokerCluster as a value: what a person asked for, read from the object that the API server keeps.
 
 The server has checked types, bounds and rules and has put the defaults in (`schema`); so what is missing or ill-typed
-here is an object that no server of ours let in, and a ValueError.  Names of what belongs to a cluster are made here and
-nowhere else.
+here is an object that no server of ours let in, and a ValueError.  A profile and the fields that win over it become one
+`Promise` here, and times become numbers; nobody below looks at the words again.  Names of what belongs to a cluster are
+made here and nowhere else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, NamedTuple
 
+from gantry.failover.timers import TIMERS, Timers, fitting
+from gantry_operator.api.wishes import Wishes, read_wishes
+
 GROUP, VERSION, KIND, PLURAL = "gantrymq.io", "v1alpha1", "BrokerCluster", "brokerclusters"
 LABEL_CLUSTER, LABEL_COMPONENT = f"{GROUP}/cluster", f"{GROUP}/component"
 LABEL_GROUP, LABEL_ROLE = f"{GROUP}/group", f"{GROUP}/role"
+FINALIZER = f"{GROUP}/claims"  # of a cluster whose volumes go with it
 
 Document = dict[str, Any]
 
@@ -28,17 +33,23 @@ class Profile(StrEnum):
 
 
 class Promise(NamedTuple):
-    """What a profile means to a broker."""
+    """What an acknowledgement means, in a broker's words."""
 
     flush: str
     role: str
     min_in_sync: int
 
+    @property
+    def is_sync(self) -> bool:
+        """Producers wait for slaves."""
+        return self.role == SYNC_MASTER
 
+
+SYNC_MASTER, ASYNC_MASTER = "SYNC_MASTER", "ASYNC_MASTER"
 PROMISES = {
-    Profile.DURABLE: Promise("SYNC_FLUSH", "SYNC_MASTER", 2),
-    Profile.REPLICATED: Promise("ASYNC_FLUSH", "SYNC_MASTER", 2),
-    Profile.FAST: Promise("ASYNC_FLUSH", "ASYNC_MASTER", 1),
+    Profile.DURABLE: Promise("SYNC_FLUSH", SYNC_MASTER, 2),
+    Profile.REPLICATED: Promise("ASYNC_FLUSH", SYNC_MASTER, 2),
+    Profile.FAST: Promise("ASYNC_FLUSH", ASYNC_MASTER, 1),
 }
 
 
@@ -50,18 +61,49 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Failover:
+    """`spec.brokers.failover`."""
+
+    timers: Timers
+    is_automatic: bool
+    has_fast_path: bool
+    may_be_unclean: bool
+    after_total_power_loss: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """`spec.brokers.storage`."""
+
+    size: str
+    storage_class: str  # empty: the cluster's default
+    access_mode: str
+
+
+@dataclass(frozen=True, slots=True)
 class Brokers:
     """`spec.brokers`."""
 
     groups: int
     replicas: int
-    profile: Profile
-    timers: str
-    storage_size: str
-    storage_class: str  # empty: the cluster's default
+    promise: Promise
+    times: Mapping[str, float]  # keys of broker.yaml
+    failover: Failover
+    handover_s: float
+    storage: Storage
     anti_affinity: str
+    pod: Mapping[str, Any]
     config: Mapping[str, str]
     resources: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """Of brokers and name servers."""
+
+    name: str  # empty: the operator's own choice
+    policy: str
+    secrets: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +114,14 @@ class BrokerCluster:
     uid: str
     generation: int
     is_going: bool  # a deletionTimestamp: nothing is made any more
-    image: str  # empty: the operator's own choice
+    has_finalizer: bool
+    image: Image
     nameservers: int
+    nameserver_pod: Mapping[str, Any]
     nameserver_resources: Mapping[str, Any]
     brokers: Brokers
+    drops_claims: bool
+    wishes: Wishes
     status: Mapping[str, Any]
 
     def groups(self) -> Iterator[Group]:
@@ -120,9 +166,13 @@ class Group:
         """Also the name of the member's own Service."""
         return f"{self.name}-{ordinal}"
 
+    def claim(self, ordinal: int) -> str:
+        """Its volume."""
+        return f"store-{self.pod(ordinal)}"
+
     @property
     def pods(self) -> list[str]:
-        """By ordinal."""
+        """Those that are wanted, by ordinal."""
         return [self.pod(ordinal) for ordinal in range(self.cluster.brokers.replicas)]
 
 
@@ -130,29 +180,82 @@ def read(document: Mapping[str, Any]) -> BrokerCluster:
     """The value of an object; ValueError for one that is none."""
     try:
         about, spec = document["metadata"], document["spec"]
-        brokers, names = spec["brokers"], spec["nameserver"]
+        names = spec["nameserver"]
         return BrokerCluster(
             key=Key(about["namespace"], about["name"]),
             uid=about["uid"],
             generation=int(about["generation"]),
             is_going="deletionTimestamp" in about,
-            image=spec["image"],
+            has_finalizer=FINALIZER in about.get("finalizers", []),
+            image=Image(spec["image"], spec["imagePullPolicy"], tuple(spec["imagePullSecrets"])),
             nameservers=int(names["replicas"]),
+            nameserver_pod=names["podTemplate"],
             nameserver_resources=names["resources"],
-            brokers=Brokers(
-                groups=int(brokers["groups"]),
-                replicas=int(brokers["replicasPerGroup"]),
-                profile=Profile(brokers["profile"]),
-                timers=brokers["failover"]["timers"],
-                storage_size=brokers["storage"]["size"],
-                storage_class=brokers["storage"]["storageClassName"],
-                anti_affinity=brokers["antiAffinity"],
-                config=brokers["config"],
-                resources=brokers["resources"],
-            ),
+            brokers=_brokers(spec["brokers"]),
+            drops_claims=spec["deletionPolicy"] == "Delete",
+            wishes=read_wishes(about.get("annotations", {})),
             status=document.get("status", {}),
         )
     except (KeyError, TypeError) as error:
         raise ValueError(
             f"this is no {KIND} of {GROUP}/{VERSION}: {error!r}; install the definition that came with the operator"
         ) from error
+
+
+def _brokers(spec: Mapping[str, Any]) -> Brokers:
+    storage = spec["storage"]
+    return Brokers(
+        groups=int(spec["groups"]),
+        replicas=int(spec["replicasPerGroup"]),
+        promise=_promise(spec),
+        times=_times(spec),
+        failover=_failover(spec["failover"]),
+        handover_s=seconds(spec["disruption"]["handoverTimeout"]),
+        storage=Storage(storage["size"], storage["storageClassName"], storage["accessMode"]),
+        anti_affinity=spec["antiAffinity"],
+        pod=spec["podTemplate"],
+        config=spec["config"],
+        resources=spec["resources"],
+    )
+
+
+def _promise(spec: Mapping[str, Any]) -> Promise:
+    """The profile's, and what is said explicitly in its place."""
+    profile, given = PROMISES[Profile(spec["profile"])], spec["replication"]
+    flush = f"{spec['flush']['mode']}_FLUSH" if "mode" in spec["flush"] else profile.flush
+    role = given.get("mode", profile.role)
+    return Promise(flush, role, int(given.get("minInSync", 2 if role == SYNC_MASTER else 1)))
+
+
+def _times(spec: Mapping[str, Any]) -> dict[str, float]:
+    given = spec["replication"]
+    times = {
+        "replication.max_lag_s": seconds(given["maxLag"]),
+        "replication.ack_timeout_s": seconds(given["ackTimeout"]),
+    }
+    if "interval" in spec["flush"]:
+        times["store.flush_interval_ms"] = round(seconds(spec["flush"]["interval"]) * 1000)
+    return times
+
+
+def _failover(spec: Mapping[str, Any]) -> Failover:
+    timers = TIMERS[spec["timers"]]
+    if "suspectAfter" in spec or "leaseDuration" in spec:
+        suspect_s = seconds(spec["suspectAfter"]) if "suspectAfter" in spec else timers.suspect_after_s
+        lease_s = seconds(spec["leaseDuration"]) if "leaseDuration" in spec else timers.lease_s
+        timers = fitting(suspect_s, round(lease_s))
+    return Failover(
+        timers,
+        spec["mode"] == "Automatic",
+        spec["fastPath"] == "WhenSafe",
+        spec["unclean"] == "OnRequest",
+        spec["afterTotalPowerLoss"] == "Automatic",
+    )
+
+
+def seconds(text: str) -> float:
+    """Of `500ms`, `15s`, `2m`."""
+    for unit, factor in (("ms", 0.001), ("s", 1.0), ("m", 60.0)):
+        if text.endswith(unit):
+            return int(text.removesuffix(unit)) * factor
+    raise ValueError(f"{text!r}: expected a time such as 500ms, 15s or 2m")

@@ -1,9 +1,8 @@
 """The definition of BrokerCluster for the API server: types, bounds, defaults and rules, made from one place.
 
-`python -m gantry_operator.api.schema FOLDER...` writes it (`make crds`).  Every field has a default, so that a rule
-about its change sees it always; a rule on a field that is not there does not run.  What cannot be changed yet in a
-running cluster is refused here, with what to do instead: nothing is accepted and then ignored; what can be changed is
-rolled out (`plan`).
+`python -m gantry_operator.api.schema FOLDER...` writes it (`make crds`).  What cannot be changed yet in a running
+cluster is refused here, with what to do instead: nothing is accepted and then ignored; what can be changed is brought
+to the brokers, at once or by a rolling update (`plan`).
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from gantry_operator.api.brokercluster import GROUP, KIND, PLURAL, Profile
+from gantry_operator.api.brokercluster import GROUP, KIND, PLURAL
+from gantry_operator.api.brokerfields import GROUPS_MAX, brokers, pod_template, resources
 from gantry_operator.api.fields import (
     Names,
     Schema,
@@ -28,21 +28,19 @@ from gantry_operator.api.fields import (
 )
 
 FILE = f"{GROUP}_{PLURAL}.yaml"
-GROUPS_MAX, REPLICAS_MAX, NAMESERVERS_MAX, CONFIG_MAX = 64, 5, 5, 64
-OWNED = (
-    "cluster", "name", "id", "role", "name_servers", "store.root", "store.flush", "standalone.nameserver_port",
-)  # fmt: skip
-OWNED_SECTIONS = ("network.", "replication.")
-_FIXED = (
-    "cannot be changed in a running cluster yet: delete the BrokerCluster and apply it anew, its volumes are kept and "
-    "every message is back"
-)
-_QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTP]i?)?$"
+NAMESERVERS_MAX, PULL_SECRETS_MAX = 5, 8
 
 
 def definition() -> Schema:
     """The CustomResourceDefinition."""
-    return custom_kind(Names(KIND, PLURAL, "bc", ["mq", "all"]), _columns(), _root())
+    made = custom_kind(Names(KIND, PLURAL, "bc", ["mq", "all"]), _columns(), _root())
+    (version,) = made["spec"]["versions"]
+    version["subresources"]["scale"] = {
+        "specReplicasPath": ".spec.brokers.groups",
+        "statusReplicasPath": ".status.groupCount",
+        "labelSelectorPath": ".status.selector",
+    }
+    return made
 
 
 def text() -> str:
@@ -52,13 +50,15 @@ def text() -> str:
 
 def _columns() -> list[Schema]:
     ready = '.status.conditions[?(@.type=="Ready")]'
+    shown = {"Ready": f"{ready}.status", "Masters": ".status.summary.masters", "InSync": ".status.summary.inSync"}
+    wide = {
+        "Reason": f"{ready}.reason", "Profile": ".spec.brokers.profile", "Mode": ".status.mode",
+        "Flush": ".status.flush", "NS": ".status.summary.nameservers", "Rollout": ".status.summary.updated",
+    }  # fmt: skip
     return [
-        {"name": "Ready", "type": "string", "jsonPath": f"{ready}.status"},
-        {"name": "Masters", "type": "string", "jsonPath": ".status.summary.masters"},
-        {"name": "InSync", "type": "string", "jsonPath": ".status.summary.inSync"},
+        *({"name": name, "type": "string", "jsonPath": path} for name, path in shown.items()),
         {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-        {"name": "Reason", "type": "string", "jsonPath": f"{ready}.reason", "priority": 1},
-        {"name": "Profile", "type": "string", "jsonPath": ".spec.brokers.profile", "priority": 1},
+        *({"name": name, "type": "string", "jsonPath": path, "priority": 1} for name, path in wide.items()),
     ]
 
 
@@ -73,85 +73,30 @@ def _spec() -> Schema:
         "What is wanted.",
         {
             "image": words("Image of brokers and name servers; empty: the operator's.", "", 512),
+            "imagePullPolicy": choice("As of a container.", ["IfNotPresent", "Always", "Never"], "IfNotPresent"),
+            "imagePullSecrets": {
+                "description": "Names of Secrets of this namespace with which images are pulled.",
+                "type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 253},
+                "maxItems": PULL_SECRETS_MAX, "default": [],
+            },
             "nameserver": structure(
                 "Name servers tell clients where brokers are.",
                 {
                     "replicas": number(
                         "How many; another number replaces brokers one after the other.", 2, 1, NAMESERVERS_MAX
                     ),
-                    "resources": _resources(),
+                    "podTemplate": pod_template(),
+                    "resources": resources(),
                 },
             ),
-            "brokers": _brokers(),
+            "brokers": brokers(),
+            "deletionPolicy": choice(
+                "What becomes of volumes and registers of a deleted cluster, and of members that are taken away.",
+                ["Retain", "Delete"],
+                "Retain",
+            ),
         },
-    )
-
-
-def _brokers() -> Schema:
-    owned = " || ".join([f"k in {list(OWNED)}", *(f"k.startsWith('{each}')" for each in OWNED_SECTIONS)])
-    config = {
-        "description": "Keys of broker.yaml, dotted, beyond those that the operator sets.",
-        "type": "object",
-        "additionalProperties": {"type": "string", "maxLength": 1024},
-        "maxProperties": CONFIG_MAX,
-        "default": {},
-        "x-kubernetes-validations": [
-            {
-                "rule": f"!self.exists(k, {owned})",
-                "message": "spec.brokers.config: the operator itself sets names, role, addresses, folders, replication",
-            }
-        ],
-    }
-    brokers = structure(
-        "Groups of one master and its slaves.",
-        {
-            "groups": number("How many groups; may grow.", 1, 1, GROUPS_MAX),
-            "replicasPerGroup": _fixed(
-                number("Members of each.", 3, 1, REPLICAS_MAX), "spec.brokers.replicasPerGroup"
-            ),
-            "profile": _fixed(
-                choice("When a message is acknowledged.", [each.value for each in Profile], Profile.DURABLE.value),
-                "spec.brokers.profile",
-            ),
-            "failover": structure(
-                "How patient a group is with its master.",
-                {
-                    "timers": _fixed(
-                        choice("Suspicion after 5 s, or after 2 s.", ["default", "fast"], "default"),
-                        "spec.brokers.failover.timers",
-                    )
-                },
-            ),
-            "storage": structure(
-                "A volume for each member; kept when the cluster is deleted.",
-                {
-                    "size": _fixed(
-                        words("As a volume claim asks for it.", "100Gi", 32, _QUANTITY), "spec.brokers.storage.size"
-                    ),
-                    "storageClassName": _fixed(
-                        words("Empty: the default class.", "", 253), "spec.brokers.storage.storageClassName"
-                    ),
-                },
-            ),
-            "antiAffinity": choice(
-                "Whether members of a group may share a node.", ["Required", "Preferred", "None"], "Preferred"
-            ),
-            "config": config,
-            "resources": _resources(),
-        },
-    )
-    brokers["x-kubernetes-validations"] = [
-        {
-            "rule": "self.profile == 'fast' || self.replicasPerGroup >= 3",
-            "message": "spec.brokers.replicasPerGroup: profiles durable and replicated want 3 members, so that writing "
-            "goes on when one is lost; profile fast takes any number",
-        },
-        {
-            "rule": "self.groups >= oldSelf.groups",
-            "message": "spec.brokers.groups: a group cannot be taken away yet, its messages would go with it",
-        },
-    ]
-    return brokers
+    )  # fmt: skip
 
 
 def _status() -> Schema:
@@ -165,29 +110,25 @@ def _status() -> Schema:
             "master": {"type": "object", "properties": {"ordinal": integer, "pod": string}},
         },
     }  # fmt: skip
+    request = {
+        "type": "object", "required": ["name"], "properties": dict.fromkeys(("name", "value", "outcome"), string),
+    }  # fmt: skip
     summary = ("masters", "inSync", "ready", "updated", "nameservers")
     return {
         "type": "object",
         "properties": {
             "observedGeneration": integer,
             "groupCount": integer,
+            "selector": string,
             "image": string,
+            "mode": string,
+            "flush": string,
             "summary": {"type": "object", "properties": dict.fromkeys(summary, string)},
             "conditions": conditions(),
+            "requests": keyed(request, "name", 8),
             "groups": keyed(group, "name", GROUPS_MAX),
         },
     }
-
-
-def _fixed(schema: Schema, path: str) -> Schema:
-    rules = [*schema.get("x-kubernetes-validations", []), {"rule": "self == oldSelf", "message": f"{path} {_FIXED}"}]
-    return schema | {"x-kubernetes-validations": rules}
-
-
-def _resources() -> Schema:
-    amount = {"x-kubernetes-int-or-string": True, "maxLength": 32}
-    amounts = {"type": "object", "additionalProperties": amount, "maxProperties": 16}
-    return structure("As of a container.", {"requests": amounts, "limits": amounts})
 
 
 def main() -> None:

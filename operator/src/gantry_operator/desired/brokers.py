@@ -5,24 +5,47 @@ stay for the cluster's life; the headless Service is for members among themselve
 ready: the role decides who serves, not readiness.  What differs between members comes from the pod's index.
 
 Volumes outlive the set and the cluster: whoever applies the same cluster again finds every message.
+
+The configuration names more members than there are, as many as there may be, so a group that grows or shrinks replaces
+nobody.  Keys that a broker takes while it runs are no part of what its pod was made for: none is replaced for them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
 import yaml
 
-from gantry.failover.timers import TIMERS
-from gantry_operator.api.brokercluster import PROMISES, BrokerCluster, Document, Group
-from gantry_operator.desired.labels import CONFIG, digest_of, of_group, owned
-from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, restricted
+from gantry.broker import sources
+from gantry.broker.config import HOT, BrokerConfig, check
+from gantry_operator.api.brokercluster import BrokerCluster, Document, Group, Image
+from gantry_operator.api.brokerfields import REPLICAS_MAX
+from gantry_operator.api.terms import terms_of
+from gantry_operator.desired.labels import CONFIG, ROLLED, TERMS, digest_of, of_group, owned
+from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, restricted, template
 
 PORT, VIP_PORT, HA_PORT, HA_API_PORT = 10911, 10909, 10912, 9405
-GRACE_S = 60
+OF_A_MEMBER = frozenset({"id", "role", "network.advertise", "replication.master", "replication.ordinal"})
+GRACE_S = 50  # beyond the handover: to end connections and to sync what is left
 _PORTS = {"remoting": PORT, "vip": VIP_PORT, "ha": HA_PORT, "ha-api": HA_API_PORT, "http": HTTP_PORT}
 _INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
 
 
-def objects(group: Group, image: str) -> list[Document]:
+class Shape(NamedTuple):
+    """What of a set follows from what is, not from the specification alone."""
+
+    replicas: int  # a member that is to go leaves the in-sync set first
+    rolled: str = ""  # pods are replaced once for each value
+
+
+def rolled(of_cluster: str, of_set: str) -> str:
+    """The value of a manual rolling update, asked for at the cluster, at the set, or at both."""
+    return "/".join(each for each in (of_cluster, of_set) if each)
+
+
+def objects(group: Group, image: Image, shape: Shape) -> list[Document]:
     """All of them; what the set needs comes before it."""
     cluster, labels, name = group.cluster, of_group(group), group.name
     ports = [{"name": each, "port": port} for each, port in _PORTS.items()]
@@ -31,7 +54,7 @@ def objects(group: Group, image: str) -> list[Document]:
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}},
         *_rights(group),
         {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": headless},
-        *(_member(group, pod) for pod in group.pods),
+        *(_member(group, group.pod(ordinal)) for ordinal in range(max(shape.replicas, cluster.brokers.replicas))),
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
@@ -44,7 +67,7 @@ def objects(group: Group, image: str) -> list[Document]:
             "metadata": {"name": name},
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
         },
-        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": _set(group, image)},
+        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": _set(group, image, shape)},
     ]
     return [owned(cluster, each, labels) for each in documents]
 
@@ -52,7 +75,8 @@ def objects(group: Group, image: str) -> list[Document]:
 def settings(group: Group) -> dict[str, object]:
     """broker.yaml: the same for every member."""
     cluster, brokers = group.cluster, group.cluster.brokers
-    promise, namespace = PROMISES[brokers.profile], cluster.key.namespace
+    promise, namespace = brokers.promise, cluster.key.namespace
+    pods = [group.pod(ordinal) for ordinal in range(REPLICAS_MAX)]
     wanted: dict[str, object] = {
         "cluster": cluster.key.name,
         "name": group.name,
@@ -67,11 +91,33 @@ def settings(group: Group) -> dict[str, object]:
         "store.flush": promise.flush,
         "replication.secret_file": "/etc/gantrymq/secret/key",
         "replication.register": f"lease:{namespace}/{group.name}",
-        "replication.members": ",".join(f"{pod}.{group.name}.{namespace}.svc:{HA_PORT}" for pod in group.pods),
+        "replication.members": ",".join(f"{pod}.{group.name}.{namespace}.svc:{HA_PORT}" for pod in pods),
         "replication.min_in_sync": promise.min_in_sync,
-        "replication.renew_every_s": TIMERS[brokers.timers].renew_every_s,
+        "replication.renew_every_s": brokers.failover.timers.renew_every_s,
+        "replication.handover_s": brokers.handover_s,
+        **brokers.times,
     }
     return wanted | dict(brokers.config)
+
+
+def as_run(group: Group) -> dict[str, object]:
+    """Every key with the value that a member should run with, but for `OF_A_MEMBER`; ConfigError naming the key that
+    cannot be meant.
+    """
+    return dict(_run_with(tuple(sorted(settings(group).items()))))
+
+
+@lru_cache(256)  # asked several times in each pass, and mostly about the same
+def _run_with(told: tuple[tuple[str, object], ...]) -> Mapping[str, object]:
+    wanted = {"replication.ordinal": 0, **dict(told)}
+    config = sources.build(BrokerConfig, [sources.from_flags(wanted, "spec.brokers.config")])
+    check(config)
+    values = sources.flat(config)
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in values.items()
+        if key not in OF_A_MEMBER
+    }
 
 
 def _rights(group: Group) -> list[Document]:
@@ -98,7 +144,7 @@ def _member(group: Group, pod: str) -> Document:
     return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": pod}, "spec": spec}
 
 
-def _set(group: Group, image: str) -> Document:
+def _set(group: Group, image: Image, shape: Shape) -> Document:
     cluster, labels = group.cluster, of_group(group)
     brokers = cluster.brokers
     arguments = ["broker", "--config", "/etc/gantrymq/config/broker.yaml"]
@@ -112,33 +158,42 @@ def _set(group: Group, image: str) -> Document:
             {"name": "secret", "mountPath": "/etc/gantrymq/secret", "readOnly": True},
         ],
     }
-    claim: Document = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": brokers.storage_size}}}
-    if brokers.storage_class:
-        claim["storageClassName"] = brokers.storage_class
+    storage = brokers.storage
+    claim: Document = {"accessModes": [storage.access_mode], "resources": {"requests": {"storage": storage.size}}}
+    if storage.storage_class:
+        claim["storageClassName"] = storage.storage_class
     return {
         "serviceName": group.name,
-        "replicas": brokers.replicas,
+        "replicas": shape.replicas,
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "OnDelete"},
         "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "selector": {"matchLabels": labels},
-        "template": {
-            # A pod does not hear of a ConfigMap that changed: another digest makes it another template.
-            "metadata": {"labels": labels, "annotations": {CONFIG: digest_of(settings(group))}},
-            "spec": {
-                "serviceAccountName": group.name,
-                "enableServiceLinks": False,
-                "terminationGracePeriodSeconds": GRACE_S,
-                "securityContext": restricted(),
-                "affinity": apart(labels, brokers.anti_affinity),
-                "containers": [server],
-                "volumes": [
-                    {"name": "config", "configMap": {"name": group.name}},
-                    {"name": "secret", "secret": {"secretName": cluster.secret, "defaultMode": 0o440}},
-                ],
-            },
-        },
+        "template": template(labels, _annotations(group, shape), brokers.pod, image, _pod(group, server)),
         "volumeClaimTemplates": [{"metadata": {"name": "store", "labels": labels}, "spec": claim}],
+    }
+
+
+def _annotations(group: Group, shape: Shape) -> dict[str, str]:
+    # A pod does not hear of a ConfigMap that changed: another digest makes it another template.
+    cold = {key: value for key, value in settings(group).items() if key not in HOT}
+    about = {CONFIG: digest_of(cold), TERMS: str(terms_of(group.cluster.brokers))}
+    return about | ({ROLLED: shape.rolled} if shape.rolled else {})
+
+
+def _pod(group: Group, server: Document) -> Document:
+    brokers = group.cluster.brokers
+    return {
+        "serviceAccountName": group.name,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": round(brokers.handover_s) + GRACE_S,
+        "securityContext": restricted(),
+        "affinity": apart(of_group(group), brokers.anti_affinity),
+        "containers": [server],
+        "volumes": [
+            {"name": "config", "configMap": {"name": group.name}},
+            {"name": "secret", "secret": {"secretName": group.cluster.secret, "defaultMode": 0o440}},
+        ],
     }
 
 

@@ -18,6 +18,8 @@ from gantry_operator.api.brokercluster import (
 )
 
 CONFIG = f"{GROUP}/config"  # digest of the configuration that a pod was made for
+TERMS = f"{GROUP}/terms"  # on what terms a pod works in its group (`api.terms`)
+ROLLED = f"{GROUP}/rolled"  # the value of manual-rolling-update for which a pod was made
 APPLIED = f"{GROUP}/applied"  # digest of what the operator last applied: an object that has it is not applied again
 
 

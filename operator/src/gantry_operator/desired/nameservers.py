@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gantry_operator.api.brokercluster import BrokerCluster, Document
-from gantry_operator.desired.labels import of_nameservers, owned
-from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, restricted
+from gantry_operator.api.brokercluster import BrokerCluster, Document, Image
+from gantry_operator.desired.labels import ROLLED, of_nameservers, owned
+from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, restricted, template
 
 PORT = 9876
 
 
-def objects(cluster: BrokerCluster, image: str) -> list[Document]:
+def objects(cluster: BrokerCluster, image: Image) -> list[Document]:
     """All of them."""
     labels, name = of_nameservers(cluster), cluster.nameserver
     ports = [{"name": "remoting", "port": PORT}]
@@ -33,23 +33,22 @@ def objects(cluster: BrokerCluster, image: str) -> list[Document]:
     return [owned(cluster, each, labels) for each in documents]
 
 
-def _set(cluster: BrokerCluster, image: str) -> Document:
+def _set(cluster: BrokerCluster, image: Image) -> Document:
     labels = of_nameservers(cluster)
     ports = {"remoting": PORT, "http": HTTP_PORT}
     server = container("nameserver", image, ["nameserver"], ports, cluster.nameserver_resources)
+    spec: Document = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": restricted(),
+        "affinity": apart(labels, "Preferred"),
+        "containers": [server | {"readinessProbe": ready("/healthz")}],
+    }
+    annotations = {ROLLED: cluster.wishes.roll} if cluster.wishes.roll else {}
     return {
         "serviceName": cluster.nameserver,
         "replicas": cluster.nameservers,
         "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": labels},
-        "template": {
-            "metadata": {"labels": labels},
-            "spec": {
-                "automountServiceAccountToken": False,
-                "enableServiceLinks": False,
-                "securityContext": restricted(),
-                "affinity": apart(labels, "Preferred"),
-                "containers": [server | {"readinessProbe": ready("/healthz")}],
-            },
-        },
+        "template": template(labels, annotations, cluster.nameserver_pod, image, spec),
     }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from gantry_operator.api.brokercluster import Document
+from gantry_operator.api.brokercluster import Document, Image
 
 USER = 10001
 HTTP_PORT = 9404
@@ -22,11 +23,12 @@ def restricted() -> Document:
     }
 
 
-def container(name: str, image: str, arguments: list[str], ports: dict[str, int], resources: Any) -> Document:
-    """One container; `/tmp` is the one place besides volumes where it may write."""
+def container(name: str, image: Image, arguments: list[str], ports: dict[str, int], resources: Any) -> Document:
+    """One container; nothing but its volumes can be written."""
     return {
         "name": name,
-        "image": image,
+        "image": image.name,
+        "imagePullPolicy": image.policy,
         "args": arguments,
         "ports": [{"name": each, "containerPort": port} for each, port in ports.items()],
         "resources": dict(resources),
@@ -64,3 +66,26 @@ def apart(labels: dict[str, str], how: str) -> Document:
         weighted = [{"weight": 100, "podAffinityTerm": term}]
         return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}
     return {}
+
+
+def template(
+    labels: dict[str, str], annotations: dict[str, str], given: Mapping[str, Any], image: Image, spec: Document
+) -> Document:
+    """A pod's template: what the operator says, and around it what a person asked for (`podTemplate`)."""
+    (server,) = spec["containers"]
+    variables = [{"name": each["name"], "value": each.get("value", "")} for each in given["env"]]
+    wanted = {
+        "nodeSelector": dict(given["nodeSelector"]),
+        "tolerations": [dict(each) for each in given["tolerations"]],
+        "topologySpreadConstraints": [
+            dict(each) | {"labelSelector": {"matchLabels": labels}} for each in given["spread"]
+        ],
+        "priorityClassName": given["priorityClassName"],
+        "imagePullSecrets": [{"name": each} for each in image.secrets],
+    }
+    return {
+        "metadata": {"labels": {**given["labels"], **labels}, "annotations": {**given["annotations"], **annotations}},
+        "spec": spec
+        | {"containers": [server | {"env": [*server.get("env", []), *variables]}]}
+        | {name: value for name, value in wanted.items() if value},
+    }

@@ -1,0 +1,58 @@
+"""What people ask of a cluster by annotations: things to do once, and things that are not to be done for a while.
+
+    pause-reconciliation: "true"              nothing is changed; failover goes on, and the status is written
+    pause-failover: "true"                    nobody is sealed by suspicion either
+    manual-rolling-update: VALUE              pods are replaced once for each new value; also on a StatefulSet or a Pod
+    force-failover: GROUP/ORDINAL@EPOCH       this member shall lead next; good for exactly that epoch.  `!accept-split`
+                                              behind it does not wait for members that may still be acknowledging
+    reclone: UID                              on a Pod, with its own uid: its log is thrown away and copied anew
+
+All below `gantrymq.io/`.  A value that cannot be read is kept as what it is, so that it can be said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PREFIX = "gantrymq.io/"
+PAUSE, PAUSE_FAILOVER = f"{PREFIX}pause-reconciliation", f"{PREFIX}pause-failover"
+ROLL, FORCE, RECLONE = f"{PREFIX}manual-rolling-update", f"{PREFIX}force-failover", f"{PREFIX}reclone"
+_FORCE = re.compile(r"b(\d{1,3})/(\d{1,2})@(\d{1,10})(!accept-split)?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Of a force-failover."""
+
+    group: int
+    ordinal: int
+    epoch: int
+    accept_split: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """Of a BrokerCluster's annotations; empty texts: not asked for."""
+
+    is_paused: bool = False
+    is_failover_paused: bool = False
+    roll: str = ""
+    force: str = ""
+
+    @property
+    def choice(self) -> Choice | None:
+        """What `force` says; None for nothing, and for what cannot be read."""
+        found = _FORCE.fullmatch(self.force)
+        return Choice(int(found[1]), int(found[2]), int(found[3]), bool(found[4])) if found else None
+
+
+def read_wishes(annotations: Mapping[str, str]) -> Wishes:
+    """Those of an object."""
+    return Wishes(
+        annotations.get(PAUSE, "") == "true",
+        annotations.get(PAUSE_FAILOVER, "") == "true",
+        annotations.get(ROLL, "")[:63],
+        annotations.get(FORCE, "").strip()[:100],
+    )

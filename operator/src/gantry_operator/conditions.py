@@ -1,0 +1,226 @@
+"""What is so and what is not, of a cluster: one condition each, from a snapshot; pure.
+
+After kstatus: Ready, Reconciling, Stalled; and beside them what somebody who is called at night wants to know.  Texts
+name the field or the pod and what to do, and hold no number that moves by itself: an unchanged cluster is never
+written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from gantry.broker.config import HOT
+from gantry_operator.desired.brokers import as_run
+from gantry_operator.plan import Hold, Replace, Step
+from gantry_operator.snapshot import GroupSeen, Pod, Snapshot, seconds_of
+
+# A volume is bound, and a node found, within this time where there is one.
+PLACED_S = 60.0
+# What clocks of nodes may differ by, beyond the lease.
+_CLOCKS_S = 30.0
+_TROUBLES = {"image": "ImageCannotBePulled", "volume": "NoVolume", "place": "NoNode", "crash": "Crashing"}
+
+
+class Condition(NamedTuple):
+    """One of them, without its time."""
+
+    kind: str
+    holds: bool
+    reason: str
+    message: str
+
+
+def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) -> list[Condition]:
+    """All of them; `step` is what the plan does next."""
+    return [
+        _ready(snapshot, step),
+        _reconciling(snapshot, step),
+        _stalled(snapshot, image, now_s),
+        _in_sync(snapshot),
+        _failover_possible(snapshot),
+        _paused(snapshot),
+        _config_applied(snapshot),
+        _unreachable(snapshot),
+        _renewal(snapshot, now_s),
+        _diverged(snapshot),
+    ]
+
+
+def _ready(snapshot: Snapshot, step: Step | None) -> Condition:
+    without = [each.group.short for each in snapshot.groups if not each.is_writable]
+    if snapshot.nameservers_ready == 0:
+        return Condition("Ready", False, "NoNameServer", "no name server is ready: clients cannot find the brokers")
+    if without:
+        return Condition("Ready", False, "NoMaster", f"no master that serves in {', '.join(without)}")
+    if step is not None:
+        return Condition("Ready", False, "Changing", "every group has a master that serves; a change is on its way")
+    return Condition("Ready", True, "AllGroupsWritable", "every group has a master that serves")
+
+
+def _reconciling(snapshot: Snapshot, step: Step | None) -> Condition:
+    cluster = snapshot.cluster
+    ready = sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
+    is_missing = ready < cluster.brokers.groups * cluster.brokers.replicas
+    is_missing = is_missing or snapshot.nameservers_ready < cluster.nameservers
+    if isinstance(step, Hold):
+        return Condition("Reconciling", True, "Waiting", step.reason)
+    if isinstance(step, Replace):
+        said = "pods are replaced one after the other, masters last"
+        return Condition("Reconciling", True, "RollingUpdate", said)
+    if step is not None:
+        said = "members are told, added or taken away one after the other"
+        return Condition("Reconciling", True, type(step).__name__, said)
+    if is_missing or not all(each.is_writable for each in snapshot.groups):
+        return Condition("Reconciling", True, "PodsNotReady", "pods are not ready yet, or not again")
+    return Condition("Reconciling", False, "UpToDate", "")
+
+
+def _stalled(snapshot: Snapshot, image: str, now_s: float) -> Condition:
+    if snapshot.missing_secrets:
+        said = (
+            f"spec.imagePullSecrets: there is no Secret {', '.join(snapshot.missing_secrets)} in this namespace; make "
+            "it, or take its name from the list"
+        )
+        return Condition("Stalled", True, "SecretMissing", said)
+    troubled = [(group, pod) for group in snapshot.groups for pod in group.pods.values() if pod.trouble]
+    for group, pod in troubled:
+        if not pod.trouble_since or now_s - seconds_of(pod.trouble_since) >= PLACED_S:
+            return Condition("Stalled", True, _TROUBLES[pod.trouble], _trouble(group, pod, image))
+    if snapshot.nameserver_trouble == "image":
+        said = f"spec.image: {image} cannot be pulled for name servers; {_PULL}"
+        return Condition("Stalled", True, _TROUBLES["image"], said)
+    return Condition("Stalled", False, "NoError", "")
+
+
+_PULL = "name an image that exists, and in spec.imagePullSecrets a Secret that may pull it"
+
+
+def _trouble(group: GroupSeen, pod: Pod, image: str) -> str:
+    storage = group.group.cluster.brokers.storage
+    match pod.trouble:
+        case "image":
+            return f"spec.image: {image} cannot be pulled for {pod.name}; {_PULL}"
+        case "volume":
+            which = storage.storage_class or "the default class"
+            return (
+                f"spec.brokers.storage.storageClassName: {which} gives {pod.name} no volume; make such a class, or "
+                f"delete this cluster and its volume claims and apply it with another (kubectl describe pvc "
+                f"store-{pod.name})"
+            )
+        case "place":
+            return (
+                f"spec.brokers: no node takes {pod.name}; look at antiAffinity, resources, and podTemplate's "
+                f"nodeSelector, tolerations and spread (kubectl describe pod {pod.name})"
+            )
+        case _:
+            return f"{pod.name} ends again and again; kubectl logs {pod.name} --previous says why"
+
+
+def _in_sync(snapshot: Snapshot) -> Condition:
+    wanted = range(snapshot.cluster.brokers.replicas)
+    missing = [
+        each.group.pod(ordinal)
+        for each in snapshot.groups
+        for ordinal in wanted
+        if each.register is None or ordinal not in each.register.ordinals
+    ]
+    if missing:
+        return Condition("InSync", False, "MembersBehind", f"not in sync: {', '.join(missing)}")
+    return Condition("InSync", True, "AllInSync", "")
+
+
+def _failover_possible(snapshot: Snapshot) -> Condition:
+    for each in snapshot.groups:
+        if each.blocked:
+            return Condition("FailoverPossible", False, "Blocked", f"{each.group.short}: {each.blocked}")
+    alone = [each.group.short for each in snapshot.groups if each.register is None or len(each.register.in_sync) < 2]
+    if alone:
+        text = f"one member or none is in sync in {', '.join(alone)}: nobody could take over"
+        return Condition("FailoverPossible", False, "NobodyInSync", text)
+    if snapshot.cluster.wishes.is_failover_paused or not snapshot.cluster.brokers.failover.is_automatic:
+        said = "by hand only: spec.brokers.failover.mode is Manual, or gantrymq.io/pause-failover is set"
+        return Condition("FailoverPossible", False, "NotAutomatic", said)
+    return Condition("FailoverPossible", True, "CandidateAvailable", "")
+
+
+def _paused(snapshot: Snapshot) -> Condition:
+    if snapshot.cluster.wishes.is_paused:
+        said = "nothing is changed while gantrymq.io/pause-reconciliation is set; failover goes on"
+        return Condition("Paused", True, "Requested", said)
+    return Condition("Paused", False, "NotRequested", "")
+
+
+def waiting(group: GroupSeen) -> Mapping[str, list[str]]:
+    """Keys that differ from what is wanted, and whose new values wait for a restart of these pods."""
+    wanted = as_run(group.group)
+    found: dict[str, list[str]] = {}
+    for ordinal, answer in sorted(group.answers.items()):
+        for key, value in wanted.items():
+            if key in answer.config and answer.config[key] != value and key not in HOT:
+                found.setdefault(key, []).append(group.group.pod(ordinal))
+    return dict(sorted(found.items()))
+
+
+def _config_applied(snapshot: Snapshot) -> Condition:
+    late = {key for each in snapshot.groups for key in waiting(each)}
+    pods = {pod for each in snapshot.groups for pods in waiting(each).values() for pod in pods}
+    if late:
+        said = f"{', '.join(sorted(late))}: after a restart of {', '.join(sorted(pods))}"
+        return Condition("ConfigApplied", False, "WaitsForRestart", said)
+    silent = [each.group.pod(ordinal) for each in snapshot.groups for ordinal in _silent(each)]
+    if silent:
+        return Condition("ConfigApplied", False, "NotAnswering", f"not known of {', '.join(silent)}")
+    return Condition("ConfigApplied", True, "Applied", "")
+
+
+def _silent(group: GroupSeen) -> Iterator[int]:
+    wanted = range(group.group.cluster.brokers.replicas)
+    return (ordinal for ordinal in wanted if ordinal not in group.answers)
+
+
+def _unreachable(snapshot: Snapshot) -> Condition:
+    lost = [
+        pod
+        for each in snapshot.groups
+        for ordinal in _silent(each)
+        if (pod := each.pod(ordinal)) is not None and pod.is_running and not pod.is_ready
+    ]
+    if not lost:
+        return Condition("MemberUnreachable", False, "AllAnswer", "")
+    said = "; ".join(f"{pod.name} on node {pod.node} does not answer" for pod in lost)
+    node = lost[0].node
+    hint = f"if that node is lost for good: kubectl taint nodes {node} node.kubernetes.io/out-of-service=:NoExecute"
+    return Condition("MemberUnreachable", True, "NoAnswer", f"{said}; {hint}")
+
+
+def _renewal(snapshot: Snapshot, now_s: float) -> Condition:
+    late = [
+        each.group.short
+        for each in snapshot.groups
+        if each.register is not None
+        and each.register.phase == "Active"
+        and each.is_writable
+        and each.register.renewed_s + each.register.lease_s + _CLOCKS_S < now_s
+    ]
+    if late:
+        said = (
+            f"the masters of {', '.join(late)} serve and do not renew their Leases; look at the Role of their service "
+            "accounts, and whether they reach the API server"
+        )
+        return Condition("LeaseRenewalFailing", True, "NotRenewed", said)
+    return Condition("LeaseRenewalFailing", False, "Renewed", "")
+
+
+def _diverged(snapshot: Snapshot) -> Condition:
+    refused = [
+        (each.group.pod(ordinal), answer.refused, pod.uid)
+        for each in snapshot.groups
+        for ordinal, answer in sorted(each.answers.items())
+        if answer.refused and (pod := each.pod(ordinal)) is not None
+    ]
+    if refused:
+        name, reason, uid = refused[0]
+        said = f"{name}: {reason}; to copy it anew: kubectl annotate pod {name} gantrymq.io/reclone={uid}"
+        return Condition("Diverged", True, "RefusedByMaster", said)
+    return Condition("Diverged", False, "NoneRefused", "")

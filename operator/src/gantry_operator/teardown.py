@@ -1,0 +1,61 @@
+"""The end of a cluster whose volumes are to go with it (`deletionPolicy: Delete`); any other needs no operator to end.
+
+Step by step, each read off what is still there: the sets, and with them the pods; when no pod is left, the registers
+and the volume claims; then the finalizer.  Every deletion names the uid that was seen.  A namespace that is being
+deleted takes all of that with it, and only the finalizer is left to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from gantry_operator.api.brokercluster import FINALIZER, LABEL_CLUSTER, BrokerCluster, Document
+from gantry_operator.kube import cluster_path, lease_path
+
+_SETS, _PODS, _CLAIMS = "statefulsets", "pods", "persistentvolumeclaims"
+
+
+class Clears(Protocol):
+    """The API server, as `kube.Kube` asks it."""
+
+    async def get(self, path: str) -> Document | None: ...
+    async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
+    async def merge(self, path: str, change: Document) -> None: ...
+    async def delete(self, path: str, uid: str) -> None: ...
+
+
+async def clear(kube: Clears, cluster: BrokerCluster, found: Document) -> bool:
+    """One round; True when nothing is left of it."""
+    space = f"namespaces/{cluster.key.namespace}"
+    labels = {LABEL_CLUSTER: cluster.key.name}
+    await _delete(kube, f"/apis/apps/v1/{space}/{_SETS}", labels)
+    if await kube.listed(f"/api/v1/{space}/{_PODS}", labels):
+        return False
+    for group in cluster.groups():
+        path = lease_path(cluster.key.namespace, group.name)
+        lease = await kube.get(path)
+        if lease is not None:
+            await kube.delete(path, lease["metadata"]["uid"])
+    if await _delete(kube, f"/api/v1/{space}/{_CLAIMS}", labels):
+        return False
+    await mark(kube, cluster, found, False)
+    return True
+
+
+async def _delete(kube: Clears, folder: str, labels: Mapping[str, str]) -> bool:
+    """Whether there was something."""
+    found = await kube.listed(folder, labels)
+    for each in found:
+        if "deletionTimestamp" not in each["metadata"]:
+            await kube.delete(f"{folder}/{each['metadata']['name']}", each["metadata"]["uid"])
+    return bool(found)
+
+
+async def mark(kube: Clears, cluster: BrokerCluster, found: Document, is_wanted: bool) -> None:
+    """Have our finalizer on this version of the cluster, or not; those of others stay."""
+    about = found["metadata"]
+    others = [each for each in about.get("finalizers", []) if each != FINALIZER]
+    wanted = [*others, FINALIZER] if is_wanted else others
+    change = {"metadata": {"finalizers": wanted, "resourceVersion": about["resourceVersion"]}}
+    await kube.merge(cluster_path(cluster.key), change)
