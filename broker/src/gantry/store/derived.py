@@ -41,6 +41,7 @@ class Derived:
         self.derivation = Derivation(self.table, self.index, settings.delay_levels_ms)
         self.rebuilt: list[str] = []
         self.heads: dict[QueueKey, int] = {}  # where queues go on behind what is written and not confirmed
+        self._tails: dict[QueueKey, int] = {}  # and their first record in that part of the log
 
     def load_queues(self, limit: int | None, walk: bool, base: QueueBase) -> bool:
         """Open all queues; False when one of them has to be built again from the whole log."""
@@ -119,7 +120,9 @@ class Derived:
         graves = self.table.gravestones
         for entry in entries:
             if entry.log_offset >= max(confirmed, graves.get(entry.topic, 0)):
-                self.heads[entry.topic, entry.queue_id] = entry.queue_offset + 1
+                key = entry.topic, entry.queue_id
+                self._tails.setdefault(key, entry.queue_offset)
+                self.heads[key] = entry.queue_offset + 1
         return [entry for entry in entries if entry.log_offset < confirmed]
 
     def raise_heads(self) -> None:
@@ -143,7 +146,11 @@ class Derived:
                 cut_queue(self._disk, queue, self.files, end)
 
     def repair(self, end: int, base: QueueBase) -> Iterator[int]:
-        """Build queues again that lack entries, and let none go on below the offset that is remembered for it."""
+        """Build queues again that lack entries, and let none go on below the offset that is remembered for it.
+
+        The table is durable before the recovery point is, so it may count records that this start may not show yet:
+        their entries come when they are confirmed, and nothing may stand in their places until then.
+        """
         lacking = dict(self.derivation.gaps or {})
         is_partial = self.derivation.gaps is not None
         self.derivation.gaps = None
@@ -156,7 +163,9 @@ class Derived:
                 self._drop(topic, queue_id)
             yield from self._place(LogScan(self._log.segments, self._log.start), end, end)
         for ends in base.queues():
-            self.table.go_on(ends.topic, ends.queue_id, ends.following)
+            following = min(ends.following, self._tails.get((ends.topic, ends.queue_id), ends.following))
+            if following:
+                self.table.go_on(ends.topic, ends.queue_id, following)
 
     def close(self) -> None:
         """Close the files."""
