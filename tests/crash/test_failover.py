@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gantry.local import namespaces, processes
+from gantry.local.cuts import OUTSIDE
 from gantry.local.layout import Who
 from gantry.replication.record import Record
 from testkit.localplay import Cluster, Producing
@@ -74,6 +75,103 @@ def test_a_killed_master_leads_again_or_gives_way_and_nothing_is_lost(tmp_path: 
         nothing_lost(cluster, producing)
 
 
+def members(cluster: Cluster) -> tuple[str, list[str]]:
+    """Who leads, and the others."""
+    holder = cluster.record().holder
+    assert holder is not None
+    names = [who.name for who in cluster.folder.load().layout.members()]
+    return names.pop(holder.member.ordinal), names
+
+
+def test_a_master_that_hears_nobody_from_outside_gives_way_although_its_slaves_follow_it(tmp_path: Path) -> None:
+    with (
+        Cluster(tmp_path / "cluster", "--failover-timers", "fast") as cluster,
+        Producing(cluster.name_server, TOPIC, tmp_path / "ledger") as producing,
+    ):
+        cluster.until_all_in_sync()
+        master, _ = members(cluster)
+        lose_by(cluster, producing, "--from", OUTSIDE, "--to", master)
+        cluster.do("heal", "--from", OUTSIDE, "--to", master)
+        cluster.until_all_in_sync()
+        nothing_lost(cluster, producing)
+
+
+def lose_by(cluster: Cluster, producing: Producing, *ways: str) -> None:
+    """These ways are cut: another member leads."""
+    before = cluster.record()
+    cluster.do("partition", *ways)
+    after = cluster.until_served(before.epoch)
+    assert before.holder is not None and after.holder is not None
+    assert after.epoch > before.epoch and after.holder.member in before.in_sync - {before.holder.member}
+    producing.until_more()
+
+
+def stall_by(cluster: Cluster, producing: Producing, *cuts: list[str]) -> None:
+    """The master answers whoever asks, and no slave has what it writes: it keeps its role, and acknowledges nothing."""
+    cluster.until_all_in_sync()
+    producing.until_more()
+    before, said = cluster.record(), len(producing.said())
+    for ways in cuts:
+        cluster.do("partition", *ways)
+    cluster.until(lambda: "in-sync replicas not enough" in producing.said()[said:], "the master refuses writes")
+    cluster.do("heal")
+    cluster.until_all_in_sync()
+    producing.until_more()
+    after = cluster.record()
+    assert (after.holder, after.epoch) == (before.holder, before.epoch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("links", ["namespaces", "proxy"])
+def test_ways_that_are_cut_in_one_direction_in_halves_and_in_a_ring_lose_nothing(tmp_path: Path, links: str) -> None:
+    if links == "namespaces" and not namespaces.can_be():
+        pytest.skip("networks of their own need root, and the program ip of iproute2")
+    with (
+        Cluster(tmp_path / "cluster", "--failover-timers", "fast", "--links", links) as cluster,
+        Producing(cluster.name_server, TOPIC, tmp_path / "ledger") as producing,
+    ):
+        cluster.until_all_in_sync()
+        master, slaves = members(cluster)
+        ring = [master, *slaves]
+        stall_by(cluster, producing, ["--from", master, "--to", *slaves])
+        stall_by(cluster, producing, ["--from", *slaves, "--to", master])
+        stall_by(cluster, producing, ["--from", master, OUTSIDE, "--to", *slaves, "--both-ways"])
+        stall_by(cluster, producing, *(["--from", ring[at - 1], "--to", ring[at]] for at in range(3)))
+        for both in ([], ["--both-ways"]):
+            master, _ = members(cluster)
+            lose_by(cluster, producing, "--from", master, "--to", OUTSIDE, *both)
+            cluster.do("heal")
+            cluster.until_all_in_sync()
+        nothing_lost(cluster, producing)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("links", ["namespaces", "proxy"])
+def test_the_half_with_the_coordinator_has_the_next_master_and_writes_wait_until_the_halves_meet(
+    tmp_path: Path, links: str
+) -> None:
+    if links == "namespaces" and not namespaces.can_be():
+        pytest.skip("networks of their own need root, and the program ip of iproute2")
+    with (
+        Cluster(tmp_path / "cluster", "--failover-timers", "fast", "--links", links) as cluster,
+        Producing(cluster.name_server, TOPIC, tmp_path / "ledger") as producing,
+    ):
+        cluster.until_all_in_sync()
+        before = cluster.record()
+        master, (slave, heir) = members(cluster)
+        cluster.do("partition", "--from", master, slave, "--to", heir, OUTSIDE, "--both-ways")
+        cluster.until(lambda: (cluster.record().holder or before.holder) != before.holder, "another member leads")
+        after = cluster.record()
+        assert after.holder is not None and after.holder.member.ordinal == int(heir[-1])
+        assert after.in_sync == {after.holder.member}, "it does not hear the others"
+        told = producing.places()
+        cluster.do("heal")
+        cluster.until_all_in_sync()
+        producing.until_more()
+        assert told.keys() <= producing.places().keys()
+        nothing_lost(cluster, producing)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("links", ["namespaces", "proxy"])
 def test_a_master_that_stands_still_or_is_cut_off_gives_way_and_follows_afterwards(tmp_path: Path, links: str) -> None:
@@ -90,6 +188,16 @@ def test_a_master_that_stands_still_or_is_cut_off_gives_way_and_follows_afterwar
         cluster.do("heal")
         cluster.until_all_in_sync()
         nothing_lost(cluster, producing)
+
+
+@pytest.mark.slow
+def test_a_cluster_that_ends_hands_nothing_over_and_keeps_its_sets(tmp_path: Path) -> None:
+    with Cluster(tmp_path / "cluster") as cluster:
+        cluster.until_all_in_sync()
+        before = cluster.record()
+        cluster.do("down")
+        after = cluster.record()
+        assert (after.epoch, after.holder, after.in_sync) == (before.epoch, before.holder, before.in_sync)
 
 
 @pytest.mark.slow

@@ -61,10 +61,19 @@ class Child:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, name=f"{name}-stdout", daemon=True)
         self._reader.start()
-        self._timer = threading.Timer(life_s, self.kill)
-        self._timer.daemon = True
-        self._timer.start()
+        self._timer = self._end_after(life_s)
         atexit.register(self.kill)  # the timer dies with this process; its children must not stay behind
+
+    def _end_after(self, life_s: float) -> threading.Timer:
+        timer = threading.Timer(life_s, self.kill)
+        timer.daemon = True
+        timer.start()
+        return timer
+
+    def live_for(self, life_s: float) -> None:
+        """It is needed so long from now on."""
+        self._timer.cancel()
+        self._timer = self._end_after(life_s)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -179,6 +188,15 @@ class Driver(Child):
         with contextlib.suppress(AssertionError):
             while self.process.poll() is None:
                 self._take(self.line(quiet_s))
+
+    def take(self) -> list[Json]:
+        """The events that have come by now, each once; waits for nothing."""
+        with contextlib.suppress(queue.Empty):
+            while (line := self._lines.get_nowait()) is not None:
+                self._take(line)
+            self._lines.put(None)  # it has ended
+        events, self.events = self.events, []
+        return events
 
     def forget(self) -> None:
         self.events.clear()

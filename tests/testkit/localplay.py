@@ -117,7 +117,7 @@ class Cluster:
             found.append(record)
             return record.epoch > above
 
-        self._until(is_served, f"somebody leads above epoch {above}")
+        self.until(is_served, f"somebody leads above epoch {above}")
         return found[-1]
 
     def until_all_in_sync(self, group: int = 0) -> None:
@@ -128,10 +128,10 @@ class Cluster:
             record = seen.registers[group]
             return record is not None and len(record.in_sync) == seen.layout.replicas and seen.master(group) is not None
 
-        self._until(are_in, "every member is in sync")
+        self.until(are_in, "every member is in sync")
 
-    def _until(self, holds: Callable[[], bool], what: str) -> None:
-        """A busy machine is no hang."""
+    def until(self, holds: Callable[[], bool], what: str) -> None:
+        """Until something is so; a busy machine is no hang."""
         end_s, pause = time.monotonic() + PATIENCE_S, threading.Event()
         while not holds():
             assert time.monotonic() < end_s, f"never happened: {what}\n{self.story()}"
@@ -149,7 +149,7 @@ class Cluster:
         found: dict[Place, bytes] = {}
         with self.client(Who(group, holder.member.ordinal)) as client:
             for queue in range(queues):
-                self._until(partial(self._read, client, topic, queue, found), f"queue {queue} is read to its end")
+                self.until(partial(self._read, client, topic, queue, found), f"queue {queue} is read to its end")
         return found
 
     def _read(self, client: RawClient, topic: str, queue: int, found: dict[Place, bytes]) -> bool:
@@ -174,10 +174,10 @@ class Cluster:
 class Producing:
     """A producer in a process of its own, from `with` to its end; it writes down what it was told SEND_OK for."""
 
-    def __init__(self, name_server: str, topic: str, ledger: Path, prefix: str = "m") -> None:
+    def __init__(self, name_server: str, topic: str, ledger: Path, prefix: str = "m", pause_ms: float = 5.0) -> None:
         self._ledger = ledger
         script = str(ROOT / "tests/testkit/ledgerproducer.py")
-        self._command = [sys.executable, script, name_server, topic, prefix, str(ledger)]
+        self._command = [sys.executable, script, name_server, topic, prefix, str(ledger), str(pause_ms)]
         self._popen: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Producing:
@@ -205,6 +205,10 @@ class Producing:
     def places(self) -> dict[bytes, Place]:
         """What it was told SEND_OK for, with the place that it was told."""
         return {body: (int(queue), int(offset)) for body, _, queue, offset in self._lines()}
+
+    def said(self) -> str:
+        """What went wrong for it, as it wrote that down."""
+        return self._ledger.with_suffix(".log").read_text(errors="replace")
 
     def _lines(self) -> Iterator[list[bytes]]:
         if self._ledger.exists():

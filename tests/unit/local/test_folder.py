@@ -1,13 +1,19 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gantry.errors import ConfigError, StoreError
+from gantry.local.cuts import OUTSIDE, Cuts, Way
 from gantry.local.folder import Folder, State
 from gantry.local.layout import Layout, Links, Ports, Who
+from gantry.replication.register import RegisterGoneError
+from gantry.replication.registerfile import FileRegister
+from gantry.store.disk import RealDisk
+from testkit.registers import ACTIVE
 
 PORTS = Ports().shifted(40)
 LAYOUT = Layout("0123456789abcdef", 1, 3, "durable", "fast", Links.PROXY, 7, PORTS, {"pull.count_max": "9"})
@@ -40,19 +46,42 @@ def test_who_is_kept_down_may_run_again(folder: Folder) -> None:
 
 def test_who_is_cut_off_does_not_reach_the_registers(folder: Folder) -> None:
     reached = folder.member(Who(0, 1)) / "reach" / "broker-a.json"
-    folder.set_cut(frozenset())
+    folder.set_cuts(Cuts())
     (folder.registers / "broker-a.json").write_text("{}")
     assert reached.exists()
-    assert folder.set_cut(frozenset({"broker-a-1"})).cut == {"broker-a-1"}
+    alone = Cuts(frozenset({"broker-a-1"}))
+    assert folder.set_cuts(alone).cuts == alone == folder.load().cuts
     assert not reached.exists() and (folder.member(Who(0, 0)) / "reach" / "broker-a.json").exists()
-    folder.set_cut(frozenset())
+    folder.set_cuts(Cuts())
     assert reached.exists()
+
+
+@pytest.mark.parametrize("way", [Way("broker-a-1", OUTSIDE), Way(OUTSIDE, "broker-a-1")], ids=str)
+def test_a_register_is_out_of_reach_when_either_its_questions_or_its_answers_are_lost(folder: Folder, way: Way) -> None:
+    reached = folder.member(Who(0, 1)) / "reach" / "broker-a.json"
+    (folder.registers / "broker-a.json").write_text("{}")
+    folder.set_cuts(Cuts(ways=frozenset({way, Way("broker-a-1", "broker-a-0")})))
+    assert not reached.exists()
+    folder.set_cuts(Cuts(ways=frozenset({Way("broker-a-1", "broker-a-0")})))
+    assert reached.exists()
+
+
+def test_a_register_is_gone_for_everybody_while_all_of_the_cluster_ends(folder: Folder) -> None:
+    register = FileRegister(f"{folder.registers}/broker-a.json", RealDisk())
+    asyncio.run(register.create(ACTIVE))
+    folder.tear_down(True)
+    with pytest.raises(RegisterGoneError, match="is being ended"):
+        asyncio.run(register.read())
+    folder.tear_down(False)
+    folder.tear_down(False)
+    assert asyncio.run(register.read()) is not None
 
 
 def test_the_wires_say_what_they_have_cut(folder: Folder) -> None:
     assert folder.are_cut() is None
-    folder.say_carried_out(frozenset({"broker-a-1"}))
-    assert folder.are_cut() == {"broker-a-1"}
+    cuts = Cuts(frozenset({"broker-a-1"}), frozenset({Way("broker-a-0", OUTSIDE)}))
+    folder.say_carried_out(cuts)
+    assert folder.are_cut() == cuts
 
 
 def test_a_folder_without_a_cluster_says_what_to_do(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_wire_between_two_members_is_cut_with_either() -> None:
     host, _, port = SMALL.way(one, other).rpartition(":")
     wire = wires[host, int(port)]
     assert wire.target == (SMALL.bound(other), SMALL.ports.ha)
-    assert set(wire.ends) == {"broker-b-0", "broker-b-2"}
+    assert set(wire.way) == {"broker-b-0", "broker-b-2"}
 
 
 def test_what_a_member_is_told_leads_over_wires_that_exist() -> None:

@@ -5,6 +5,9 @@ import socket
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
+from gantry.local.cuts import OUTSIDE, Cuts, Way
 from gantry.local.folder import Folder
 from gantry.local.layout import Layout, Links, Who
 from gantry.local.wires import Wires
@@ -20,18 +23,21 @@ class Echo:
     def __init__(self, layout: Layout, who: Who) -> None:
         self.where = (layout.bound(who), layout.ports.broker)
         self.server: asyncio.Server | None = None
+        self.heard = b""
 
     async def start(self) -> None:
         self.server = await asyncio.start_server(self._taken, *self.where)
 
     async def _taken(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while piece := await reader.read(1000):
+            self.heard += piece
             writer.write(piece)
             await writer.drain()
         writer.close()
 
 
-def play(folder: Path, story: Callable[[Folder, Layout], Awaitable[None]]) -> None:
+def play(folder: Path, story: Callable[[Folder, Layout, Echo], Awaitable[None]]) -> None:
+    """A story with the wires of a cluster of which two members are there; with what stands behind the first one's."""
     async def run() -> None:
         layout = free_layout(Links.PROXY)
         made = Folder(folder)
@@ -41,7 +47,7 @@ def play(folder: Path, story: Callable[[Folder, Layout], Awaitable[None]]) -> No
             await echo.start()
         await wires.start()
         try:
-            await asyncio.wait_for(story(made, layout), 60)
+            await asyncio.wait_for(story(made, layout, echoes[0]), 60)
         finally:
             await wires.stop()
             for echo in echoes:
@@ -57,13 +63,14 @@ async def answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter]
     return await reader.readexactly(len(said))
 
 
-async def carried_out(folder: Folder, *names: str) -> None:
-    folder.set_cut(frozenset(names))
-    await until(lambda: folder.are_cut() == frozenset(names))
+async def carried_out(folder: Folder, *names: str, ways: tuple[Way, ...] = ()) -> None:
+    cuts = Cuts(frozenset(names), frozenset(ways))
+    folder.set_cuts(cuts)
+    await until(lambda: folder.are_cut() == cuts)
 
 
 def test_bytes_pass_both_ways_and_an_end_passes_too(tmp_path: Path) -> None:
-    async def story(folder: Folder, layout: Layout) -> None:
+    async def story(folder: Folder, layout: Layout, first: Echo) -> None:
         reader, writer = await asyncio.open_connection(layout.address(ONE), layout.ports.broker)
         assert await answered((reader, writer), b"hello") == b"hello"
         writer.write_eof()
@@ -74,7 +81,7 @@ def test_bytes_pass_both_ways_and_an_end_passes_too(tmp_path: Path) -> None:
 
 
 def test_a_cut_wire_is_silent_and_goes_on_when_it_is_whole(tmp_path: Path) -> None:
-    async def story(folder: Folder, layout: Layout) -> None:
+    async def story(folder: Folder, layout: Layout, first: Echo) -> None:
         cut = await asyncio.open_connection(layout.address(ONE), layout.ports.broker)
         whole = await asyncio.open_connection(layout.address(OTHER), layout.ports.broker)
         assert await answered(cut, b"before") == b"before"
@@ -93,8 +100,34 @@ def test_a_cut_wire_is_silent_and_goes_on_when_it_is_whole(tmp_path: Path) -> No
     play(tmp_path, story)
 
 
+@pytest.mark.parametrize("is_there", [True, False], ids=["there", "back"])
+def test_a_way_that_is_cut_loses_one_direction_and_lets_nobody_connect(tmp_path: Path, is_there: bool) -> None:
+    there = Way(OUTSIDE, ONE.name)
+
+    async def story(folder: Folder, layout: Layout, first: Echo) -> None:
+        whole = await asyncio.open_connection(layout.address(ONE), layout.ports.broker)
+        assert await answered(whole, b"before ") == b"before "
+        await carried_out(folder, ways=(there if is_there else there.back,))
+        waiting = asyncio.ensure_future(answered(whole, b"meanwhile"))
+        later = await asyncio.open_connection(layout.address(ONE), layout.ports.broker)
+        knocking = asyncio.ensure_future(answered(later, b"knock"))
+        other = await asyncio.open_connection(layout.address(OTHER), layout.ports.broker)
+        for number in range(20):
+            assert await answered(other, b"%d" % number) == b"%d" % number
+        if not is_there:
+            await until(lambda: first.heard == b"before meanwhile")
+        assert first.heard == (b"before " if is_there else b"before meanwhile")
+        assert not waiting.done() and not knocking.done()
+        await carried_out(folder)
+        assert await waiting == b"meanwhile" and await knocking == b"knock"
+        for _, writer in (whole, later, other):
+            writer.close()
+
+    play(tmp_path, story)
+
+
 def test_where_nobody_listens_the_connection_ends(tmp_path: Path) -> None:
-    async def story(folder: Folder, layout: Layout) -> None:
+    async def story(folder: Folder, layout: Layout, first: Echo) -> None:
         reader, writer = await asyncio.open_connection(layout.address(Who(0, 2)), layout.ports.broker)
         try:
             assert await reader.read() == b""

@@ -4,6 +4,7 @@
     gantry local status --dir DIR
     gantry local kill --dir DIR broker-a --master --keep-down
     gantry local pause|resume|partition|heal|start --dir DIR broker-a/1
+    gantry local partition --dir DIR --from broker-a/0 --to broker-a/1 broker-a/2 [--both-ways]
     gantry local handover --dir DIR broker-a/1
     gantry local down --dir DIR                                              also after a supervisor that was killed
 
@@ -30,9 +31,10 @@ from gantry.clock import SystemClock
 from gantry.errors import ConfigError, GantryError
 from gantry.failover.timers import TIMERS
 from gantry.local import namespaces, processes, survey
+from gantry.local.cuts import OUTSIDE, Cuts
 from gantry.local.folder import Folder, State
-from gantry.local.layout import COORDINATOR, NAMES, PROFILES, WIRES, Links, Who, who_is
-from gantry.local.supervisor import ENDS_WITHIN_S, end
+from gantry.local.layout import COORDINATOR, NAMES, PROFILES, WIRES, Layout, Links, Who, who_is
+from gantry.local.supervisor import ENDS_WITHIN_S, end_all
 from gantry.local.wires import Wires
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
@@ -65,13 +67,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
         ("stop", "SIGTERM: an end in order; the supervisor starts it again, unless --keep-down"),
         ("pause", "SIGSTOP: alive and silent, like a machine whose disk hangs"),
         ("resume", "let it go on"),
-        ("partition", "cut it off from everybody: members, clients, name server, register"),
-        ("heal", "end the partition of these, or of all"),
+        ("partition", "cut it off from everybody: members, clients, name server, register; or lose what some send"),
+        ("heal", "nothing is cut any more at these, or anywhere, or on these ways"),
         ("start", "start what is kept down"),
     ):
         each = commands.add_parser(name, help=text)
         each.add_argument("who", nargs="*", metavar="MEMBER", help="broker-a/1, or a group with --master")
         each.add_argument("--master", action="store_true", help="who leads now, of this group or of the only one")
+        if name in ("partition", "heal"):
+            ends = "members, or `outside`: clients, name server, coordinator and register"
+            each.add_argument("--from", dest="starts", nargs="+", metavar="END", help=f"what these send: {ends}")
+            each.add_argument("--to", dest="ends", nargs="+", metavar="END", help="to these")
+            each.add_argument("--both-ways", action="store_true", help="and the other way round")
         if name in ("kill", "stop"):
             each.add_argument("--keep-down", action="store_true", help="not started again before gantry local start")
     handover = commands.add_parser("handover", help="have this member lead its group: planned, without a loss of time")
@@ -164,23 +171,41 @@ def _signal(folder: Folder, arguments: argparse.Namespace) -> int:
 
 def _cut(folder: Folder, arguments: argparse.Namespace, is_cut: bool) -> int:
     state = folder.load()
-    layout = state.layout
+    layout, before = state.layout, state.cuts
     if layout.links is Links.DIRECT:
         raise ConfigError("nothing can be cut in a cluster that was made with --links direct; make one without it")
-    everybody = not is_cut and not arguments.who and not arguments.master
-    names = frozenset(state.cut if everybody else _names(folder, state, arguments, ()))
-    wanted = state.cut | names if is_cut else state.cut - names
-    folder.set_cut(wanted)
+    if arguments.starts or arguments.ends:
+        wanted = _ways(layout, before, arguments, is_cut)
+    elif is_cut or arguments.who or arguments.master:
+        names = _names(folder, state, arguments, ())
+        wanted = before.cut_off(names) if is_cut else before.healed(names)
+    else:
+        wanted = Cuts()
+    folder.set_cuts(wanted)
     if layout.links is Links.NAMESPACES:
-        namespaces.set_cut(layout, wanted)
+        namespaces.set_cuts(layout, wanted)
     else:
         _until_carried_out(folder, wanted)
-    done = "is cut off" if is_cut else "is back"
-    print("\n".join(f"{name} {done}" for name in sorted(names)) or "nobody was cut off")
+    gone, back = (wanted, before) if is_cut else (before, wanted)
+    changed = [*sorted(gone.members - back.members), *sorted(map(str, gone.ways - back.ways))]
+    print("\n".join(f"{name} {'is cut off' if is_cut else 'is back'}" for name in changed) or "nothing changed")
     return 0
 
 
-def _until_carried_out(folder: Folder, wanted: frozenset[str]) -> None:
+def _ways(layout: Layout, before: Cuts, arguments: argparse.Namespace, is_cut: bool) -> Cuts:
+    """What is cut when ways from some to others are cut, or opened."""
+    if not arguments.starts or not arguments.ends or arguments.who or arguments.master:
+        raise ConfigError("--from and --to go together, without other names")
+    starts, ends = (
+        [OUTSIDE if text == OUTSIDE else who_is(layout, text).name for text in texts]
+        for texts in (arguments.starts, arguments.ends)
+    )
+    change = Cuts.cut if is_cut else Cuts.opened
+    wanted = change(before, starts, ends)
+    return change(wanted, ends, starts) if arguments.both_ways else wanted
+
+
+def _until_carried_out(folder: Folder, wanted: Cuts) -> None:
     end_s = time.monotonic() + _CARRIED_OUT_WITHIN_S
     while folder.are_cut() != wanted:
         if time.monotonic() > end_s:
@@ -200,12 +225,10 @@ async def _down(folder: Folder) -> int:
         if supervisor.is_alive:
             raise GantryError(f"the supervisor, process {supervisor.pid}, does not end; end it and try again")
     left = processes.find(layout.uid)
-    members = [who.name for who in layout.members()]
-    for names in ([COORDINATOR], members, [NAMES, WIRES]):
-        await end(layout, names)
+    await end_all(folder, layout)
     if layout.links is Links.NAMESPACES:
         namespaces.remove(layout)
-    folder.change(lambda found: replace(found, supervisor="", cut=frozenset(), down=frozenset()))
+    folder.change(lambda found: replace(found, supervisor="", cuts=Cuts(), down=frozenset()))
     print(f"down{f'; ended {len(left)} processes that were left' if left else ''}")
     return 0
 

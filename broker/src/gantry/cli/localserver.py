@@ -18,6 +18,7 @@ from gantry.cli.output import table
 from gantry.clock import Clock
 from gantry.errors import ConfigError, GantryError
 from gantry.local import processes, survey
+from gantry.local.cuts import Cuts
 from gantry.local.folder import Folder
 from gantry.local.layout import Layout, Who
 from gantry.local.supervisor import Supervisor
@@ -50,7 +51,7 @@ class LocalServer:
         """1. nobody else does this  2. everything runs  3. every group has a master that takes writes."""
         self._lock = self._alone()
         me = processes.known(os.getpid())
-        self._folder.change(lambda state: replace(state, down=frozenset(), cut=frozenset(), supervisor=str(me)))
+        self._folder.change(lambda state: replace(state, down=frozenset(), cuts=Cuts(), supervisor=str(me)))
         await self._supervisor.start()
         await self._until_served()
         self._showing = asyncio.ensure_future(self._show())

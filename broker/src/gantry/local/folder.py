@@ -1,7 +1,7 @@
 """The folder of a local cluster: `local.json`, one folder for each member, registers, secret, logs.
 
-    local.json      layout, who is kept down, who is cut off, and which process is the supervisor
-    registers/      one file for each group
+    local.json      layout, who is kept down, what is cut, and which process is the supervisor
+    registers/      one file for each group; beside it NAME.json.teardown while everybody stops
     <member>/       broker.json (its configuration), store/, reach -> ../registers (gone while it is cut off)
     <process>.out   what it printed, newest start only; <process>.log what it logged
 
@@ -21,8 +21,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gantry.errors import ConfigError, StoreError
+from gantry.local.cuts import OUTSIDE, Cuts, read_cuts
 from gantry.local.layout import PROFILES, Layout, Links, Ports, Who
 from gantry.model import documents
+from gantry.replication.registerfile import TEARDOWN
 from gantry.store import statefile
 from gantry.store.disk import RealDisk
 
@@ -35,7 +37,7 @@ class State:
 
     layout: Layout
     down: frozenset[str] = frozenset()  # not to be started again
-    cut: frozenset[str] = frozenset()
+    cuts: Cuts = Cuts()  # noqa: RUF009  a value
     supervisor: str = ""  # `processes.Known` as text; empty: nobody
 
 
@@ -57,7 +59,7 @@ class Folder:
 
     @property
     def carried_out(self) -> Path:
-        """Where `wires` says who is cut off by now."""
+        """Where `wires` says what is cut by now."""
         return self.path / "wires.json"
 
     @property
@@ -102,7 +104,7 @@ class Folder:
         table: dict[str, object] = {
             "layout": state.layout.to_document(),
             "down": sorted(state.down),
-            "cut": sorted(state.cut),
+            "cuts": state.cuts.to_document(),
             "supervisor": state.supervisor,
         }
         statefile.replace(RealDisk(), str(self.path / "local.json"), statefile.to_bytes(table))
@@ -122,26 +124,35 @@ class Folder:
         """These are started again when they are down."""
         return self.change(lambda state: replace(state, down=state.down - set(names)))
 
-    def set_cut(self, names: frozenset[str]) -> State:
-        """Exactly these are cut off; their way to the registers goes with it."""
-        state = self.change(lambda state: replace(state, cut=names))
+    def set_cuts(self, cuts: Cuts) -> State:
+        """Exactly this is cut; ways to the registers go with it."""
+        state = self.change(lambda state: replace(state, cuts=cuts))
         for who in state.layout.members():
-            self.reach(who, who.name not in names)
+            self.reach(who, not cuts.is_apart(who.name, OUTSIDE))
         return state
 
-    def say_carried_out(self, names: frozenset[str]) -> None:
-        """`wires` has cut exactly these off."""
+    def say_carried_out(self, cuts: Cuts) -> None:
+        """`wires` has cut exactly this."""
         unfinished = self.carried_out.with_suffix(".new")
-        self.write(unfinished, sorted(names))
+        self.write(unfinished, cuts.to_document())
         unfinished.rename(self.carried_out)
 
-    def are_cut(self) -> frozenset[str] | None:
-        """Whom `wires` has cut off; None before it said anything."""
+    def are_cut(self) -> Cuts | None:
+        """What `wires` has cut; None before it said anything."""
         try:
             found = json.loads(self.carried_out.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return None
-        return frozenset(str(each) for each in found)
+        return read_cuts(documents.document(found, str(self.carried_out)))
+
+    def tear_down(self, is_wanted: bool) -> None:
+        """Every group is being ended, or is not any more: whoever leads need not hand over before it stops."""
+        for group in sorted({who.group_name for who in self.load().layout.members()}):
+            sign = self.registers / f"{group}.json{TEARDOWN}"
+            if is_wanted:
+                sign.touch()
+            else:
+                sign.unlink(missing_ok=True)
 
     def reach(self, who: Who, is_open: bool) -> None:
         """A member's way to the registers, in one rename."""
@@ -180,7 +191,8 @@ def _read(source: documents.Document) -> State:
         Ports(*ports),
         documents.texts(given, "settings"),
     )
-    return State(layout, _names(source, "down"), _names(source, "cut"), documents.text(source, "supervisor"))
+    cuts = read_cuts(documents.mapping(source, "cuts"))
+    return State(layout, _names(source, "down"), cuts, documents.text(source, "supervisor"))
 
 
 def _names(source: documents.Document, name: str) -> frozenset[str]:

@@ -22,6 +22,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from gantry.errors import ConfigError
+from gantry.local.cuts import OUTSIDE, Way
 
 GROUPS_MAX = 26
 REPLICAS_MAX = 8
@@ -83,11 +84,11 @@ class Ports(NamedTuple):
 
 
 class Wire(NamedTuple):
-    """Where a proxy listens and where it passes on to; who is cut off when one of `ends` is."""
+    """Where a proxy listens and where it passes on to, and whom it joins: who connects, and to whom."""
 
     listen: tuple[str, int]
     target: tuple[str, int]
-    ends: tuple[str, ...]
+    way: Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +163,13 @@ class Layout:
         ports = self.ports
         for who in self.members():
             for port in (ports.broker, ports.ha_api, ports.http):
-                yield Wire((self.address(who), port), (self.bound(who), port), (who.name,))
-            yield Wire(_split(self.names_for(who)), (self.host, ports.names), (who.name,))
+                yield Wire((self.address(who), port), (self.bound(who), port), Way(OUTSIDE, who.name))
+            yield Wire(_split(self.names_for(who)), (self.host, ports.names), Way(who.name, OUTSIDE))
             for ordinal in range(self.replicas):
                 other = Who(who.group, ordinal)
                 if other != who:
-                    yield Wire(_split(self.way(who, other)), (self.bound(other), ports.ha), (who.name, other.name))
+                    way = Way(who.name, other.name)
+                    yield Wire(_split(self.way(who, other)), (self.bound(other), ports.ha), way)
 
     def listeners(self) -> Iterator[tuple[str, int]]:
         """Everything that has to be free on this machine."""

@@ -1,8 +1,11 @@
 """Networks of their own for members: a namespace each, joined by a bridge; a cable is pulled by taking its end down.
 
 A cut member is what a machine behind a dead switch is: nobody's packets arrive, in either direction, and nothing is
-refused.  Needs root and the program `ip`.  What is made has names that begin with `gq` and six digits of the cluster's
-uid, and only those are ever removed.  198.18.0.0/15 is set aside for tests of networks, so no real one is shadowed.
+refused.  A way that is cut in one direction has a wrong address of the far end's cable at its beginning, so that the
+bridge brings what is sent there to nobody.
+
+Needs root and the program `ip`.  What is made has names that begin with `gq` and six digits of the cluster's uid, and
+only those are ever removed.  198.18.0.0/15 is set aside for tests of networks, so no real one is shadowed.
 """
 
 from __future__ import annotations
@@ -12,9 +15,11 @@ import shutil
 import subprocess
 
 from gantry.errors import GantryError
+from gantry.local.cuts import OUTSIDE, Cuts, Way
 from gantry.local.layout import Layout, Who
 
 _WITHIN_S = 20.0
+_NOBODY = "02:00:00:00:00:fe"  # no cable has this address
 
 
 def can_be() -> bool:
@@ -63,10 +68,21 @@ def remove(layout: Layout) -> None:
     _run("ip", "link", "del", _bridge(layout))
 
 
-def set_cut(layout: Layout, names: frozenset[str]) -> None:
-    """Pull the cables of these and plug in all others."""
+def set_cuts(layout: Layout, cuts: Cuts) -> None:
+    """Pull the cables of members that are cut off, plug in all others, and lose what goes the ways that are cut."""
+    addresses = {who.name: layout.address(who) for who in layout.members()} | {OUTSIDE: layout.host}
     for who in layout.members():
-        _must("ip", "link", "set", _cable(layout, who), "down" if who.name in names else "up")
+        _must("ip", "link", "set", _cable(layout, who), "down" if who.name in cuts.members else "up")
+    places = [(who.name, ["ip", "-n", _space(layout, who)], "eth0") for who in layout.members()]
+    for name, command, device in [*places, (OUTSIDE, ["ip"], _bridge(layout))]:
+        wrong = _must(*command, "neigh", "show", "dev", device, "nud", "permanent").split("\n")
+        there = {line.split()[0] for line in wrong if line}
+        wanted = {address for end, address in addresses.items() if Way(name, end) in cuts.ways}
+        for address in there - wanted:
+            _must(*command, "neigh", "del", address, "dev", device)
+        for address in wanted - there:
+            far = [address, "lladdr", _NOBODY, "dev", device, "nud", "permanent"]
+            _must(*command, "neigh", "replace", *far)
 
 
 def inside(layout: Layout, who: Who) -> list[str]:
@@ -97,7 +113,8 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
         raise GantryError(f"{' '.join(command)}: {error}") from error
 
 
-def _must(*command: str) -> None:
+def _must(*command: str) -> str:
     done = _run(*command)
     if done.returncode:
         raise GantryError(f"{' '.join(command)}: {done.stderr.strip()}; --links proxy does without")
+    return done.stdout

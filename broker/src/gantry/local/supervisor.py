@@ -1,7 +1,9 @@
 """Who keeps a local cluster running: starts its processes, starts one again that died by itself, ends all in order.
 
     start    1. networks  2. wires  3. name server  4. members and coordinator, all at once  5. every group has a master
-    stop     1. the coordinator, so that nobody promotes what is about to end  2. members, all at once  3. the rest
+    stop     1. registers say that everybody ends, so that no master hands over, and no set shrinks
+             2. the coordinator, so that nobody promotes what is about to end
+             3. masters, so that what they have parked is confirmed  4. the other members, all at once  5. the rest
 
 A process that ends is started again after a pause that doubles, from a fifth of a second to fifteen seconds, and begins
 anew after half a minute of life; unless `local.json` says that it is to be kept down.  Output goes to files, not to
@@ -20,6 +22,7 @@ from collections.abc import Callable, Sequence
 from gantry.clock import Clock
 from gantry.errors import GantryError
 from gantry.local import namespaces, processes
+from gantry.local.cuts import Cuts
 from gantry.local.folder import Folder
 from gantry.local.layout import (
     COORDINATOR,
@@ -27,9 +30,12 @@ from gantry.local.layout import (
     WIRES,
     Layout,
     Links,
+    Who,
     coordinator_config,
     member_config,
 )
+from gantry.replication.registerfile import FileRegister
+from gantry.store.disk import RealDisk
 
 log = logging.getLogger(__name__)
 READY_WITHIN_S = 90.0
@@ -62,7 +68,8 @@ class Supervisor:
         layout, folder = self._layout, self._folder
         if layout.links is Links.NAMESPACES:
             namespaces.make(layout)
-            namespaces.set_cut(layout, frozenset())  # what an earlier start left behind
+            namespaces.set_cuts(layout, Cuts())  # what an earlier start left behind
+        folder.tear_down(False)
         self._folder.carried_out.unlink(missing_ok=True)
         for who in layout.members():
             folder.reach(who, True)
@@ -84,9 +91,7 @@ class Supervisor:
         for task in self._watching.values():
             task.cancel()
         await asyncio.gather(*self._watching.values(), return_exceptions=True)
-        members = [who.name for who in self._layout.members()]
-        for names in ([COORDINATOR], members, [NAMES, WIRES]):
-            await end(self._layout, names)
+        await end_all(self._folder, self._layout)
         if self._layout.links is Links.NAMESPACES:
             namespaces.remove(self._layout)
 
@@ -161,6 +166,27 @@ class Supervisor:
             await asyncio.sleep(_PAUSE_S)
             if name not in self._folder.load().down:
                 return
+
+
+async def end_all(folder: Folder, layout: Layout) -> None:
+    """Every process of the cluster, in the order of the module; members stay in the sets that they are in."""
+    masters = await _masters(folder, layout)
+    others = [who.name for who in layout.members() if who.name not in masters]
+    folder.tear_down(True)
+    for names in ([COORDINATOR], masters, others, [NAMES, WIRES]):
+        await end(layout, names)
+    folder.tear_down(False)
+
+
+async def _masters(folder: Folder, layout: Layout) -> list[str]:
+    """Who leads, as the registers say; groups whose register cannot be read have none."""
+    found = []
+    for group in range(layout.groups):
+        with contextlib.suppress(GantryError):
+            seen = await FileRegister(f"{folder.registers}/{Who(group, 0).group_name}.json", RealDisk()).read()
+            if seen is not None and seen.record.holder is not None:
+                found.append(Who(group, seen.record.holder.member.ordinal).name)
+    return found
 
 
 async def end(layout: Layout, names: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from gantry.clock import Clock
 from gantry.errors import GantryError
 from gantry.failover.asking import AskedMembers
 from gantry.local import processes
+from gantry.local.cuts import OUTSIDE, Cuts
 from gantry.local.folder import Folder, State
 from gantry.local.layout import COORDINATOR, NAMES, Layout, Who
 from gantry.replication.haproof import Keys
@@ -30,7 +31,8 @@ class Standing:
     who: Who
     pid: int | None
     is_paused: bool
-    is_cut: bool
+    is_cut: bool  # nobody outside can ask it
+    is_partly_cut: bool
     is_kept_down: bool
     state: MemberState | None
 
@@ -39,7 +41,9 @@ class Standing:
         """In one word."""
         if self.pid is None:
             return "kept down" if self.is_kept_down else "down"
-        return "paused" if self.is_paused else "cut off" if self.is_cut else "running"
+        if self.is_paused:
+            return "paused"
+        return "cut off" if self.is_cut else "partly cut off" if self.is_partly_cut else "running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Survey:
     registers: tuple[Record | None, ...]  # by group
     names_pid: int | None
     coordinator_pid: int | None
+    cuts: Cuts = Cuts()  # noqa: RUF009  a value
 
     def master(self, group: int) -> Standing | None:
         """The member that the register names, when it says so itself and takes writes."""
@@ -91,7 +96,8 @@ class Surveyor:
         running = processes.find(self._layout.uid)
         members = await asyncio.gather(*(self._member(who, state, running) for who in self._layout.members()))
         registers = [await self._record(group) for group in range(self._layout.groups)]
-        return Survey(self._layout, tuple(members), tuple(registers), running.get(NAMES), running.get(COORDINATOR))
+        pids = running.get(NAMES), running.get(COORDINATOR)
+        return Survey(self._layout, tuple(members), tuple(registers), *pids, state.cuts)
 
     async def hand_over(self, target: Who, within_s: float) -> str:
         """Have the master of its group hand over to this member; empty when it is done, else why not."""
@@ -110,11 +116,11 @@ class Surveyor:
     async def _member(self, who: Who, state: State, running: dict[str, int]) -> Standing:
         pid = running.get(who.name)
         is_paused = pid is not None and processes.is_stopped(pid)
-        is_cut = who.name in state.cut
+        is_cut, is_partly_cut = state.cuts.is_apart(who.name, OUTSIDE), who.name in state.cuts.names
         said = None
         if pid is not None and not is_paused and not is_cut:
             said = await self._asked[who.group].state(who.ordinal)
-        return Standing(who, pid, is_paused, is_cut, who.name in state.down, said)
+        return Standing(who, pid, is_paused, is_cut, is_partly_cut, who.name in state.down, said)
 
     async def _record(self, group: int) -> Record | None:
         try:
@@ -169,6 +175,7 @@ def document(survey: Survey) -> dict[str, object]:
         "profile": layout.profile,
         "links": layout.links.value,
         "pids": {NAMES: survey.names_pid, COORDINATOR: survey.coordinator_pid},
+        "cut": sorted([*survey.cuts.members, *map(str, survey.cuts.ways)]),
         "groups": groups,
         "members": [_member(survey, each) for each in survey.members],
     }

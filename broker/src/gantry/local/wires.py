@@ -2,9 +2,9 @@
 
 A wire that is cut behaves like a cable: what was sent stays on the way, connections stay open, new ones are taken and
 lead nowhere, and when it is whole again everything goes on.  Nothing is refused, because a dead switch refuses nothing.
-A wire between two members is cut when either of them is cut off.
+Each direction is cut by itself; a new connection needs both.
 
-Who is cut off stands in `local.json`; `wires.json` says what has been carried out, for whoever waits for it.
+What is cut stands in `local.json`; `wires.json` says what has been carried out, for whoever waits for it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Coroutine
 
 from gantry.errors import ConfigError, GantryError
+from gantry.local.cuts import Cuts, Way
 from gantry.local.folder import Folder
 from gantry.local.layout import Wire
 
@@ -31,14 +32,14 @@ class Wires:
     def __init__(self, folder: Folder) -> None:
         self.failure: str | None = None
         self._folder = folder
-        self._cut: frozenset[str] = frozenset()
+        self._cuts = Cuts()
         self._whole = asyncio.Condition()
         self._servers: list[asyncio.Server] = []
         self._passing: set[asyncio.Task[None]] = set()
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen everywhere, and look who is cut off."""
+        """Listen everywhere, and look what is cut."""
         await self._look()
         for wire in self._folder.load().layout.wires():
             host, port = wire.listen
@@ -64,23 +65,20 @@ class Wires:
             try:
                 await self._look()
             except GantryError as error:
-                log.warning("who is cut off cannot be read: %s", error)
+                log.warning("what is cut cannot be read: %s", error)
 
     async def _look(self) -> None:
-        wanted = self._folder.load().cut
-        if wanted != self._cut or not self._folder.carried_out.exists():
-            self._cut = wanted
+        wanted = self._folder.load().cuts
+        if wanted != self._cuts or not self._folder.carried_out.exists():
+            self._cuts = wanted
             async with self._whole:
                 self._whole.notify_all()
             self._folder.say_carried_out(wanted)
 
-    def _is_cut(self, wire: Wire) -> bool:
-        return not self._cut.isdisjoint(wire.ends)
-
-    async def _until_whole(self, wire: Wire) -> None:
-        if self._is_cut(wire):
+    async def _until_whole(self, *ways: Way) -> None:
+        if any(map(self._cuts.is_cut, ways)):
             async with self._whole:
-                await self._whole.wait_for(lambda: not self._is_cut(wire))
+                await self._whole.wait_for(lambda: not any(map(self._cuts.is_cut, ways)))
 
     def _taker(self, wire: Wire) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], Coroutine[None, None, None]]:
         async def taken(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -99,15 +97,18 @@ class Wires:
         return taken
 
     async def _connect(self, wire: Wire, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await self._until_whole(wire)
+        await self._until_whole(wire.way, wire.way.back)
         try:
             async with asyncio.timeout(_CONNECT_S):
                 far_reader, far_writer = await asyncio.open_connection(*wire.target)
         except (OSError, TimeoutError):
             return  # nobody listens there: the one who asked sees his connection end
         try:
-            ways = [self._pass_on(wire, reader, far_writer), self._pass_on(wire, far_reader, writer)]
-            tasks = [asyncio.ensure_future(way) for way in ways]
+            passing = [
+                self._pass_on(wire.way, reader, far_writer),
+                self._pass_on(wire.way.back, far_reader, writer),
+            ]
+            tasks = [asyncio.ensure_future(each) for each in passing]
             try:
                 await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             finally:
@@ -117,10 +118,10 @@ class Wires:
         finally:
             far_writer.close()
 
-    async def _pass_on(self, wire: Wire, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_on(self, way: Way, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
             while piece := await reader.read(_PIECE_BYTES):
-                await self._until_whole(wire)
+                await self._until_whole(way)
                 writer.write(piece)
                 await writer.drain()
-            await self._until_whole(wire)
+            await self._until_whole(way)

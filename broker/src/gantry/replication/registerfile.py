@@ -5,6 +5,9 @@ nobody sees the moment between the two renames of a replacement.  The lock is a 
 itself is replaced, and a lock on a replaced file locks nothing.  A write is durable, folder and all, before it is
 answered: a version that was given out and forgotten by a power cut would be given out twice.
 
+While `<path>.teardown` is there the register is gone to whoever asks: a group that is being ended as a whole hands
+nothing over and changes no set.
+
 The lock goes with the process that held it.  Waiting for it is bounded: who holds it makes two fsyncs, so a second is
 long.  An error of the disk in the middle of a write leaves its outcome open, and so does a disk that hangs: after
 `_WITHIN_S` nobody waits for it any more.
@@ -28,6 +31,7 @@ from gantry.replication.register import (
 from gantry.store import statefile
 from gantry.store.disk import Disk
 
+TEARDOWN = ".teardown"  # a file of this name beside the register: the group is being ended, there is nothing to ask
 _ATTEMPTS = 100
 _PAUSE_S = 0.01
 _WITHIN_S = 5.0
@@ -91,6 +95,8 @@ class FileRegister:
         except StoreError as error:
             raise _BusyError(str(error)) from error
         try:
+            if self._disk.exists(f"{self._path}{TEARDOWN}"):
+                raise RegisterGoneError(f"{self._path}: the group is being ended")
             return job()
         finally:
             lock.release()
