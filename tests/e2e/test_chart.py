@@ -1,4 +1,4 @@
-"""The chart as helm sees it: it lints, refuses what it does not know, and renders what its values say."""
+"""The charts as helm sees them: they lint, refuse what they do not know, and render what their values say."""
 
 from __future__ import annotations
 
@@ -9,11 +9,18 @@ import pytest
 import yaml
 
 from e2e.conftest import require
-from testkit.kube import binaries
+from gantry_operator import definitions
+from gantry_operator.api import values
+from testkit.kube import binaries, renders
+from testkit.kube.api import RefusedError
+from testkit.kube.controlplane import ControlPlane
 from testkit.kube.registers import rendered
+from testkit.pairplay import until
 from testkit.sources import ROOT
 
-CHART = ROOT / "charts" / "gantrymq"
+CHARTS = ROOT / "charts"
+CHART = CHARTS / "gantrymq"
+NAMES = ("gantrymq", "gantrymq-cluster")
 
 
 @pytest.fixture(autouse=True)
@@ -21,17 +28,75 @@ def helm() -> None:
     require("helm")
 
 
-def test_helm_finds_nothing_to_complain_about() -> None:
-    command = [str(binaries.program("helm")), "lint", "--strict", str(CHART)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+def helmed(*words: str) -> subprocess.CompletedProcess[str]:
+    command = [str(binaries.program("helm")), *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_helm_finds_nothing_to_complain_about(name: str) -> None:
+    done = helmed("lint", "--strict", str(CHARTS / name))
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("flag", ["admissionPolicy.enabled=perhaps", "admissionPolicies.enabled=true"])
-def test_a_value_that_the_chart_does_not_know_is_refused(flag: str) -> None:
-    command = [str(binaries.program("helm")), "template", "gantrymq", str(CHART), "--set", flag]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode != 0 and "admissionPolic" in done.stderr
+@pytest.mark.parametrize(
+    ("name", "flag", "said"),
+    [
+        ("gantrymq", "admissionPolicy.enabled=perhaps", "/admissionPolicy/enabled"),
+        ("gantrymq", "admissionPolicies.enabled=true", "admissionPolicies"),
+        ("gantrymq", "operator.replicas=0", "/operator/replicas"),
+        ("gantrymq", "operator.imagePullPolicy=Sometimes", "/operator/imagePullPolicy"),
+        ("gantrymq", "watch.namespaces={one,one}", "/watch/namespaces"),
+        ("gantrymq", "crds.upgrade=always", "/crds/upgrade"),
+        ("gantrymq", "monitoring.dashboardLabels.grafana=1", "/monitoring/dashboardLabels"),
+        ("gantrymq-cluster", "name=Orders", "/name"),
+        ("gantrymq-cluster", "clusters.image=x", "clusters"),
+        ("gantrymq-cluster", "cluster.brokers.gruops=2", "gruops"),
+        ("gantrymq-cluster", "cluster.brokers.groups=0", "/cluster/brokers/groups"),
+        ("gantrymq-cluster", "cluster.brokers.profile=safe", "/cluster/brokers/profile"),
+        ("gantrymq-cluster", "cluster.brokers.storage.size=large", "/cluster/brokers/storage/size"),
+        ("gantrymq-cluster", "cluster.brokers.config.permission=6", "/cluster/brokers/config/permission"),
+    ],
+)
+def test_a_value_that_cannot_be_meant_is_refused_by_its_name(name: str, flag: str, said: str) -> None:
+    done = helmed("template", name, str(CHARTS / name), "--set", flag)
+    assert done.returncode != 0 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("name", renders.ALL)
+def test_a_chart_renders_what_was_looked_at(name: str) -> None:
+    kept = renders.FOLDER / f"{name}.yaml"
+    assert kept.read_text() == renders.ALL[name].text(), "PYTHONPATH=tests python -m testkit.kube.renders"
+
+
+def test_the_values_of_a_cluster_are_those_of_the_definition() -> None:
+    assert (CHARTS / "gantrymq-cluster" / values.FILE).read_text() == values.text(), "make crds"
+
+
+def test_the_chart_has_the_definitions_that_the_operator_brings() -> None:
+    names = {each["metadata"]["name"] for each in definitions.ALL}
+    assert {yaml.safe_load(path.read_text())["metadata"]["name"] for path in (CHART / "crds").iterdir()} == names
+
+
+@pytest.mark.parametrize("name", [name for name in renders.ALL if name != "operator-with-rules"])
+def test_the_api_server_takes_what_a_chart_renders(plane: ControlPlane, name: str) -> None:
+    for path in (CHART / "crds").iterdir():
+        plane.admin.apply(path.read_text())
+    for namespace in ("one", "two"):
+        plane.admin.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}")
+    text = renders.ALL[name].text()
+    until(lambda: is_taken(plane, text), f"{name} is taken")
+
+
+def is_taken(plane: ControlPlane, text: str) -> bool:
+    """Refusals count; a kind that the server does not serve yet is asked for again."""
+    try:
+        plane.admin.apply(text, is_rehearsal=True)
+    except (KeyError, RefusedError) as error:
+        if isinstance(error, RefusedError) and error.status != 404:
+            raise
+        return False
+    return True
 
 
 def test_the_admission_policy_is_a_choice() -> None:

@@ -83,8 +83,12 @@ class Kube:
 
     async def create(self, document: Document) -> bool:
         """False when there is one already."""
+        return await self.create_at(folder_of(document), document)
+
+    async def create_at(self, folder: str, document: Document) -> bool:
+        """The same for any folder."""
         try:
-            await self._ask("POST", folder_of(document), document)
+            await self._ask("POST", folder, document)
         except KubeError as error:
             if error.status == 409:
                 return False
@@ -96,6 +100,10 @@ class Kube:
         await self._ask(
             "PATCH", path_of(document), document, APPLY, [("fieldManager", FIELD_MANAGER), ("force", "true")]
         )
+
+    async def replace(self, path: str, document: Document) -> None:
+        """The whole of it, if it still is what its resourceVersion says."""
+        await self._ask("PUT", path, document)
 
     async def merge(self, path: str, change: Document) -> None:
         """RFC 7386; with a resourceVersion in it only on that version."""

@@ -78,13 +78,13 @@ class Api:
         """DELETE."""
         return self.ask("DELETE", path)
 
-    def apply(self, text: str) -> list[Document]:
-        """Every document of a YAML text, applied by the server under the name of the tests."""
-        return [self._apply(each) for each in yaml.safe_load_all(text) if each]
+    def apply(self, text: str, is_rehearsal: bool = False) -> list[Document]:
+        """Every document of a YAML text, applied by the server as the tests'; a rehearsal changes nothing."""
+        return [self._apply(each, is_rehearsal) for each in yaml.safe_load_all(text) if each]
 
-    def _apply(self, document: Document) -> Document:
+    def _apply(self, document: Document, is_rehearsal: bool) -> Document:
         name = document["metadata"]["name"]
-        path = f"{self.folder(document)}/{name}?fieldManager=tests&force=true"
+        path = f"{self.folder(document)}/{name}?fieldManager=tests&force=true" + ("&dryRun=All" if is_rehearsal else "")
         return self.ask("PATCH", path, document, APPLY)
 
     def folder(self, document: Document) -> str:

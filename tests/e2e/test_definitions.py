@@ -1,0 +1,157 @@
+"""An upgrade of the kinds: from definitions that lack a field and a rule, by the account of the chart's Job."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from gantry_operator.api import schema
+from testkit.kube import olderkinds
+from testkit.kube.api import RefusedError
+from testkit.kube.controlplane import ControlPlane
+from testkit.kube.registers import NAMESPACE, fresh_name, rendered
+from testkit.pairplay import until
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+CLUSTERS = f"/apis/gantrymq.io/v1alpha1/namespaces/{NAMESPACE}/brokerclusters"
+REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+HOME, ACCOUNT = "default", "gantrymq-crds"
+RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
+
+
+@pytest.fixture(scope="module")
+def job(plane: ControlPlane) -> ControlPlane:
+    """A server with the account of the Job and nothing else of the chart's."""
+    text = rendered("gantrymq", "--is-upgrade", "--set", "crds.upgrade=true", "-s", "templates/definitions.yaml")
+    rights = [each for each in yaml.safe_load_all(text) if each and each["kind"] in RIGHTS]
+    plane.admin.apply(yaml.safe_dump_all(rights))
+    return plane
+
+
+def run(plane: ControlPlane, folder: Path, account: str = ACCOUNT) -> subprocess.CompletedProcess[str]:
+    """What the Job runs, as this account."""
+    path = f"/api/v1/namespaces/{HOME}/serviceaccounts/{account}/token"
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+    (folder / "token").write_text(str(plane.admin.create(path, asked)["status"]["token"]))
+    (folder / "ca.crt").write_bytes(plane.authority.certificate.read_bytes())
+    (folder / "namespace").write_text(HOME)
+    address = urlsplit(plane.server)
+    environment = os.environ | {
+        "KUBERNETES_SERVICE_HOST": str(address.hostname),
+        "KUBERNETES_SERVICE_PORT": str(address.port),
+        "GANTRY_OPERATOR_ACCOUNT": str(folder),
+    }
+    command = [sys.executable, "-m", "gantry_operator.definitions"]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=180, check=False)
+
+
+def put(plane: ControlPlane, definition: dict[str, Any]) -> None:
+    """As helm makes it: created, or replaced as a whole."""
+    name = definition["metadata"]["name"]
+    try:
+        found = plane.admin.get(f"{DEFINITIONS}/{name}")
+    except RefusedError:
+        plane.admin.create(DEFINITIONS, definition)
+        return
+    document = copy.deepcopy(definition)
+    document["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+    plane.admin.ask("PUT", f"{DEFINITIONS}/{name}", document)
+
+
+def cluster(spec: dict[str, Any]) -> dict[str, Any]:
+    kind = {"apiVersion": "gantrymq.io/v1alpha1", "kind": "BrokerCluster"}
+    return kind | {"metadata": {"name": fresh_name(), "namespace": NAMESPACE}, "spec": spec}
+
+
+def is_served(plane: ControlPlane, holds: dict[str, Any], lacks: str) -> bool:
+    """Whether a new object keeps one field and loses another; a server takes a moment to follow a definition."""
+    try:
+        made = plane.admin.create(CLUSTERS, cluster({**holds, lacks: "x"}))["spec"]
+    except RefusedError:
+        return False
+    return holds.items() <= made.items() and lacks not in made
+
+
+def test_fields_and_rules_come_and_go_and_objects_stay(job: ControlPlane, tmp_path: Path) -> None:
+    before = olderkinds.definition()
+    put(job, before)
+    until(lambda: is_served(job, {olderkinds.GONE: "kept"}, olderkinds.NEW), "the older kind is served")
+    old = job.admin.create(CLUSTERS, cluster(olderkinds.REFUSED_LATER | {olderkinds.GONE: "kept"}))
+    done = run(job, tmp_path)
+    assert done.returncode == 0, done.stderr
+    until(lambda: is_served(job, {olderkinds.NEW: "broker:2"}, olderkinds.GONE), "the new kind is served")
+    with pytest.raises(RefusedError, match="profiles durable and replicated want 3 members"):
+        job.admin.create(CLUSTERS, cluster(olderkinds.REFUSED_LATER))
+    kept = job.admin.get(f"{CLUSTERS}/{old['metadata']['name']}")
+    assert kept["metadata"]["uid"] == old["metadata"]["uid"]
+    found = job.admin.get(f"{DEFINITIONS}/{before['metadata']['name']}")
+    assert found["spec"]["versions"][0]["schema"] == served_schema(job)
+
+
+def served_schema(plane: ControlPlane) -> dict[str, Any]:
+    """Ours, as the server writes it."""
+    name = schema.definition()["metadata"]["name"]
+    answer = plane.admin.ask(
+        "PATCH",
+        f"{DEFINITIONS}/{name}?fieldManager=other&force=true&dryRun=All",
+        schema.definition(),
+        "application/apply-patch+yaml",
+    )
+    found: dict[str, Any] = answer["spec"]["versions"][0]["schema"]
+    return found
+
+
+def test_a_definition_that_is_not_there_is_made_and_a_second_run_changes_nothing(
+    job: ControlPlane, tmp_path: Path
+) -> None:
+    name = schema.definition()["metadata"]["name"]
+    put(job, schema.definition())
+    job.admin.delete(f"{DEFINITIONS}/{name}")
+    until(lambda: is_gone(job, f"{DEFINITIONS}/{name}"), "the kind is gone")
+    assert run(job, tmp_path).returncode == 0
+    first = job.admin.get(f"{DEFINITIONS}/{name}")["metadata"]["generation"]
+    assert run(job, tmp_path).returncode == 0
+    assert job.admin.get(f"{DEFINITIONS}/{name}")["metadata"]["generation"] == first
+
+
+def is_gone(plane: ControlPlane, path: str) -> bool:
+    try:
+        plane.admin.get(path)
+    except RefusedError as error:
+        return error.status == 404
+    return False
+
+
+@pytest.mark.parametrize(
+    ("group", "resource", "name", "verb", "may"),
+    [
+        ("apiextensions.k8s.io", "customresourcedefinitions", "brokerclusters.gantrymq.io", "update", True),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "brokerclusters.gantrymq.io", "delete", False),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "others.example.com", "update", False),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "others.example.com", "get", False),
+        ("gantrymq.io", "brokerclusters", "orders", "get", False),
+        ("", "secrets", "orders-ha", "get", False),
+    ],
+)
+def test_the_account_of_the_job_may_do_nothing_else(
+    job: ControlPlane, group: str, resource: str, name: str, verb: str, may: bool
+) -> None:
+    attributes = {"namespace": NAMESPACE, "group": group, "resource": resource, "name": name, "verb": verb}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview"}
+    spec = {"user": f"system:serviceaccount:{HOME}:{ACCOUNT}", "resourceAttributes": attributes}
+    assert job.admin.create(REVIEWS, review | {"spec": spec})["status"]["allowed"] is may
+
+
+def test_without_rights_it_says_so(plane: ControlPlane, tmp_path: Path) -> None:
+    plane.admin.apply(f"{{apiVersion: v1, kind: ServiceAccount, metadata: {{name: nobody, namespace: {HOME}}}}}")
+    done = run(plane, tmp_path, "nobody")
+    assert done.returncode == 1
+    assert "403" in done.stderr and "brokerclusters.gantrymq.io" in done.stderr and "Traceback" not in done.stderr

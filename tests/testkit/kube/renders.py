@@ -1,0 +1,58 @@
+"""What helm makes of each chart with some values, kept in tests/e2e/renders so that a change of a template is seen.
+
+`PYTHONPATH=tests python -m testkit.kube.renders` writes them anew; dashboards are left out, they are long and have a
+test of their own.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from testkit.kube.registers import NAMESPACE, rendered
+from testkit.sources import ROOT
+
+FOLDER = ROOT / "tests/e2e/renders"
+_PLAIN = ("--namespace", NAMESPACE)
+_WITHOUT = ("--set", "monitoring.dashboards=false")
+
+
+class Render(NamedTuple):
+    """One chart with these flags."""
+
+    chart: str
+    flags: tuple[str, ...] = ()
+
+    def text(self) -> str:
+        """As helm writes it."""
+        return rendered(self.chart, *_PLAIN, *(_WITHOUT if self.chart == "gantrymq" else ()), *self.flags)
+
+
+ALL = {
+    "operator": Render("gantrymq"),
+    "operator-of-two-namespaces": Render(
+        "gantrymq", ("--set", "watch.namespaces={one,two}", "--set", "operator.replicas=1")
+    ),
+    "operator-upgraded": Render("gantrymq", ("--is-upgrade", "--set", "crds.upgrade=true")),
+    "operator-with-rules": Render(
+        "gantrymq",
+        (
+            *("--api-versions", "monitoring.coreos.com/v1/PrometheusRule"),
+            *("--set", "monitoring.alertLabels.release=prometheus", "--show-only", "templates/alerts.yaml"),
+        ),
+    ),
+    "cluster": Render("gantrymq-cluster"),
+    "cluster-of-three-groups": Render(
+        "gantrymq-cluster",
+        (
+            *("--set", "name=orders,labels.team=payments,cluster.brokers.groups=3,cluster.brokers.profile=replicated"),
+            *("--set", "cluster.brokers.storage.size=1Ti,cluster.brokers.antiAffinity=Required"),
+            *("--set-string", "cluster.brokers.config.permission=6"),
+        ),
+    ),
+}
+
+
+if __name__ == "__main__":
+    FOLDER.mkdir(exist_ok=True)
+    for name, render in ALL.items():
+        (FOLDER / f"{name}.yaml").write_text(render.text())
