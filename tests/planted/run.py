@@ -4,11 +4,14 @@ A test suite is only as good as the faults it notices.  Each named test first ha
 else its red would prove nothing; then it has to fail (pytest's exit code 1; a copy that cannot even be collected is
 no proof either).  The compiled leaves are switched off, because the faults are planted in Python.
 
-Arguments choose mutants by a part of their name; without any, all are run.  Exit code 1 when one survives.
+Arguments choose mutants by a part of their name; without any, all are run.  `--from N` and `--to N` choose by the number
+in the list, from 1 on, so that a run that takes an hour may be done in parts, and go on where it was broken off.  Exit
+code 1 when one survives.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -28,12 +31,12 @@ _TEST_SECONDS = 600
 _GREEN, _RED = 0, 1
 
 
-def main(wanted: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Run them; how many survived decides the exit code."""
-    mutants = [one for one in load() if not wanted or any(part in one.name for part in wanted)]
+    mutants = chosen(load(), arguments)
     faults: list[str] = []
     green: dict[str, bool] = {}
-    for mutant in mutants:
+    for number, mutant in mutants:
         if mutant.test not in green:
             code, output = _run(mutant.test, None)
             green[mutant.test] = code == _GREEN
@@ -41,11 +44,25 @@ def main(wanted: list[str]) -> int:
                 print(f"not green before anything is planted: {mutant.test}\n{output[-3000:]}")
         begun = time.monotonic()
         verdict = _verdict(mutant) if green[mutant.test] else "not tried: its test is not green without it"
-        print(f"{mutant.name:<52} {verdict} ({time.monotonic() - begun:.1f} s)", flush=True)
+        print(f"{number:>3} {mutant.name:<52} {verdict} ({time.monotonic() - begun:.1f} s)", flush=True)
         if verdict != "killed":
             faults.append(mutant.name)
     print(f"{len(mutants) - len(faults)} of {len(mutants)} planted faults killed")
     return 1 if faults else 0
+
+
+def chosen(mutants: list[Mutant], arguments: list[str]) -> list[tuple[int, Mutant]]:
+    """Those that are to be run, with their numbers in the list."""
+    parser = argparse.ArgumentParser(prog="planted/run.py", description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("parts", nargs="*", help="parts of names")
+    parser.add_argument("--from", dest="first", type=int, default=1, help="from this number on")
+    parser.add_argument("--to", dest="last", type=int, default=len(mutants), help="up to this number")
+    given = parser.parse_args(arguments)
+    return [
+        (number, one)
+        for number, one in enumerate(mutants, 1)
+        if given.first <= number <= given.last and (not given.parts or any(part in one.name for part in given.parts))
+    ]
 
 
 def _verdict(mutant: Mutant) -> str:

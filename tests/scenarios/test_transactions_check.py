@@ -12,6 +12,7 @@ from gantry.leaves.frames import Command
 from gantry.model import names
 from gantry.store.settings import Flush
 from gantry.transaction.checker import Rules
+from gantry.transaction.oplog import Outcome
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.transactionplay import COMMIT, GROUP, ROLLBACK, TOPIC, UNKNOWN, Half, TransactionPlay
@@ -362,3 +363,19 @@ def test_open_halves_are_carried_on_before_their_segment_goes_and_hold_it_until_
     play.save()
     play.reopen()
     assert play.end(old, COMMIT) == 0 and ("old" in [key for _, key in play.visible()])
+
+
+def test_what_was_settled_behind_an_open_half_stays_settled_whatever_a_crash_took() -> None:
+    play = TransactionPlay()
+    play.half(key="waits")
+    paid, taken_back = play.half(key="paid"), play.half(key="taken back")
+    assert play.end(paid, COMMIT) == play.end(taken_back, ROLLBACK) == 0
+    play.save()
+    play.half(key="waits too")
+    play.kill()
+    play.join()
+    assert play.book.outcome(paid.queue_offset) is Outcome.COMMITTED
+    assert [question.key for question in play.run_pass(_H)] == ["waits", "waits too"]
+    assert play.end(paid, ROLLBACK) == ResponseCode.TRANSACTION_SHOULD_COMMIT
+    assert play.end(taken_back, COMMIT) == ResponseCode.TRANSACTION_SHOULD_ROLLBACK
+    assert [key for _, key in play.visible()] == ["paid"]
