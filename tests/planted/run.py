@@ -4,9 +4,9 @@ A test suite is only as good as the faults it notices.  Each named test first ha
 else its red would prove nothing; then it has to fail (pytest's exit code 1; a copy that cannot even be collected is
 no proof either).  The compiled leaves are switched off, because the faults are planted in Python.
 
-Arguments choose mutants by a part of their name; without any, all are run.  `--from N` and `--to N` choose by the number
-in the list, from 1 on, so that a run that takes an hour may be done in parts, and go on where it was broken off.  Exit
-code 1 when one survives.
+Arguments choose mutants by a part of their name; without any, all are run.  `--from N` and `--to N` choose by the
+number in the list, from 1 on, so that a run that takes an hour may be done in parts, and go on where it was broken off.
+Exit code 1 when one survives.
 """
 
 from __future__ import annotations
