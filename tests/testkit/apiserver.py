@@ -92,9 +92,9 @@ class ApiServer:
         assert isinstance(held, dict)
         if metadata.get("resourceVersion") not in (None, held["resourceVersion"]):
             return 409, None
-        merged = _merged(lease, patch)
-        if merged != lease:
-            self.leases[name] = self._stamped(merged)
+        changed = merged(lease, patch)
+        if changed != lease:
+            self.leases[name] = self._stamped(changed)
         return 200, self.leases[name]
 
     def _stamped(self, lease: Lease) -> Lease:
@@ -104,18 +104,18 @@ class ApiServer:
         return dict(stamped)
 
 
-def _merged(lease: Lease, patch: Lease) -> Lease:
+def merged(lease: Lease, patch: Lease) -> Lease:
     """RFC 7386."""
-    merged = copy.deepcopy(lease)
+    whole = copy.deepcopy(lease)
     for name, value in patch.items():
-        found = merged.get(name)
+        found = whole.get(name)
         if value is None:
-            merged.pop(name, None)
+            whole.pop(name, None)
         elif isinstance(value, dict):
-            merged[name] = _merged(found if isinstance(found, dict) else {}, value)
+            whole[name] = merged(found if isinstance(found, dict) else {}, value)
         else:
-            merged[name] = value
-    return merged
+            whole[name] = value
+    return whole
 
 
 def _status(code: int) -> web.Response:

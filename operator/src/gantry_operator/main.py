@@ -17,7 +17,7 @@ import os
 import secrets
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -61,9 +61,12 @@ def main() -> None:
 
 
 class Operator:
-    """One process: `run` until it is told to end."""
+    """One process: `run` until it is told to end; `leave` is how it ends when it has lost the Lease."""
 
-    def __init__(self, settings: Settings, account: Account, place: Place) -> None:
+    def __init__(
+        self, settings: Settings, account: Account, place: Place, leave: Callable[[int], None] = os._exit
+    ) -> None:
+        self._leave = leave
         self._settings = settings
         self._account = account
         self._place = place
@@ -121,7 +124,7 @@ class Operator:
         lost = await election.run()
         log.error("%s: this operator ends at once", lost)
         logging.shutdown()
-        os._exit(EXIT_LOST)
+        self._leave(EXIT_LOST)
 
     async def _reconcile(self, election: Election) -> None:
         await election.began.wait()
@@ -138,9 +141,13 @@ class Operator:
         )
         self._stop.set()  # kopf may hear SIGTERM before we do
 
+    def stop(self) -> None:
+        """As SIGTERM does; `run` returns soon."""
+        self._stop.set()
+
     def _hear_signals(self) -> None:
         for number in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(number, self._stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, self.stop)
 
     async def _reclaim_signals(self, watching: asyncio.Event) -> None:
         """kopf takes the signals when it begins; from then on they are ours, since it has to be the last to go."""
