@@ -12,7 +12,7 @@ import json
 from gantry_operator.api.brokercluster import LABEL_COMPONENT
 from testkit.kube.fakestore import Document, Store
 
-PHASE, SET = "gantrymq.io/phase", "gantrymq.io/sync-set"
+PHASE, SET, STORES = "gantrymq.io/phase", "gantrymq.io/sync-set", "gantrymq.io/stores"
 
 
 def settle(store: Store) -> None:
@@ -41,13 +41,16 @@ def _pod(store: Store, folder: str, about: Document, spec: Document, ordinal: in
     name = f"{about['name']}-{ordinal}"
     held = store.documents.get(f"{folder}/{name}")
     if held is not None and "deletionTimestamp" not in held["metadata"]:
-        return False
+        is_ours = spec.get("updateStrategy", {}).get("type") != "OnDelete"  # a set rolls its pods unless told not to
+        if not is_ours or held["metadata"]["labels"]["controller-revision-hash"] == revision:
+            return False
     store.remove(f"{folder}/{name}")
     labels = {"controller-revision-hash": revision, "statefulset.kubernetes.io/pod-name": name}
     metadata = {
         "name": name,
         "namespace": about["namespace"],
         "labels": spec["template"]["metadata"]["labels"] | labels,
+        "annotations": spec["template"]["metadata"].get("annotations", {}),
         "ownerReferences": [{"uid": about["uid"], "kind": "StatefulSet", "name": about["name"], "controller": True}],
     }
     status = {"conditions": [{"type": "Ready", "status": "True"}], "podIP": f"10.0.0.{ordinal + 1}", "phase": "Running"}
@@ -74,8 +77,12 @@ def _register(store: Store, about: Document, members: int, gone: list[int]) -> N
     metadata = {
         "name": about["name"],
         "namespace": about["namespace"],
-        "annotations": {PHASE: "Active", SET: ",".join(f"{ordinal}.0" for ordinal in range(members))},
+        "annotations": {
+            PHASE: "Active",
+            SET: ",".join(f"{ordinal}.0" for ordinal in range(members)),
+            STORES: ",".join(f"{ordinal}=disk{ordinal}:0" for ordinal in range(members)),
+        },
     }
-    spec = {"holderIdentity": f"{master}.0/p", "leaseTransitions": epoch}
+    spec = {"holderIdentity": f"{master}.0/p", "leaseTransitions": epoch, "renewTime": "2099-01-01T00:00:00.0Z"}
     kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
     store.put(path, kind | {"metadata": metadata, "spec": spec})
