@@ -85,7 +85,7 @@ format: dev            ## let ruff repair what it can
 	@$(PY) -m ruff check --fix broker operator tests
 
 crds: dev              ## write the definitions of the operator's kinds anew, and the chart's dashboards and alerts
-	@$(PY) -m gantry_operator.api.schema crds charts/gantrymq/crds
+	@$(PY) -m gantry_operator.api.definitions crds charts/gantrymq/crds
 	@$(PY) -m gantry_operator.api.values charts/gantrymq-cluster
 	@$(PY) -m gantry_operator.monitoring charts/gantrymq
 

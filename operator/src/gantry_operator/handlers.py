@@ -15,10 +15,13 @@ import kopf
 
 from gantry_operator.account import Account
 from gantry_operator.api.brokercluster import GROUP, LABEL_CLUSTER, LABEL_COMPONENT, PLURAL, VERSION, Key
+from gantry_operator.api.declared import Kind
+from gantry_operator.declared.waking import Waking
 from gantry_operator.hearing import Heard, session
 from gantry_operator.sightings import Sightings
 
 WATCHED = (PLURAL, "pods", "statefulsets")
+WATCHED_IF_KNOWN = tuple(each.value for each in Kind)  # an operator that is newer than its definitions still fails over
 _OWNED = ("pods", "statefulsets.apps")  # watched where they have our label: other people's are none of our business
 _EXIT_S = 25.0  # below the 30 s that a pod has
 
@@ -57,6 +60,23 @@ def registry(
         add(Key(str(body.metadata.namespace), str(body.metadata.labels[LABEL_CLUSTER])))
 
     return handlers
+
+
+def watch_declared(handlers: kopf.OperatorRegistry, waking: Waking) -> None:
+    """Handlers of BrokerTopics and ConsumerGroups; a cluster's event may be news for those that belong to it."""
+
+    @kopf.on.event(GROUP, VERSION, PLURAL, registry=handlers, id="declared-cluster")
+    async def cluster(event: Any, body: kopf.Body, **_: Any) -> None:
+        key = Key(str(body.metadata.namespace), str(body.metadata.name))
+        waking.heard_of_cluster(key, int(body.metadata.get("generation", 0)), event["type"] == "DELETED")
+
+    @kopf.on.event(GROUP, VERSION, Kind.TOPIC.value, registry=handlers, id="topic")
+    async def topic(event: Any, body: kopf.Body, **_: Any) -> None:
+        waking.heard(Kind.TOPIC, body, event["type"] == "DELETED")
+
+    @kopf.on.event(GROUP, VERSION, Kind.CONSUMER_GROUP.value, registry=handlers, id="group")
+    async def group(event: Any, body: kopf.Body, **_: Any) -> None:
+        waking.heard(Kind.CONSUMER_GROUP, body, event["type"] == "DELETED")
 
 
 class Wishes:

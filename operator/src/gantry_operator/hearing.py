@@ -19,18 +19,22 @@ from gantry_operator.account import Account
 
 
 class Heard:
-    """The instant of the last news, by watch; `kinds` (their plurals) are watched, each by so many watches."""
+    """The instant of the last news, by watch; `kinds` (their plurals) are watched, each by so many watches.
 
-    def __init__(self, clock: Clock, kinds: Sequence[str], watches: int = 1) -> None:
+    Those `if_known` are listened to as well, once they were heard of.
+    """
+
+    def __init__(self, clock: Clock, kinds: Sequence[str], watches: int = 1, if_known: Sequence[str] = ()) -> None:
         self._clock = clock
         self._kinds = frozenset(kinds)
+        self._listened = self._kinds.union(if_known)
         self._watches = watches
         self._born_at = clock.monotonic()
         self._at: dict[str, float] = {}
 
     def note(self, path: str) -> None:
         """Something came, from the watch of this folder."""
-        if kind_of(path) in self._kinds:
+        if kind_of(path) in self._listened:
             self._at[path] = self._clock.monotonic()
 
     def ages_s(self) -> dict[str, float]:
@@ -44,7 +48,7 @@ class Heard:
     @property
     def has_begun(self) -> bool:
         """Whether every watch was heard of."""
-        return len(self._at) >= len(self._kinds) * self._watches
+        return sum(kind_of(path) in self._kinds for path in self._at) >= len(self._kinds) * self._watches
 
     @property
     def quietest_s(self) -> float:

@@ -20,6 +20,7 @@ from kubernetes.aio.client.exceptions import ApiException
 from gantry.errors import GantryError
 from gantry_operator.account import Account
 from gantry_operator.api.brokercluster import GROUP, PLURAL, VERSION, Key
+from gantry_operator.api.declared import Declared, Kind
 
 FIELD_MANAGER = "gantry-operator"
 TIMEOUT_S = 15.0
@@ -180,6 +181,16 @@ def resource_of(path: str) -> str:
 def cluster_path(key: Key) -> str:
     """Of a BrokerCluster."""
     return f"/apis/{GROUP}/{VERSION}/namespaces/{key.namespace}/{PLURAL}/{key.name}"
+
+
+def declared_folder(kind: Kind, namespace: str) -> str:
+    """Where BrokerTopics or ConsumerGroups lie."""
+    return f"/apis/{GROUP}/{VERSION}/namespaces/{namespace}/{kind.value}"
+
+
+def declared_path(key: Declared) -> str:
+    """Of a BrokerTopic or a ConsumerGroup."""
+    return f"{declared_folder(key.kind, key.namespace)}/{key.name}"
 
 
 def lease_path(namespace: str, name: str) -> str:

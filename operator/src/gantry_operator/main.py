@@ -28,7 +28,9 @@ from gantry.failover.decide import Decision, Promote, Seal
 from gantry_operator import health
 from gantry_operator.account import Account, of_pod
 from gantry_operator.api.brokercluster import Key
-from gantry_operator.handlers import WATCHED, registry
+from gantry_operator.api.declared import Declared
+from gantry_operator.declared.kinds import DeclaredKinds
+from gantry_operator.handlers import WATCHED, WATCHED_IF_KNOWN, registry, watch_declared
 from gantry_operator.hearing import Heard
 from gantry_operator.kube import Kube, KubeError
 from gantry_operator.leader import ANSWER_S, Election, Place
@@ -72,7 +74,7 @@ class Operator:
         self._place = place
         self._clock = SystemClock()
         self._sightings = Sightings()
-        self._heard = Heard(self._clock, WATCHED, max(1, len(settings.namespaces)))
+        self._heard = Heard(self._clock, WATCHED, max(1, len(settings.namespaces)), WATCHED_IF_KNOWN)
         self._metrics = Metrics()
         self._faults: list[str] = []
         self._stop = asyncio.Event()
@@ -89,7 +91,9 @@ class Operator:
             asks = Members(self._sightings, self._clock)
             reconciler = Reconciler(kube, self._settings, watches, asks, self._clock)
             passes = Passes(reconciler.once, self._metrics, self._clock)
-            self._worklist: Worklist[Key] = Worklist(passes.once, passes.failed)
+            self._declared = DeclaredKinds(kube, self._clock, self._metrics, self._add)
+            stack.push_async_callback(self._declared.close)
+            self._worklist = self._worklist_of(passes, self._declared)
             self._metrics.watch(lambda: self._gauges(election))
             runner = await health.serve(
                 self._settings.http_port, lambda: self._vitals(election), self._metrics.text
@@ -130,9 +134,20 @@ class Operator:
         await election.began.wait()
         await self._worklist.run((KubeError, ValueError, TimeoutError))
 
+    def _worklist_of(self, clusters: Passes[Key], declared: DeclaredKinds) -> Worklist[Key | Declared]:
+        async def once(key: Key | Declared) -> float | None:
+            return await (declared.once(key) if isinstance(key, Declared) else clusters.once(key))
+
+        return Worklist(once, clusters.failed)
+
+    def _add(self, key: Declared, after_s: float) -> None:
+        self._worklist.add(key, after_s)
+
     async def _kopf(self, stop: asyncio.Event, watching: asyncio.Event) -> None:
+        handlers = registry(self._worklist.add, self._sightings, self._account, self._heard)
+        watch_declared(handlers, self._declared.waking)
         await kopf.operator(
-            registry=registry(self._worklist.add, self._sightings, self._account, self._heard),
+            registry=handlers,
             clusterwide=not self._settings.namespaces,
             namespaces=self._settings.namespaces,
             standalone=True,
@@ -158,6 +173,7 @@ class Operator:
         if isinstance(decision, Seal | Promote):
             self._metrics.failovers.labels(type(decision).__name__.lower()).inc()
         self._worklist.add(key)
+        self._declared.waking.decided(key)
 
     def _end(self, fault: str) -> None:
         self._faults.append(fault)

@@ -33,7 +33,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.passes = Counter(
             "gantrymq_operator_passes",
-            "Passes over a cluster: done, or to be repeated (failed)",
+            "Passes over an object: done, or to be repeated (failed)",
             ["kind", "outcome"],
             registry=self.registry,
         )
@@ -84,7 +84,7 @@ class _Asked(Collector):
     def collect(self) -> Iterable[Metric]:
         now = self._gauges()
         yield GaugeMetricFamily("gantrymq_operator_leader", "1: this one leads", float(now.leads))
-        yield GaugeMetricFamily("gantrymq_operator_queue_keys", "Clusters whose pass is due", now.keys_due)
+        yield GaugeMetricFamily("gantrymq_operator_queue_keys", "Objects whose pass is due", now.keys_due)
         oldest = "How long the oldest of them waits, or is worked on"
         yield GaugeMetricFamily("gantrymq_operator_queue_age_seconds", oldest, now.queue_s)
         said = "Since a watch was last heard of; a bookmark comes each minute"

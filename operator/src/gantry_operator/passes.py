@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
 
 from gantry.clock import Clock
 from gantry_operator.api.brokercluster import Key
+from gantry_operator.api.declared import Declared
 from gantry_operator.kube import KubeError
 from gantry_operator.metrics import Metrics, class_of
 
@@ -20,12 +22,15 @@ log = logging.getLogger("gantry.operator")
 PASS_S_MAX = 30.0  # what is left over is done by the next one
 
 
-class Passes:
+K = TypeVar("K", bound=Key | Declared)
+
+
+class Passes(Generic[K]):
     """`once` and `failed` of a worklist; `kind` says whose passes these are."""
 
     def __init__(
         self,
-        work: Callable[[Key], Awaitable[float | None]],
+        work: Callable[[K], Awaitable[float | None]],
         metrics: Metrics,
         clock: Clock,
         kind: str = "brokercluster",
@@ -35,7 +40,7 @@ class Passes:
         self._clock = clock
         self._kind = kind
 
-    async def once(self, key: Key) -> float | None:
+    async def once(self, key: K) -> float | None:
         """The pass; TimeoutError when it takes too long."""
         start, outcome = self._clock.monotonic(), "failed"
         try:
@@ -47,7 +52,7 @@ class Passes:
             self._metrics.passes.labels(self._kind, outcome).inc()
             self._metrics.pass_s.labels(self._kind).observe(self._clock.monotonic() - start)
 
-    def failed(self, key: Key, error: Exception) -> None:
+    def failed(self, key: Key | Declared, error: Exception) -> None:
         """Say so."""
         kind = "timeout" if isinstance(error, TimeoutError) else class_of(getattr(error, "status", None))
         self._metrics.errors.labels(kind).inc()

@@ -1,4 +1,4 @@
-"""The definition of BrokerCluster: the repository has what the code says; what stays is refused by its name."""
+"""The definitions of our kinds: the repository has what the code says; what stays is refused by its name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from gantry_operator.api.schema import FILE, Schema, definition, text
+from gantry_operator.api import groupdefinition, topicdefinition
+from gantry_operator.api.definitions import files
+from gantry_operator.api.schema import Schema, definition
 from testkit.sources import ROOT
 
 STAYS = {
@@ -36,8 +38,17 @@ def spec() -> Schema:
 
 
 @pytest.mark.parametrize("folder", ["crds", "charts/gantrymq/crds"])
-def test_the_definition_in_the_repository_is_what_the_code_says(folder: str) -> None:
-    assert (ROOT / folder / FILE).read_text() == text(), "make crds"
+def test_the_definitions_in_the_repository_are_what_the_code_says(folder: str) -> None:
+    assert {path.name: path.read_text() for path in (ROOT / folder).iterdir()} == files(), "make crds"
+
+
+@pytest.mark.parametrize("made", [topicdefinition.definition(), groupdefinition.definition()])
+def test_every_field_of_a_declared_kind_is_described_and_bounded(made: Schema) -> None:
+    root = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    for path, field in fields(root["properties"]["spec"], "spec"):
+        assert field["description"].endswith("."), path
+        bounds = {"string": {"maxLength", "enum", "format"}, "integer": {"maximum"}, "array": {"maxItems"}}
+        assert field["type"] == "boolean" or bounds[field["type"]] & field.keys(), path
 
 
 @pytest.mark.parametrize(("path", "field"), [pytest.param(*each, id=each[0]) for each in fields(spec(), "spec")])

@@ -59,6 +59,12 @@ def topic_list() -> Question[list[str]]:
 
 def put_topic(config: TopicConfig) -> Question[None]:
     """Make a topic, or change one, on one broker."""
+    return alter_topic(config, config.attributes)
+
+
+def alter_topic(config: TopicConfig, attributes: Mapping[str, str | None]) -> Question[None]:
+    """The same with these changes of attributes only, None taking one away: some cannot be given twice."""
+    steps = [f"-{key}" if text is None else f"+{key}={text}" for key, text in attributes.items()]
     ext = to_ext(
         topic=config.name,
         defaultTopic=TEMPLATE_TOPIC,
@@ -68,7 +74,7 @@ def put_topic(config: TopicConfig) -> Question[None]:
         topicFilterType=config.filter_type,
         topicSysFlag=config.sys_flag,
         order=config.order,
-        attributes=",".join(f"+{key}={text}" for key, text in config.attributes.items()) or None,
+        attributes=",".join(steps) or None,
     )
     return Question(request(RequestCode.UPDATE_AND_CREATE_TOPIC, ext), nothing)
 
@@ -103,6 +109,12 @@ def group_list() -> Question[dict[str, GroupConfig]]:
         return {name: GroupConfig.from_json(config) for name, config in table.items()}
 
     return Question(request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG), lambda reply: value(require(reply), make))
+
+
+def group_config(group: str) -> Question[GroupConfig]:
+    """How one broker treats a group; RefusedError 26 when it has not."""
+    question = request(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
+    return Question(question, lambda reply: value(require(reply), GroupConfig.from_json))
 
 
 def delete_group(group: str, clean_offsets: bool) -> Question[None]:

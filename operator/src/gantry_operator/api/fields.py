@@ -15,6 +15,7 @@ import yaml
 from gantry_operator.api.brokercluster import GROUP, VERSION
 
 Schema = dict[str, Any]
+Column = tuple[str, str, str]  # name, type, path
 _CONDITION_FIELDS = ("type", "status", "reason", "message")
 CONDITIONS_MAX = 16
 
@@ -125,12 +126,13 @@ def conditions() -> Schema:
     return keyed(condition, "type", CONDITIONS_MAX)
 
 
-def ready_columns(*between: tuple[str, str, str]) -> list[Schema]:
-    """Columns (name, type, path) followed by Ready and Age, and the reason where it is asked for."""
+def ready_columns(before: Sequence[Column], wide: Sequence[Column] = ()) -> list[Schema]:
+    """Columns followed by Ready and Age, and those that are shown where they are asked for, the reason last."""
     ready = '.status.conditions[?(@.type=="Ready")]'
-    columns = [*between, ("Ready", "string", f"{ready}.status"), ("Age", "date", ".metadata.creationTimestamp")]
-    shown = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in columns]
-    return [*shown, {"name": "Reason", "type": "string", "jsonPath": f"{ready}.reason", "priority": 1}]
+    always = [*before, ("Ready", "string", f"{ready}.status"), ("Age", "date", ".metadata.creationTimestamp")]
+    shown = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in always]
+    hidden = [*wide, ("Reason", "string", f"{ready}.reason")]
+    return shown + [{"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in hidden]
 
 
 class _Plain(yaml.SafeDumper):

@@ -1,14 +1,11 @@
 """The definition of BrokerCluster for the API server: types, bounds, defaults and rules, made from one place.
 
-`python -m gantry_operator.api.schema FOLDER...` writes it (`make crds`).  What cannot be changed yet in a running
+`make crds` writes it, with those of the other kinds.  What cannot be changed yet in a running
 cluster is refused here, with what to do instead: nothing is accepted and then ignored; what can be changed is brought
 to the brokers, at once or by a rolling update (`plan`).
 """
 
 from __future__ import annotations
-
-import sys
-from pathlib import Path
 
 from gantry_operator.api.brokercluster import GROUP, KIND, PLURAL
 from gantry_operator.api.brokerfields import GROUPS_MAX, brokers, pod_template, resources
@@ -129,12 +126,3 @@ def _status() -> Schema:
             "groups": keyed(group, "name", GROUPS_MAX),
         },
     }
-
-
-def main() -> None:
-    for folder in sys.argv[1:]:
-        Path(folder, FILE).write_text(text(), encoding="utf-8")
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,108 @@
+"""Administration of single brokers by their addresses, for whoever knows the masters from elsewhere than name servers.
+
+    async with BrokerAdmin() as brokers:
+        if await brokers.topic("10.0.0.7:10911", "Orders") is None:
+            await brokers.put_topic("10.0.0.7:10911", TopicConfig("Orders"), {})
+
+Each call asks one broker one thing (few: `lag`, page by page).  Nothing is tried again and nobody else is asked: errors
+are those of `Session.ask`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self, TypeVar
+
+from gantry.client import adminquestions, progressadmin, questions
+from gantry.client.progressadmin import QueueLag, Target
+from gantry.client.question import Question
+from gantry.errors import RefusedError
+from gantry.model.route import MessageQueue
+from gantry.model.subscription import GroupConfig
+from gantry.model.topic import TopicConfig
+from gantry.transport.client import RemotingClient
+from gantry.wire.codes import ResponseCode
+
+T = TypeVar("T")
+
+
+class BrokerAdmin:
+    """An asynchronous context manager; connections are made when they are needed."""
+
+    def __init__(self, timeout_s: float = 5.0, connect_s: float = 3.0) -> None:
+        self._remoting = RemotingClient(connect_s=connect_s)
+        self._timeout_s = timeout_s
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._remoting.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def topic(self, address: str, topic: str) -> TopicConfig | None:
+        """How it has a topic; None: not at all."""
+        question = adminquestions.topic_config(topic)
+        return await self._unless(address, question, ResponseCode.TOPIC_NOT_EXIST)
+
+    async def put_topic(self, address: str, config: TopicConfig, attributes: Mapping[str, str | None]) -> None:
+        """Make a topic or change it; of its attributes only these, None taking one away."""
+        await self._ask(address, adminquestions.alter_topic(config, attributes))
+
+    async def delete_topic(self, address: str, topic: str) -> None:
+        """Forget a topic with its messages; one that is not there is no error."""
+        await self._ask(address, adminquestions.delete_topic(topic))
+
+    async def forget_route(self, nameserver: str, topic: str) -> None:
+        """Have a name server forget a topic that was deleted on its brokers."""
+        await self._ask(nameserver, adminquestions.delete_topic_route(topic))
+
+    async def queue_range(self, address: str, queue: MessageQueue) -> tuple[int, int]:
+        """Where its oldest message stands, and where the next one will."""
+        low = await self._ask(address, questions.min_offset(queue))
+        return low, await self._ask(address, questions.max_offset(queue))
+
+    async def group(self, address: str, group: str) -> GroupConfig | None:
+        """How it treats a consumer group; None: it does not know it."""
+        question = adminquestions.group_config(group)
+        return await self._unless(address, question, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+    async def put_group(self, address: str, config: GroupConfig) -> None:
+        """Make a consumer group or change it."""
+        await self._ask(address, adminquestions.put_group(config))
+
+    async def delete_group(self, address: str, group: str) -> None:
+        """Forget a consumer group with its offsets; one that is not there is no error."""
+        await self._ask(address, adminquestions.delete_group(group, clean_offsets=True))
+
+    async def members(self, address: str, group: str) -> set[str]:
+        """Client ids of the members that are online there."""
+        return {each.client_id for each in await self._ask(address, progressadmin.consumer_connections(group))}
+
+    async def lag(self, address: str, broker: str, *, group: str = "", topic: str = "") -> list[QueueLag]:
+        """Every group in every queue there, or of one group or topic only."""
+        found: list[QueueLag] = []
+        following = 0
+        while following >= 0:
+            page = await self._ask(address, progressadmin.lag(broker, group, topic, following))
+            found += page.queues
+            following = page.following
+        return found
+
+    async def reset(self, address: str, group: str, topic: str, at_ms: int) -> None:
+        """Let a group go on at an instant, -1 being the end; members that run move too."""
+        await self._ask(address, progressadmin.reset(group, topic, Target(at_ms)))
+
+    async def _unless(self, address: str, question: Question[T], absent: int) -> T | None:
+        try:
+            return await self._ask(address, question)
+        except RefusedError as error:
+            if error.code == absent:
+                return None
+            raise
+
+    async def _ask(self, address: str, question: Question[T]) -> T:
+        return question.read(await self._remoting.invoke(address, question.command, self._timeout_s))

@@ -1,0 +1,65 @@
+"""A ConsumerGroup as a value: how the brokers of a cluster are to treat a group of consumers, and where it stands.
+
+The API server has checked it and put the defaults in (`groupdefinition`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from gantry_operator.api.declared import About, Kind, about
+
+KIND = "ConsumerGroup"
+EARLIEST_MS, LATEST_MS = 0, -1  # instants, as the request that resets offsets has them
+POSITIONS = {"Earliest": EARLIEST_MS, "Latest": LATEST_MS}
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """Let the group go on elsewhere, once for each `request_id`."""
+
+    request_id: str
+    topic: str
+    at_ms: int
+    is_forced: bool  # also while members are at work
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroup:
+    """See the module."""
+
+    about: About
+    is_enabled: bool
+    may_broadcast: bool
+    attempts_max: int
+    reset: Reset | None
+    status: Mapping[str, Any]
+
+
+def read(document: Mapping[str, Any]) -> ConsumerGroup:
+    """The value of an object; ValueError for one that is none."""
+    try:
+        spec = document["spec"]
+        reset = spec.get("resetOffset")
+        return ConsumerGroup(
+            about=about(Kind.CONSUMER_GROUP, document, spec["groupName"]),
+            is_enabled=bool(spec["enabled"]),
+            may_broadcast=bool(spec["broadcast"]),
+            attempts_max=int(spec["retry"]["maxAttempts"]),
+            reset=None if reset is None else _reset(reset),
+            status=document.get("status", {}),
+        )
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"this is no {KIND}: {error!r}; install the definition that came with the operator") from error
+
+
+def _reset(spec: Mapping[str, Any]) -> Reset:
+    target = spec["to"]
+    if "timestamp" in target:
+        at_ms = int(datetime.fromisoformat(target["timestamp"]).timestamp() * 1000)
+    else:
+        at_ms = POSITIONS[target["position"]]
+    return Reset(spec["requestId"], spec["topic"], max(at_ms, LATEST_MS), bool(spec["force"]))

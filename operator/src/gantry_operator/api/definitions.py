@@ -1,0 +1,36 @@
+"""Every kind of gantrymq.io, as the files that the API server is given.
+
+`python -m gantry_operator.api.definitions FOLDER...` writes them (`make crds`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from gantry_operator.api import groupdefinition, schema, topicdefinition
+from gantry_operator.api.brokercluster import GROUP
+from gantry_operator.api.fields import text_of
+
+
+def files() -> dict[str, str]:
+    """Name -> text."""
+    made = {
+        "schema": schema.definition(),
+        "topicdefinition": topicdefinition.definition(),
+        "groupdefinition": groupdefinition.definition(),
+    }
+    return {
+        f"{GROUP}_{each['spec']['names']['plural']}.yaml": text_of(each, f"gantry_operator.api.{module}")
+        for module, each in made.items()
+    }
+
+
+def main() -> None:
+    for folder in sys.argv[1:]:
+        for name, text in files().items():
+            Path(folder, name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+"""Asking the master of a broker group, with its refusals and silences as values.
+
+One group that does not answer must not keep the others from what they should have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from gantry.clock import Clock
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError
+from gantry.wire.codes import ResponseCode
+from gantry_operator.declared.outcome import Fault
+from gantry_operator.declared.territory import Place
+
+T = TypeVar("T")
+
+SILENT_S = 10.0
+NOBODY_LEADS = "nobody leads it; it is asked again"
+SILENT = "its master does not answer; it is asked again"
+NOT_NOW = "its master does not serve now; it is asked again"
+# The request itself is wrong there: an older broker, a name that it keeps for itself, a number out of its bounds.
+_FINAL = {ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER}
+
+
+class Asking:
+    """For all who ask; a master that left a question unanswered is left alone for `SILENT_S`.
+
+    Thousands of objects may want to know the same of a master that stands still: few of them wait for it.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._silent_until_s: dict[str, float] = {}  # by address
+
+    async def all(
+        self, places: Sequence[Place], ask: Callable[[Place], Awaitable[T]]
+    ) -> tuple[dict[Place, T], list[Fault]]:
+        """All at the same time: what each gave, and who gave nothing."""
+        found = await asyncio.gather(*(self.one(place, ask) for place in places))
+        given = {place: each for place, each in zip(places, found, strict=True) if not isinstance(each, Fault)}
+        return given, [each for each in found if isinstance(each, Fault)]
+
+    async def one(self, place: Place, ask: Callable[[Place], Awaitable[T]]) -> T | Fault:
+        """What `ask` gives, or why it gives nothing."""
+        if not place.address:
+            return Fault(place.short, False, NOBODY_LEADS)
+        if self._silent_until_s.get(place.address, 0.0) > self._clock.monotonic():
+            return Fault(place.short, False, SILENT)
+        self._silent_until_s.pop(place.address, None)
+        try:
+            return await ask(place)
+        except RefusedError as error:
+            is_final = error.code in _FINAL
+            return Fault(place.short, is_final, f"its master refuses: {error.remark}" if is_final else NOT_NOW)
+        except OutcomeUnknownError:
+            self._silent_until_s[place.address] = self._clock.monotonic() + SILENT_S
+            return Fault(place.short, False, SILENT)
+        except GantryError:
+            return Fault(place.short, False, SILENT)

@@ -1,0 +1,70 @@
+"""Who speaks for what: of two objects that name the same thing of the same cluster, the older one is right.
+
+The list is read of the API server, so an operator that starts is right from its first pass on.  It is good for
+`FRESH_S`, and until something is heard of an object of that kind; whoever was too new for it is newer than all in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Protocol
+
+from gantry.clock import Clock
+from gantry_operator.api.brokercluster import Document
+from gantry_operator.api.declared import About, Claim, Declared, Kind
+from gantry_operator.kube import declared_folder
+
+FRESH_S = 10.0
+_NAME_FIELDS = {Kind.TOPIC: "topicName", Kind.CONSUMER_GROUP: "groupName"}
+_Place = tuple[Kind, str]
+
+
+class Listing(Protocol):
+    """What is read of the API server."""
+
+    async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
+
+
+class Claims:
+    """Of all namespaces."""
+
+    def __init__(self, kube: Listing, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._known: dict[_Place, tuple[float, dict[tuple[str, str], list[Claim]]]] = {}
+        self._reading = asyncio.Lock()
+
+    async def older(self, about: About) -> Claim | None:
+        """Who speaks for the same thing and is right; None: nobody."""
+        claims = (await self._of(about.key.kind, about.key.namespace)).get((about.cluster, about.name), [])
+        rivals = [each for each in claims if each.uid != about.uid and each.is_older(about.claim)]
+        return min(rivals, key=lambda each: (each.created, each.uid), default=None)
+
+    def forget(self, key: Declared) -> None:
+        """Something was heard of this one."""
+        self._known.pop((key.kind, key.namespace), None)
+
+    async def _of(self, kind: Kind, namespace: str) -> dict[tuple[str, str], list[Claim]]:
+        async with self._reading:
+            at_s, known = self._known.get((kind, namespace), (0.0, None))
+            if known is not None and self._clock.monotonic() - at_s < FRESH_S:
+                return known
+            found: dict[tuple[str, str], list[Claim]] = {}
+            for document in await self._kube.listed(declared_folder(kind, namespace), {}):
+                claim = claim_of(kind, document)
+                found.setdefault((claim.cluster, claim.name), []).append(claim)
+            self._known[kind, namespace] = self._clock.monotonic(), found
+            return found
+
+
+def claim_of(kind: Kind, document: Mapping[str, Document]) -> Claim:
+    """What an object speaks for."""
+    metadata, spec = document["metadata"], document["spec"]
+    return Claim(
+        cluster=spec["clusterRef"]["name"],
+        name=spec[_NAME_FIELDS[kind]] or metadata["name"],
+        created=metadata["creationTimestamp"],
+        uid=metadata["uid"],
+        key=Declared(kind, metadata["namespace"], metadata["name"]),
+    )

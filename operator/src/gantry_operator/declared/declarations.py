@@ -1,0 +1,151 @@
+"""One pass over one BrokerTopic or ConsumerGroup: its thing is made so on the brokers, and its status says how it is.
+
+As with clusters, a pass begins with what the API server and the brokers say now and keeps nothing that matters for the
+next one: it may be repeated, missed or broken off anywhere.  What stands on the brokers is looked at again each minute,
+and soon after every decision of a failover loop: a new master has what was replicated to it, and gets the rest here.
+
+An object whose brokers do not answer is asked about less and less often, down to once a minute.
+
+A finalizer is there only while the thing is to go with its object, and goes without a word to the brokers when the
+cluster is gone or going: nobody waits for a namespace because of a topic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from gantry.clock import Clock
+from gantry_operator.api.brokercluster import Document
+from gantry_operator.api.declared import FINALIZER, About, Declared, Kind
+from gantry_operator.conditions import Condition
+from gantry_operator.declared import outcome
+from gantry_operator.declared.claims import Claims
+from gantry_operator.declared.numbers import Bucket
+from gantry_operator.declared.outcome import Fault, Outcome
+from gantry_operator.declared.territory import Territories, Territory
+from gantry_operator.kube import declared_path
+
+SOON_S, WAITING_S, LATER_S = 1.0, 15.0, 60.0
+NUMBERS_A_SECOND = 5.0
+_PAUSED = ("Deleting", "it goes, and its thing with it, when it is not paused any more")
+
+
+class Objects(Protocol):
+    """The API server, as `kube.Kube` asks it."""
+
+    async def get(self, path: str) -> Document | None: ...
+    async def merge(self, path: str, change: Document) -> None: ...
+
+
+class Thing(Protocol):
+    """An object as a value."""
+
+    @property
+    def about(self) -> About: ...
+    @property
+    def status(self) -> Mapping[str, Any]: ...
+
+
+class Things(Protocol):
+    """What is done with objects of one kind; each `thing` is one that `read` gave."""
+
+    def read(self, document: Document) -> Any: ...
+    async def apply(self, thing: Any, territory: Territory) -> Outcome: ...
+    async def remove(self, thing: Any, territory: Territory) -> list[Fault]: ...
+    def forget(self, key: Declared) -> None: ...
+
+
+class Declarations:
+    """`once(key)`; answers when it wants to look again."""
+
+    def __init__(
+        self, kube: Objects, things: Mapping[Kind, Things], territories: Territories, claims: Claims, clock: Clock
+    ) -> None:
+        self._kube = kube
+        self._things = things
+        self._territories = territories
+        self._claims = claims
+        self._clock = clock
+        self._pauses: dict[Declared, float] = {}
+        self._numbers = Bucket(NUMBERS_A_SECOND)
+
+    async def once(self, key: Declared) -> float | None:
+        """None: there is no such object any more."""
+        document = await self._kube.get(declared_path(key))
+        things = self._things[key.kind]
+        if document is None:
+            things.forget(key)
+            self._pauses.pop(key, None)
+            return None
+        thing: Thing = things.read(document)
+        about = thing.about
+        territory = await self._territories.of(about.cluster_key)
+        if about.is_going:
+            return await self._let_go(thing, things, territory)
+        if territory is None or territory.is_going:
+            return await self._wait(thing, outcome.no_cluster(about))
+        older = await self._claims.older(about)
+        if older is not None:
+            return await self._wait(thing, outcome.conflict(about, older))
+        if about.deletes != about.is_held and not about.is_paused:
+            await self._hold(about, about.deletes)
+            return SOON_S
+        found = await things.apply(thing, territory)
+        said = outcome.ready(about, found)
+        await self._tell(thing, outcome.status_of(about, thing.status, said, found, self._now()))
+        return self._again(about.key, found.faults, found.waits[0])
+
+    async def _let_go(self, thing: Thing, things: Things, territory: Territory | None) -> float:
+        about = thing.about
+        if not about.is_held:
+            return LATER_S
+        is_ours = about.deletes and await self._claims.older(about) is None
+        if is_ours and territory is not None and not territory.is_going:
+            faults = [] if about.is_paused else await things.remove(thing, territory)
+            if faults or about.is_paused:
+                found = Outcome(_kept(thing.status), faults, _PAUSED)
+                said = outcome.ready(about, found)
+                await self._tell(thing, outcome.status_of(about, thing.status, said, found, self._now()))
+                return self._again(about.key, faults, "")
+        await self._hold(about, False)
+        return LATER_S
+
+    async def _wait(self, thing: Thing, said: Condition) -> float:
+        """Nothing can be done on brokers; what was known of them is not known any more."""
+        fields = {key: each for key, each in _kept(thing.status).items() if key == "lastReset"}
+        told = outcome.status_of(thing.about, thing.status, said, Outcome(fields), self._now())
+        gone: Document = {key: None for key in thing.status if key not in told}
+        await self._tell(thing, told | gone)
+        return LATER_S
+
+    async def _hold(self, about: About, is_held: bool) -> None:
+        """Have our finalizer, or not; only on the version that was read."""
+        others = [each for each in about.finalizers if each != FINALIZER]
+        wanted = [*others, FINALIZER] if is_held else others
+        change = {"metadata": {"resourceVersion": about.version, "finalizers": wanted}}
+        await self._kube.merge(declared_path(about.key), change)
+
+    async def _tell(self, thing: Thing, told: Document) -> None:
+        meant = {key: each for key, each in told.items() if each is not None}
+        if meant == thing.status:
+            return
+        is_urgent = outcome.without_numbers(meant) != outcome.without_numbers(thing.status)
+        if is_urgent or self._numbers.take(self._clock.monotonic()):
+            await self._kube.merge(f"{declared_path(thing.about.key)}/status", {"status": told})
+
+    def _again(self, key: Declared, faults: Sequence[Fault], waits: str) -> float:
+        if not any(not each.is_final for each in faults):
+            self._pauses.pop(key, None)
+            return WAITING_S if waits else LATER_S
+        pause_s = self._pauses.get(key, SOON_S)
+        self._pauses[key] = min(2 * pause_s, LATER_S)
+        return pause_s
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _kept(status: Mapping[str, Any]) -> Document:
+    return {key: each for key, each in status.items() if key not in ("conditions", "observedGeneration")}

@@ -1,0 +1,63 @@
+"""What to change about a consumer group on one broker group, and whether to reset its offsets; pure.
+
+A reset is carried out once for each request id.  What stands in the status decides: a reset is entered there as
+Running before anything moves, under the version of the object that was read, so of two who want to only one goes on;
+and as Done afterwards.  One that is found Running is somebody's work for `STALE_MS`, and broken-off work after that,
+which is done again: the same instant again, and never while members are online, unless that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any
+
+from gantry.model.subscription import GroupConfig
+from gantry_operator.api.consumergroup import ConsumerGroup
+
+RUNNING, DONE = "Running", "Done"
+STALE_MS = 60_000
+
+
+class Reset(Enum):
+    """What becomes of a reset that is asked for."""
+
+    NOT_ASKED = "NotAsked"
+    DONE = "Done"
+    RUN = "Run"
+    MEMBERS_ONLINE = "MembersOnline"
+    TOPIC_NOT_FOUND = "TopicNotFound"
+    RUNNING = "Running"  # by somebody else
+
+
+def change(group: ConsumerGroup, config: GroupConfig | None) -> GroupConfig | None:
+    """The next change on a broker group; None: there is nothing to change."""
+    if group.about.is_observed:
+        return None
+    wanted = replace(
+        config or GroupConfig(group.about.name),
+        consume_enable=group.is_enabled,
+        consume_broadcast_enable=group.may_broadcast,
+        retry_times_max=group.attempts_max,
+    )
+    return wanted if wanted != config else None
+
+
+def reset(
+    group: ConsumerGroup, members: Collection[str], has_topic: bool, last: Mapping[str, Any], age_ms: int
+) -> Reset:
+    """`last` is what the status says of the last reset, `age_ms` how long ago that was."""
+    asked = group.reset
+    if asked is None or group.about.is_observed:
+        return Reset.NOT_ASKED
+    is_known = last.get("requestId") == asked.request_id
+    if is_known and last.get("result") == DONE:
+        return Reset.DONE
+    if members and not asked.is_forced:
+        return Reset.MEMBERS_ONLINE
+    if not has_topic:
+        return Reset.TOPIC_NOT_FOUND
+    if is_known and 0 <= age_ms < STALE_MS:
+        return Reset.RUNNING
+    return Reset.RUN

@@ -1,0 +1,183 @@
+"""ConsumerGroups on the brokers: looked at, changed (`groupplan`), reset, deleted; and how they get on.
+
+Deleting one takes its offsets and its topic of redeliveries.  Its dead letters stay: messages that nobody has dealt
+with are not ours to throw away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, Protocol
+
+from gantry.client.brokeradmin import BrokerAdmin
+from gantry.client.progressadmin import QueueLag
+from gantry.clock import Clock
+from gantry.model.names import retry_topic
+from gantry_operator.api import consumergroup
+from gantry_operator.api.brokercluster import Document
+from gantry_operator.api.consumergroup import ConsumerGroup
+from gantry_operator.api.declared import Declared
+from gantry_operator.api.groupdefinition import TOPICS_MAX
+from gantry_operator.conditions import Condition
+from gantry_operator.declared import groupplan
+from gantry_operator.declared.asking import Asking
+from gantry_operator.declared.groupplan import DONE, RUNNING, Reset
+from gantry_operator.declared.numbers import told
+from gantry_operator.declared.outcome import Fault, Outcome
+from gantry_operator.declared.territory import Place, Territory
+from gantry_operator.kube import KubeError, declared_path
+
+LAG_S = 60.0  # between two looks at how far it is behind
+_CONFLICT = 409
+_SAID = {
+    Reset.DONE: "",
+    Reset.MEMBERS_ONLINE: "it is carried out when no member is online; stop them, or set spec.resetOffset.force",
+    Reset.TOPIC_NOT_FOUND: "no broker group has the topic; it is carried out when there is one",
+    Reset.RUNNING: "it was begun; if whoever began it is gone, it is begun again in a minute",
+}
+
+
+class Seen(NamedTuple):
+    """How one broker group has it."""
+
+    members: set[str]
+    lags: Sequence[QueueLag]
+
+
+class Merging(Protocol):
+    """The one write of the API server that is needed here."""
+
+    async def merge(self, path: str, change: Document) -> None: ...
+
+
+class Groups:
+    """Implements `declarations.Things`."""
+
+    def __init__(self, kube: Merging, brokers: BrokerAdmin, asking: Asking, clock: Clock) -> None:
+        self._kube = kube
+        self._brokers = brokers
+        self._asking = asking
+        self._clock = clock
+        self._lag_s: dict[Declared, float] = {}  # when it was looked at how far a group is behind
+
+    def read(self, document: Document) -> ConsumerGroup:
+        """The value of an object."""
+        return consumergroup.read(document)
+
+    async def apply(self, group: ConsumerGroup, territory: Territory) -> Outcome:
+        """Look at every broker group, change what is not as wanted, and reset offsets where that is asked for."""
+        looks_at_lag = self._is_lag_due(group.about.key)
+
+        async def of(place: Place) -> Seen:
+            return await self._settle(group, place, looks_at_lag)
+
+        found, faults = await self._asking.all(territory.places, of)
+        members = {each for seen in found.values() for each in seen.members}
+        fields: Document = {"groupName": group.about.name, "placements": _placements(group, found, faults)}
+        online = _consuming(len(members)) if not faults else _consuming(int(group.status.get("members", 0)))
+        if not faults:
+            fields["members"] = len(members)
+            if looks_at_lag:
+                fields["lag"] = _lags(group.status, [lag for seen in found.values() for lag in seen.lags])
+                self._lag_s[group.about.key] = self._clock.monotonic()
+        kept = {key: group.status[key] for key in ("members", "lag", "lastReset") if key in group.status}
+        last, said = await self._reset(group, members, list(found) if not faults else [], kept.get("lastReset", {}))
+        if last:
+            fields["lastReset"] = last
+        return Outcome(kept | fields, faults, conditions=[online, *said])
+
+    async def remove(self, group: ConsumerGroup, territory: Territory) -> list[Fault]:
+        """Forget it with its offsets and redeliveries on every broker group."""
+        name = group.about.name
+
+        async def delete(place: Place) -> None:
+            await self._brokers.delete_group(place.address, name)
+            await self._brokers.delete_topic(place.address, retry_topic(name))
+
+        _, faults = await self._asking.all(territory.places, delete)
+        return faults
+
+    def forget(self, key: Declared) -> None:
+        """The object is gone."""
+        self._lag_s.pop(key, None)
+
+    def _is_lag_due(self, key: Declared) -> bool:
+        looked_s = self._lag_s.get(key)
+        return looked_s is None or self._clock.monotonic() - looked_s >= LAG_S
+
+    async def _settle(self, group: ConsumerGroup, place: Place, looks_at_lag: bool) -> Seen:
+        name, address = group.about.name, place.address
+        wanted = groupplan.change(group, await self._brokers.group(address, name))
+        if wanted is not None:
+            await self._brokers.put_group(address, wanted)
+        members = await self._brokers.members(address, name)
+        return Seen(members, await self._brokers.lag(address, place.broker, group=name) if looks_at_lag else [])
+
+    async def _reset(
+        self, group: ConsumerGroup, members: set[str], places: Sequence[Place], last: Mapping[str, Any]
+    ) -> tuple[Mapping[str, Any], list[Condition]]:
+        """What the status is to say of it, if anything."""
+        asked = group.reset
+        if asked is None or group.about.is_observed:
+            return last, []
+        if last.get("requestId") == asked.request_id and last.get("result") == DONE:
+            return last, [Condition("OffsetReset", True, Reset.DONE.value, "")]
+        topics, silent = await self._asking.all(places, lambda place: self._brokers.topic(place.address, asked.topic))
+        if silent or not places:
+            said = Condition("OffsetReset", False, "GroupUnavailable", "it is carried out when every group answers")
+            return last, [said]
+        there = [place for place, config in topics.items() if config is not None]
+        what = groupplan.reset(group, members, bool(there), last, self._age_ms(last))
+        if what is Reset.RUN:
+            what, last = await self._run(group, asked, there)
+        return last, [Condition("OffsetReset", what is Reset.DONE, what.value, _SAID[what])]
+
+    async def _run(
+        self, group: ConsumerGroup, asked: consumergroup.Reset, places: Sequence[Place]
+    ) -> tuple[Reset, Mapping[str, Any]]:
+        begun = {"requestId": asked.request_id, "result": RUNNING, "at": self._now()}
+        claim = {"metadata": {"resourceVersion": group.about.version}, "status": {"lastReset": begun}}
+        try:
+            await self._kube.merge(f"{declared_path(group.about.key)}/status", claim)
+        except KubeError as error:
+            if error.status == _CONFLICT:
+                return Reset.RUNNING, group.status.get("lastReset", {})
+            raise
+        name = group.about.name
+        _, faults = await self._asking.all(
+            places, lambda place: self._brokers.reset(place.address, name, asked.topic, asked.at_ms)
+        )
+        if faults:
+            return Reset.RUNNING, begun
+        return Reset.DONE, begun | {"result": DONE, "at": self._now()}
+
+    def _age_ms(self, last: Mapping[str, Any]) -> int:
+        if "at" not in last:
+            return 0
+        return self._clock.now_ms() - int(datetime.fromisoformat(last["at"]).timestamp() * 1000)
+
+    def _now(self) -> str:
+        return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _consuming(members: int) -> Condition:
+    if members:
+        return Condition("Consuming", True, "MembersOnline", "")
+    return Condition("Consuming", False, "NoMembers", "no member is online")
+
+
+def _placements(group: ConsumerGroup, found: Mapping[Place, Seen], faults: Sequence[Fault]) -> list[Document]:
+    silent = {each.group for each in faults}
+    kept = [each for each in group.status.get("placements", []) if each["group"] in silent]
+    seen = [{"group": place.short, "epoch": place.epoch} for place in found]
+    return sorted([*kept, *seen], key=lambda each: int(each["group"][1:]))
+
+
+def _lags(status: Mapping[str, Any], lags: Sequence[QueueLag]) -> list[Document]:
+    former = {each["topic"]: each["messages"] for each in status.get("lag", [])}
+    behind: dict[str, int] = {}
+    for each in lags:
+        behind[each.queue.topic] = behind.get(each.queue.topic, 0) + max(each.lag, 0)
+    topics = sorted(behind)[:TOPICS_MAX]
+    return [{"topic": topic, "messages": told(former.get(topic), behind[topic])} for topic in topics]

@@ -1,0 +1,90 @@
+"""A cluster as whoever talks to its brokers needs it: which member leads each group, and where that one is.
+
+The register says who leads.  A member is called by the name of its own Service, which belongs to it as long as the
+cluster is there: a pod's address may have been another cluster's a moment ago.
+
+What was read is good for `FRESH_S`, since thousands of topics ask at the same time; it is forgotten at once when a
+failover loop has news.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from gantry.clock import Clock
+from gantry_operator.api import brokercluster
+from gantry_operator.api.brokercluster import BrokerCluster, Document, Group, Key
+from gantry_operator.desired.brokers import PORT
+from gantry_operator.kube import cluster_path, lease_path
+from gantry_operator.snapshot import register_seen
+
+FRESH_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A broker group."""
+
+    short: str  # b0
+    broker: str  # what brokers call it
+    epoch: int
+    address: str  # of its master; empty while nobody leads
+
+
+@dataclass(frozen=True, slots=True)
+class Territory:
+    """A cluster."""
+
+    key: Key
+    is_going: bool
+    places: tuple[Place, ...]
+    nameservers: tuple[str, ...]
+
+
+class Documents(Protocol):
+    """What is read of the API server."""
+
+    async def get(self, path: str) -> Document | None: ...
+    async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
+
+
+class Territories:
+    """By cluster, as they were a moment ago."""
+
+    def __init__(self, kube: Documents, clock: Clock) -> None:
+        self._kube = kube
+        self._clock = clock
+        self._known: dict[Key, tuple[float, Territory]] = {}
+        self._reading: dict[Key, asyncio.Lock] = {}
+
+    async def of(self, key: Key) -> Territory | None:
+        """None: there is no such cluster."""
+        async with self._reading.setdefault(key, asyncio.Lock()):
+            at_s, known = self._known.get(key, (0.0, None))
+            if known is not None and self._clock.monotonic() - at_s < FRESH_S:
+                return known
+            document = await self._kube.get(cluster_path(key))
+            if document is None:
+                self._known.pop(key, None)
+                return None
+            cluster = brokercluster.read(document)
+            places = tuple([await self._place(cluster, group) for group in cluster.groups()])
+            found = Territory(key, cluster.is_going, places, tuple(cluster.nameserver_addresses))
+            self._known[key] = self._clock.monotonic(), found
+            return found
+
+    def forget(self, key: Key) -> None:
+        """It is not so any more."""
+        self._known.pop(key, None)
+        self._reading.pop(key, None)
+
+    async def _place(self, cluster: BrokerCluster, group: Group) -> Place:
+        namespace = cluster.key.namespace
+        register = register_seen(await self._kube.get(lease_path(namespace, group.name)))
+        if register is None:
+            return Place(group.short, group.name, 0, "")
+        leads = "" if register.master is None else f"{group.pod(register.master)}.{namespace}.svc:{PORT}"
+        return Place(group.short, group.name, register.epoch, leads)

@@ -1,0 +1,149 @@
+"""The operator's part for topics and consumer groups on real brokers of this process; the API server is a dictionary.
+
+play(tmp_path, story, groups=2) gives `story` a Play: objects are declared on `server`, passes are `once(key)`, and what
+the brokers then have is asked by `topic`, `group` and `offsets`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from gantry.client.brokeradmin import BrokerAdmin
+from gantry.client.consumer import Consumer, ConsumerSettings
+from gantry.client.producer import Producer
+from gantry.client.question import Question
+from gantry.errors import UnreachableError
+from gantry.model.message import Message
+from gantry.model.route import MessageQueue
+from gantry.model.subscription import GroupConfig
+from gantry.model.topic import TopicConfig
+from gantry_operator.api.brokercluster import Key
+from gantry_operator.api.declared import Declared, Kind
+from gantry_operator.declared.asking import Asking
+from gantry_operator.declared.claims import Claims
+from gantry_operator.declared.declarations import Declarations
+from gantry_operator.declared.groups import Groups
+from gantry_operator.declared.territory import Territories
+from gantry_operator.declared.topics import Topics
+from testkit.brokerplay import PATIENCE_S
+from testkit.clusterplay import Cluster, running_cluster
+from testkit.kube.declared import CLUSTER, NAMESPACE, Server
+from testkit.simclock import SimClock
+from testkit.turning import until
+
+T = TypeVar("T")
+
+
+class Loopback(BrokerAdmin):
+    """Asks brokers of this process under the names that they have in a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(PATIENCE_S, PATIENCE_S)
+        self._cluster = cluster
+
+    async def _ask(self, address: str, question: Question[T]) -> T:
+        host = address.partition(".")[0]
+        if host.startswith(f"{CLUSTER}-ns-"):
+            return await super()._ask(self._cluster.nameserver, question)
+        broker = self._cluster.brokers.get(host.rpartition("-")[0])
+        if broker is None or broker.addresses is None:
+            raise UnreachableError(f"{host} is down")
+        return await super()._ask(f"127.0.0.1:{broker.addresses.port}", question)
+
+
+class Play:
+    """An operator's part, its API server and brokers."""
+
+    def __init__(self, cluster: Cluster, groups: int) -> None:
+        self.cluster, self.server, self.clock = cluster, Server(), SimClock()
+        self.server.add_cluster(groups)
+        self.brokers = Loopback(cluster)
+        self.start()
+
+    def start(self) -> None:
+        """An operator that has just started."""
+        self.territories = Territories(self.server, self.clock)
+        self.claims = Claims(self.server, self.clock)
+        asking = Asking(self.clock)
+        things = {
+            Kind.TOPIC: Topics(self.brokers, asking, self.clock),
+            Kind.CONSUMER_GROUP: Groups(self.server, self.brokers, asking, self.clock),
+        }
+        self._declarations = Declarations(self.server, things, self.territories, self.claims, self.clock)
+
+    async def once(self, key: Declared) -> float | None:
+        """A pass that has heard everything."""
+        self.territories.forget(Key(NAMESPACE, CLUSTER))
+        self.claims.forget(key)
+        return await self._declarations.once(key)
+
+    async def topic(self, name: str, group: int = 0) -> TopicConfig | None:
+        """How a broker has it."""
+        return await self.brokers.topic(self.member(group), name)
+
+    async def group(self, name: str, group: int = 0) -> GroupConfig | None:
+        """How a broker treats it."""
+        return await self.brokers.group(self.member(group), name)
+
+    async def change(self, config: TopicConfig) -> None:
+        """Somebody changes a topic by hand."""
+        await self.brokers.put_topic(self.member(0), config, {})
+
+    async def offsets(self, group: str) -> dict[int, int]:
+        """By queue."""
+        lags = await self.brokers.lag(self.member(0), f"{CLUSTER}-b0", group=group, topic="tea")
+        return {each.queue.queue_id: each.committed for each in lags}
+
+    def tea(self, **spec: object) -> Declared:
+        """A BrokerTopic."""
+        return self.server.declare(Kind.TOPIC, "tea", **spec)
+
+    def shop(self, **spec: object) -> Declared:
+        """A ConsumerGroup."""
+        return self.server.declare(Kind.CONSUMER_GROUP, "shop", **spec)
+
+    async def produce(self, *queues: int) -> None:
+        """A message to each of these queues."""
+        async with Producer("p", nameserver=self.cluster.nameserver) as producer:
+            for queue in queues:
+                place = MessageQueue("tea", f"{CLUSTER}-b0", queue)
+                await producer.send(Message("tea", b"x"), queue=place, timeout_s=PATIENCE_S)
+
+    @asynccontextmanager
+    async def consuming(self, count: int) -> AsyncIterator[Consumer]:
+        """A member that has consumed so many."""
+        seen: list[object] = []
+
+        async def taken(message: object) -> None:
+            seen.append(message)
+
+        async with Consumer(
+            "shop", nameserver=self.cluster.nameserver, subscription={"tea": "*"}, listener=taken,
+            settings=ConsumerSettings(),
+        ) as consumer:  # fmt: skip
+            await until(lambda: len(seen) >= count)
+            yield consumer
+
+    def member(self, group: int) -> str:
+        """Its master's address, as the operator has it."""
+        return f"{CLUSTER}-b{group}-0.{NAMESPACE}.svc:10911"
+
+
+def play(tmp_path: Path, story: Callable[[Play], Awaitable[None]], groups: int = 1) -> None:
+    """Brokers orders-b0, ... and one operator."""
+
+    async def run() -> None:
+        async with running_cluster(tmp_path, groups=0) as cluster:
+            for number in range(groups):
+                await cluster.start(f"{CLUSTER}-b{number}")
+            one = Play(cluster, groups)
+            try:
+                await story(one)
+            finally:
+                await one.brokers.close()
+
+    asyncio.run(run())

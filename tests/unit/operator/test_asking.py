@@ -1,0 +1,59 @@
+"""Masters that refuse, are away or stand still: one of them keeps nobody from the others, and few wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.wire.codes import ResponseCode
+from gantry_operator.declared.asking import NOBODY_LEADS, NOT_NOW, SILENT, SILENT_S, Asking
+from gantry_operator.declared.outcome import Fault
+from gantry_operator.declared.territory import Place
+from testkit.simclock import SimClock
+
+B0, B1 = Place("b0", "orders-b0", 1, "zero:10911"), Place("b1", "orders-b1", 1, "one:10911")
+
+
+async def fine(place: Place) -> str:
+    return place.broker
+
+
+@pytest.mark.parametrize(
+    ("error", "fault"),
+    [
+        (UnreachableError("no"), Fault("b0", False, SILENT)),
+        (OutcomeUnknownError("no answer"), Fault("b0", False, SILENT)),
+        (RefusedError(ResponseCode.SYSTEM_BUSY, "epoch 7"), Fault("b0", False, NOT_NOW)),
+        (RefusedError(ResponseCode.INVALID_PARAMETER, "too much"), Fault("b0", True, "its master refuses: too much")),
+        (RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "old"), Fault("b0", True, "its master refuses: old")),
+    ],
+)
+def test_who_fails_says_why_and_the_others_answer(error: GantryError, fault: Fault) -> None:
+    async def ask(place: Place) -> str:
+        if place is B0:
+            raise error
+        return place.broker
+
+    assert asyncio.run(Asking(SimClock()).all([B0, B1], ask)) == ({B1: "orders-b1"}, [fault])
+
+
+def test_a_group_that_nobody_leads_is_not_asked() -> None:
+    found = asyncio.run(Asking(SimClock()).one(Place("b0", "orders-b0", 1, ""), fine))
+    assert found == Fault("b0", False, NOBODY_LEADS)
+
+
+def test_a_master_that_left_a_question_unanswered_is_left_alone_for_a_while() -> None:
+    async def silent(_: Place) -> str:
+        raise OutcomeUnknownError("no answer")
+
+    async def story() -> None:
+        asking = Asking(clock := SimClock())
+        await asking.one(B0, silent)
+        assert await asking.one(B0, fine) == Fault("b0", False, SILENT)
+        assert await asking.one(B1, fine) == "orders-b1"
+        clock.advance(int(SILENT_S * 1000))
+        assert await asking.one(B0, fine) == "orders-b0"
+
+    asyncio.run(story())

@@ -1,0 +1,160 @@
+"""ConsumerGroups on real brokers of this process: what is applied, how they get on, resets, and how they go."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from gantry.model.subscription import GroupConfig
+from gantry_operator.declared.declarations import LATER_S
+from gantry_operator.declared.groupplan import STALE_MS
+from gantry_operator.declared.groups import LAG_S
+from testkit.kube.declared import CLUSTER
+from testkit.kube.declaredplay import Play, play
+
+APPLIED = ("True", "Applied")
+EARLIEST = {"requestId": "one", "topic": "tea", "to": {"position": "Earliest"}, "force": False}
+
+
+def test_a_group_is_made_as_it_is_asked_for_and_set_right(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        key = play.shop(groupName="GID_shop", enabled=False, broadcast=False, retry={"maxAttempts": 3})
+        assert await play.once(key) == LATER_S
+        for group in range(2):
+            config = await play.group("GID_shop", group)
+            assert config is not None
+            wanted = (False, False, 3)
+            assert (config.consume_enable, config.consume_broadcast_enable, config.retry_times_max) == wanted
+        assert play.server.condition(key) == APPLIED
+        assert play.server.condition(key, "Consuming") == ("False", "NoMembers")
+        await play.brokers.put_group(play.member(0), GroupConfig("GID_shop", retry_queues=4))
+        await play.once(key)
+        config = await play.group("GID_shop")
+        assert config is not None and (config.retry_times_max, config.retry_queues) == (3, 4)
+
+    play(tmp_path, story, groups=2)
+
+
+def test_members_and_lag_are_told_seldom(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        await play.once(play.tea(queues={"write": 1, "read": 1}))
+        key = play.shop()
+        await play.once(key)
+        await play.produce(0)
+        async with play.consuming(1):
+            await play.once(key)
+            assert play.server.condition(key, "Consuming") == ("True", "MembersOnline")
+            assert play.server.status(key)["members"] == 1
+        await play.produce(*[0] * 7)
+        await play.once(key)
+        assert play.server.status(key)["lag"] == [], "within a minute nobody looks again"
+        play.clock.advance(int(LAG_S * 1000))
+        await play.once(key)
+        lag = {each["topic"]: each["messages"] for each in play.server.status(key)["lag"]}
+        assert lag["tea"] == 7 and play.server.status(key)["members"] == 0
+
+    play(tmp_path, story)
+
+
+def test_a_reset_is_carried_out_once_when_nobody_consumes(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        await play.once(play.tea(queues={"write": 1, "read": 1}))
+        await play.produce(0, 0, 0)
+        key = play.shop(resetOffset=EARLIEST)
+        async with play.consuming(3):
+            await play.once(key)
+            assert play.server.condition(key, "OffsetReset") == ("False", "MembersOnline")
+        assert await play.offsets("shop") == {0: 3}
+        await play.once(key)
+        assert play.server.condition(key, "OffsetReset") == ("True", "Done")
+        assert play.server.status(key)["lastReset"]["result"] == "Done"
+        assert await play.offsets("shop") == {0: 0}
+        async with play.consuming(3):
+            pass
+        play.start()
+        await play.once(key)
+        assert await play.offsets("shop") == {0: 3}, "once for each request"
+        with play.server.changed(key) as document:
+            document["spec"]["resetOffset"]["requestId"] = "two"
+        await play.once(key)
+        assert await play.offsets("shop") == {0: 0}
+
+    play(tmp_path, story)
+
+
+def test_a_reset_is_forced_on_members_where_that_is_asked_for(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        await play.once(play.tea(queues={"write": 1, "read": 1}))
+        await play.produce(0, 0)
+        key = play.shop(resetOffset=EARLIEST | {"force": True})
+        async with play.consuming(2):
+            await play.once(key)
+            assert play.server.condition(key, "OffsetReset") == ("True", "Done")
+
+    play(tmp_path, story)
+
+
+def test_of_two_operators_one_resets(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        await play.once(play.tea(queues={"write": 1, "read": 1}))
+        await play.produce(0)
+        key = play.shop(resetOffset=EARLIEST)
+        play.server.faults = [409]
+        await play.once(key)
+        assert play.server.condition(key, "OffsetReset") == ("False", "Running")
+        assert await play.offsets("shop") == {}, "the other one does it"
+        await play.once(key)
+        assert await play.offsets("shop") == {0: 0}
+
+    play(tmp_path, story)
+
+
+def test_a_reset_that_was_broken_off_is_done_again(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        await play.once(play.tea(queues={"write": 1, "read": 1}))
+        key = play.shop(resetOffset=EARLIEST)
+        with play.server.changed(key) as document:
+            document["status"] = {
+                "lastReset": {"requestId": "one", "result": "Running", "at": "2023-11-14T22:13:20Z"}
+            }
+        await play.once(key)
+        assert play.server.condition(key, "OffsetReset") == ("False", "Running")
+        play.clock.advance(STALE_MS)
+        await play.once(key)
+        assert play.server.condition(key, "OffsetReset") == ("True", "Done")
+
+    play(tmp_path, story)
+
+
+def test_a_reset_waits_for_every_group_and_for_its_topic(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        key = play.shop(resetOffset=EARLIEST)
+        await play.once(key)
+        assert play.server.condition(key, "OffsetReset") == ("False", "TopicNotFound")
+        await play.once(play.tea())
+        await play.cluster.stop(f"{CLUSTER}-b1")
+        await play.once(key)
+        assert play.server.condition(key, "OffsetReset") == ("False", "GroupUnavailable")
+        assert "lastReset" not in play.server.status(key)
+        await play.cluster.start(f"{CLUSTER}-b1")
+        await play.once(key)
+        assert play.server.condition(key, "OffsetReset") == ("True", "Done")
+
+    play(tmp_path, story, groups=2)
+
+
+def test_a_group_goes_with_its_object_and_its_offsets_with_it(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        await play.once(play.tea(queues={"write": 1, "read": 1}))
+        await play.produce(0)
+        key = play.shop(deletionPolicy="Delete")
+        await play.once(key)
+        await play.once(key)
+        async with play.consuming(1):
+            pass
+        assert await play.topic("%RETRY%shop") is not None
+        play.server.delete(key)
+        await play.once(key)
+        assert not play.server.has(key) and await play.group("shop") is None
+        assert await play.offsets("shop") == {} and await play.topic("%RETRY%shop") is None
+
+    play(tmp_path, story)
