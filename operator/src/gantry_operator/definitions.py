@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 from gantry_operator.account import FOLDER, Account, of_pod
-from gantry_operator.api import schema
+from gantry_operator.api.definitions import definitions
 from gantry_operator.kube import Kube, KubeError
 
 log = logging.getLogger("gantry.operator.definitions")
 
-ALL: tuple[Mapping[str, Any], ...] = (schema.definition(),)
+ALL: tuple[Mapping[str, Any], ...] = tuple(definitions())
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 PATIENCE_S = 60.0
 _LOOK_EVERY_S = 0.5

@@ -10,19 +10,19 @@ from pathlib import Path
 
 from gantry_operator.api import groupdefinition, schema, topicdefinition
 from gantry_operator.api.brokercluster import GROUP
-from gantry_operator.api.fields import text_of
+from gantry_operator.api.fields import Schema, text_of
+
+
+def definitions() -> list[Schema]:
+    """One for each kind."""
+    return [schema.definition(), topicdefinition.definition(), groupdefinition.definition()]
 
 
 def files() -> dict[str, str]:
     """Name -> text."""
-    made = {
-        "schema": schema.definition(),
-        "topicdefinition": topicdefinition.definition(),
-        "groupdefinition": groupdefinition.definition(),
-    }
     return {
-        f"{GROUP}_{each['spec']['names']['plural']}.yaml": text_of(each, f"gantry_operator.api.{module}")
-        for module, each in made.items()
+        f"{GROUP}_{each['spec']['names']['plural']}.yaml": text_of(each, "gantry_operator.api.definitions")
+        for each in definitions()
     }
 
 

@@ -20,7 +20,6 @@ from gantry_operator.api.fields import (
     root,
     rule,
     structure,
-    text_of,
     words,
 )
 
@@ -38,11 +37,6 @@ def definition() -> Schema:
         "labelSelectorPath": ".status.selector",
     }
     return made
-
-
-def text() -> str:
-    """As YAML."""
-    return text_of(definition(), "gantry_operator.api.schema")
 
 
 def _columns() -> list[Schema]:
