@@ -166,7 +166,7 @@ def test_a_connection_on_which_nothing_comes_any_more_is_given_up_with_the_reque
         patient, impatient = RemotingClient(), RemotingClient(deaf_s=0.0)
         for client in (patient, impatient):
             with pytest.raises(OutcomeUnknownError):
-                await client.invoke(address, frames.Command(28), 0.02)
+                await client.invoke(address, frames.Command(28), 0.5)
         assert patient.connections()
         assert not impatient.connections()
         await patient.close()

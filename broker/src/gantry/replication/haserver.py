@@ -25,6 +25,8 @@ from gantry.replication.hastate import MemberState
 
 log = logging.getLogger(__name__)
 _REQUEST_S = 10.0  # to send a body of 64 KiB, and for the disk to take a promise
+# Whoever was accepted when listening ended is a connection that can be closed so many turns of the loop later.
+_ACCEPTED_TURNS = 3
 
 
 class SealedMember(Protocol):
@@ -83,6 +85,10 @@ class HaServer:
     async def close(self) -> None:
         """Stop listening and drop what is connected."""
         if self._runner is not None:
+            for site in list(self._runner.sites):
+                await site.stop()
+            for _ in range(_ACCEPTED_TURNS):
+                await asyncio.sleep(0)
             await self._runner.cleanup()
 
     def _now_ms(self) -> int:
