@@ -17,11 +17,11 @@ of 6 s, a renewal each second.  No times stand in a trace, and nobody's random n
     cut WHO from WHO ...    both ways; `register` and `clients` have places in the network too;  heal: all ways
     register off | on | delete | back               `back`: to the first record in which somebody led
     dies at STEP            the coordinator, see `watching.STEPS`
-    send TEXT ... [to N]    one message each, to whoever leads, or to member N
-    read N                  what a consumer gets from member N, from the beginning on
     wait SECONDS            of virtual time;  until TEXT: until that stands in the trace, at most 60 s
     settle                  until somebody leads whose messages are acknowledged by all who are connected; at most 60 s
     handover TARGET         asked of who leads;  clone WHO: asked of a member
+    expire                  the days of retention pass, for everybody; what is old enough goes
+    send, read and more     what clients and administrators say: `simulation.playtalk`
 
     python -m simulation.groupplay FILE ...           compare;  --write: write the traces anew
 """
@@ -38,51 +38,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gantry.failover.decide import Wait
-from gantry.leaves.frames import Command
 from gantry.replication import haapi
 from gantry.replication.record import Record
-from gantry.wire.codes import ResponseCode
-from simulation.clients import Client, Consumer
 from simulation.groupmember import GroupMember
 from simulation.groupworld import GroupWorld, Shape
-from simulation.ledger import Ledger
-from simulation.network import Network
+from simulation.playtalk import CLIENT, READER, PlayTalk
 from simulation.register import HOST as REGISTER
 from simulation.register import Troubles
 from simulation.world import World
-from testkit.brokerplay import send
 
-_CLIENT = "10.0.1.1"
-_READER = "10.0.2.1"
-_TOPIC = "orders"
 _PATIENCE_S = 60.0
+_RETENTION_MS = 73 * 3_600_000  # an hour more than segments are kept
+_DROPPING_S = 30.0  # several passes, which look at the disk every few seconds
 _DASHES = "----"
 _PROCESS = re.compile(r"/[0-9a-f]{8}\b")
 _UID = re.compile(r"\b[0-9a-f]{32}\b")
-
-
-class Sender(Client):
-    """Asks one broker, whichever it is told."""
-
-    def __init__(self, world: World, network: Network) -> None:
-        super().__init__(world, network, _CLIENT, "")
-
-    async def ask_at(self, address: str, command: Command) -> Command | None:
-        """The answer, or None."""
-        self._route = _At(address)
-        return await self.ask(command, 5.0)
-
-
-class _At:
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    async def address(self, remoting: object) -> str:
-        del remoting
-        return self._address
-
-    def missed(self) -> None:
-        """There is no other."""
 
 
 class GroupPlay:
@@ -95,8 +65,6 @@ class GroupPlay:
             name.removeprefix("_do_"): getattr(self, name) for name in dir(self) if name.startswith("_do_")
         }
         self._group: GroupWorld | None = None
-        self._sender: Sender | None = None
-        self._sent = 0
 
     def do(self, line: str) -> None:
         """One command; ValueError for what is none."""
@@ -137,7 +105,8 @@ class GroupPlay:
         for number, watcher in enumerate(group.watchers):
             name = "coordinator" if number == 0 else f"coordinator {number + 1}"
             watcher.tell = lambda decision, name=name: self._decided(name, decision)  # type: ignore[misc]
-        self._sender = Sender(self.world, group.network)
+        talk = PlayTalk(self.world, group, self.say, self._until)
+        self._commands |= talk.commands
 
     def _do_start(self, words: list[str]) -> None:
         group = self.group
@@ -207,54 +176,6 @@ class GroupPlay:
     def _do_dies(self, words: list[str]) -> None:
         self.group.watchers[0].dies_at = words[1]
 
-    def _do_send(self, words: list[str]) -> None:
-        group = self.group
-        if "to" in words:
-            at = words.index("to")
-            member: GroupMember | None = group.members[int(words[at + 1])]
-            words = words[:at]
-        else:
-            member = group.leader()
-        for word in words:
-            if member is None:
-                self.say(f"{word}: nobody leads")
-            else:
-                self._send(word, member)
-
-    def _send(self, text: str, member: GroupMember) -> None:
-        told: list[Command | None] = []
-        sender = self._sender
-        assert sender is not None
-        command = send(_TOPIC, text.encode(), 0)
-
-        async def main() -> None:
-            told.append(await sender.ask_at(member.address, command))
-
-        sender.run(main)
-        self._until(lambda: bool(told))
-        self.say(f"{text}: {_answer(member, told[0] if told else None)}")
-
-    def _do_read(self, words: list[str]) -> None:
-        self._run(1.5)  # a slave hears of what is confirmed with the next beat
-        member = self.group.members[int(words[0])]
-        reader = Consumer(
-            self.world, self.group.network, _READER, member.address, Ledger(is_sync=False), (_TOPIC, 0)
-        )
-        found: list[str] = []
-        ended: list[bool] = []
-
-        async def main() -> None:
-            for _ in range(20):
-                more = await reader.read(0)
-                if more is None:
-                    ended.append(True)
-                    return
-                found.extend(one.body.decode() for one in more)
-
-        reader.run(main)
-        self._until(lambda: bool(ended))
-        self.say(f"member {member.ordinal} gives {' '.join(found) or 'nothing'}{'' if ended else ', and no end'}")
-
     def _do_wait(self, words: list[str]) -> None:
         self._run(float(words[0]))
 
@@ -280,13 +201,22 @@ class GroupPlay:
             member.order(haapi.CLONE, self.say)
         self._run(1.0)
 
+    def _do_expire(self, words: list[str]) -> None:
+        del words
+        for member in self.group.members:
+            member.clock.ahead_ms += _RETENTION_MS
+            broker = member.broker
+            if broker is not None and broker.parts is not None:
+                broker.parts.store.retention.drop_expired()
+        self._run(_DROPPING_S)
+
     # -- within
 
     def _members(self, words: list[str]) -> list[GroupMember]:
         return [self.group.members[int(word)] for word in words]
 
     def _hosts(self, words: list[str]) -> list[str]:
-        known = {"register": [REGISTER], "clients": [_CLIENT, _READER]}
+        known = {"register": [REGISTER], "clients": [CLIENT, READER]}
         known |= {"coordinator": [watcher.host for watcher in self.group.watchers]}
         known |= {str(member.ordinal): [member.host] for member in self.group.members}
         return [host for word in words for host in known[word]]
@@ -332,14 +262,6 @@ def _said(record: Record) -> str:
     leads = f"{record.holder.member} leads" if record.holder is not None else "nobody leads"
     in_sync = " ".join(str(member) for member in sorted(record.in_sync))
     return f"epoch {record.epoch} {record.phase.value}, {leads}, in sync {in_sync or '-'}"
-
-
-def _answer(member: GroupMember, answer: Command | None) -> str:
-    if answer is None:
-        return f"no answer of member {member.ordinal}"
-    name = "SEND_OK" if answer.code == ResponseCode.SUCCESS else ResponseCode(answer.code).name
-    remark = (answer.remark or "").partition(";")[0]
-    return f"{name} of member {member.ordinal}{f' ({remark})' if remark and answer.code else ''}"
 
 
 def played(source: str) -> str:

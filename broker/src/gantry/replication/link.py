@@ -234,12 +234,14 @@ class SlaveLink(asyncio.BufferedProtocol):
             self._said_s = self._clock.monotonic()
 
     def end(self, reason: str, is_final: bool = False) -> None:
-        """Close."""
+        """Close.  Over a way that is cut what was said last is under way for long: the next master does not wait."""
         transport, self._transport = self._transport, None
         if transport is not None:
             self.reason, self.is_final = reason, is_final
             transport.close()
             asyncio.get_running_loop().call_later(_CONNECT_S, transport.abort)
+            if not self.ended.done():
+                self.ended.set_result(None)
 
 
 class Connector:
