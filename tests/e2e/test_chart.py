@@ -55,6 +55,10 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         ("gantrymq-cluster", "cluster.brokers.groups=0", "/cluster/brokers/groups"),
         ("gantrymq-cluster", "cluster.brokers.profile=safe", "/cluster/brokers/profile"),
         ("gantrymq-cluster", "cluster.brokers.storage.size=large", "/cluster/brokers/storage/size"),
+        ("gantrymq-cluster", "topics[0].queues.write=2", "name"),
+        ("gantrymq-cluster", "topics[0].name=Tea", "/topics/0/name"),
+        ("gantrymq-cluster", "topics[0].name=tea,topics[0].clusterRef.name=other", "clusterRef"),
+        ("gantrymq-cluster", "consumerGroups[0].name=shop,consumerGroups[0].retries=1", "retries"),
         ("gantrymq-cluster", "cluster.brokers.config.permission=6", "/cluster/brokers/config/permission"),
     ],
 )

@@ -47,6 +47,8 @@ ALL = {
             *("--set", "name=orders,labels.team=payments,cluster.brokers.groups=3,cluster.brokers.profile=replicated"),
             *("--set", "cluster.brokers.storage.size=1Ti,cluster.brokers.antiAffinity=Required"),
             *("--set-string", "cluster.brokers.config.permission=6"),
+            *("--set", "topics[0].name=tea,topics[0].queues.write=16,topics[0].queues.read=16,topics[1].name=orders"),
+            *("--set", "consumerGroups[0].name=shop"),
         ),
     ),
 }

@@ -1,4 +1,4 @@
-"""What the values of the chart gantrymq-cluster may be, made from the definition of the kind that it renders.
+"""What the values of the chart gantrymq-cluster may be, made from the definitions of the kinds that it renders.
 
 `python -m gantry_operator.api.values CHART` writes its values.schema.json (`make crds`).  So helm refuses a field that
 the API server would drop, before anything is sent; what depends on other fields or on what runs, the server says.
@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gantry_operator.api import schema
+from gantry_operator.api import groupdefinition, schema, topicdefinition
 
 FILE = "values.schema.json"
+THING = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 NAME = "^([a-z]([-a-z0-9]{0,38}[a-z0-9])?)?$"
 _KEPT = (
     *("type", "description", "enum", "pattern", "minimum", "maximum", "minLength", "maxLength"),
@@ -35,6 +36,8 @@ def values() -> dict[str, Any]:
         "name": name,
         "labels": labels,
         "cluster": _spec_of(schema.definition()),
+        "topics": _things("BrokerTopics of the cluster", topicdefinition.definition()),
+        "consumerGroups": _things("ConsumerGroups of the cluster", groupdefinition.definition()),
         "global": {"description": "Helm passes it to every chart; nothing here reads it.", "type": "object"},
     }
     return {
@@ -50,6 +53,16 @@ def values() -> dict[str, Any]:
 def _spec_of(definition: Mapping[str, Any]) -> dict[str, Any]:
     (version,) = definition["spec"]["versions"]
     return _plain(version["schema"]["openAPIV3Schema"]["properties"]["spec"])
+
+
+def _things(what: str, definition: Mapping[str, Any]) -> dict[str, Any]:
+    """Many, each by the name of its object and with its spec, all of this chart's cluster."""
+    spec = _spec_of(definition)
+    del spec["properties"]["clusterRef"]
+    spec["required"] = ["name", *(each for each in spec.get("required", ()) if each != "clusterRef")]
+    named = {"description": "Name of the object.", "type": "string", "pattern": THING}
+    spec["properties"] = {"name": named, **spec["properties"]}
+    return {"description": f"{what}: name and spec of each.", "type": "array", "items": spec}
 
 
 def _plain(field: Mapping[str, Any]) -> dict[str, Any]:
