@@ -39,6 +39,11 @@ def key_of(kind: Kind, name: str) -> Declared:
     return Declared(kind, NAMESPACE, name)
 
 
+def kind_of(path: str) -> Kind | None:
+    """Of what lies there."""
+    return next((kind for kind in Kind if path.startswith(f"{declared_folder(kind, NAMESPACE)}/")), None)
+
+
 class Server:
     """Documents by path."""
 

@@ -29,9 +29,10 @@ from gantry_operator.declared.declarations import Declarations
 from gantry_operator.declared.groups import Groups
 from gantry_operator.declared.territory import Territories
 from gantry_operator.declared.topics import Topics
+from gantry_operator.declared.waking import Waking
 from testkit.brokerplay import PATIENCE_S
 from testkit.clusterplay import Cluster, running_cluster
-from testkit.kube.declared import CLUSTER, NAMESPACE, Server
+from testkit.kube.declared import CLUSTER, NAMESPACE, Document, Server, kind_of
 from testkit.simclock import SimClock
 from testkit.turning import until
 
@@ -66,20 +67,29 @@ class Play:
 
     def start(self) -> None:
         """An operator that has just started."""
-        self.territories = Territories(self.server, self.clock)
-        self.claims = Claims(self.server, self.clock)
+        territories, claims = Territories(self.server, self.clock), Claims(self.server, self.clock)
+        self.waking = Waking(territories, claims, lambda key, after_s: None)
+        self._heard: dict[str, Document] = {}
         asking = Asking(self.clock)
         things = {
             Kind.TOPIC: Topics(self.brokers, asking, self.clock),
             Kind.CONSUMER_GROUP: Groups(self.server, self.brokers, asking, self.clock),
         }
-        self._declarations = Declarations(self.server, things, self.territories, self.claims, self.clock)
+        self._declarations = Declarations(self.server, things, territories, claims, self.clock)
 
     async def once(self, key: Declared) -> float | None:
         """A pass that has heard everything."""
-        self.territories.forget(Key(NAMESPACE, CLUSTER))
-        self.claims.forget(key)
+        self._hear()
+        self.waking.decided(Key(NAMESPACE, CLUSTER))
         return await self._declarations.once(key)
+
+    def _hear(self) -> None:
+        here = {path: each for path, each in self.server.documents.items() if kind_of(path) is not None}
+        for path, document in [*here.items(), *self._heard.items()]:
+            kind = kind_of(path)
+            assert kind is not None
+            self.waking.heard(kind, document, path not in here)
+        self._heard = here
 
     async def topic(self, name: str, group: int = 0) -> TopicConfig | None:
         """How a broker has it."""

@@ -30,6 +30,16 @@ def test_the_quietest_watch_counts_and_one_that_never_spoke_is_as_old_as_we_are(
     assert heard.has_begun and heard.ages_s() == {"pods": 4, "statefulsets": 1} and heard.quietest_s == 4
 
 
+def test_a_kind_that_the_server_may_not_know_is_waited_for_by_nobody_and_counts_once_it_spoke() -> None:
+    clock = SimClock()
+    heard = Heard(clock, ["pods"], 1, ["brokertopics"])
+    heard.note("/apis/gantrymq.io/v1alpha1/brokertopics")
+    assert not heard.has_begun
+    clock.advance(5000)
+    heard.note(PODS)
+    assert heard.has_begun and heard.quietest_s == 5
+
+
 def test_each_namespace_has_a_watch_of_its_own() -> None:
     clock = SimClock()
     heard = Heard(clock, ["pods"], 2)

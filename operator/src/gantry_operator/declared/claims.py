@@ -1,7 +1,7 @@
 """Who speaks for what: of two objects that name the same thing of the same cluster, the older one is right.
 
-The list is read of the API server, so an operator that starts is right from its first pass on.  It is good for
-`FRESH_S`, and until something is heard of an object of that kind; whoever was too new for it is newer than all in it.
+The list is read of the API server, so an operator that starts is right from its first pass on.  What is heard of
+objects goes into it, and it is read anew after `FRESH_S`: thousands of objects ask for it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,13 @@ class Claims:
         rivals = [each for each in claims if each.uid != about.uid and each.is_older(about.claim)]
         return min(rivals, key=lambda each: (each.created, each.uid), default=None)
 
-    def forget(self, key: Declared) -> None:
-        """Something was heard of this one."""
-        self._known.pop((key.kind, key.namespace), None)
+    def heard(self, claim: Claim, is_deleted: bool) -> None:
+        """An event of an object: what was read is brought up to it."""
+        _, known = self._known.get((claim.key.kind, claim.key.namespace), (0.0, None))
+        if known is None:
+            return
+        others = [each for each in known.get((claim.cluster, claim.name), []) if each.uid != claim.uid]
+        known[claim.cluster, claim.name] = others if is_deleted else [*others, claim]
 
     async def _of(self, kind: Kind, namespace: str) -> dict[tuple[str, str], list[Claim]]:
         async with self._reading:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from gantry.client.brokeradmin import BrokerAdmin
 from gantry.clock import Clock
@@ -14,12 +15,11 @@ from gantry_operator.api.brokercluster import Key
 from gantry_operator.api.declared import Declared, Kind
 from gantry_operator.declared.asking import Asking
 from gantry_operator.declared.claims import Claims
-from gantry_operator.declared.declarations import Declarations, Things
+from gantry_operator.declared.declarations import Declarations, Objects, Things
 from gantry_operator.declared.groups import Groups
-from gantry_operator.declared.territory import Territories
+from gantry_operator.declared.territory import Documents, Territories
 from gantry_operator.declared.topics import Topics
 from gantry_operator.declared.waking import Waking
-from gantry_operator.kube import Kube
 from gantry_operator.metrics import Metrics
 from gantry_operator.passes import Passes
 
@@ -27,10 +27,14 @@ AT_ONCE = 4
 ANSWER_S = 5.0
 
 
+class Reading(Documents, Objects, Protocol):
+    """The API server, as `kube.Kube` asks it."""
+
+
 class DeclaredKinds:
     """What they share: connections to brokers, and what was read a moment ago."""
 
-    def __init__(self, kube: Kube, clock: Clock, metrics: Metrics, add: Callable[[Declared, float], None]) -> None:
+    def __init__(self, kube: Reading, clock: Clock, metrics: Metrics, add: Callable[[Declared, float], None]) -> None:
         self._brokers = BrokerAdmin(ANSWER_S)
         territories, claims = Territories(kube, clock), Claims(kube, clock)
         asking = Asking(clock)

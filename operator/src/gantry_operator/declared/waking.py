@@ -12,7 +12,7 @@ from typing import Any
 
 from gantry_operator.api.brokercluster import Key
 from gantry_operator.api.declared import Declared, Kind
-from gantry_operator.declared.claims import Claims
+from gantry_operator.declared.claims import Claims, claim_of
 from gantry_operator.declared.dependents import Dependents
 from gantry_operator.declared.territory import Territories
 
@@ -32,8 +32,8 @@ class Waking:
 
     def heard(self, kind: Kind, document: Mapping[str, Any], is_deleted: bool) -> None:
         """An event of an object."""
+        self._claims.heard(claim_of(kind, document), is_deleted)
         for key in self._dependents.heard(kind, document, is_deleted):
-            self._claims.forget(key)
             self._add(key, 0.0)
 
     def heard_of_cluster(self, key: Key, generation: int, is_deleted: bool) -> None:
