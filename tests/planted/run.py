@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from mutants import ROOT, Mutant, load
 
-_COPIED = ("broker/src", "tests", "pyproject.toml")
+_COPIED = ("broker/src", "operator/src", "tests", "pyproject.toml")
 # Bytecode comes along: Python sees by itself that it does not belong to the file with the fault.
 _LEFT_OUT = shutil.ignore_patterns("*.so", "interop", "node_modules", ".cache")
 _TEST_SECONDS = 600
@@ -90,7 +90,7 @@ def _run(test: str, mutant: Mutant | None) -> tuple[int, str]:
             mutant.plant(copy)
         environment = {
             **os.environ,
-            "PYTHONPATH": f"{copy / 'broker/src'}",
+            "PYTHONPATH": f"{copy / 'broker/src'}{os.pathsep}{copy / 'operator/src'}",
             "PYTHONDONTWRITEBYTECODE": "1",
             "GANTRY_PURE": "1",
         }

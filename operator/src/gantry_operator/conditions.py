@@ -183,8 +183,8 @@ def _unreachable(snapshot: Snapshot) -> Condition:
     lost = [
         pod
         for each in snapshot.groups
-        for ordinal in _silent(each)
-        if (pod := each.pod(ordinal)) is not None and pod.is_running and not pod.is_ready
+        for ordinal in sorted(each.absent)
+        if (pod := each.pod(ordinal)) is not None
     ]
     if not lost:
         return Condition("MemberUnreachable", False, "AllAnswer", "")

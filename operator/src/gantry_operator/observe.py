@@ -55,11 +55,11 @@ async def look(kube: Reads, cluster: BrokerCluster) -> Snapshot:
     return Snapshot(cluster, groups, ready, trouble, missing)
 
 
-async def answers(asks: Asks, snapshot: Snapshot, key: bytes) -> Snapshot:
-    """With what members say."""
+async def answers(asks: Asks, snapshot: Snapshot, key: bytes, now_s: float) -> Snapshot:
+    """With what members say, and who is not heard of."""
     found = await asyncio.gather(*(asks.look(group, key) for group in snapshot.groups))
-    groups = [replace(group, answers=said) for group, said in zip(snapshot.groups, found, strict=True)]
-    return replace(snapshot, groups=groups)
+    heard = [replace(group, answers=said) for group, said in zip(snapshot.groups, found, strict=True)]
+    return replace(snapshot, groups=[replace(group, absent=group.lost(now_s)) for group in heard])
 
 
 async def _group(kube: Reads, group: Group, pods: Mapping[str, Pod]) -> GroupSeen:

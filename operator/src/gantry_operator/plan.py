@@ -88,7 +88,7 @@ def next_step(snapshot: Snapshot) -> Step | None:
     held: Step | None = None
     for group in snapshot.groups:
         turn = _in_turn(group)
-        if turn is not None and not (isinstance(turn, Hold) and group.has_lost):
+        if turn is not None and not (isinstance(turn, Hold) and group.absent):
             return turn
         held = held or turn
     return held

@@ -90,9 +90,9 @@ class Reconciler:
         snapshot = await self._look(cluster, secret)
         try:
             brokers.as_run(next(cluster.groups()))
-            snapshot = await observe.answers(self._asks, snapshot, secret)
+            snapshot = await self._ask(snapshot, secret)
             if not cluster.wishes.is_paused and await self._put(snapshot, found):
-                snapshot = await observe.answers(self._asks, await self._look(cluster, secret), secret)
+                snapshot = await self._ask(await self._look(cluster, secret), secret)
         except (ConfigError, KubeError) as error:
             if isinstance(error, KubeError) and error.status not in (400, 403, 404, 422):
                 raise
@@ -109,6 +109,9 @@ class Reconciler:
         self._watches.keep(snapshot, secret)
         groups = [self._with_decision(each) for each in snapshot.groups]
         return replace(snapshot, groups=groups)
+
+    async def _ask(self, snapshot: Snapshot, secret: bytes) -> Snapshot:
+        return await observe.answers(self._asks, snapshot, secret, self._clock.now_ms() / 1000)
 
     def _with_decision(self, seen: GroupSeen) -> GroupSeen:
         """With what the failover loop says of the group."""

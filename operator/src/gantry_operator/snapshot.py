@@ -20,6 +20,8 @@ from gantry_operator.api.wishes import RECLONE, ROLL
 _PREFIX = "gantrymq.io/"
 _REVISION = "controller-revision-hash"
 _PULLS = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
+# Whoever starts says nothing for a while.
+SILENT_S = 60.0
 _TIME = "%Y-%m-%dT%H:%M:%S"
 
 
@@ -38,6 +40,7 @@ class Pod:
     reclone: str = ""  # the uid that a person wrote there
     node: str = ""
     is_running: bool = False  # as the kubelet said last
+    unready_since: str = ""  # empty: it is ready, or nobody knows
     trouble: str = ""  # "image", "volume", "place", "crash": it does not come up by itself
     trouble_since: str = ""
 
@@ -83,6 +86,7 @@ class GroupSeen:
     claims: Mapping[int, str] = field(default_factory=dict)  # uid of a volume of an ordinal that is not wanted
     blocked: str = ""  # why nobody can be elected, as the failover loop said last
     refused: str = ""  # why the failover that a person asked for is not done
+    absent: frozenset[int] = frozenset()  # as `lost` said when members had been asked
 
     @property
     def size(self) -> int:
@@ -122,11 +126,15 @@ class GroupSeen:
         here = [pod for ordinal in range(self.size) if (pod := self.pod(ordinal)) is not None]
         return [pod for pod in here if self.revision and (pod.revision != self.revision or pod.is_marked)]
 
-    @property
-    def has_lost(self) -> bool:
-        """Whether a member runs, as far as anybody knows, and is not heard of."""
-        pods = ((ordinal, self.pod(ordinal)) for ordinal in range(self.size) if ordinal not in self.answers)
-        return any(pod is not None and pod.is_running and not pod.is_ready for _, pod in pods)
+    def lost(self, now_s: float) -> frozenset[int]:
+        """Members that run, as far as the kubelet said last, and of whom nothing is heard for some time."""
+        pods = [(ordinal, self.pod(ordinal)) for ordinal in range(self.size) if ordinal not in self.answers]
+        return frozenset(
+            ordinal
+            for ordinal, pod in pods
+            if pod is not None and pod.is_running and not pod.is_ready
+            if now_s - seconds_of(pod.unready_since) >= SILENT_S
+        )
 
     def roles(self) -> dict[str, str]:
         """Which label each pod should have."""
@@ -156,6 +164,7 @@ def pod_seen(document: Mapping[str, Any]) -> Pod:
     labels, annotations = about.get("labels", {}), about.get("annotations", {})
     containers = status.get("containerStatuses", [])
     trouble, since = _trouble(conditions, containers)
+    unready = [each for each in conditions if each["type"] == "Ready" and each["status"] != "True"]
     return Pod(
         about["name"],
         about["uid"],
@@ -168,6 +177,7 @@ def pod_seen(document: Mapping[str, Any]) -> Pod:
         annotations.get(RECLONE, ""),
         document.get("spec", {}).get("nodeName", ""),
         any("running" in each.get("state", {}) for each in containers),
+        next((each.get("lastTransitionTime") or "" for each in unready), ""),
         trouble,
         since,
     )

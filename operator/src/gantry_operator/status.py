@@ -60,7 +60,7 @@ def stalled(former: Mapping[str, Any], generation: int, reason: str, message: st
 def is_settled(status: Document) -> bool:
     """Whether nothing is left to wait for."""
     found = {each["type"]: each["status"] for each in status["conditions"]}
-    return found.get("Ready") == "True" and found.get("Reconciling") == "False"
+    return (found.get("Ready"), found.get("Reconciling"), found.get("InSync")) == ("True", "False", "True")
 
 
 def documents(found: Iterable[Condition], former: Mapping[str, Any], generation: int, now: str) -> list[Document]:

@@ -74,7 +74,7 @@ class Watches:
         """Watch each group of the cluster, on the terms on which its members work now."""
         for seen in snapshot.groups:
             place = snapshot.cluster.key, seen.group.short
-            wanted = _order(seen)
+            wanted = order_of(seen)
             if self._orders.get(place) == (wanted, key):
                 continue
             former = self._tasks.pop(place, None)
@@ -160,7 +160,7 @@ class Watches:
             self._end(f"a failover loop died: {task.exception()!r}")
 
 
-def _order(seen: GroupSeen) -> Order:
+def order_of(seen: GroupSeen) -> Order:
     """How a group is watched: with the members that there are, on the weakest of their terms, as people wish."""
     cluster, group = seen.group.cluster, seen.group
     failover, wishes = cluster.brokers.failover, cluster.wishes

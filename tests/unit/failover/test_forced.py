@@ -73,6 +73,15 @@ def test_the_chosen_one_of_the_set_leads_although_another_one_has_more() -> None
     assert found == Promote(short.me, frozenset({short.member}))
 
 
+def test_the_chosen_one_is_waited_for_while_it_is_there_and_its_promise_may_come() -> None:
+    late = replace(seen(policy(2), SEALED, promised(0), promised(1)), first_answer_s=NOW - 5)
+    waiting = replace(late.members[2], state=state(2))
+    found = decide(replace(late, members=(*late.members[:2], waiting)), NOW)
+    assert isinstance(found, Wait) and "who was chosen" in found.reason
+    for too_late in (late, replace(late, first_answer_s=NOW - 11, members=(*late.members[:2], waiting))):
+        assert isinstance(decide(too_late, NOW), Promote), "the others do not wait for ever"
+
+
 def test_a_choice_that_cannot_be_kept_changes_nothing_and_is_said() -> None:
     found = decide(seen(policy(2), ACTIVE, state(0), state(1)), NOW)
     assert isinstance(found, Wait) and found.reason.startswith("the master is well; ")

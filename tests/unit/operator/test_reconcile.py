@@ -328,7 +328,8 @@ def test_a_secret_for_pulling_that_is_missing_is_named() -> None:
 def test_a_member_that_runs_and_does_not_answer_is_named_with_its_node() -> None:
     bench = Bench().works()
     lost = bench.server.documents[f"{PODS}/orders-b0-1"]
-    lost["status"] = {"containerStatuses": [{"state": {"running": {}}}]}
+    unready = {"type": "Ready", "status": "False", "lastTransitionTime": "1999-01-01T00:00:00Z"}
+    lost["status"] = {"containerStatuses": [{"state": {"running": {}}}], "conditions": [unready]}
     lost["spec"] = {"nodeName": "n7"}
 
     async def look(seen: GroupSeen, key: bytes) -> Mapping[int, Answer]:

@@ -26,6 +26,7 @@ from gantry.replication.members import Member, SyncSet, disk_of, format_set
 from gantry.replication.record import Holder, Phase, Record
 
 MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
+CHOSEN_S = 10.0  # for the promise of whom a person chose: longer than its word to its master lasts
 COLLECT_S = 1.0  # at most, for more answers after the first: saves what nobody acknowledged
 _COLLECT_OF_PATIENCE = 0.2  # and this part of the time of suspicion
 
@@ -182,6 +183,9 @@ def _forced_of_sealed(seen: Snapshot, record: Record, wanted: Forced, now_s: flo
     answers = _promised(seen, record)
     target = next((state for state in answers if state.member.ordinal == wanted.ordinal), None)
     if target is None:
+        is_there = any(each.ordinal == wanted.ordinal and each.state for each in seen.members)
+        if is_there and (seen.first_answer_s is None or now_s - seen.first_answer_s < CHOSEN_S):
+            return Wait(f"member {wanted.ordinal}, who was chosen, has not promised yet")
         return f"member {wanted.ordinal} has not promised epoch {record.epoch}"
     if _is_electable(target, record):
         if not wanted.accept_split and not _is_old_master_silent(seen, record, answers, now_s):

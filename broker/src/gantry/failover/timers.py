@@ -49,6 +49,7 @@ TIMERS = {"default": Timers(5.0, 15, 2.5, 1.0), "fast": Timers(2.0, 6, 1.0, 0.25
 
 def fitting(suspect_after_s: float, lease_s: int) -> Timers:
     """The rest of the times, from these two; ValueError when they do not fit together."""
-    return Timers(
-        suspect_after_s, lease_s, min(lease_s / 3, suspect_after_s / 2), min(1.0, suspect_after_s / 5)
-    )
+    for named in TIMERS.values():
+        if (named.suspect_after_s, named.lease_s) == (suspect_after_s, lease_s):
+            return named
+    return Timers(suspect_after_s, lease_s, min(lease_s / 3, suspect_after_s / 2), min(1.0, suspect_after_s / 5))

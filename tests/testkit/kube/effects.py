@@ -1,0 +1,118 @@
+"""What each field of a BrokerCluster does, read back from what runs: no field is without a row here.
+
+    value     what a person sets, other than the default
+    running   key and value of a member's own configuration, as it answers at `/ha/v1/config`
+    pod       path and value in a broker's pod; `name_server` in a name server's; `claim` in a member's volume claim
+    loop      name and value in the orders of the failover loop
+    there     a path in the namespace where something is, or is not any more; shown by a test of its own, named here
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+
+class Effect(NamedTuple):
+    """Of one field; exactly one of the last ones is given."""
+
+    value: object
+    running: tuple[str, object] | None = None
+    pod: tuple[str, object] | None = None
+    name_server: tuple[str, object] | None = None
+    claim: tuple[str, object] | None = None
+    loop: tuple[str, object] | None = None
+    shown_by: str = ""  # a test of tests/e2e that changes this field alone
+
+
+_POD = "spec.brokers.podTemplate."
+_NAMES = "spec.nameserver.podTemplate."
+_TAINT = {"key": "disk", "operator": "Exists"}
+_SPREAD = {"topologyKey": "kubernetes.io/os", "maxSkew": 3, "whenUnsatisfiable": "ScheduleAnyway"}
+_LINUX = {"kubernetes.io/os": "linux"}
+_REPLICATION, _FAILOVER = "spec.brokers.replication.", "spec.brokers.failover."
+_MEMORY = {"requests": {"memory": "64Mi"}}
+
+EFFECTS: Mapping[str, Effect] = {
+    "spec.image": Effect("", shown_by="test_an_image_that_cannot_be_pulled_is_named_and_hurts_nobody_else"),
+    "spec.imagePullPolicy": Effect("Never", pod=("spec.containers.0.imagePullPolicy", "Never")),
+    "spec.imagePullSecrets": Effect(["regcred"], pod=("spec.imagePullSecrets.0.name", "regcred")),
+    "spec.deletionPolicy": Effect(
+        "Delete", shown_by="test_a_cluster_whose_volumes_go_with_it_leaves_nothing"
+    ),
+    "spec.nameserver.replicas": Effect(3, running=("name_servers.#", 3)),
+    "spec.nameserver.resources": Effect(_MEMORY, name_server=("spec.containers.0.resources.requests.memory", "64Mi")),
+    f"{_NAMES}labels": Effect({"team": "tea"}, name_server=("metadata.labels.team", "tea")),
+    f"{_NAMES}annotations": Effect({"note": "x"}, name_server=("metadata.annotations.note", "x")),
+    f"{_NAMES}nodeSelector": Effect(_LINUX, name_server=("spec.nodeSelector.kubernetes~io/os", "linux")),
+    f"{_NAMES}tolerations": Effect([_TAINT], name_server=("spec.tolerations.0.key", "disk")),
+    f"{_NAMES}spread": Effect([_SPREAD], name_server=("spec.topologySpreadConstraints.0.maxSkew", 3)),
+    f"{_NAMES}priorityClassName": Effect(
+        "system-node-critical", name_server=("spec.priorityClassName", "system-node-critical")
+    ),
+    f"{_NAMES}env": Effect([{"name": "TZ", "value": "UTC"}], name_server=("spec.containers.0.env.-1.name", "TZ")),
+    "spec.brokers.groups": Effect(2, shown_by="test_groups_and_members_come_and_go_under_a_ledger"),
+    "spec.brokers.replicasPerGroup": Effect(4, shown_by="test_groups_and_members_come_and_go_under_a_ledger"),
+    "spec.brokers.profile": Effect("replicated", running=("store.flush", "ASYNC_FLUSH")),
+    f"{_REPLICATION}mode": Effect("ASYNC_MASTER", shown_by="test_a_promise_that_changes_is_kept_by_every_member"),
+    f"{_REPLICATION}minInSync": Effect(3, running=("replication.min_in_sync", 3)),
+    f"{_REPLICATION}maxLag": Effect("20s", running=("replication.max_lag_s", 20.0)),
+    f"{_REPLICATION}ackTimeout": Effect("4s", running=("replication.ack_timeout_s", 4.0)),
+    f"{_REPLICATION}allowWritePause": Effect(
+        True, shown_by="test_two_members_are_enough_for_who_accepts_a_pause"
+    ),
+    "spec.brokers.flush.mode": Effect("ASYNC", running=("store.flush", "ASYNC_FLUSH")),
+    "spec.brokers.flush.interval": Effect("250ms", running=("store.flush_interval_ms", 250)),
+    f"{_FAILOVER}mode": Effect("Manual", loop=("policy.is_automatic", False)),
+    f"{_FAILOVER}timers": Effect("fast", loop=("timers.suspect_after_s", 2.0)),
+    f"{_FAILOVER}suspectAfter": Effect("4s", running=("replication.renew_every_s", 2.0)),
+    f"{_FAILOVER}leaseDuration": Effect("21s", loop=("timers.lease_s", 21)),
+    f"{_FAILOVER}fastPath": Effect("Never", loop=("policy.is_sync_master", False)),
+    f"{_FAILOVER}unclean": Effect("OnRequest", loop=("policy.forced.unclean", True)),
+    f"{_FAILOVER}afterTotalPowerLoss": Effect("Manual", loop=("policy.after_total_power_loss", False)),
+    "spec.brokers.disruption.handoverTimeout": Effect("15s", running=("replication.handover_s", 15.0)),
+    "spec.brokers.storage.size": Effect("1Gi", claim=("spec.resources.requests.storage", "1Gi")),
+    "spec.brokers.storage.storageClassName": Effect("local", claim=("spec.storageClassName", "local")),
+    "spec.brokers.storage.accessMode": Effect("ReadWriteOncePod", claim=("spec.accessModes.0", "ReadWriteOncePod")),
+    "spec.brokers.antiAffinity": Effect(
+        "Required",
+        pod=("spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution.#", 1),
+    ),
+    f"{_POD}labels": Effect({"team": "tea"}, pod=("metadata.labels.team", "tea")),
+    f"{_POD}annotations": Effect({"note": "x"}, pod=("metadata.annotations.note", "x")),
+    f"{_POD}nodeSelector": Effect(_LINUX, pod=("spec.nodeSelector.kubernetes~io/os", "linux")),
+    f"{_POD}tolerations": Effect([_TAINT], pod=("spec.tolerations.0.key", "disk")),
+    f"{_POD}spread": Effect([_SPREAD], pod=("spec.topologySpreadConstraints.0.maxSkew", 3)),
+    f"{_POD}priorityClassName": Effect(
+        "system-node-critical", pod=("spec.priorityClassName", "system-node-critical")
+    ),
+    f"{_POD}env": Effect([{"name": "TZ", "value": "UTC"}], pod=("spec.containers.0.env.-1.name", "TZ")),
+    "spec.brokers.config": Effect({"pull.count_max": "512"}, running=("pull.count_max", 512)),
+    "spec.brokers.resources": Effect(_MEMORY, pod=("spec.containers.0.resources.requests.memory", "64Mi")),
+}
+
+
+def wanted(names: Mapping[str, Effect]) -> dict[str, Any]:
+    """A specification with these fields set."""
+    made: dict[str, Any] = {}
+    for path, effect in names.items():
+        *folders, last = path.split(".")[1:]
+        place = made
+        for folder in folders:
+            place = place.setdefault(folder, {})
+        place[last] = effect.value
+    return made
+
+
+def found(document: Any, path: str) -> object:
+    """What stands at a path: names and numbers between dots, `~` for a dot in a name, `#` for how many."""
+    for step in path.split("."):
+        if step == "#":
+            return len(document)
+        if step.removeprefix("-").isdecimal():
+            document = document[int(step)]
+        elif isinstance(document, Mapping):
+            document = document[step.replace("~", ".")]
+        else:
+            document = getattr(document, step)
+    return document
