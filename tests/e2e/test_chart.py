@@ -11,7 +11,10 @@ import yaml
 from e2e.conftest import require
 from gantry_operator import definitions
 from gantry_operator.api import values
+from gantry_operator.api.brokercluster import Image
+from gantry_operator.desired import brokers, nameservers
 from testkit.kube import binaries, renders
+from testkit.kube import clusters as bare
 from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ControlPlane
 from testkit.kube.registers import rendered
@@ -48,6 +51,7 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         ("gantrymq", "operator.imagePullPolicy=Sometimes", "/operator/imagePullPolicy"),
         ("gantrymq", "watch.namespaces={one,one}", "/watch/namespaces"),
         ("gantrymq", "crds.upgrade=always", "/crds/upgrade"),
+        ("gantrymq", "monitoring.interval=often", "/monitoring/interval"),
         ("gantrymq", "monitoring.dashboardLabels.grafana=1", "/monitoring/dashboardLabels"),
         ("gantrymq-cluster", "name=Orders", "/name"),
         ("gantrymq-cluster", "clusters.image=x", "clusters"),
@@ -82,7 +86,7 @@ def test_the_chart_has_the_definitions_that_the_operator_brings() -> None:
     assert {yaml.safe_load(path.read_text())["metadata"]["name"] for path in (CHART / "crds").iterdir()} == names
 
 
-@pytest.mark.parametrize("name", [name for name in renders.ALL if name != "operator-with-rules"])
+@pytest.mark.parametrize("name", [name for name in renders.ALL if name not in renders.FOREIGN])
 def test_the_api_server_takes_what_a_chart_renders(plane: ControlPlane, name: str) -> None:
     for path in (CHART / "crds").iterdir():
         plane.admin.apply(path.read_text())
@@ -123,6 +127,30 @@ def test_dashboards_are_there_for_grafana_and_alerts_where_the_cluster_knows_rul
     assert "PrometheusRule" not in kinds()
     assert "PrometheusRule" in kinds("--api-versions", "monitoring.coreos.com/v1/PrometheusRule")
     assert "ConfigMap" not in kinds("--set", "monitoring.dashboards=false")
+
+
+def test_pods_are_monitored_where_the_cluster_knows_monitors_and_that_is_wanted() -> None:
+    knows = ("--api-versions", "monitoring.coreos.com/v1/PodMonitor")
+    assert "PodMonitor" not in kinds() and "PodMonitor" in kinds(*knows)
+    assert "PodMonitor" not in kinds(*knows, "--set", "monitoring.podMonitors=false")
+
+
+def test_a_monitor_names_the_port_and_the_labels_that_pods_have() -> None:
+    knows = ("--api-versions", "monitoring.coreos.com/v1/PodMonitor")
+    text = rendered("gantrymq", *knows, "--show-only", "templates/monitors.yaml")
+    clusters, operator = (each for each in yaml.safe_load_all(text) if each)
+    wanted, image = bare.cluster(), Image("image:1", "IfNotPresent", ())
+    objects = [*nameservers.objects(wanted, image)]
+    objects += brokers.objects(next(iter(wanted.groups())), image, brokers.Shape(wanted.brokers.replicas))
+    pods = [each["spec"]["template"] for each in objects if each["kind"] == "StatefulSet"]
+    assert len(pods) == 2
+    for pod in pods:
+        for wanted in clusters["spec"]["selector"]["matchExpressions"]:
+            value = pod["metadata"]["labels"][wanted["key"]]
+            assert wanted["operator"] == "Exists" or value in wanted["values"]
+        ports = {port["name"] for each in pod["spec"]["containers"] for port in each["ports"]}
+        assert {each["port"] for each in clusters["spec"]["podMetricsEndpoints"]} <= ports
+    assert operator["spec"]["selector"]["matchLabels"]["app.kubernetes.io/name"] == "gantrymq"
 
 
 def kinds(*flags: str) -> set[str]:

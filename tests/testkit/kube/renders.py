@@ -27,6 +27,7 @@ class Render(NamedTuple):
         return rendered(self.chart, *_PLAIN, *(_WITHOUT if self.chart == "gantrymq" else ()), *self.flags)
 
 
+FOREIGN = ("operator-with-rules", "operator-with-monitors")  # kinds that a bare API server does not know
 ALL = {
     "operator": Render("gantrymq"),
     "operator-of-two-namespaces": Render(
@@ -38,6 +39,13 @@ ALL = {
         (
             *("--api-versions", "monitoring.coreos.com/v1/PrometheusRule"),
             *("--set", "monitoring.alertLabels.release=prometheus", "--show-only", "templates/alerts.yaml"),
+        ),
+    ),
+    "operator-with-monitors": Render(
+        "gantrymq",
+        (
+            *("--api-versions", "monitoring.coreos.com/v1/PodMonitor", "--set", "watch.namespaces={one}"),
+            *("--set", "monitoring.podMonitorLabels.release=prometheus", "--show-only", "templates/monitors.yaml"),
         ),
     ),
     "cluster": Render("gantrymq-cluster"),
