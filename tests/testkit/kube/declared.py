@@ -44,10 +44,28 @@ def kind_of(path: str) -> Kind | None:
     return next((kind for kind in Kind if path.startswith(f"{declared_folder(kind, NAMESPACE)}/")), None)
 
 
+class DiedError(Exception):
+    """The operator was killed here."""
+
+
+class Life:
+    """Of an operator that dies behind the n-th thing that it did, whatever it was."""
+
+    def __init__(self) -> None:
+        self.left = -1  # for ever
+
+    def did(self) -> None:
+        """Something was done."""
+        self.left -= 1
+        if self.left == 0:
+            raise DiedError
+
+
 class Server:
     """Documents by path."""
 
     def __init__(self) -> None:
+        self.life = Life()
         self.documents: dict[str, Document] = {}
         self.writes: list[str] = []
         self.faults: list[int] = []  # statuses of the next merges
@@ -138,6 +156,7 @@ class Server:
         self._touch(found)
         if "deletionTimestamp" in found["metadata"] and not found["metadata"].get("finalizers"):
             del self.documents[place]
+        self.life.did()
 
     def _touch(self, found: Document) -> None:
         self._version += 1

@@ -32,19 +32,21 @@ from gantry_operator.declared.topics import Topics
 from gantry_operator.declared.waking import Waking
 from testkit.brokerplay import PATIENCE_S
 from testkit.clusterplay import Cluster, running_cluster
-from testkit.kube.declared import CLUSTER, NAMESPACE, Document, Server, kind_of
+from testkit.kube.declared import CLUSTER, NAMESPACE, DiedError, Document, Life, Server, kind_of
 from testkit.simclock import SimClock
 from testkit.turning import until
 
 T = TypeVar("T")
+_PASSES = 3  # a finalizer comes or goes in one of its own
 
 
 class Loopback(BrokerAdmin):
     """Asks brokers of this process under the names that they have in a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, life: Life) -> None:
         super().__init__(PATIENCE_S, PATIENCE_S)
         self._cluster = cluster
+        self._life = life
 
     async def _ask(self, address: str, question: Question[T]) -> T:
         host = address.partition(".")[0]
@@ -53,7 +55,9 @@ class Loopback(BrokerAdmin):
         broker = self._cluster.brokers.get(host.rpartition("-")[0])
         if broker is None or broker.addresses is None:
             raise UnreachableError(f"{host} is down")
-        return await super()._ask(f"127.0.0.1:{broker.addresses.port}", question)
+        answer = await super()._ask(f"127.0.0.1:{broker.addresses.port}", question)
+        self._life.did()
+        return answer
 
 
 class Play:
@@ -62,7 +66,7 @@ class Play:
     def __init__(self, cluster: Cluster, groups: int) -> None:
         self.cluster, self.server, self.clock = cluster, Server(), SimClock()
         self.server.add_cluster(groups)
-        self.brokers = Loopback(cluster)
+        self.brokers = Loopback(cluster, self.server.life)
         self.start()
 
     def start(self) -> None:
@@ -82,6 +86,24 @@ class Play:
         self._hear()
         self.waking.decided(Key(NAMESPACE, CLUSTER))
         return await self._declarations.once(key)
+
+    async def die(self, key: Declared, after: int) -> bool:
+        """An operator works on an object until it dies behind so many things that it did; False: it lives on.
+
+        The next one takes over a minute later.
+        """
+        self.start()
+        self.server.life.left = after
+        try:
+            for _ in range(_PASSES):
+                await self.once(key)
+        except DiedError:
+            return True
+        finally:
+            self.server.life.left = -1
+            self.start()
+            self.clock.advance(60_000)
+        return False
 
     def _hear(self) -> None:
         here = {path: each for path, each in self.server.documents.items() if kind_of(path) is not None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gantry.model.subscription import GroupConfig
+from gantry_operator.api.declared import Kind
 from gantry_operator.declared.declarations import LATER_S
 from gantry_operator.declared.groupplan import STALE_MS
 from gantry_operator.declared.groups import LAG_S
@@ -156,5 +157,19 @@ def test_a_group_goes_with_its_object_and_its_offsets_with_it(tmp_path: Path) ->
         await play.once(key)
         assert not play.server.has(key) and await play.group("shop") is None
         assert await play.offsets("shop") == {} and await play.topic("%RETRY%shop") is None
+
+    play(tmp_path, story)
+
+
+def test_wherever_an_operator_dies_a_reset_is_carried_out_by_the_next_one(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        await play.once(play.tea(queues={"write": 1, "read": 1}))
+        await play.produce(0)
+        for step in range(1, 10):
+            key = play.server.declare(Kind.CONSUMER_GROUP, f"shop-{step}", resetOffset=EARLIEST)
+            assert await play.die(key, step)  # group, change, members, lag, topic, Running, reset, Done, group again
+            await play.once(key)
+            assert play.server.condition(key, "OffsetReset") == ("True", "Done")
+            assert await play.offsets(f"shop-{step}") == {0: 0}
 
     play(tmp_path, story)

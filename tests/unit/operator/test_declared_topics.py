@@ -317,3 +317,23 @@ def test_a_server_that_is_busy_is_asked_again(tmp_path: Path) -> None:
         assert play.server.condition(key) == APPLIED
 
     play(tmp_path, story)
+
+
+def test_wherever_an_operator_dies_the_next_one_arrives(tmp_path: Path) -> None:
+    async def story(play: Play) -> None:
+        made, gone = [], []
+        for step in range(1, 9):
+            key = play.server.declare(Kind.TOPIC, f"tea-{step}", deletionPolicy="Delete")
+            made.append(await play.die(key, step))
+            await play.once(key)
+            await play.once(key)
+            assert play.server.condition(key) == APPLIED and await play.topic(f"tea-{step}") is not None
+            play.server.delete(key)
+            gone.append(await play.die(key, step))
+            await play.once(key)
+            assert not play.server.has(key) and await play.topic(f"tea-{step}") is None
+        assert made[:5] == [True] * 5, "a finalizer, a question, a change, a question, a status"
+        assert gone[:2] == [True] * 2, "deleted, and the finalizer"
+        assert not made[-1] and not gone[-1]
+
+    play(tmp_path, story)
