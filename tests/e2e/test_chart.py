@@ -49,7 +49,11 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         ("gantrymq", "admissionPolicies.enabled=true", "admissionPolicies"),
         ("gantrymq", "operator.replicas=0", "/operator/replicas"),
         ("gantrymq", "operator.imagePullPolicy=Sometimes", "/operator/imagePullPolicy"),
-        ("gantrymq", "watch.namespaces={one,one}", "/watch/namespaces"),
+        ("gantrymq", "watch.scope=many,watch.namespaces={one,one}", "/watch/namespaces"),
+        ("gantrymq", "watch.scope=few", "/watch/scope"),
+        ("gantrymq", "watch.scope=many", "watch.namespaces names none"),
+        ("gantrymq", "watch.namespaces={one}", "only with watch.scope=many"),
+        ("gantrymq", "rights.aggregate=some", "/rights/aggregate"),
         ("gantrymq", "crds.upgrade=always", "/crds/upgrade"),
         ("gantrymq", "monitoring.interval=often", "/monitoring/interval"),
         ("gantrymq", "monitoring.dashboardLabels.grafana=1", "/monitoring/dashboardLabels"),
@@ -115,8 +119,10 @@ def test_the_admission_policy_is_a_choice() -> None:
 
 def test_rights_are_as_wide_as_what_is_watched() -> None:
     assert {"ClusterRole", "ClusterRoleBinding"} <= kinds()
-    narrow = kinds("--set", "watch.namespaces={one,two}")
-    assert {"Role", "RoleBinding"} <= narrow and "ClusterRole" not in narrow
+    assert "ClusterRoleBinding" in kinds()
+    for scope in ("watch.scope=many,watch.namespaces={one,two}", "watch.scope=one"):
+        narrow = kinds("--set", f"{scope},rights.aggregate=false")
+        assert {"Role", "RoleBinding"} <= narrow and not {"ClusterRole", "ClusterRoleBinding"} & narrow, scope
 
 
 def test_dashboards_are_there_for_grafana_and_alerts_where_the_cluster_knows_rules() -> None:

@@ -186,7 +186,7 @@ def _plays() -> dict[str, object]:
             {
                 "interval": "1m",
                 "input_series": [{"series": series, "values": values} for series, values in inputs.items()],
-                "promql_expr_test": [_fires(name, silent, 0), _fires(name, firing, 1)],
+                "promql_expr_test": [fires(name, silent, 0), fires(name, firing, 1)],
             }
             for name, (inputs, silent, firing) in stories.items()
         ],
@@ -200,6 +200,6 @@ def _set(there: int, needed: int) -> dict[str, str]:
     }
 
 
-def _fires(name: str, instant: str, times: int) -> dict[str, object]:
+def fires(name: str, instant: str, times: int) -> dict[str, object]:
     text = f'count(ALERTS{{alertname="{name}",alertstate="firing"}}) or vector(0)'
     return {"expr": text, "eval_time": instant, "exp_samples": [{"labels": "{}", "value": times}]}

@@ -3,6 +3,13 @@
 {{- if eq .Release.Name .Chart.Name }}{{ .Chart.Name }}{{ else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 40 | trimSuffix "-" }}{{ end }}
 {{- end }}
 
+{{/* The namespaces that are watched, separated by commas; empty: all. */}}
+{{- define "gantrymq.watched" -}}
+{{- if and .Values.watch.namespaces (ne .Values.watch.scope "many") }}{{ fail "watch.namespaces: only with watch.scope=many" }}{{ end -}}
+{{- if and (eq .Values.watch.scope "many") (not .Values.watch.namespaces) }}{{ fail "watch.scope=many: watch.namespaces names none" }}{{ end -}}
+{{- if eq .Values.watch.scope "one" }}{{ .Release.Namespace }}{{ else }}{{ join "," .Values.watch.namespaces }}{{ end -}}
+{{- end }}
+
 {{- define "gantrymq.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}

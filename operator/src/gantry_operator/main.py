@@ -19,6 +19,7 @@ import signal
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 import kopf
@@ -56,7 +57,8 @@ def main() -> None:
     try:
         settings = from_environment(os.environ)
         account = of_pod(os.environ, settings.account)
-        place = Place(account.namespace, settings.lease)
+        settings = replace(settings, home=account.namespace)
+        place = Place(settings.home, settings.lease)
     except (ValueError, OSError) as error:
         sys.exit(f"gantry-operator: {error}")
     sys.exit(asyncio.run(Operator(settings, account, place).run()))

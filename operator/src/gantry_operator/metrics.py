@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+CLASSES = ("transient", "timeout", "conflict", "forbidden", "invalid", "other")
 PASS_S_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
@@ -63,6 +64,10 @@ class Metrics:
             registry=self.registry,
         )
         ProcessCollector(registry=self.registry)
+        for kind in CLASSES:  # what has not happened yet is zero, not nothing
+            self.errors.labels(kind)
+        for step in ("seal", "promote"):
+            self.failovers.labels(step)
 
     def wrote(self, verb: str, resource: str) -> None:
         """The API server took a write."""

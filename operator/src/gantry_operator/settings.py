@@ -5,7 +5,7 @@ GANTRY_OPERATOR_NAMESPACES      which are watched, separated by commas; empty: a
 GANTRY_OPERATOR_HTTP_PORT       /healthz, /readyz, /metrics: 8080
 GANTRY_OPERATOR_LEASE           the Lease in its own namespace that decides which replica works: gantrymq-operator
 GANTRY_OPERATOR_IDENTITY        how it is called there; the chart gives the pod's name
-GANTRY_OPERATOR_ACCOUNT         folder with token, ca.crt and namespace; where Kubernetes mounts them
+GANTRY_OPERATOR_ACCOUNT         folder with token, ca.crt and namespace (its own); where Kubernetes mounts them
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ class Settings:
     lease: str = LEASE
     identity: str = IDENTITY
     account: Path = FOLDER
+    home: str = "default"  # the namespace in which it runs
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

@@ -31,7 +31,7 @@ FOREIGN = ("operator-with-rules", "operator-with-monitors")  # kinds that a bare
 ALL = {
     "operator": Render("gantrymq"),
     "operator-of-two-namespaces": Render(
-        "gantrymq", ("--set", "watch.namespaces={one,two}", "--set", "operator.replicas=1")
+        "gantrymq", ("--set", "watch.scope=many,watch.namespaces={one,two}", "--set", "operator.replicas=1")
     ),
     "operator-upgraded": Render("gantrymq", ("--is-upgrade", "--set", "crds.upgrade=true")),
     "operator-with-rules": Render(
@@ -44,7 +44,7 @@ ALL = {
     "operator-with-monitors": Render(
         "gantrymq",
         (
-            *("--api-versions", "monitoring.coreos.com/v1/PodMonitor", "--set", "watch.namespaces={one}"),
+            *("--api-versions", "monitoring.coreos.com/v1/PodMonitor", "--set", "watch.scope=many,watch.namespaces={one}"),
             *("--set", "monitoring.podMonitorLabels.release=prometheus", "--show-only", "templates/monitors.yaml"),
         ),
     ),

@@ -20,6 +20,7 @@ GROUP, VERSION, KIND, PLURAL = "gantrymq.io", "v1alpha1", "BrokerCluster", "brok
 LABEL_CLUSTER, LABEL_COMPONENT = f"{GROUP}/cluster", f"{GROUP}/component"
 LABEL_GROUP, LABEL_ROLE = f"{GROUP}/group", f"{GROUP}/role"
 FINALIZER = f"{GROUP}/claims"  # of a cluster whose volumes go with it
+CLIENT = (f"{GROUP}/client", "yes")  # label of pods that may connect
 
 Document = dict[str, Any]
 
@@ -107,6 +108,14 @@ class Image:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """`spec.networkPolicy`."""
+
+    clients: str  # Labelled, Any, Unguarded
+    metrics_namespaces: Sequence[str]  # empty: everybody may read metrics
+
+
+@dataclass(frozen=True, slots=True)
 class BrokerCluster:
     """See the module."""
 
@@ -121,6 +130,7 @@ class BrokerCluster:
     nameserver_resources: Mapping[str, Any]
     brokers: Brokers
     drops_claims: bool
+    guard: Guard
     wishes: Wishes
     status: Mapping[str, Any]
 
@@ -193,6 +203,7 @@ def read(document: Mapping[str, Any]) -> BrokerCluster:
             nameserver_resources=names["resources"],
             brokers=_brokers(spec["brokers"]),
             drops_claims=spec["deletionPolicy"] == "Delete",
+            guard=Guard(spec["networkPolicy"]["clients"], tuple(spec["networkPolicy"]["metricsNamespaces"])),
             wishes=read_wishes(about.get("annotations", {})),
             status=document.get("status", {}),
         )

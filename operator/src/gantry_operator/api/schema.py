@@ -24,7 +24,7 @@ from gantry_operator.api.fields import (
 )
 
 FILE = f"{GROUP}_{PLURAL}.yaml"
-NAMESERVERS_MAX, PULL_SECRETS_MAX = 5, 8
+NAMESERVERS_MAX, PULL_SECRETS_MAX, NAMESPACES_MAX = 5, 8, 16
 
 
 def definition() -> Schema:
@@ -81,6 +81,22 @@ def _spec() -> Schema:
                 },
             ),
             "brokers": brokers(),
+            "networkPolicy": structure(
+                "Who may connect, where the cluster's network enforces NetworkPolicies.",
+                {
+                    "clients": choice(
+                        "Labelled: pods of any namespace with the label gantrymq.io/client=yes; Any: everybody may "
+                        "send and receive; Unguarded: every port is open to everybody.",
+                        ["Labelled", "Any", "Unguarded"],
+                        "Labelled",
+                    ),
+                    "metricsNamespaces": {
+                        "description": "Namespaces whose pods may read metrics (port 9404); empty: everybody.",
+                        "type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 63},
+                        "maxItems": NAMESPACES_MAX, "default": [],
+                    },
+                },
+            ),
             "deletionPolicy": choice(
                 "What becomes of volumes and registers of a deleted cluster, and of members that are taken away.",
                 ["Retain", "Delete"],

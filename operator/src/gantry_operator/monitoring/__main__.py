@@ -8,16 +8,15 @@ from pathlib import Path
 
 import yaml
 
-from gantry_operator.monitoring import alerts, dashboards
+from gantry_operator.monitoring import alerts, dashboards, operatorboard
 
 
 def files() -> dict[str, str]:
     """What belongs into the chart, by its place there."""
-    made = {
-        f"dashboards/{each.uid}.json": json.dumps(each.to_document(), indent=1) + "\n" for each in dashboards.ALL
-    }
+    boards = [*dashboards.ALL, operatorboard.BOARD]
+    made = {f"dashboards/{each.uid}.json": json.dumps(each.to_document(), indent=1) + "\n" for each in boards}
     made["alerts/gantrymq.yaml"] = "# Generated from gantry_operator.monitoring.alerts.\n" + yaml.safe_dump(
-        alerts.to_document(), sort_keys=False, width=120
+        alerts.to_document(operatorboard.GROUP), sort_keys=False, width=120
     )
     return made
 

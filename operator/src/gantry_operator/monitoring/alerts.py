@@ -172,6 +172,7 @@ GROUPS: tuple[tuple[str, tuple[Alert, ...]], ...] = (
 )
 
 
-def to_document() -> dict[str, object]:
-    """The rule file."""
-    return {"groups": [{"name": name, "rules": [alert.to_rule() for alert in alerts]} for name, alerts in GROUPS]}
+def to_document(*more: tuple[str, tuple[Alert, ...]]) -> dict[str, object]:
+    """The rule file, with more groups."""
+    groups = (*GROUPS, *more)
+    return {"groups": [{"name": name, "rules": [alert.to_rule() for alert in alerts]} for name, alerts in groups]}

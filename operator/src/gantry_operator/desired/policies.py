@@ -1,0 +1,61 @@
+"""Who may connect to whom: a NetworkPolicy for the name servers of a cluster and one for its brokers; pure.
+
+    10911, 10909, 9876   clients: pods of any namespace with the label gantrymq.io/client=yes, or everybody
+    10912, 9405          members of the same cluster and the operator: replication, and orders to members
+    9404                 everybody, or namespaces that are named: metrics and probes, which say nothing secret
+
+The cluster itself and the operator's namespace may connect to all of it.  Only what comes in is decided: whom brokers
+ask (name servers, each other, the API server) is left to whoever guards what goes out.  `Unguarded` lets everything
+in, by policies that say so, so nothing has to be taken away; policies mean nothing where no network enforces them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gantry_operator.api.brokercluster import CLIENT, LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document
+from gantry_operator.desired import brokers, nameservers
+from gantry_operator.desired.labels import of_nameservers, owned
+from gantry_operator.desired.pods import HTTP_PORT
+
+NAMESPACE = "kubernetes.io/metadata.name"  # the API server gives it to every namespace
+_SERVED: Mapping[str, Sequence[int]] = {
+    "nameserver": (nameservers.PORT,),
+    "broker": (brokers.PORT, brokers.VIP_PORT),
+}
+_AMONG_MEMBERS = (brokers.HA_PORT, brokers.HA_API_PORT)
+
+
+def objects(cluster: BrokerCluster, home: str) -> list[Document]:
+    """Both; `home` is the operator's own namespace."""
+    of_brokers = {LABEL_CLUSTER: cluster.key.name, LABEL_COMPONENT: "broker"}
+    ours = [{"podSelector": {"matchLabels": {LABEL_CLUSTER: cluster.key.name}}}, _namespaces([home])]
+    made = []
+    for component, labels in (("nameserver", of_nameservers(cluster)), ("broker", of_brokers)):
+        ingress = [{}] if cluster.guard.clients == "Unguarded" else _ingress(cluster, component, ours)
+        document: Document = {
+            "apiVersion": "networking.k8s.io/v1",
+            "kind": "NetworkPolicy",
+            "metadata": {"name": f"{cluster.key.name}-{component}"},
+            "spec": {"podSelector": {"matchLabels": labels}, "policyTypes": ["Ingress"], "ingress": ingress},
+        }
+        made.append(owned(cluster, document, labels))
+    return made
+
+
+def _ingress(cluster: BrokerCluster, component: str, ours: Sequence[Document]) -> list[Document]:
+    clients = {"namespaceSelector": {}, "podSelector": {"matchLabels": dict([CLIENT])}}
+    watchers = [_namespaces(cluster.guard.metrics_namespaces), *ours] if cluster.guard.metrics_namespaces else []
+    served = [*ours, clients] if cluster.guard.clients == "Labelled" else []
+    rules = [_rule(_SERVED[component], served), _rule([HTTP_PORT], watchers)]
+    return [*rules, _rule(_AMONG_MEMBERS, ours)] if component == "broker" else rules
+
+
+def _rule(ports: Sequence[int], whom: Sequence[Document]) -> Document:
+    """`whom` empty: everybody."""
+    rule: Document = {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
+    return rule | {"from": list(whom)} if whom else rule
+
+
+def _namespaces(names: Sequence[str]) -> Document:
+    return {"namespaceSelector": {"matchExpressions": [{"key": NAMESPACE, "operator": "In", "values": list(names)}]}}

@@ -1,0 +1,105 @@
+"""Who may connect to whom: a table of flows that must go and flows that must not, over what is rendered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gantry_operator.api.brokercluster import BrokerCluster, read
+from gantry_operator.desired import brokers, nameservers, policies
+from testkit.kube import flows
+from testkit.kube.clusters import document
+from testkit.kube.flows import Pod
+
+HOME = "gantrymq-system"
+CLIENT = {"gantrymq.io/client": "yes", "app": "shop"}
+
+
+def cluster(name: str = "orders", namespace: str = "messaging", **guard: Any) -> BrokerCluster:
+    wanted = document()
+    wanted["metadata"] |= {"name": name, "namespace": namespace}
+    wanted["spec"]["networkPolicy"] |= guard
+    return read(wanted)
+
+
+def pods(of: BrokerCluster) -> dict[str, Pod]:
+    """As the sets make them: a label that only the policies know would select nobody."""
+    image = of.image
+    (group,) = of.groups()
+    found = {}
+    for kind, made in (
+        ("broker", brokers.objects(group, image, brokers.Shape(3, ""))),
+        ("nameserver", nameservers.objects(of, image)),
+    ):
+        (stateful_set,) = [each for each in made if each["kind"] == "StatefulSet"]
+        labels = stateful_set["spec"]["template"]["metadata"]["labels"]
+        found[kind] = Pod(of.key.namespace, labels)
+    return found
+
+
+OURS, OTHER, ELSEWHERE = cluster(), cluster("payments"), cluster(namespace="elsewhere")
+WHO = {
+    "broker": pods(OURS)["broker"],
+    "nameserver": pods(OURS)["nameserver"],
+    "another cluster's broker": pods(OTHER)["broker"],
+    "a broker of that name elsewhere": pods(ELSEWHERE)["broker"],
+    "operator": Pod(HOME, {"app.kubernetes.io/name": "gantrymq"}),
+    "client": Pod("shop", CLIENT),
+    "client here": Pod("messaging", CLIENT),
+    "stranger": Pod("shop", {"app": "shop"}),
+    "stranger here": Pod("messaging", {"app": "shop"}),
+    "prometheus": Pod("monitoring", {"app": "prometheus"}),
+}
+SERVED, MEMBERS, METRICS, NAMES = (10911, 10909), (10912, 9405), (9404,), (9876,)
+TABLE = [
+    *(("broker", who, SERVED, True) for who in ("client", "client here", "broker", "nameserver", "operator")),
+    *(("broker", who, SERVED, False) for who in ("stranger", "stranger here", "prometheus")),
+    ("broker", "another cluster's broker", SERVED, False),
+    *(("broker", who, MEMBERS, True) for who in ("broker", "operator")),
+    *(
+        ("broker", who, MEMBERS, False)
+        for who in ("client", "client here", "stranger", "another cluster's broker", "a broker of that name elsewhere")
+    ),
+    *(("broker", who, METRICS, True) for who in WHO),
+    *(("nameserver", who, NAMES, True) for who in ("client", "client here", "broker", "operator")),
+    *(("nameserver", who, NAMES, False) for who in ("stranger", "stranger here", "another cluster's broker")),
+    *(("nameserver", who, METRICS, True) for who in WHO),
+    *(("nameserver", who, (10911, 9405, 22), False) for who in ("client", "stranger", "operator", "broker")),
+    *(("broker", who, (22, 9876), False) for who in ("client", "stranger", "operator", "broker")),
+]
+
+
+@pytest.mark.parametrize(("target", "who", "ports", "may"), TABLE)
+def test_a_flow_goes_or_does_not(target: str, who: str, ports: tuple[int, ...], may: bool) -> None:
+    made = [*policies.objects(OURS, HOME), *policies.objects(OTHER, HOME), *policies.objects(ELSEWHERE, HOME)]
+    for port in ports:
+        assert flows.allows(made, WHO[who], WHO[target], port) is may, port
+
+
+def test_everybody_may_be_a_client_and_still_nobody_else_is_a_member() -> None:
+    made = policies.objects(cluster(clients="Any"), HOME)
+    for port in (*SERVED, *METRICS):
+        assert flows.allows(made, WHO["stranger"], WHO["broker"], port)
+    assert flows.allows(made, WHO["stranger"], WHO["nameserver"], 9876)
+    for port in MEMBERS:
+        assert not flows.allows(made, WHO["stranger"], WHO["broker"], port)
+        assert flows.allows(made, WHO["operator"], WHO["broker"], port)
+
+
+def test_who_wants_no_guard_has_none() -> None:
+    made = policies.objects(cluster(clients="Unguarded"), HOME)
+    assert all(flows.allows(made, WHO["stranger"], WHO["broker"], port) for port in (*SERVED, *MEMBERS, *METRICS, 22))
+
+
+def test_metrics_may_be_for_some_namespaces() -> None:
+    made = policies.objects(cluster(metricsNamespaces=["monitoring"]), HOME)
+    for target in ("broker", "nameserver"):
+        assert flows.allows(made, WHO["prometheus"], WHO[target], 9404)
+        assert flows.allows(made, WHO["operator"], WHO[target], 9404)
+        assert not flows.allows(made, WHO["stranger"], WHO[target], 9404)
+
+
+def test_other_peoples_pods_are_not_selected() -> None:
+    made = policies.objects(OURS, HOME)
+    assert flows.allows(made, WHO["stranger"], Pod("messaging", {"app": "shop"}), 8080)
