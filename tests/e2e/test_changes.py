@@ -120,7 +120,7 @@ def test_a_promise_that_changes_is_kept_by_every_member(
     assert running(orders, orders.master())["role"] == role
 
 
-def test_groups_and_members_come_and_go_under_a_ledger(orders: Orders) -> None:
+def test_members_come_and_go_under_a_ledger(orders: Orders) -> None:
     book = "/tmp/members"
     with orders.producer(book, "m", 240) as producer:
         orders.until_producing(book)
@@ -235,6 +235,22 @@ def test_clusters_side_by_side_do_not_meet(orders: Orders) -> None:
     assert is_settled(orders, BROKERCLUSTER)
     orders.cluster.admin.delete(f"{KIND.format(HOME)}/tea")
     orders.cluster.admin.delete("/api/v1/namespaces/second")
+
+
+def test_a_cluster_grows_by_a_group_as_anything_is_scaled(orders: Orders) -> None:
+    path = f"{KIND.format(HOME)}/wide"
+    orders.cluster.admin.apply(small("wide"))
+    orders.until(lambda: is_settled(orders, path), "it is ready")
+    done = orders.kubectl("scale", "-n", HOME, "brokercluster/wide", "--replicas=2")
+    assert done.returncode == 0, done.stderr
+    orders.until(lambda: is_settled(orders, path, 2), "its second group is ready")
+    status = orders.cluster.admin.get(path)["status"]
+    assert (status["summary"]["masters"], status["groupCount"]) == ("2/2", 2)
+    told = orders.kubectl("exec", "-n", HOME, "wide-b1-0", "--", "cat", "/etc/gantrymq/config/broker.yaml").stdout
+    assert "name: wide-b1" in told
+    words = ("topic", "create", "wide", "--namesrv", f"wide-nameserver.{HOME}:9876")
+    assert orders.kubectl("exec", "-n", "clients", "client", "--", "gantry", *words).returncode == 0
+    orders.cluster.admin.delete(path)
 
 
 def test_an_image_that_cannot_be_pulled_is_named_and_hurts_nobody_else(orders: Orders) -> None:

@@ -51,8 +51,8 @@ EFFECTS: Mapping[str, Effect] = {
         "system-node-critical", name_server=("spec.priorityClassName", "system-node-critical")
     ),
     f"{_NAMES}env": Effect([{"name": "TZ", "value": "UTC"}], name_server=("spec.containers.0.env.-1.name", "TZ")),
-    "spec.brokers.groups": Effect(2, shown_by="test_groups_and_members_come_and_go_under_a_ledger"),
-    "spec.brokers.replicasPerGroup": Effect(4, shown_by="test_groups_and_members_come_and_go_under_a_ledger"),
+    "spec.brokers.groups": Effect(2, shown_by="test_a_cluster_grows_by_a_group_as_anything_is_scaled"),
+    "spec.brokers.replicasPerGroup": Effect(4, shown_by="test_members_come_and_go_under_a_ledger"),
     "spec.brokers.profile": Effect("replicated", running=("store.flush", "ASYNC_FLUSH")),
     f"{_REPLICATION}mode": Effect("ASYNC_MASTER", shown_by="test_a_promise_that_changes_is_kept_by_every_member"),
     f"{_REPLICATION}minInSync": Effect(3, running=("replication.min_in_sync", 3)),

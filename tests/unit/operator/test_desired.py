@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gantry.broker import config
 from gantry.errors import ConfigError
@@ -172,3 +174,29 @@ def test_pods_get_what_their_template_asks_for_and_keep_what_is_the_operators() 
     assert spec["imagePullSecrets"] == [{"name": "regcred"}] and "nodeSelector" not in spec
     assert {"name": "TZ", "value": "UTC"} in spec["containers"][0]["env"]
     assert "TZ" not in str(found["spec"]["volumeClaimTemplates"])
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.sampled_from(list(Profile)),
+    st.sampled_from([None, "SYNC_MASTER", "ASYNC_MASTER"]),
+    st.sampled_from([None, "SYNC", "ASYNC"]),
+    st.integers(1, 5),
+    st.integers(1, 4),
+)
+def test_a_broker_starts_with_whatever_the_api_server_lets_in(
+    profile: Profile, mode: str | None, flush: str | None, replicas: int, least: int
+) -> None:
+    """The rules of the definition are at least as strict as a broker's own."""
+    role = mode or PROMISES[profile].role
+    if role == "ASYNC_MASTER":
+        least = 1
+    elif not 2 <= least < replicas:
+        return  # refused: test_definition
+    replication = {"minInSync": least} | ({"mode": mode} if mode else {})
+    given_flush = {"mode": flush} if flush else {}
+    fields = {"profile": profile.value, "replicasPerGroup": replicas, "replication": replication, "flush": given_flush}
+    (group,) = cluster(**fields).groups()
+    found, told = brokers.as_run(group), brokers.settings(group)
+    assert (told["role"], found["replication.min_in_sync"]) == (role, least)
+    assert found["store.flush"] == (f"{flush}_FLUSH" if flush else PROMISES[profile].flush)
