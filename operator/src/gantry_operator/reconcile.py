@@ -23,7 +23,7 @@ from gantry_operator import conditions, events, observe, plan, status, teardown
 from gantry_operator.act import Hands
 from gantry_operator.api import brokercluster
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_ROLE, BrokerCluster, Document, Image, Key
-from gantry_operator.desired import brokers, nameservers, policies
+from gantry_operator.desired import binding, brokers, nameservers, policies
 from gantry_operator.desired.labels import APPLIED, owned, stamped
 from gantry_operator.events import News
 from gantry_operator.kube import KubeError, cluster_path, path_of
@@ -173,6 +173,7 @@ class Reconciler:
         if cluster.drops_claims is not cluster.has_finalizer:
             await teardown.mark(self._kube, cluster, found, cluster.drops_claims)
         documents = policies.objects(cluster, self._settings.home) + nameservers.objects(cluster, image)
+        documents += binding.objects(cluster)
         for seen in snapshot.groups:
             shape = brokers.Shape(seen.set_replicas, brokers.rolled(cluster.wishes.roll, seen.set_roll))
             documents += brokers.objects(seen.group, image, shape)

@@ -12,6 +12,7 @@ from typing import Any
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT
 from gantry_operator.api.wishes import FORCE, ROLL, Choice
 from gantry_operator.conditions import Condition
+from gantry_operator.desired import binding
 from gantry_operator.snapshot import GroupSeen, Register, Snapshot
 
 Document = dict[str, Any]
@@ -31,6 +32,7 @@ def status_of(snapshot: Snapshot, image: str, found: Iterable[Condition], now: s
         "selector": f"{LABEL_CLUSTER}={cluster.key.name},{LABEL_COMPONENT}=broker",
         "mode": cluster.brokers.promise.role,
         "flush": cluster.brokers.promise.flush,
+        "binding": {"name": binding.name_of(cluster)},
         "summary": {
             "masters": f"{sum(each.is_writable for each in snapshot.groups)}/{cluster.brokers.groups}",
             "inSync": f"{in_sync}/{members}",

@@ -130,6 +130,7 @@ def _status() -> Schema:
             "image": string,
             "mode": string,
             "flush": string,
+            "binding": {"type": "object", "properties": {"name": string}},
             "summary": {"type": "object", "properties": dict.fromkeys(summary, string)},
             "conditions": conditions(),
             "requests": keyed(request, "name", 8),
