@@ -4,6 +4,7 @@
     running   key and value of a member's own configuration, as it answers at `/ha/v1/config`
     pod       path and value in a broker's pod; `name_server` in a name server's; `claim` in a member's volume claim
     loop      name and value in the orders of the failover loop
+    guard     path and value in the NetworkPolicy of the brokers
     there     a path in the namespace where something is, or is not any more; shown by a test of its own, named here
 """
 
@@ -22,6 +23,7 @@ class Effect(NamedTuple):
     name_server: tuple[str, object] | None = None
     claim: tuple[str, object] | None = None
     loop: tuple[str, object] | None = None
+    guard: tuple[str, object] | None = None
     shown_by: str = ""  # a test of tests/e2e that changes this field alone
 
 
@@ -39,6 +41,10 @@ EFFECTS: Mapping[str, Effect] = {
     "spec.imagePullSecrets": Effect(["regcred"], pod=("spec.imagePullSecrets.0.name", "regcred")),
     "spec.deletionPolicy": Effect(
         "Delete", shown_by="test_a_cluster_whose_volumes_go_with_it_leaves_nothing"
+    ),
+    "spec.networkPolicy.clients": Effect("Unguarded", guard=("spec.ingress.0.#", 0)),
+    "spec.networkPolicy.metricsNamespaces": Effect(
+        ["monitoring"], guard=("spec.ingress.1.from.0.namespaceSelector.matchExpressions.0.values.0", "monitoring")
     ),
     "spec.nameserver.replicas": Effect(3, running=("name_servers.#", 3)),
     "spec.nameserver.resources": Effect(_MEMORY, name_server=("spec.containers.0.resources.requests.memory", "64Mi")),

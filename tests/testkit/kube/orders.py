@@ -42,7 +42,7 @@ metadata: {{name: clients}}
 ---
 apiVersion: v1
 kind: Pod
-metadata: {{name: client, namespace: clients}}
+metadata: {{name: client, namespace: clients, labels: {{gantrymq.io/client: "yes"}}}}
 spec:
   terminationGracePeriodSeconds: 0
   containers:

@@ -44,7 +44,8 @@ ALL = {
     "operator-with-monitors": Render(
         "gantrymq",
         (
-            *("--api-versions", "monitoring.coreos.com/v1/PodMonitor", "--set", "watch.scope=many,watch.namespaces={one}"),
+            *("--api-versions", "monitoring.coreos.com/v1/PodMonitor"),
+            *("--set", "watch.scope=many,watch.namespaces={one}"),
             *("--set", "monitoring.podMonitorLabels.release=prometheus", "--show-only", "templates/monitors.yaml"),
         ),
     ),

@@ -23,6 +23,7 @@ from gantry.replication.haproof import Keys
 from gantry_operator.api.brokercluster import BrokerCluster, read
 from gantry_operator.api.schema import Schema, definition
 from gantry_operator.api.wishes import FORCE
+from gantry_operator.desired import policies
 from gantry_operator.desired.brokers import settings
 from gantry_operator.snapshot import GroupSeen
 from gantry_operator.watching import order_of
@@ -64,6 +65,17 @@ def test_every_field_has_an_effect_that_is_read_back_and_every_test_that_is_name
         ways = [each for each in effect[1:] if each]
         assert len(ways) == 1, path
         assert f"def {effect.shown_by or 'test_'}" in source
+
+
+@pytest.mark.parametrize("path", [path for path, effect in EFFECTS.items() if effect.guard])
+def test_the_policy_of_brokers_does_as_the_field_says(path: str) -> None:
+    """What it means for connections: test_policies."""
+    effect = EFFECTS[path]
+    assert effect.guard is not None
+    name, value = effect.guard
+    _, before = policies.objects(with_changes({}), "gantrymq-system")
+    _, after = policies.objects(with_changes(wanted({path: effect})), "gantrymq-system")
+    assert before != after and found(after, name) == value
 
 
 @pytest.mark.parametrize("path", [path for path, effect in EFFECTS.items() if effect.loop])

@@ -13,6 +13,7 @@ from gantry_operator.metrics import CLASSES, Gauges, Metrics, class_of
 from gantry_operator.monitoring import operatorboard
 from gantry_operator.passes import Passes
 from testkit.simclock import SimClock
+from testkit.sources import ROOT
 
 KEY = Key("messaging", "orders")
 _NAME = re.compile(r"\b(?:gantrymq_operator|process)_[a-z_]+\b")
@@ -43,6 +44,12 @@ def test_dashboard_and_alerts_ask_for_what_is_exposed(text: str) -> None:
     for name in _NAME.findall(text):
         known = {name, *(name.removesuffix(suffix) for suffix in _SUFFIXES)}
         assert known & names(), name
+
+
+def test_the_document_lists_every_metric() -> None:
+    text = (ROOT / "operator/docs/running.md").read_text(encoding="utf-8")
+    for name in names():
+        assert f"`{name}`" in text or name.startswith("process_") or name.endswith("_created"), name
 
 
 def test_alerts_say_what_to_do() -> None:
