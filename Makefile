@@ -86,8 +86,7 @@ format: dev            ## let ruff repair what it can
 
 crds: dev              ## write the definitions of the operator's kinds anew, and the chart's dashboards and alerts
 	@$(PY) -m gantry_operator.api.definitions crds charts/gantrymq/crds
-	@$(PY) -m gantry_operator.api.values charts/gantrymq-cluster
-	@$(PY) -m gantry_operator.monitoring charts/gantrymq
+	@$(PY) -m gantry_operator.api.values charts/gantrymq-cluster && $(PY) -m gantry_operator.monitoring charts/gantrymq
 
 readme: dev            ## bring the generated tables of both READMEs in step with the code
 	@PYTHONPATH=tests $(PY) -m testkit.readme --write
