@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(3000)]
 
 KIND = "/apis/gantrymq.io/v1alpha1/namespaces/{}/brokerclusters"
 CLAIMS = f"/api/v1/namespaces/{HOME}/persistentvolumeclaims"
-SET = f"/apis/apps/v1/namespaces/{HOME}/statefulsets/orders-b0"
+POLICY = f"/apis/networking.k8s.io/v1/namespaces/{HOME}/networkpolicies/orders-broker"
 RUNNING = """
 import asyncio, json, os
 from gantry.broker.membership import read_keys
@@ -184,10 +184,10 @@ def test_a_member_is_copied_anew_only_when_nobody_counts_on_it(orders: Orders) -
 
 
 def test_a_running_cluster_changes_in_every_field(orders: Orders) -> None:
-    """Of pods and name servers; what brokers run with is read back one field at a time by unit/operator."""
+    """Of pods, name servers and policies; what brokers run with is read back one field at a time by unit/operator."""
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "regcred", "namespace": HOME}}
     orders.cluster.admin.apply(yaml.safe_dump(secret))
-    rows = {path: each for path, each in EFFECTS.items() if each.pod or each.name_server}
+    rows = {path: each for path, each in EFFECTS.items() if each.pod or each.name_server or each.guard}
     change(orders, **wanted(rows))
     orders.until(lambda: all(is_shown(orders, path) for path in rows), "every field is shown by what runs")
     generation = orders.cluster.admin.get(BROKERCLUSTER)["metadata"]["generation"]
@@ -199,6 +199,8 @@ def is_shown(orders: Orders, path: str) -> bool:
     ours = "gantrymq.io/cluster%3Dorders,gantrymq.io/component%3Dnameserver"
     names = orders.cluster.admin.get(f"{PODS}?labelSelector={ours}")["items"]
     where, what = (orders.members(), effect.pod) if effect.pod else (names, effect.name_server)
+    if effect.guard:
+        where, what = [orders.cluster.admin.get(POLICY)], effect.guard
     assert what is not None
     try:
         return bool(where) and all(found(each, what[0]) == what[1] for each in where)

@@ -5,7 +5,7 @@
     pod       path and value in a broker's pod; `name_server` in a name server's; `claim` in a member's volume claim
     loop      name and value in the orders of the failover loop
     guard     path and value in the NetworkPolicy of the brokers
-    there     a path in the namespace where something is, or is not any more; shown by a test of its own, named here
+    shown_by  a test of tests/e2e that changes this field alone
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Effect(NamedTuple):
     claim: tuple[str, object] | None = None
     loop: tuple[str, object] | None = None
     guard: tuple[str, object] | None = None
-    shown_by: str = ""  # a test of tests/e2e that changes this field alone
+    shown_by: str = ""
 
 
 _POD = "spec.brokers.podTemplate."
@@ -42,7 +42,7 @@ EFFECTS: Mapping[str, Effect] = {
     "spec.deletionPolicy": Effect(
         "Delete", shown_by="test_a_cluster_whose_volumes_go_with_it_leaves_nothing"
     ),
-    "spec.networkPolicy.clients": Effect("Unguarded", guard=("spec.ingress.0.#", 0)),
+    "spec.networkPolicy.clients": Effect("Any", guard=("spec.ingress.0.#", 1)),
     "spec.networkPolicy.metricsNamespaces": Effect(
         ["monitoring"], guard=("spec.ingress.1.from.0.namespaceSelector.matchExpressions.0.values.0", "monitoring")
     ),
