@@ -71,7 +71,7 @@ class GroupFaults:
         if has_power:
             member.kill()
         else:
-            member.cut_power()
+            member.cut_power_in_a_write()
         self._world.after(self._world.chance.choice((6.0, 9.0, 15.0)), member.start)
 
     def _hand_over(self, leader: GroupMember) -> None:
@@ -140,12 +140,13 @@ class GroupFaults:
         ]
 
     def _cut_power(self, member: GroupMember) -> None:
-        member.cut_power()
+        self._world.chance.choice((member.cut_power, member.cut_power_in_a_write))()
         self._world.after(self._world.chance.choice(_BACK_S), member.start)
 
     def _cut_all_power(self) -> None:
         for member in self._group.members:
-            self._cut_power(member)
+            member.cut_power()
+            self._world.after(self._world.chance.choice(_BACK_S), member.start)
 
     def _fill_disk(self, member: GroupMember) -> None:
         member.fill_disk(self._world.chance.choice((0, 4096, 50_000, 300_000)))

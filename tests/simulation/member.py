@@ -26,6 +26,8 @@ from testkit.simdisk import Faults, SimDisk
 PORT = 10911
 _START_MS = 1_700_000_000_000
 _RESTART_S = (0.5, 3.0)
+# How often, and for how often, a power cut looks whether there is something to be lost: within the shortest absence.
+_LOOK_S, _LOOKS = 0.0005, 150
 # How long ASYNC_FLUSH may leave a message unflushed: its interval, and a sync that takes long.
 _UNFLUSHED_S = 2.0
 
@@ -136,6 +138,14 @@ class Member:
         for told in self.on_power_cut:
             told(since)
         self._world.after(0.05, lambda: self._network.has_power(self.host))
+
+    def cut_power_in_a_write(self, looks: int = _LOOKS) -> None:
+        """When something is in the log that its disk does not have yet, which tells most; else a little later."""
+        parts = self.broker.parts if self.broker is not None else None
+        if looks and parts is not None and parts.store.flushed.offset >= parts.store.written.offset:
+            self._world.after(_LOOK_S, lambda: self.cut_power_in_a_write(looks - 1))
+        else:
+            self.cut_power()
 
     def stop(self) -> None:
         """SIGTERM: the broker ends in order, and then the process; a new one follows."""

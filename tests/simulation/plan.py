@@ -203,7 +203,7 @@ class Run:
             # It would come back without what its slaves know to be confirmed, and a static group waits for a person.
             member.kill()
         else:
-            member.cut_power()
+            self.world.chance.choice((member.cut_power, member.cut_power_in_a_write))()
         self._start_soon(member)
 
     def _start_soon(self, member: Member) -> None:
