@@ -1,4 +1,4 @@
-"""How long a group takes no messages: its master killed and kept down, the group handed over, a slave restarted.
+"""How long a group takes no messages: its master killed or standing still, the group handed over, a slave restarted.
 
 Three members, SYNC_FLUSH and SYNC_MASTER with minInSync 2, the fast timers; a producer with four sends under way, a few
 hundred a second, writes down when each was acknowledged.  A pause is the longest time without an acknowledgement from
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 _TESTS = Path(__file__).resolve().parent.parent
 _KILLS = int(os.environ.get("BENCH_FAILOVER_KILLS", "50"))
+_PAUSES = int(os.environ.get("BENCH_FAILOVER_PAUSES", "20"))
 _HANDOVERS = int(os.environ.get("BENCH_FAILOVER_HANDOVERS", "20"))
 _RESTARTS = int(os.environ.get("BENCH_FAILOVER_RESTARTS", "10"))
 _CALM_S = 1.5  # of acknowledgements before a round begins, and behind it
@@ -44,8 +45,11 @@ def failover(bench: Bench) -> list[Row]:
         for name, rounds, act, target in (
             ("slave restarted", _RESTARTS, _restart_a_slave, "no pause beyond LEAVE"),
             ("planned handover", _HANDOVERS, _hand_over, "< 1000 ms"),
+            ("master stands still, fast timers", _PAUSES, _stand_still, "p50 < 5000 ms"),
             ("master killed and kept down, fast timers", _KILLS, _kill, "p50 < 5000 ms"),
         ):
+            if not rounds:
+                continue
             pauses = [_pause_ms(cluster, producing, act) for _ in range(rounds)]
             rows.append(_row(name, pauses, _lost(cluster, producing), target))
             print(f"  {rows[-1]}", file=sys.stderr, flush=True)
@@ -73,6 +77,14 @@ def _kill(cluster: Cluster) -> Callable[[], None]:
     assert holder is not None
     cluster.do("kill", "broker-a", "--master", "--keep-down")
     return lambda: cluster.do("start", f"broker-a-{holder.member.ordinal}")
+
+
+def _stand_still(cluster: Cluster) -> Callable[[], None]:
+    holder = cluster.record().holder
+    assert holder is not None
+    name = f"broker-a-{holder.member.ordinal}"
+    cluster.do("pause", name)
+    return lambda: cluster.do("resume", name)
 
 
 def _hand_over(cluster: Cluster) -> Callable[[], None]:

@@ -88,7 +88,9 @@ class Process:
 class FailoverPlay:
     """Three members by ordinal, their register and their coordinator."""
 
-    def __init__(self, folder: Path, names: NameServer, role: str, size: int, handover_s: float) -> None:
+    def __init__(
+        self, folder: Path, names: NameServer, role: str, size: int, handover_s: float, **changes: object
+    ) -> None:
         self.names = names
         self.told: list[Decision] = []
         (folder / "secret").write_bytes(SECRET)
@@ -111,6 +113,7 @@ class FailoverPlay:
                     replication__members=[f"127.0.0.1:{ha}" for _, ha, _ in ports],
                     replication__renew_every_s=RENEW_S,
                     replication__handover_s=handover_s,
+                    **changes,
                 )
             )
             for ordinal, (port, ha_port, ha_api_port) in enumerate(ports)
@@ -181,11 +184,13 @@ class FailoverPlay:
 
 
 @asynccontextmanager
-async def failing(folder: Path, role: str, size: int, handover_s: float) -> AsyncIterator[FailoverPlay]:
+async def failing(
+    folder: Path, role: str, size: int, handover_s: float, **changes: object
+) -> AsyncIterator[FailoverPlay]:
     """A group in a folder, over one name server."""
     names = NameServer(NameServerSettings("127.0.0.1", 0, http_port=None))
     await names.start()
-    play = FailoverPlay(folder, names, role, size, handover_s)
+    play = FailoverPlay(folder, names, role, size, handover_s, **changes)
     try:
         yield play
     finally:
@@ -199,11 +204,12 @@ def play(
     role: str = "SYNC_MASTER",
     size: int = 3,
     handover_s: float = 30.0,
+    **changes: object,
 ) -> None:
-    """Play a story with a group that has begun."""
+    """Play a story with a group that has begun; `changes` of its members' configuration."""
 
     async def run() -> None:
-        async with failing(folder, role, size, handover_s) as group:
+        async with failing(folder, role, size, handover_s, **changes) as group:
             await group.begin()
             await story(group)
 
