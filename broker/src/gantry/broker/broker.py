@@ -166,11 +166,12 @@ class Broker:
         passed(9)
 
     async def _stop_serving(self, parts: Parts, passed: Callable[[int], None]) -> None:
-        # 2. Name servers send clients elsewhere.
+        # 2. Name servers send clients elsewhere; not for the moment until another life registers, which says more.
         if self._registering is not None:
             self._registering.cancel()
             await asyncio.wait({self._registering})
-            await parts.registration.unregister()
+            if not self.starts_anew:
+                await parts.registration.unregister()
         passed(2)
         # 3. Nothing new comes in; who waits for messages gets an answer.
         parts.gate.shut(GATE_STOPPING, _GOODBYE)

@@ -11,6 +11,8 @@ What clients are told is the configured address, else the one bound to, else the
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ipaddress
 import socket
 from dataclasses import dataclass
 from typing import Protocol
@@ -96,6 +98,8 @@ async def _own_ip(config: NetworkConfig) -> str:
     name = config.advertise or ("" if config.bind in _EVERYWHERE else config.bind)
     if not name:
         return _outgoing_ip()
+    with contextlib.suppress(ValueError):
+        return str(ipaddress.ip_address(name))  # nothing to ask, which would take a thread
     try:
         found = await asyncio.get_running_loop().getaddrinfo(name, None, type=socket.SOCK_STREAM)
     except OSError as error:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 _WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
 _RESTART_MS = 1000
+_DOOR = "gantry.replication.haserver"
 
 
 class Sealing:
@@ -164,8 +166,9 @@ async def open_door(
     network = config.network
     if network.ha_api_port < 0:
         return None
-    # A thread of its own: aiohttp takes longer to import than the loop may be busy.
-    await asyncio.to_thread(importlib.import_module, "gantry.replication.haserver")
+    if _DOOR not in sys.modules:
+        # A thread of its own: aiohttp takes longer to import than the loop may be busy.
+        await asyncio.to_thread(importlib.import_module, _DOOR)
     from gantry.replication.haserver import HaServer
 
     server = HaServer(sealing, sealing.keys, clock, orders)
