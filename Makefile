@@ -22,7 +22,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop kube e2e crash sim bench soak fuzz model planted format crds readme lock clean
+.PHONY: help setup dev demo check lint types test test-full interop kube cluster e2e crash sim bench soak fuzz model planted format crds readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z0-9-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -49,6 +49,9 @@ interop: dev tools     ## other people's clients and servers against ours
 	@$(PY) -m pytest -q $(SPREAD) tests/interop
 
 kube: nodes            ## Kubernetes and etcd built from their Go modules, once per machine: some 18 minutes, 1 GB
+
+cluster: kube          ## four real kubelets on this machine with our images, and a shell that knows them; for root, until you leave it
+	@PYTHONPATH=tests $(PY) -m testkit.kube.shell
 
 e2e: kube              ## a cluster of four real kubelets on this machine, and what has to hold there; for root
 	@$(PY) -m pytest -q tests/e2e

@@ -229,4 +229,5 @@ def example() -> Document:
     brokers["config"] = SMALL
     brokers["storage"] = {"size": "1Gi", "storageClassName": "local"}
     brokers["failover"] = {"timers": "fast"}
+    brokers["antiAffinity"] = "Required"
     return document
