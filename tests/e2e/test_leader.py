@@ -56,11 +56,11 @@ def is_there(plane: ControlPlane, path: str) -> bool:
     return True
 
 
-def made(plane: ControlPlane) -> str:
+def made(plane: ControlPlane, namespace: str = HOME) -> str:
     """A cluster of a new name."""
     document = yaml.safe_load((CHART / "examples" / "orders.yaml").read_text())
-    document["metadata"] = {"name": fresh_name(), "namespace": HOME}
-    plane.admin.create(CLUSTERS, document)
+    document["metadata"] = {"name": fresh_name(), "namespace": namespace}
+    plane.admin.create(CLUSTERS.replace(HOME, namespace), document)
     return str(document["metadata"]["name"])
 
 

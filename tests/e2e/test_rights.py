@@ -17,7 +17,7 @@ from e2e.test_leader import CLUSTERS, begun, home, kinds, made  # noqa: F401
 from testkit.kube import binaries
 from testkit.kube.api import Document
 from testkit.kube.controlplane import ControlPlane
-from testkit.kube.operators import LEASE, Replica
+from testkit.kube.operators import LEASE, Release, Replica
 from testkit.kube.registers import NAMESPACE as HOME
 from testkit.pairplay import until
 from testkit.sources import ROOT
@@ -88,7 +88,7 @@ def may(plane: ControlPlane, user: str, namespace: str, what: tuple[str, str, st
 
 @pytest.fixture(scope="module")
 def granted(kinds: ControlPlane) -> ControlPlane:  # noqa: F811
-    """A release for each scope, in a namespace of its own: its roles, and nothing else of it."""
+    """A release for each scope, in a namespace of its own: its account and roles, and nothing else of it."""
     for namespace in (*NAMESPACES, *(f"of-{scope}" for scope in WATCHED)):
         kinds.admin.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}")
     for scope, watched in WATCHED.items():
@@ -97,7 +97,8 @@ def granted(kinds: ControlPlane) -> ControlPlane:  # noqa: F811
         namespace = watched if scope == "one" else f"of-{scope}"
         command = [str(binaries.program("helm")), "template", scope, str(ROOT / "charts/gantrymq"), "-n", namespace]
         text = subprocess.run([*command, *flags], check=True, capture_output=True, text=True, timeout=60).stdout
-        roles = [each for each in yaml.safe_load_all(text) if each and "Role" in each["kind"]]
+        mine = [each for each in yaml.safe_load_all(text) if each]
+        roles = [each for each in mine if "Role" in each["kind"] or each["kind"] == "ServiceAccount"]
         kinds.admin.apply(yaml.safe_dump_all(roles))
     return kinds
 
@@ -118,6 +119,24 @@ def test_it_may_do_what_it_does_where_it_looks_and_nowhere_else(granted: Control
             assert may(granted, user, namespace, what) is is_watched, (namespace, what)
         for what in asked(NEVER):
             assert not may(granted, user, namespace, what), (namespace, what)
+
+
+@pytest.mark.parametrize("scope", ["many", "one"])
+def test_an_operator_of_some_namespaces_works_there_with_no_more_rights_than_that(
+    granted: ControlPlane, tmp_path: Path, scope: str
+) -> None:
+    namespace, _ = account(scope)
+    with Replica(granted, tmp_path, "a", release=Release(namespace, f"{scope}-gantrymq")) as only:
+        only.start(namespaces=WATCHED[scope])
+        until(only.is_ready, "it watches")
+        until(only.leads, "it leads")
+        names = {each: made(granted, each) for each in NAMESPACES}
+        for each in WATCHED[scope].split(","):
+            until(lambda: is_well(granted, names[each], each), f"it works in {each}")  # noqa: B023
+        assert {each.namespace for each in only.writes()} == {namespace, *WATCHED[scope].split(",")}
+        assert not [each for each in only.writes() if each.status >= 400] and "forbidden" not in only.log().lower()
+    for each, name in names.items():
+        granted.admin.delete(f"{CLUSTERS.replace(HOME, each)}/{name}")
 
 
 @pytest.mark.parametrize("scope", WATCHED)
@@ -205,9 +224,9 @@ def named(plane: ControlPlane, replica: Replica, name: str, resource: str) -> bo
     return any("forbidden" in each.lower() and kind in each for each in said)
 
 
-def is_well(plane: ControlPlane, name: str) -> bool:
+def is_well(plane: ControlPlane, name: str, namespace: str = HOME) -> bool:
     """As well as a cluster without nodes can be."""
-    status = plane.admin.get(f"{CLUSTERS}/{name}").get("status", {})
+    status = plane.admin.get(f"{CLUSTERS.replace(HOME, namespace)}/{name}").get("status", {})
     stalled = [each["status"] for each in status.get("conditions", []) if each["type"] == "Stalled"]
     return stalled == ["False"]
 

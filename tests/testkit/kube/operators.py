@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from pathlib import Path
 from types import TracebackType
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from testkit.kube import audit
@@ -23,29 +24,38 @@ from testkit.kube.controlplane import ControlPlane
 from testkit.ports import free_port
 
 NAMESPACE, ACCOUNT, LEASE = "default", "gantrymq", "gantrymq"
-USER = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
 STOP_S = 60.0
 _TOKEN_S = 3600
+
+
+class Release(NamedTuple):
+    """Of the chart: where it is, and how its account and its Lease are called."""
+
+    namespace: str = NAMESPACE
+    name: str = ACCOUNT
 
 
 class Replica:
     """One process; `writes` are its own."""
 
-    def __init__(self, plane: ControlPlane, folder: Path, name: str, token_s: int = _TOKEN_S) -> None:
+    def __init__(
+        self, plane: ControlPlane, folder: Path, name: str, token_s: int = _TOKEN_S, release: Release | None = None
+    ) -> None:
         self._plane = plane
+        self._release = Release() if release is None else release
         self.folder = folder / name
         self.folder.mkdir(parents=True, exist_ok=True)
         self.name = name
         self.port = free_port()
         self._tokens: set[str] = set()
         (self.folder / "ca.crt").write_bytes(plane.authority.certificate.read_bytes())
-        (self.folder / "namespace").write_text(NAMESPACE)
+        (self.folder / "namespace").write_text(self._release.namespace)
         self.renew_token(token_s)
         self.process: subprocess.Popen[bytes] | None = None
 
     def renew_token(self, seconds: int = _TOKEN_S) -> None:
         """As the kubelet does."""
-        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}/token"
+        path = f"/api/v1/namespaces/{self._release.namespace}/serviceaccounts/{self._release.name}/token"
         kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
         wanted = kind | {"spec": {"expirationSeconds": seconds}}
         token = str(self._plane.admin.create(path, wanted)["status"]["token"])
@@ -63,7 +73,7 @@ class Replica:
             "GANTRY_OPERATOR_BROKER_IMAGE": "broker:test",
             "GANTRY_OPERATOR_NAMESPACES": namespaces,
             "GANTRY_OPERATOR_HTTP_PORT": str(self.port),
-            "GANTRY_OPERATOR_LEASE": LEASE,
+            "GANTRY_OPERATOR_LEASE": self._release.name,
             "GANTRY_OPERATOR_IDENTITY": self.name,
             "GANTRY_OPERATOR_ACCOUNT": str(self.folder),
         }
@@ -107,7 +117,7 @@ class Replica:
 
     def writes(self) -> list[audit.Write]:
         """What it wrote, as the API server saw it."""
-        return [each for each in audit.writes(self._plane.folder, USER) if each.token in self._tokens]
+        return [each for each in audit.writes(self._plane.folder) if each.token in self._tokens]
 
     def log(self) -> str:
         """All that it said."""
