@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from gantry.broker.broker import Broker
 from gantry.client.brokeradmin import BrokerAdmin
 from gantry.client.consumer import Consumer, ConsumerSettings
 from gantry.client.producer import Producer
@@ -43,16 +44,17 @@ _PASSES = 3  # a finalizer comes or goes in one of its own
 class Loopback(BrokerAdmin):
     """Asks brokers of this process under the names that they have in a cluster."""
 
-    def __init__(self, cluster: Cluster, life: Life) -> None:
+    def __init__(self, nameserver: str, broker_of: Callable[[str], Broker | None], life: Life) -> None:
         super().__init__(PATIENCE_S, PATIENCE_S)
-        self._cluster = cluster
+        self._nameserver = nameserver
+        self._broker_of = broker_of
         self._life = life
 
     async def _ask(self, address: str, question: Question[T]) -> T:
         host = address.partition(".")[0]
         if host.startswith(f"{CLUSTER}-ns-"):
-            return await super()._ask(self._cluster.nameserver, question)
-        broker = self._cluster.brokers.get(host.rpartition("-")[0])
+            return await super()._ask(self._nameserver, question)
+        broker = self._broker_of(host)
         if broker is None or broker.addresses is None:
             raise UnreachableError(f"{host} is down")
         answer = await super()._ask(f"127.0.0.1:{broker.addresses.port}", question)
@@ -61,12 +63,14 @@ class Loopback(BrokerAdmin):
 
 
 class Play:
-    """An operator's part, its API server and brokers."""
+    """An operator's part, its API server and brokers, which `broker_of` knows by the names of their Services."""
 
-    def __init__(self, cluster: Cluster, groups: int) -> None:
-        self.cluster, self.server, self.clock = cluster, Server(), SimClock()
+    cluster: Cluster  # where brokers are those of a `running_cluster`
+
+    def __init__(self, nameserver: str, broker_of: Callable[[str], Broker | None], groups: int) -> None:
+        self.nameserver, self.server, self.clock = nameserver, Server(), SimClock()
         self.server.add_cluster(groups)
-        self.brokers = Loopback(cluster, self.server.life)
+        self.brokers = Loopback(nameserver, broker_of, self.server.life)
         self.start()
 
     def start(self) -> None:
@@ -140,7 +144,7 @@ class Play:
 
     async def produce(self, *queues: int) -> None:
         """A message to each of these queues."""
-        async with Producer("p", nameserver=self.cluster.nameserver) as producer:
+        async with Producer("p", nameserver=self.nameserver) as producer:
             for queue in queues:
                 place = MessageQueue("tea", f"{CLUSTER}-b0", queue)
                 await producer.send(Message("tea", b"x"), queue=place, timeout_s=PATIENCE_S)
@@ -154,7 +158,7 @@ class Play:
             seen.append(message)
 
         async with Consumer(
-            "shop", nameserver=self.cluster.nameserver, subscription={"tea": "*"}, listener=taken,
+            "shop", nameserver=self.nameserver, subscription={"tea": "*"}, listener=taken,
             settings=ConsumerSettings(),
         ) as consumer:  # fmt: skip
             await until(lambda: len(seen) >= count)
@@ -172,7 +176,12 @@ def play(tmp_path: Path, story: Callable[[Play], Awaitable[None]], groups: int =
         async with running_cluster(tmp_path, groups=0) as cluster:
             for number in range(groups):
                 await cluster.start(f"{CLUSTER}-b{number}")
-            one = Play(cluster, groups)
+
+            def broker_of(host: str) -> Broker | None:
+                return cluster.brokers.get(host.rpartition("-")[0])
+
+            one = Play(cluster.nameserver, broker_of, groups)
+            one.cluster = cluster
             try:
                 await story(one)
             finally:
