@@ -133,7 +133,7 @@ class GroupSeen:
             ordinal
             for ordinal, pod in pods
             if pod is not None and pod.is_running and not pod.is_ready
-            if now_s - seconds_of(pod.unready_since) >= SILENT_S
+            if pod.unready_since and now_s - seconds_of(pod.unready_since) >= SILENT_S
         )
 
     def roles(self) -> dict[str, str]:

@@ -331,14 +331,18 @@ def test_a_member_that_runs_and_does_not_answer_is_named_with_its_node() -> None
     unready = {"type": "Ready", "status": "False", "lastTransitionTime": "1999-01-01T00:00:00Z"}
     lost["status"] = {"containerStatuses": [{"state": {"running": {}}}], "conditions": [unready]}
     lost["spec"] = {"nodeName": "n7"}
+    going = bench.server.documents[f"{PODS}/orders-b0-2"]
+    going["status"]["containerStatuses"] = [{"state": {"running": {}}}]
+    going["metadata"]["deletionTimestamp"] = "2026-11-22T01:00:00Z"
 
     async def look(seen: GroupSeen, key: bytes) -> Mapping[int, Answer]:
-        return {ordinal: Answer(as_run(seen.group)) for ordinal in (0, 2)}
+        return {0: Answer(as_run(seen.group))}
 
     bench.doors.look = look  # type: ignore[method-assign]
     bench.once()
     assert bench.conditions()["MemberUnreachable"] == ("True", "NoAnswer")
     assert "kubectl taint nodes n7 node.kubernetes.io/out-of-service=" in bench.said("MemberUnreachable")
+    assert "orders-b0-2" not in bench.said("MemberUnreachable"), "who stops says nothing any more"
 
 
 def test_a_master_that_serves_and_does_not_renew_is_told() -> None:
