@@ -38,7 +38,7 @@ DOES = [
     "/configmaps get create patch",
     "/services get create patch",
     "/serviceaccounts get create patch",
-    "/secrets get create",
+    "/secrets get create patch",
     "/events create",
     "/pods get list watch patch delete",
     "/persistentvolumeclaims get list delete",
@@ -52,7 +52,7 @@ DOES = [
 # What it never does, wherever.
 NEVER = [
     "gantrymq.io/brokerclusters create update delete",
-    "/secrets list watch update patch delete",
+    "/secrets list watch update delete",
     "/pods create update",
     "/pods/exec create get",
     "/pods/eviction create",
