@@ -21,6 +21,7 @@ import pages
 from consumption import consumption
 from delays import delays
 from failover import failover
+from failoverclients import failover_clients
 from filters import filters
 from lag import lag
 from replication import replication
@@ -192,4 +193,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "replication": replication,
     "restarts": restarts,
     "failover": failover,
+    "failover-clients": failover_clients,
 }
