@@ -53,7 +53,7 @@ kube: nodes            ## Kubernetes and etcd built from their Go modules, once 
 cluster: kube          ## four real kubelets on this machine with our images, and a shell that knows them; for root, until you leave it
 	@PYTHONPATH=tests $(PY) -m testkit.kube.shell
 
-e2e: kube              ## a cluster of four real kubelets on this machine, and what has to hold there; for root
+e2e: kube skaffold     ## a cluster of four real kubelets on this machine, and what has to hold there; for root
 	@$(PY) -m pytest -q tests/e2e
 
 crash: dev             ## power cuts, failing disks, kill -9: the slow rounds too
@@ -118,7 +118,7 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@requirements/install dev
 	@touch $@
 
-.PHONY: tools control-plane nodes
+.PHONY: tools control-plane nodes skaffold
 tools: dev             # what the level interop starts: Java, Node, other people's packages
 	@requirements/system "interop?"
 	@$(PY) tests/interop/prepare.py
@@ -126,6 +126,9 @@ tools: dev             # what the level interop starts: Java, Node, other people
 control-plane: dev     # an API server, etcd, helm
 	@requirements/system "kube?"
 	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane
+
+skaffold: control-plane  # what reads skaffold.yaml
+	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare skaffold --tidy
 
 nodes: control-plane   # and four kubelets
 	@requirements/system "nodes?"

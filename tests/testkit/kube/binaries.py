@@ -7,6 +7,7 @@ kubectl come as they were released, out of a package of PyPI that carries them.
 
     control-plane   etcd, kube-apiserver, helm, kubectl: what tests of registers, CRDs and charts need
     nodes           kube-controller-manager, kube-scheduler, kubelet, kube-proxy, coredns, pause
+    skaffold        skaffold, which checks skaffold.yaml
 
 Everything lands in ${XDG_CACHE_HOME:-~/.cache}/gantrymq-kube/VERSION/bin, once per machine and for every checkout.  A
 program appears under its name only when it is whole, so an interrupted build is simply continued; a program whose
@@ -165,6 +166,7 @@ PROGRAMS = {
     "pause": _from_c("pause"),
     "coredns": _from_module("github.com/coredns/coredns", "coredns"),
     "etcd": _from_module("go.etcd.io/etcd/server/v3", "etcd"),
+    "skaffold": _from_module("github.com/GoogleContainerTools/skaffold/v2/cmd/skaffold", "skaffold"),
     "helm": _from_layer("helm"),
     "kubectl": _from_layer("kubectl"),
     **{
@@ -175,4 +177,5 @@ PROGRAMS = {
 GROUPS = {
     "control-plane": ("helm", "kubectl", "etcd", "kube-apiserver"),
     "nodes": ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "pause"),
+    "skaffold": ("skaffold",),
 }
