@@ -66,10 +66,24 @@ class Play:
     stubs: list[Stub]
     addresses: tuple[str, ...] = ()
     told: list[Decision] = field(default_factory=list)
+    watching: list[asyncio.Task[None]] = field(default_factory=list)
 
     def watch(self, cluster_uid: str = "") -> asyncio.Task[None]:
         watched = Watched("b0", self.addresses, POLICY, SOON, cluster_uid)
-        return asyncio.ensure_future(Watch(watched, self.register, KEYS, SimClock(), self.told.append).run())
+        watch = Watch(watched, self.register, KEYS, SimClock(), self.told.append)
+        self.watching.append(asyncio.ensure_future(watch.run()))
+        return self.watching[-1]
+
+    async def end(self) -> None:
+        """Nobody asks any more, and the doors have taken every connection that somebody still made."""
+        for task in self.watching:
+            task.cancel()
+        await asyncio.wait(self.watching)
+        for host, _, port in (address.partition(":") for address in self.addresses if not address.endswith(":9")):
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write_eof()
+            await reader.read()
+            writer.close()
 
     async def record(self) -> Record:
         seen = await self.register.read()
@@ -90,6 +104,7 @@ def play(story: Callable[[Play], Awaitable[None]], *stubs: Stub) -> None:
         try:
             await asyncio.wait_for(story(played), 60)
         finally:
+            await played.end()
             for door in doors:
                 await door.close()
 
