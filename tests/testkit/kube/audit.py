@@ -51,7 +51,7 @@ def writes(folder: Path, user: str = "") -> list[Write]:
 
 
 def _write(event: dict[str, dict[str, object]]) -> Write:
-    about, user = event.get("objectRef", {}), event["user"]
+    about, user = event.get("objectRef", {}), event["user"]  # nobody's name where nobody was let in
     extra = user.get("extra") or {}
     assert isinstance(extra, dict)
     parts = [str(about[key]) for key in ("resource", "subresource") if key in about]
@@ -59,6 +59,6 @@ def _write(event: dict[str, dict[str, object]]) -> Write:
     status = event.get("responseStatus", {}).get("code", 0)
     assert isinstance(status, int)
     return Write(
-        str(user["username"]), token, str(event["verb"]), "/".join(parts), str(about.get("namespace", "")),
+        str(user.get("username", "")), token, str(event["verb"]), "/".join(parts), str(about.get("namespace", "")),
         str(about.get("name", "")), status, str(event["requestReceivedTimestamp"]), str(event.get("userAgent", "")),
     )  # fmt: skip
