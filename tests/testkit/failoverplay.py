@@ -113,6 +113,7 @@ class FailoverPlay:
                     replication__members=[f"127.0.0.1:{ha}" for _, ha, _ in ports],
                     replication__renew_every_s=RENEW_S,
                     replication__handover_s=handover_s,
+                    replication__ack_timeout_s=20.0,  # a member that went is waited for, for a moment
                     **changes,
                 )
             )
