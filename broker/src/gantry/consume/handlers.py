@@ -151,7 +151,6 @@ class PullHandlers:
         if (
             not self._store.reader.is_all_read(pull.topic, pull.queue_id, pull.queue_offset)
             or self._offsets.is_marked(pull.topic)
-            or self._offsets.is_marked(pull.topic)
             or not self.is_permitted()
             or not held.connection.is_writable
         ):
