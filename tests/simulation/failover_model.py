@@ -51,6 +51,7 @@ class Rules:
     disk_losses: int = 0
     register_losses: int = 0
     handovers: bool = False
+    handover_leaves: bool = False  # a master that hands over may leave S with the same write
     leaves: bool = False
     consumers: bool = False
     spontaneous_shrink: bool = True  # False: only who leaves is shrunk, to keep small cases small

@@ -283,9 +283,15 @@ def _handover_under_way(rules: Rules, state: State, who: int) -> Iterator[Move]:
         return
     target, in_sync = master.asked
     if state.in_sync == in_sync or not rules.handover_by_version:
-        dropped = len(master.log) - common_records(state.replicas[target].log, master.log)
-        wrong = f"the handover to {target} drops {dropped} records" if dropped else ""
-        yield f"handed{who}->{target}", state._replace(epoch=master.role + 1, holder=target, wrong=wrong)
+        heir = state.replicas[target]
+        dropped = len(master.log) - common_records(heir.log, master.log)
+        is_heir = not rules.handover_in_set or (target, heir.incarnation) in in_sync  # on another disk it cannot lead
+        wrong = f"the handover to {target} drops {dropped} records" if dropped and is_heir else ""
+        handed = state._replace(epoch=master.role + 1, holder=target, wrong=wrong)
+        yield f"handed{who}->{target}", handed
+        others = state.in_sync - {(who, master.incarnation)}
+        if rules.handover_leaves and others and (not rules.shrink_bound or len(others) >= rules.min_in_sync):
+            yield f"handed{who}->{target}, left", handed._replace(in_sync=others)
     # A later write of ours goes through, and the request fails then; unless nothing but the epoch guards it.
     asked = None if rules.handover_by_version else master.asked
     if master.target >= 0:

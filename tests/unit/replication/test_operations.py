@@ -110,6 +110,14 @@ def test_a_handover_goes_to_another_member_of_the_set() -> None:
         assert "another member" in denied(operations.hand_over(ACTIVE, ME, 4, target))
 
 
+def test_a_master_that_stops_leaves_the_set_with_the_handover_if_enough_stay() -> None:
+    others = SET - {ME.member}
+    left = done(operations.hand_over(ACTIVE, ME, 4, ONE, keep=len(others)))
+    assert (left.epoch, left.holder, left.in_sync) == (5, ONE, others) and left.set_version == ACTIVE.set_version + 1
+    kept = done(operations.hand_over(ACTIVE, ME, 4, ONE, keep=len(others) + 1))
+    assert (kept.holder, kept.in_sync, kept.set_version) == (ONE, SET, ACTIVE.set_version)
+
+
 def test_a_seal_ends_the_epoch_and_freezes_the_set() -> None:
     record = done(operations.seal(ACTIVE))
     assert (record.epoch, record.holder, record.phase, record.in_sync) == (5, None, Phase.SEALED, SET)

@@ -206,6 +206,14 @@ def test_a_handover_names_the_target_in_the_next_epoch_and_ends_the_tenure() -> 
     play(story)
 
 
+def test_a_handover_of_a_master_that_stops_leaves_those_who_stay_in_sync() -> None:
+    async def story(one: Play) -> None:
+        assert await one.tenure.hand_over(Holder(Member(1, 0), "q1"), is_leaving=True) is Handed.DONE
+        assert (await one.record()).in_sync == ACTIVE.in_sync - {ME.member}
+
+    play(story)
+
+
 def test_a_handover_without_an_answer_is_unknown_and_one_to_a_stranger_is_refused() -> None:
     async def story(one: Play) -> None:
         assert await one.tenure.hand_over(Holder(Member(3, 0), "x")) is Handed.REFUSED and not one.tenure.is_lost

@@ -3,7 +3,7 @@
     1  the register has just taken a renewal; messages are refused, with a remark that says for how long
     2  the target has everything that we have: the log, and the tables; then nothing is served any more
     3  it has the promise of the next epoch on its disk: from here on it takes nothing of ours
-    4  the register names it: one compare-and-set
+    4  the register names it, and drops from the set a master that stops for good: one compare-and-set
     5  this member stops, and follows
 
 What goes wrong before step 3 leaves everything as it was.  From then on the target is out of this epoch, so whatever
@@ -60,8 +60,8 @@ class Handover:
         best = min(able, key=lambda slave: (-slave.held, slave.member.ordinal), default=None)
         return None if best is None or self._why_not(best.member.ordinal) else best.member.ordinal
 
-    async def to(self, target: int, within_s: float) -> Answer | None:
-        """Hand over to this ordinal; None when it is done."""
+    async def to(self, target: int, within_s: float, is_leaving: bool = False) -> Answer | None:
+        """Hand over to this ordinal, as one that stays or that stops afterwards; None when it is done."""
         late = self._why_not(target)
         if late:
             return refuse(409, late)
@@ -69,7 +69,7 @@ class Handover:
         remark = f"service not available now: the group is handed over to member {target}; try again in a moment"
         self._gate.shut(GATE_HANDOVER, Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, remark))
         try:
-            return await self._hand_over(target, self._clock.monotonic() + within_s)
+            return await self._hand_over(target, self._clock.monotonic() + within_s, is_leaving)
         finally:
             self._is_under_way = False
             if not self._is_decided:
@@ -90,7 +90,7 @@ class Handover:
             return f"member {target} is not in sync"
         return ""
 
-    async def _hand_over(self, target: int, deadline_s: float) -> Answer | None:
+    async def _hand_over(self, target: int, deadline_s: float, is_leaving: bool) -> Answer | None:
         group, tenure = self._group, self._office.tenure
         assert tenure is not None and group.permit is not None
         await tenure.renew()
@@ -109,7 +109,7 @@ class Handover:
         if not await self._until(lambda: promised.done() or not slave.is_connected, deadline_s) or not promised.done():
             self._restart("a member that this master wanted to hand over to may have promised the next epoch")
             return refuse(503, f"member {target} did not answer in time; this one claims the next epoch")
-        handed = await tenure.hand_over(Holder(slave.member, slave.process))
+        handed = await tenure.hand_over(Holder(slave.member, slave.process), is_leaving)
         self._office.lose()
         if handed is Handed.DONE:
             return None

@@ -135,7 +135,7 @@ class Seat:
             return
         target = self.orders.handover.heir()
         if target is not None:
-            refusal = await self.orders.handover.to(target, within_s)
+            refusal = await self.orders.handover.to(target, within_s, is_leaving=True)
             said = "done" if refusal is None else refusal.document.get("error")
             log.warning("handing the group over to member %d before this one stops: %s", target, said)
 

@@ -66,14 +66,21 @@ def take_next_epoch(record: Record, me: Holder, store_uid: str, log_end: int) ->
     return _next_epoch(record, me, Phase.ACTIVE)
 
 
-def hand_over(record: Record, me: Holder, epoch: int, target: Holder) -> Record | Denied:
-    """HANDOVER: another member of the set leads the next epoch; whether it is ready is for the caller."""
+def hand_over(record: Record, me: Holder, epoch: int, target: Holder, keep: int = 0) -> Record | Denied:
+    """HANDOVER: another member of the set leads the next epoch; whether it is ready is for the caller.
+
+    keep: > 0 when this member stops afterwards: it leaves the set with the same write, if at least so many stay.
+    """
     denied = _not_mine(record, me, epoch)
     if denied is not None:
         return denied
     if target.member not in record.in_sync or target.member == me.member:
         return Denied(f"{target} is not another member of {format_set(record.in_sync)}")
-    return _next_epoch(record, target, Phase.ACTIVE)
+    handed = _next_epoch(record, target, Phase.ACTIVE)
+    others = record.in_sync - {me.member}
+    if isinstance(handed, Denied) or not 0 < keep <= len(others):
+        return handed
+    return replace(handed, in_sync=others, set_version=record.set_version + 1)
 
 
 # What a coordinator does

@@ -69,13 +69,17 @@ class Tenure:
                 if self.is_lost or not await self._renew_once():
                     return
 
-    async def hand_over(self, target: Holder) -> Handed:
-        """Have the register name the target; writes have stopped, and it has promised the next epoch."""
+    async def hand_over(self, target: Holder, is_leaving: bool = False) -> Handed:
+        """Have the register name the target; writes have stopped, and it has promised the next epoch.
+
+        is_leaving: this member stops then.  It leaves the set with the same write, or the target would wait for it.
+        """
+        keep = max(1, self._mastery.rules.min_in_sync) if is_leaving else 0
         async with self._turn:
             self._seen = None
             for _ in range(_CONFLICTS_MAX):
                 try:
-                    return await self._hand_over_once(target)
+                    return await self._hand_over_once(target, keep)
                 except RegisterConflictError as error:
                     self.why = str(error)
                 except OutcomeUnknownError as error:
@@ -86,11 +90,11 @@ class Tenure:
                     break
             return Handed.REFUSED
 
-    async def _hand_over_once(self, target: Holder) -> Handed:
+    async def _hand_over_once(self, target: Holder, keep: int) -> Handed:
         seen = await self._read()
         if seen is None:
             return Handed.REFUSED
-        wanted = operations.hand_over(seen.record, self._me, self._mastery.epoch, target)
+        wanted = operations.hand_over(seen.record, self._me, self._mastery.epoch, target, keep)
         if isinstance(wanted, Denied):
             self.why = wanted.reason
             self._look(seen.record)
