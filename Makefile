@@ -119,8 +119,8 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@touch $@
 
 .PHONY: tools control-plane nodes skaffold
-tools: dev             # what the level interop starts: Java, Node, other people's packages
-	@requirements/system "interop?"
+tools: dev             # what tests start: PostgreSQL; Java, Node, other people's packages
+	@requirements/system "interop?" "database?"
 	@$(PY) tests/interop/prepare.py
 
 control-plane: dev     # an API server, etcd, helm
