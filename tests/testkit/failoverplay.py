@@ -164,11 +164,12 @@ class FailoverPlay:
         return broker
 
     def takes_writes(self) -> bool:
-        """Whether there is a master that takes messages."""
+        """Whether there is a master that takes messages, and has the permit to answer."""
         if self.master < 0:
             return False
-        parts = self.broker(self.master).parts
-        return parts is not None and not parts.gate.reasons and parts.activity.is_on
+        broker = self.broker(self.master)
+        parts = broker.parts
+        return parts is not None and not parts.gate.reasons and parts.activity.is_on and not broker.seat.why_not_ready()
 
     async def begin(self) -> None:
         """Everybody starts, and a master takes messages."""
