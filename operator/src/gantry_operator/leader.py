@@ -5,9 +5,10 @@ leads for `RENEW_WITHIN_S` from there; everybody else waits until the Lease has 
 clock.  No two clocks are compared: what stands in the Lease as a time is for people.  `monotonic` counts while a
 process is stopped and while its machine sleeps, so whoever wakes up late knows it before he asks anything.
 
-Whoever does not lead gets no token (`token`), so he can neither read nor write by it; the standby's watches have their
-own way.  A Lease that is lost is lost: `run` ends, and the process with it.  That is all it is good for.  A request
-that was on its way may still arrive; it is a compare-and-set, or says what the next leader says too.
+Whoever does not lead gets no token (`token`), so he can neither read nor write by it; what a standby looks at (its
+watches, groups that it may soon have to care for) has its own way.  A Lease that is lost is lost: `run` ends, and the
+process with it.  That is all it is good for.  A request that was on its way may still arrive; it is a compare-and-set,
+or says what the next leader says too.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from gantry_operator.kube import KubeError, lease_path
 
 log = logging.getLogger("gantry.operator")
 
-LEASE_S, RENEW_WITHIN_S, EVERY_S = 15, 10.0, 2.0
-ANSWER_S = 4.0  # for one question: two fit into the time of a renewal
+# A group whose master's node is lost together with the leader's waits for the next leader, so it is not long in coming.
+LEASE_S, RENEW_WITHIN_S, EVERY_S = 9, 7.0, 1.5
+ANSWER_S = 3.0  # for one question: two fit into the time of a renewal
+_LOOK_EVERY_S = 1.0
+_REST_S_MIN = 0.05
 _JITTER_S = 0.4  # of whoever waits: two that wait do not always ask together
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
@@ -103,11 +107,12 @@ class Election:
     async def run(self) -> str:
         """Until the Lease is lost; says how."""
         while not self._has_led or self.leads():
-            left_s = self._until - self._clock.monotonic() if self._has_led else None
+            began_s = self._clock.monotonic()
+            left_s = self._until - began_s if self._has_led else None
             with suppress(TimeoutError):  # an answer that comes too late is none
                 async with asyncio.timeout(left_s):
                     await self.round()
-                    await asyncio.sleep(EVERY_S if self._has_led else EVERY_S + random.uniform(0, _JITTER_S))
+                    await asyncio.sleep(self.rest_s(began_s))
         if self.holder in ("", self._who):
             return f"the Lease {self._place.name} was not renewed within {RENEW_WITHIN_S:g} s"
         return f"the Lease {self._place.name} is {self.holder}'s"
@@ -127,6 +132,14 @@ class Election:
             if error.status:
                 self._answered_at = self._clock.monotonic()
             self._complain(str(error))
+
+    def rest_s(self, began_s: float) -> float:
+        """After a round that began then: who leads begins one each `EVERY_S`, who waits is there as the Lease ends."""
+        now_s = self._clock.monotonic()
+        if self._has_led:
+            return max(_REST_S_MIN, began_s + EVERY_S - now_s)
+        look_s = _LOOK_EVERY_S + random.uniform(0, _JITTER_S)
+        return max(_REST_S_MIN, min(look_s, self._seen_at + LEASE_S - now_s)) if self.holder else look_s
 
     async def release(self) -> None:
         """Let somebody else lead at once; we do not any more."""

@@ -1,9 +1,10 @@
 """`gantry-operator`: watches BrokerClusters, makes what they need, and lets each group fail over.
 
 Four parts side by side, of which none may die alone: kopf, which watches; the election, which says whether we work; the
-worklist, which reconciles; the failover loops, which go on whatever the others do.  The latter two are the leader's: a
-standby keeps its watches warm, knows by them what there is to do, and writes nothing.  When a part ends by a fault
-the process ends, and Kubernetes starts it anew: nothing is kept here that could not be read again.
+worklist, which reconciles; the failover loops, which go on whatever the others do.  The worklist is the leader's: a
+standby keeps its watches warm, knows by them what there is to do, follows each group without a deed (`glances`), and
+writes nothing.  When a part ends by a fault the process ends, and Kubernetes starts it anew: nothing is kept here
+that could not be read again.
 
 How it ends.  A lost Lease: at once, since somebody else may be at work.  SIGTERM: no key and no decision is begun any
 more, what was begun has `FINISH_S`, and then the Lease is released, so that the other one leads within two seconds.
@@ -31,6 +32,7 @@ from gantry_operator.account import Account, of_pod
 from gantry_operator.api.brokercluster import Key
 from gantry_operator.api.declared import Declared
 from gantry_operator.declared.kinds import DeclaredKinds
+from gantry_operator.glances import Glances
 from gantry_operator.handlers import WATCHED, WATCHED_IF_KNOWN, registry, watch_declared
 from gantry_operator.hearing import Heard
 from gantry_operator.kube import Kube, KubeError
@@ -48,6 +50,7 @@ log = logging.getLogger("gantry.operator")
 
 EXIT_FAULT, EXIT_LOST = 1, 3
 FINISH_S = 10.0
+EXPECTED = (KubeError, ValueError, TimeoutError)
 
 
 def main() -> None:
@@ -89,13 +92,14 @@ class Operator:
             election = Election(lease, self._place, who, self._clock)
             token = election.token(self._account.token)
             kube = await stack.enter_async_context(Kube(self._account, token, wrote=self._metrics.wrote))
-            watches = Watches(self._account, token, self._sightings, self._clock, self._told, self._end)
+            watches = Watches(self._account, token, self._sightings, self._clock, self._told, self._end, election.leads)
             asks = Members(self._sightings, self._clock)
             reconciler = Reconciler(kube, self._settings, watches, asks, self._clock)
             passes = Passes(reconciler.once, self._metrics, self._clock)
             self._declared = DeclaredKinds(kube, self._clock, self._metrics, self._add)
             stack.push_async_callback(self._declared.close)
             self._worklist = self._worklist_of(passes, self._declared)
+            self._glances = Worklist(Glances(lease, watches).once, passes.failed)
             self._metrics.watch(lambda: self._gauges(election))
             runner = await health.serve(
                 self._settings.http_port, lambda: self._vitals(election), self._metrics.text
@@ -133,8 +137,11 @@ class Operator:
         self._leave(EXIT_LOST)
 
     async def _reconcile(self, election: Election) -> None:
-        await election.began.wait()
-        await self._worklist.run((KubeError, ValueError, TimeoutError))
+        async with asyncio.TaskGroup() as tasks:
+            looking = tasks.create_task(self._glances.run(EXPECTED))
+            await election.began.wait()
+            looking.cancel()
+        await self._worklist.run(EXPECTED)
 
     def _worklist_of(self, clusters: Passes[Key], declared: DeclaredKinds) -> Worklist[Key | Declared]:
         async def once(key: Key | Declared) -> float | None:
@@ -145,8 +152,12 @@ class Operator:
     def _add(self, key: Declared, after_s: float) -> None:
         self._worklist.add(key, after_s)
 
+    def _hear_of(self, key: Key) -> None:
+        self._worklist.add(key)
+        self._glances.add(key)
+
     async def _kopf(self, stop: asyncio.Event, watching: asyncio.Event) -> None:
-        handlers = registry(self._worklist.add, self._sightings, self._account, self._heard)
+        handlers = registry(self._hear_of, self._sightings, self._account, self._heard)
         watch_declared(handlers, self._declared.waking)
         await kopf.operator(
             registry=handlers,

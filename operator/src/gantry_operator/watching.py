@@ -3,7 +3,9 @@
 It goes on whatever becomes of the rest: a specification that cannot be read, an API that refuses a status, a slow pass.
 A group that is to be watched in another way is watched anew, which costs no more than patience begun again.  It keeps
 no state, so an operator that is started anew goes on where the former one was, and two of them do no harm.
-Registers are asked with the leader's token: whoever leads no longer asks nothing.
+
+A standby watches too, and does nothing (`acts`): when it leads, it goes on with what it has seen so far, and a master
+that has been silent for long enough is sealed at once.  Registers are written with the leader's token alone.
 """
 
 from __future__ import annotations
@@ -56,9 +58,11 @@ class Watches:
         clock: Clock,
         told: Told,
         end: Callable[[str], None],
+        acts: Callable[[], bool],
     ) -> None:
-        self._server = account.server
+        self._account = account
         self._token = token
+        self._acts = acts
         self._sightings = sightings
         self._clock = clock
         self._told = told
@@ -145,16 +149,16 @@ class Watches:
 
         watched = Watched(group.name, addresses, order.policy, order.timers)
         try:
-            await Watch(watched, register, keys, self._clock, told, gone).run()
+            await Watch(watched, register, keys, self._clock, told, gone, self._acts).run()
         finally:
             await register.close()
 
     def _register(self, group: Group, within_s: float) -> LeaseRegister:
         key = group.cluster.key
         labels = {LABEL_CLUSTER: key.name, LABEL_GROUP: group.short}
-        address = LeaseAddress(self._server, key.namespace, group.name, self._token, self._trust, labels)
+        server, reading = self._account.server, self._account.token
+        address = LeaseAddress(server, key.namespace, group.name, reading, self._trust, labels, self._token)
         return LeaseRegister(address, self._writer, within_s)
-
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._end(f"a failover loop died: {task.exception()!r}")

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, urlsplit
 
 LOG = "audit.log"
 _POLICY = """
@@ -18,7 +19,16 @@ rules:
 - level: None
   verbs: [get, list, watch]
 - level: None
-  resources: [{group: "", resources: [events, serviceaccounts/token]}, {group: authorization.k8s.io}]
+  resources: [{group: "", resources: [serviceaccounts/token]}, {group: authorization.k8s.io}]
+- level: None
+  users: ["system:kube-scheduler", "system:kube-controller-manager"]
+  resources: [{group: "", resources: [events]}, {group: events.k8s.io}]
+- level: None
+  userGroups: ["system:nodes", "system:serviceaccounts:kube-system"]
+  resources: [{group: "", resources: [events]}, {group: events.k8s.io}]
+- level: Request
+  verbs: [delete]
+  resources: [{group: "", resources: [pods]}]
 - level: Metadata
 """
 
@@ -35,6 +45,13 @@ class Write(NamedTuple):
     status: int
     at: str  # ISO 8601
     agent: str
+    grace_s: int | None = None  # of a pod that is deleted, where somebody said it
+
+
+def _grace_s(event: dict[str, Any]) -> int | None:
+    said = event.get("requestObject", {}).get("gracePeriodSeconds")
+    asked = parse_qs(urlsplit(event["requestURI"]).query).get("gracePeriodSeconds", [])
+    return int(asked[0]) if asked else said
 
 
 def flags(folder: Path) -> list[str]:
@@ -50,7 +67,7 @@ def writes(folder: Path, user: str = "") -> list[Write]:
     return [each for each in found if user in ("", each.user)]
 
 
-def _write(event: dict[str, dict[str, object]]) -> Write:
+def _write(event: dict[str, Any]) -> Write:
     about, user = event.get("objectRef", {}), event["user"]  # nobody's name where nobody was let in
     extra = user.get("extra") or {}
     assert isinstance(extra, dict)
@@ -61,4 +78,5 @@ def _write(event: dict[str, dict[str, object]]) -> Write:
     return Write(
         str(user.get("username", "")), token, str(event["verb"]), "/".join(parts), str(about.get("namespace", "")),
         str(about.get("name", "")), status, str(event["requestReceivedTimestamp"]), str(event.get("userAgent", "")),
+        _grace_s(event),
     )  # fmt: skip

@@ -180,6 +180,9 @@ class Cluster:
             "kubelet-preferred-address-types": "InternalIP",
             "kubelet-client-certificate": "pki/kubelet-client.crt",
             "kubelet-client-key": "pki/kubelet-client.key",
+            # For `shorttokens`.
+            "feature-gates": "MutatingAdmissionPolicy=true",
+            "runtime-config": "admissionregistration.k8s.io/v1beta1=true",
         } | self._api_server
         arguments = [*(f"--{name}={value}" for name, value in flags.items()), *audit.flags(self.folder)]
         self.daemons.start("kube-apiserver", binaries.program("kube-apiserver"), *arguments)

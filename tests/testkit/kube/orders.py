@@ -12,6 +12,7 @@ that was acknowledged.
 from __future__ import annotations
 
 import itertools
+import json
 import subprocess
 import time
 from collections.abc import Callable
@@ -57,6 +58,16 @@ MEMBERS = 3
 # Files of the usual sizes would fill the machine's disk three times over.
 SMALL = {"store.segment_bytes": "16MiB", "store.index_slots": "10000", "store.index_entries": "40000"}
 _COMMAND_S = 300.0
+_STOP = """
+import os, signal
+for name in filter(str.isdecimal, os.listdir("/proc")):
+    try:
+        words = open(f"/proc/{name}/cmdline").read().split("\\0")
+    except OSError:
+        continue
+    if words[0] == "timeout":
+        os.kill(int(name), signal.SIGTERM)
+"""
 _WITHIN_S = 240.0  # four nodes, and whatever else a machine does
 
 
@@ -93,10 +104,12 @@ class Orders:
         ours = f"{PODS}?labelSelector=gantrymq.io/cluster%3Dorders"
         self.until(lambda: not self._api.get(ours)["items"], "all pods are gone")
 
-    def apply(self) -> None:
-        """The example, until it is ready and all members are in sync."""
+    def apply(self, **brokers: object) -> None:
+        """The example, until it is ready and all members are in sync; `brokers` replaces parts of spec.brokers."""
         start = time.monotonic()
-        self._api.apply(yaml.safe_dump(example()))
+        document = example()
+        document["spec"]["brokers"] |= brokers
+        self._api.apply(yaml.safe_dump(document))
         self.until(lambda: self.is_ready(), "the cluster is ready")
         self.until_in_sync()
         print(f"ready, and all in sync, {time.monotonic() - start:.1f} s after it was applied")
@@ -174,12 +187,25 @@ class Orders:
     def consumed(self, group: str, topic: str = "tea") -> list[str]:
         """The bodies that a group gets until nothing more comes."""
         rows = self.client("consume", topic, "--group", group, "--idle", "8", "--output", "json").splitlines()
-        return [str(yaml.safe_load(row)["body"]) for row in rows]
+        return [str(json.loads(row)["body"]) for row in rows]
 
-    def producer(self, book: str, prefix: str, seconds: int, topic: str = "tea") -> subprocess.Popen[str]:
+    def move_client(self) -> None:
+        """Its pod is made anew on a node that has no broker; ledgers go."""
+        taken = {each["spec"]["nodeName"] for each in self.members()}
+        pod = next(each for each in yaml.safe_load_all(CLIENT) if each["kind"] == "Pod")
+        pod["spec"]["nodeName"] = next(each.name for each in self.cluster.nodes if each.name not in taken)
+        path = "/api/v1/namespaces/clients/pods/client"
+        self._api.delete(path)
+        self.until(lambda: not self.is_ready(path), "the client is gone")
+        self._api.apply(yaml.safe_dump(pod))
+        self.until(lambda: self.is_ready(path), "the client is ready")
+
+    def producer(
+        self, book: str, prefix: str, seconds: int, topic: str = "tea", pause_ms: float = 5.0
+    ) -> subprocess.Popen[str]:
         """A producer in the client's pod, for so long; its ledger is the file `book` there."""
         script = (Path(__file__).parents[1] / "ledgerproducer.py").read_text()
-        bounded = ("timeout", str(seconds), "python3", "-", NAMES, topic, prefix, book)
+        bounded = ("timeout", str(seconds), "python3", "-", NAMES, topic, prefix, book, str(pause_ms))
         words = self.cluster.kubectl("exec", "-i", "-n", "clients", "client", "--", *bounded)
         producer = subprocess.Popen(
             words, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, text=True
@@ -193,9 +219,13 @@ class Orders:
         """Until some messages are acknowledged."""
         self.until(lambda: len(self.ledger(book)) > 50, "messages are acknowledged")
 
-    def ledger(self, book: str) -> dict[str, int]:
-        """body -> milliseconds, of what was acknowledged."""
-        said = self.kubectl("exec", "-n", "clients", "client", "--", "cat", book).stdout.split()
+    def stop_producers(self) -> None:
+        """They end before their time, after what is under way."""
+        self.kubectl("exec", "-n", "clients", "client", "--", "python3", "-c", _STOP)
+
+    def ledger(self, book: str, pod: str = "client", last: int = 10_000_000) -> dict[str, int]:
+        """body -> milliseconds, of what was acknowledged, or of the last of it."""
+        said = self.kubectl("exec", "-n", "clients", pod, "--", "tail", "-n", str(last), book).stdout.split()
         rows = [row.split(",") for row in said]
         return {row[0]: int(row[1]) for row in rows if len(row) == ROW}  # the last one may still be in the making
 

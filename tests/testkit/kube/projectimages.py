@@ -33,19 +33,24 @@ def tar(target: str) -> Path:
     """The image, built if what it is made of has changed."""
     wanted = images.folder() / f"{target}-{_digest(target)}.tar"
     if not wanted.exists():
-        base = images.base()
-        if not _buildah("images", "-q", "--filter", f"reference={images.BASE}", "--no-trunc").strip():
-            _buildah("pull", f"docker-archive:{base}")
-        lent = [flag for path in _LENT if Path(path).exists() for flag in ("--volume", f"{path}:{path}:ro")]
-        flags = ["--pull-never", "--layers", "--network=host", "--build-arg", f"BASE={images.BASE}", *lent]
-        _buildah("bud", *flags, "--target", target, "-t", name(target), str(ROOT))
-        for old in images.folder().glob(f"{target}-*.tar"):
-            old.unlink()
-        unfinished = wanted.with_suffix(".unfinished")
-        unfinished.unlink(missing_ok=True)
-        _buildah("push", name(target), f"docker-archive:{unfinished}:{name(target)}")
-        unfinished.replace(wanted)
+        bud(ROOT, ROOT / "Dockerfile", name(target), wanted, "--target", target)
     return wanted
+
+
+def bud(context: Path, dockerfile: Path, called: str, wanted: Path, *more: str) -> None:
+    """Build an image on our base into the tar `wanted`, NAME-DIGEST.tar; the one that was NAME before goes."""
+    base = images.base()
+    if not _buildah("images", "-q", "--filter", f"reference={images.BASE}", "--no-trunc").strip():
+        _buildah("pull", f"docker-archive:{base}")
+    lent = [flag for path in _LENT if Path(path).exists() for flag in ("--volume", f"{path}:{path}:ro")]
+    flags = ["--pull-never", "--layers", "--network=host", "--build-arg", f"BASE={images.BASE}", *lent]
+    _buildah("bud", *flags, *more, "-f", str(dockerfile), "-t", called, str(context))
+    for old in images.folder().glob(f"{wanted.name.rpartition('-')[0]}-*.tar"):
+        old.unlink()
+    unfinished = wanted.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    _buildah("push", called, f"docker-archive:{unfinished}:{called}")
+    unfinished.replace(wanted)
 
 
 def _digest(target: str) -> str:

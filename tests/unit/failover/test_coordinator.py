@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from gantry.failover.coordinator import Coordinator, Group, rest_s
-from gantry.failover.decide import Policy, Promote
+from gantry.failover.decide import Decision, Policy, Promote, Seal
 from gantry.replication import operations
 from gantry.replication.hastate import MemberState, Role
-from gantry.replication.record import Record
+from gantry.replication.record import Phase, Record
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
 from testkit.simclock import SimClock
@@ -40,9 +40,9 @@ class Standing(GroupSim):
         return await self._never("seal") if ordinal == 0 else await super().seal(ordinal, epoch)
 
 
-async def sealed_group() -> tuple[Standing, Coordinator, SimClock]:
-    """A group of which member 0 led epoch 1, and that was sealed since."""
-    clock, register = SimClock(), FileRegister("/register/b0", SimDisk())
+async def led_group() -> Standing:
+    """A group of which member 0 leads epoch 1; nobody stands still."""
+    register = FileRegister("/register/b0", SimDisk())
     group = Standing(register, {each: fresh(each, f"disk{each}") for each in range(3)})
     group.both, group.asked = asyncio.Event(), {"state", "seal"}
     group.both.set()
@@ -54,14 +54,22 @@ async def sealed_group() -> tuple[Standing, Coordinator, SimClock]:
     states = [group.members[each].state for each in range(3)]
     led = operations.promote(begun, states[0].me, frozenset(state.member for state in states))
     assert isinstance(led, Record)
-    seen = await register.create(led)
+    await register.create(led)
     for member in group.members.values():
         member.state = replace(member.state, role=Role.SLAVE, epoch=1, promise=1, last_epoch=1, log_end=10)
-    sealed = operations.seal(led)
+    return group
+
+
+async def sealed_group() -> tuple[Standing, Coordinator, SimClock]:
+    """The same, sealed since; member 0 stands still."""
+    clock, group = SimClock(), await led_group()
+    seen = await group.register.read()
+    assert seen is not None
+    sealed = operations.seal(seen.record)
     assert isinstance(sealed, Record)
-    await register.write(sealed, seen.version)
+    await group.register.write(sealed, seen.version)
     group.both, group.asked = asyncio.Event(), set()
-    coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), POLICY), register, group, clock, lambda _: None)
+    coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), POLICY), group.register, group, clock, lambda _: None)
     return group, coordinator, clock
 
 
@@ -74,6 +82,33 @@ def test_a_member_that_stands_still_costs_a_round_one_timeout_and_not_one_for_ea
         clock.advance(400)
         decision = await coordinator.round()
         assert isinstance(decision, Promote) and decision.chosen.member.ordinal == 1, "after a fifth of the patience"
+
+    asyncio.run(act())
+
+
+def test_one_that_does_not_act_suspects_like_any_other_and_goes_on_at_once_when_it_is_to_act() -> None:
+    """A standby has seen all that the leader saw, has written nothing, asked for no promise and told nobody."""
+
+    async def act() -> None:
+        group, clock, acts, told = await led_group(), SimClock(), list[bool](), list[Decision]()
+        watched = Group(CLUSTER, GROUP, (0, 1, 2), POLICY)
+        standby = Coordinator(watched, group.register, group, clock, told.append, lambda: bool(acts))
+        before = await group.register.read()
+        group.members[0].is_up = False
+        for _ in range(8):
+            decision = await standby.round()
+            clock.advance(500)
+        assert isinstance(decision, Seal)
+        assert await group.register.read() == before and not told
+        assert {member.state.promise for member in group.members.values()} == {1}
+        acts.append(True)
+        await standby.round()
+        seen = await group.register.read()
+        assert seen is not None and seen.record.phase is Phase.SEALED
+        assert [type(each) for each in told] == [Seal]
+        acts.clear()
+        await standby.round()
+        assert {member.state.promise for member in group.members.values()} == {1}, "a sealed group is looked at, too"
 
     asyncio.run(act())
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gantry_operator.kube import KubeError, lease_path, path_of
-from gantry_operator.leader import LEASE_S, RENEW_WITHIN_S, Election, NotLeadingError, Place
+from gantry_operator.leader import EVERY_S, LEASE_S, RENEW_WITHIN_S, Election, NotLeadingError, Place
 from testkit.simclock import SimClock
 
 Document = dict[str, Any]
@@ -143,6 +143,19 @@ def test_renewals_are_counted_from_when_they_were_sent() -> None:
     assert play.leaders == ""
 
 
+def test_a_round_begins_when_it_is_time_and_not_after_a_slow_answer_and_a_rest() -> None:
+    play = Play()
+    leader, standby = play.elections["a"], play.elections["b"]
+    play.rounds("a", "b")
+    began_s = play.clocks["a"].monotonic()
+    play.pass_s(EVERY_S / 2)
+    assert leader.rest_s(began_s) == pytest.approx(EVERY_S / 2)
+    play.pass_s(EVERY_S)
+    assert 0 < leader.rest_s(began_s) < 0.1
+    play.pass_s(LEASE_S - 1.5 * EVERY_S - 0.25)
+    assert standby.rest_s(0) == pytest.approx(0.25), "nobody sleeps through the end of a Lease"
+
+
 def test_a_clock_that_jumps_moves_nobody() -> None:
     play = Play()
     play.rounds("a", "b")
@@ -157,9 +170,9 @@ def test_a_renewal_without_an_answer_is_known_a_round_later(fault: str) -> None:
     play = Play()
     play.rounds("a")
     play.server.faults.append(fault)
-    play.pass_s(6)
+    play.pass_s(0.6 * RENEW_WITHIN_S)
     play.rounds("a", "a")
-    play.pass_s(6)
+    play.pass_s(0.6 * RENEW_WITHIN_S)
     assert play.leaders == "a"
 
 
@@ -231,7 +244,7 @@ def test_a_standby_writes_nothing_and_gets_no_token() -> None:
     writes = play.server.writes
     for _ in range(5):
         play.rounds("b")
-        play.pass_s(2)
+        play.pass_s(LEASE_S / 6)
     assert play.server.writes == writes
     with pytest.raises(NotLeadingError):
         play.elections["b"].token(lambda: "secret")()

@@ -102,6 +102,26 @@ def test_what_others_wrote_on_the_lease_stays() -> None:
     with_a_lease(act)
 
 
+def test_whoever_may_read_and_not_write_reads_and_sends_no_write() -> None:
+    def nobody() -> str:
+        raise RegisterUnavailableError("this one does not lead")
+
+    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+        del register
+        address = LeaseAddress(server.url, "messaging", "orders-b0", lambda: "reader", writing=nobody)
+        standby = LeaseRegister(address, "s", timeout_s=30.0)
+        try:
+            assert await standby.read() == made
+            asked = len(server.tokens)
+            with pytest.raises(RegisterUnavailableError, match="does not lead"):
+                await standby.write(ACTIVE, made.version)
+            assert len(server.tokens) == asked
+        finally:
+            await standby.close()
+
+    with_a_lease(act)
+
+
 def test_every_request_carries_the_token_of_its_moment() -> None:
     async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
         await register.read()

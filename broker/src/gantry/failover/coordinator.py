@@ -6,6 +6,9 @@ costs a round one time-out, whatever it is asked.  Whatever goes wrong with the 
 of it.  So a coordinator may die anywhere, be started twice, or be late: the worst that
 follows is one epoch too many.  It holds no lock and leads no election.
 
+One that does not act (`acts`) looks and decides like any other, and neither writes, tells nor asks for a promise.  When
+it is to act it has been looking for a while: whom it suspects, it suspects already.
+
 A disk that answers empty under an ordinal other than the holder's is admitted, which gives it its number; it is cloned
 and joins by the master's word, not by ours.
 """
@@ -41,6 +44,11 @@ SOON_S = 0.05  # the least pause between two rounds
 def rest_s(period_s: float, took_s: float) -> float:
     """How long to rest after a round that took so long: rounds begin each period, whoever does not answer."""
     return max(min(SOON_S, period_s), period_s - took_s)
+
+
+def always() -> bool:
+    """Whether a coordinator acts that is the only one, or one of several that all do."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +87,20 @@ class Coordinator:
     """Watches one group; `tell` hears of each decision when it differs from the one before."""
 
     def __init__(
-        self, group: Group, register: Register, members: Members, clock: Clock, tell: Callable[[Decision], None]
+        self,
+        group: Group,
+        register: Register,
+        members: Members,
+        clock: Clock,
+        tell: Callable[[Decision], None],
+        acts: Callable[[], bool] = always,
     ) -> None:
         self._group = group
         self._register = register
         self._members = members
         self._clock = clock
         self._tell = tell
+        self._acts = acts
         self.cluster_uid = ""  # of the register, as it was read last
         self._told: Decision | None = None
         self._notes = Notes(group.ordinals, group.policy, group.had_stores)
@@ -100,7 +115,9 @@ class Coordinator:
     async def round(self) -> Decision:
         """Once around; what was decided."""
         decision = await self._once()
-        if decision != self._told:
+        if not self._acts():
+            self._told = None
+        elif decision != self._told:
             self._told = decision
             self._tell(decision)
         return decision
@@ -126,14 +143,14 @@ class Coordinator:
             wanted = operations.last(self._with_newcomers(record, states), self._group.lease_duration_s)
         if isinstance(wanted, Denied):
             return Blocked(wanted.reason)
-        if wanted is not None and wanted != record:
+        if wanted is not None and wanted != record and self._acts():
             await self._write(wanted, seen)
         return decision
 
     async def _ask_all(self, seen: Seen | None) -> dict[int, MemberState]:
         """What every member says, all asked at once."""
         is_sealed = seen is not None and seen.record.phase is not Phase.ACTIVE
-        late = self._notes.unsealed() if is_sealed else ()
+        late = self._notes.unsealed() if is_sealed and self._acts() else ()
         epoch = 0 if seen is None else seen.record.epoch
         ordinals = self._group.ordinals
         answers = await asyncio.gather(*(self._ask(each, epoch if each in late else 0) for each in ordinals))

@@ -6,6 +6,9 @@ it is minted here, once: the group is new.  Two watchers that mint at the same t
 one of them makes it; so an id that was minted is dropped as soon as there is a register.
 
 A cluster of several groups has one id: who knows it already says so.
+
+Where one of several is to act, the others watch as well (`acts`): they follow the group without a word, and whoever is
+the next to act goes on at once.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from dataclasses import dataclass
 from gantry.clock import Clock
 from gantry.errors import GantryError
 from gantry.failover.asking import AskedMembers
-from gantry.failover.coordinator import SOON_S, Coordinator, Group, rest_s
+from gantry.failover.coordinator import SOON_S, Coordinator, Group, always, rest_s
 from gantry.failover.decide import Blocked, Decision, Policy, Wait
 from gantry.failover.timers import Timers
 from gantry.replication.haproof import Keys
@@ -47,6 +50,7 @@ class Watch:
         clock: Clock,
         tell: Callable[[Decision], None],
         gone: Callable[[], frozenset[int]] = frozenset,
+        acts: Callable[[], bool] = always,
     ) -> None:
         self._watched = watched
         self._register = register
@@ -54,6 +58,7 @@ class Watch:
         self._clock = clock
         self._tell = tell
         self._gone = gone
+        self._acts = acts
         self._said: Decision | None = None
 
     async def run(self) -> None:
@@ -74,7 +79,8 @@ class Watch:
             if coordinator.cluster_uid not in ("", uid):
                 return
             # After a decision that was carried out the next one is near.
-            period_s = self._watched.timers.poll_every_s if isinstance(decision, Wait | Blocked) else SOON_S
+            is_done = self._acts() and not isinstance(decision, Wait | Blocked)
+            period_s = SOON_S if is_done else self._watched.timers.poll_every_s
             await asyncio.sleep(rest_s(period_s, self._clock.monotonic() - begun_s))
 
     async def _settle(self) -> str:
@@ -118,9 +124,9 @@ class Watch:
         watched = self._watched
         ordinals = tuple(range(len(watched.addresses)))
         group = Group(uid, watched.name, ordinals, watched.policy, watched.timers.lease_s)
-        return Coordinator(group, self._register, members, self._clock, self._say)
+        return Coordinator(group, self._register, members, self._clock, self._say, self._acts)
 
     def _say(self, decision: Decision) -> None:
-        if decision != self._said:
+        if decision != self._said and self._acts():
             self._said = decision
             self._tell(decision)

@@ -53,6 +53,7 @@ class LeaseAddress:
     token: Callable[[], str]
     trust: ssl.SSLContext | None = None  # None: plain HTTP, for tests
     labels: Mapping[str, str] = field(default_factory=dict)  # of a Lease that is made: the admission policy asks
+    writing: Callable[[], str] | None = None  # the token of writes, where it is another one
 
 
 class LeaseRegister:
@@ -120,7 +121,8 @@ class LeaseRegister:
         if self._session is None:
             self._session = aiohttp.ClientSession(timeout=self._timeout)
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Authorization": f"Bearer {self._address.token()}", "Content-Type": kind}
+        token = self._address.token if wanted is None else self._address.writing or self._address.token
+        headers = {"Authorization": f"Bearer {token()}", "Content-Type": kind}
         data = None if wanted is None else json.dumps(wanted).encode()
         trust = self._address.trust if self._address.trust is not None else True
         async with self._session.request(method, url, data=data, headers=headers, ssl=trust) as answer:
