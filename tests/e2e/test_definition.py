@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from gantry_operator.api.schema import FILE
+from gantry_operator.api.schema import FILE, definition
 from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ControlPlane
 from testkit.kube.registers import NAMESPACE, fresh_name
@@ -39,50 +40,52 @@ def wanted(spec: str) -> dict[str, Any]:
     return kind | {"metadata": metadata, "spec": yaml.safe_load(spec)}
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        ("brokers: {groups: 0}", "spec.brokers.groups"),
-        ("brokers: {groups: 65}", "spec.brokers.groups"),
-        ("brokers: {replicasPerGroup: 6}", "spec.brokers.replicasPerGroup"),
-        ("brokers: {replicasPerGroup: 2}", "spec.brokers.replicasPerGroup: more than"),
-        ("brokers: {replication: {minInSync: 3}}", "spec.brokers.replicasPerGroup: more than"),
-        ("brokers: {replication: {minInSync: 1}}", "with 1, SYNC_MASTER would acknowledge"),
-        ("brokers: {profile: fast, replication: {minInSync: 2}}", "more than 1 is for SYNC_MASTER"),
-        ("brokers: {profile: fast, replicasPerGroup: 1, replication: {mode: SYNC_MASTER}}", "PerGroup: more than"),
-        ("brokers: {replication: {mode: SYNC}}", "spec.brokers.replication.mode"),
-        ("brokers: {replication: {maxLag: 0s}}", "spec.brokers.replication.maxLag"),
-        ("brokers: {replication: {maxLag: 20m}}", "expected 1s to 10m"),
-        ("brokers: {replication: {ackTimeout: soon}}", "spec.brokers.replication.ackTimeout"),
-        ("brokers: {flush: {interval: 1s}}", "spec.brokers.flush.interval: only of flush mode ASYNC"),
-        ("brokers: {profile: fast, flush: {interval: 2m}}", "expected 1ms to 1m"),
-        ("brokers: {flush: {mode: NEVER}}", "spec.brokers.flush.mode"),
-        ("brokers: {failover: {suspectAfter: 15s}}", "suspectAfter: less than spec.brokers.failover.leaseDuration"),
-        ("brokers: {failover: {timers: fast, leaseDuration: 3s, suspectAfter: 4s}}", "suspectAfter: less than"),
-        ("brokers: {failover: {leaseDuration: 2s}}", "expected 3s to 60m"),
-        ("brokers: {failover: {mode: Never}}", "spec.brokers.failover.mode"),
-        ("brokers: {failover: {fastPath: Always}}", "spec.brokers.failover.fastPath"),
-        ("brokers: {failover: {unclean: Always}}", "spec.brokers.failover.unclean"),
-        ("brokers: {failover: {afterTotalPowerLoss: Never}}", "spec.brokers.failover.afterTotalPowerLoss"),
-        ("brokers: {disruption: {handoverTimeout: 1h}}", "spec.brokers.disruption.handoverTimeout"),
-        ("brokers: {storage: {accessMode: ReadWriteMany}}", "spec.brokers.storage.accessMode"),
-        ("brokers: {podTemplate: {labels: {gantrymq.io/role: master}}}", "podTemplate.labels: those of gantrymq.io"),
-        ("nameserver: {podTemplate: {annotations: {gantrymq.io/terms: x}}}", "podTemplate.annotations: those of"),
-        ("brokers: {podTemplate: {env: [{name: GANTRY_ROLE, value: x}]}}", "GANTRY_ variables and POD_NAME"),
-        ("brokers: {podTemplate: {spread: [{maxSkew: 1}]}}", "topologyKey"),
-        ("brokers: {podTemplate: {tolerations: [{effect: Never}]}}", "tolerations"),
-        ("deletionPolicy: Keep", "spec.deletionPolicy"),
-        ("imagePullPolicy: Sometimes", "spec.imagePullPolicy"),
-        ("brokers: {config: {store.flush_interval_ms: '1'}}", "the operator itself sets names"),
-        ("brokers: {profile: safe}", "spec.brokers.profile"),
-        ("brokers: {failover: {timers: instant}}", "spec.brokers.failover.timers"),
-        ("brokers: {antiAffinity: Never}", "spec.brokers.antiAffinity"),
-        ("brokers: {storage: {size: large}}", "spec.brokers.storage.size"),
-        ("brokers: {config: {replication.ordinal: '1'}}", "the operator itself sets names"),
-        ("brokers: {config: {store.root: /elsewhere}}", "the operator itself sets names"),
-        ("nameserver: {replicas: 0}", "spec.nameserver.replicas"),
-    ],
-)
+REFUSED = [
+    ("brokers: {groups: 0}", "spec.brokers.groups"),
+    ("brokers: {groups: 65}", "spec.brokers.groups"),
+    ("brokers: {replicasPerGroup: 6}", "spec.brokers.replicasPerGroup"),
+    ("brokers: {replicasPerGroup: 2}", "spec.brokers.replicasPerGroup: more than"),
+    ("brokers: {replication: {minInSync: 3}}", "spec.brokers.replicasPerGroup: more than"),
+    ("brokers: {replication: {minInSync: 1}}", "with 1, SYNC_MASTER would acknowledge"),
+    ("brokers: {profile: fast, replication: {minInSync: 2}}", "more than 1 is for SYNC_MASTER"),
+    ("brokers: {profile: fast, replicasPerGroup: 1, replication: {mode: SYNC_MASTER}}", "PerGroup: more than"),
+    ("brokers: {replication: {mode: SYNC}}", "spec.brokers.replication.mode"),
+    ("brokers: {replication: {maxLag: 0s}}", "spec.brokers.replication.maxLag"),
+    ("brokers: {replication: {maxLag: 20m}}", "expected 1s to 10m"),
+    ("brokers: {replication: {ackTimeout: soon}}", "spec.brokers.replication.ackTimeout"),
+    ("brokers: {flush: {interval: 1s}}", "spec.brokers.flush.interval: only of flush mode ASYNC"),
+    ("brokers: {profile: fast, flush: {interval: 2m}}", "expected 1ms to 1m"),
+    ("brokers: {flush: {mode: NEVER}}", "spec.brokers.flush.mode"),
+    ("brokers: {failover: {suspectAfter: 15s}}", "suspectAfter: less than spec.brokers.failover.leaseDuration"),
+    ("brokers: {failover: {timers: fast, leaseDuration: 3s, suspectAfter: 4s}}", "suspectAfter: less than"),
+    ("brokers: {failover: {leaseDuration: 2s}}", "expected 3s to 60m"),
+    ("brokers: {failover: {mode: Never}}", "spec.brokers.failover.mode"),
+    ("brokers: {failover: {fastPath: Always}}", "spec.brokers.failover.fastPath"),
+    ("brokers: {failover: {unclean: Always}}", "spec.brokers.failover.unclean"),
+    ("brokers: {failover: {afterTotalPowerLoss: Never}}", "spec.brokers.failover.afterTotalPowerLoss"),
+    ("brokers: {disruption: {handoverTimeout: 1h}}", "spec.brokers.disruption.handoverTimeout"),
+    ("brokers: {storage: {accessMode: ReadWriteMany}}", "spec.brokers.storage.accessMode"),
+    ("brokers: {podTemplate: {labels: {gantrymq.io/role: master}}}", "podTemplate.labels: those of gantrymq.io"),
+    ("nameserver: {podTemplate: {annotations: {gantrymq.io/terms: x}}}", "podTemplate.annotations: those of"),
+    ("brokers: {podTemplate: {env: [{name: GANTRY_ROLE, value: x}]}}", "GANTRY_ variables and POD_NAME"),
+    ("brokers: {podTemplate: {spread: [{maxSkew: 1}]}}", "topologyKey"),
+    ("brokers: {podTemplate: {tolerations: [{effect: Never}]}}", "tolerations"),
+    ("deletionPolicy: Keep", "spec.deletionPolicy"),
+    ("imagePullPolicy: Sometimes", "spec.imagePullPolicy"),
+    ("brokers: {config: {store.flush_interval_ms: '1'}}", "the operator itself sets names"),
+    ("brokers: {profile: safe}", "spec.brokers.profile"),
+    ("brokers: {failover: {timers: instant}}", "spec.brokers.failover.timers"),
+    ("brokers: {antiAffinity: Never}", "spec.brokers.antiAffinity"),
+    ("brokers: {storage: {size: large}}", "spec.brokers.storage.size"),
+    ("brokers: {config: {replication.ordinal: '1'}}", "the operator itself sets names"),
+    ("brokers: {config: {store.root: /elsewhere}}", "the operator itself sets names"),
+    ("nameserver: {replicas: 0}", "spec.nameserver.replicas"),
+    ("brokers: {replication: {ackTimeout: 50ms}}", "expected 100ms to 5m"),
+    ("brokers: {failover: {suspectAfter: 500ms}}", "expected 1s to 5m"),
+]
+
+
+@pytest.mark.parametrize(("spec", "said"), REFUSED)
 def test_what_cannot_be_meant_is_refused_by_name(kinds: ControlPlane, spec: str, said: str) -> None:
     with pytest.raises(RefusedError, match=said) as refused:
         kinds.admin.create(CLUSTERS, wanted(spec))
@@ -102,26 +105,26 @@ def test_the_rest_has_defaults(kinds: ControlPlane, spec: str) -> None:
     assert made["nameserver"]["replicas"] == 2 and made["brokers"]["storage"]["size"] == "100Gi"
 
 
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("brokers: {groups: 1}", "a group cannot be taken away yet"),
-        ("brokers: {replicasPerGroup: 5}", ""),
-        ("brokers: {profile: fast, replicasPerGroup: 1}", ""),
-        ("brokers: {replication: {allowWritePause: true}, replicasPerGroup: 2}", ""),
-        ("brokers: {failover: {timers: fast}}", ""),
-        ("deletionPolicy: Delete", ""),
-        ("brokers: {podTemplate: {priorityClassName: high}}", ""),
-        ("brokers: {storage: {size: 1Gi}}", "spec.brokers.storage.size cannot be changed"),
-        ("brokers: {storage: {storageClassName: fast}}", "spec.brokers.storage.storageClassName cannot be changed"),
-        ("brokers: {storage: {accessMode: ReadWriteOncePod}}", "spec.brokers.storage.accessMode cannot be changed"),
-        ("brokers: {config: {permission: '4'}}", ""),
-        ("brokers: {resources: {limits: {memory: 1Gi}}}", ""),
-        ("nameserver: {replicas: 3}", ""),
-        ("image: other:1", ""),
-        ("brokers: {groups: 3}", ""),
-    ],
-)
+CHANGES = [
+    ("brokers: {groups: 1}", "a group cannot be taken away yet"),
+    ("brokers: {replicasPerGroup: 5}", ""),
+    ("brokers: {profile: fast, replicasPerGroup: 1}", ""),
+    ("brokers: {replication: {allowWritePause: true}, replicasPerGroup: 2}", ""),
+    ("brokers: {failover: {timers: fast}}", ""),
+    ("deletionPolicy: Delete", ""),
+    ("brokers: {podTemplate: {priorityClassName: high}}", ""),
+    ("brokers: {storage: {size: 1Gi}}", "spec.brokers.storage.size cannot be changed"),
+    ("brokers: {storage: {storageClassName: fast}}", "spec.brokers.storage.storageClassName cannot be changed"),
+    ("brokers: {storage: {accessMode: ReadWriteOncePod}}", "spec.brokers.storage.accessMode cannot be changed"),
+    ("brokers: {config: {permission: '4'}}", ""),
+    ("brokers: {resources: {limits: {memory: 1Gi}}}", ""),
+    ("nameserver: {replicas: 3}", ""),
+    ("image: other:1", ""),
+    ("brokers: {groups: 3}", ""),
+]
+
+
+@pytest.mark.parametrize(("change", "said"), CHANGES)
 def test_a_change_is_applied_or_refused_with_what_to_do(kinds: ControlPlane, change: str, said: str) -> None:
     name = kinds.admin.create(CLUSTERS, wanted("brokers: {groups: 2}"))["metadata"]["name"]
     patch = {"spec": yaml.safe_load(change)}
@@ -130,6 +133,29 @@ def test_a_change_is_applied_or_refused_with_what_to_do(kinds: ControlPlane, cha
         return
     with pytest.raises(RefusedError, match=said):
         kinds.admin.merge(f"{CLUSTERS}/{name}", patch)
+
+
+def messages(schema: Any) -> Iterator[str]:
+    """What each rule says that the API server evaluates."""
+    if isinstance(schema, dict):
+        yield from (str(each["message"]) for each in schema.get("x-kubernetes-validations", []))
+        schema = list(schema.values())
+    for each in schema if isinstance(schema, list) else ():
+        yield from messages(each)
+
+
+def test_every_rule_is_broken_by_a_line_of_these_tables() -> None:
+    told = {said for _, said in [*REFUSED, *CHANGES] if said} | {"40 characters at most"}
+    quiet = [each for each in messages(definition()) if not any(said in each for said in told)]
+    assert not quiet
+
+
+def test_a_list_shows_what_one_wants_to_know(kinds: ControlPlane) -> None:
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/brokerclusters.gantrymq.io"
+    names, (version,) = (kinds.admin.get(path)["spec"][each] for each in ("names", "versions"))
+    shown = [each["name"] for each in version["additionalPrinterColumns"] if not each.get("priority")]
+    assert shown == ["Ready", "Masters", "InSync", "Age"]
+    assert (names["shortNames"], names["categories"]) == (["bc"], ["mq", "all"])
 
 
 @pytest.mark.parametrize(
