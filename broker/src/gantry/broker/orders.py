@@ -134,13 +134,18 @@ class Orders:
         group, member = self._parts.group, self._ground.member
         if not isinstance(group, Following):
             return refuse(409, "this member leads; nothing was thrown away")
+        if group.is_reshaping:
+            return refuse(409, "its log is about to be changed already")
         # It must not join while the register is asked: from here on it follows nobody.
-        was_reshaping, group.is_reshaping = group.is_reshaping, True
+        group.is_reshaping = True
         group.cut_off("it may be cloned anew")
-        refusal = await self._why_not_clone()
-        if refusal is not None or was_reshaping:
-            group.is_reshaping = was_reshaping
-            return refusal or refuse(409, "its log is about to be changed already")
+        refusal = None
+        try:
+            refusal = await self._why_not_clone()
+        finally:
+            group.is_reshaping = False
+        if refusal is not None:
+            return refusal
         uid = f"{self._ground.machine.chance.getrandbits(128):032x}"
         planned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

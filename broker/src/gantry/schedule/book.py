@@ -84,14 +84,14 @@ class DelayBook:
             else:
                 self._landed.append(flight)
 
-    def progress(self, now_ms: int, written: int, log_start: int) -> Progress:
-        """How far things are."""
+    def progress(self, now_ms: int, dispatched: int, log_start: int) -> Progress:
+        """How far things are; the log is dispatched up to `dispatched`, and never cut below it."""
         self.advance(now_ms)
         while self._landed and self._landed[0].last_ms < self.eras.least_ms:
             self._landed.popleft()
         while self.moved and self.moved[0][1] < log_start:
             self.moved.popleft()
-        starts = [written, *[some[0].start for some in (self._flights, self._landed) if some]]
+        starts = [dispatched, *[some[0].start for some in (self._flights, self._landed) if some]]
         if self.moved:
             starts.append(self.moved[0][0])
         return Progress(

@@ -1,7 +1,11 @@
 """The file of `progress`: `config/delayOffset.json`, written once a second, a second behind.
 
 What is written speaks of a log that is durable: progress is taken now, with the end of the log that it was derived
-from, and handed to the file by a later `save`, when the log is flushed up to there.
+from, and handed to the file by a later `save`, when the log is flushed up to there.  Slaves are told nothing else: one
+that leads after everybody lost power has at least what this disk kept, and would take for delivered what nobody has.
+
+The place in the log from which a start reads is one up to which everything is dispatched.  What was merely written may
+be cut, and then other records begin elsewhere.
 
 That time has passed, and nothing else, is no news: a start finds out by itself, and a quiet disk may sleep.
 """
@@ -32,10 +36,12 @@ class ProgressFile:
         # What is saved next, how many were pending then, and how far the log has to be durable for it.
         self._next: tuple[Progress, int, int] | None = None
         self._saved: tuple[Progress, int] | None = None
+        self._kept: dict[str, object] | None = None
 
     def load(self) -> Progress:
         """What the file says at a start; StoreError when that cannot be."""
         document = self._state.load()
+        self._kept = None if document is None else dict(document)
         try:
             found = read(document)
             self._version = DataVersion.from_json((document or {}).get("dataVersion"))
@@ -57,22 +63,27 @@ class ProgressFile:
                 self._state.retry()
             else:
                 self._version = self._version.next(self._clock.now_ms())
-                self._state.save({"dataVersion": self._version.to_json(), **found.to_document()})
+                self._kept = self._document(found)
+                self._state.save(self._kept)
                 self._saved = news
         self._next = self._progress(), self._book.timer.pending, store.written.offset
 
     def save_now(self) -> None:
         """Put the document on the disk before returning; the log is durable as far as it is written."""
-        self._state.save_now(self.document())
+        self._kept = self._document(self._progress())
+        self._state.save_now(self._kept)
 
     def follow(self, document: Mapping[str, object]) -> None:
         """Keep what a master says."""
         self._state.save(document)
 
-    def document(self) -> dict[str, object]:
-        """What would be saved now."""
-        return {"dataVersion": self._version.to_json(), **self._progress().to_document()}
+    def document(self) -> dict[str, object] | None:
+        """What was saved last, if anything was."""
+        return self._kept
+
+    def _document(self, progress: Progress) -> dict[str, object]:
+        return {"dataVersion": self._version.to_json(), **progress.to_document()}
 
     def _progress(self) -> Progress:
         store = self._store
-        return self._book.progress(self._clock.now_ms(), store.written.offset, store.reader.log_start)
+        return self._book.progress(self._clock.now_ms(), store.dispatched.offset, store.reader.log_start)

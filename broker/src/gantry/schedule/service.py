@@ -287,8 +287,8 @@ class DelayService:
             return None
         return WheelPosition(self.book.advance(self._clock.now_ms()), self.book.first_offset)
 
-    def document(self) -> dict[str, object]:
-        """What would be saved now."""
+    def document(self) -> dict[str, object] | None:
+        """What was saved last, and no loss of power takes away; None: nothing was."""
         return self._file.document()
 
     def _carry(self, limit: int) -> Iterator[None]:
