@@ -30,6 +30,7 @@ _SMALL = {
     "store.index_entries": 400,
     "messages.body_bytes_max": 16 << 10,
     "store.flush_interval_ms": 200,
+    "store.flush_full_ms": 1000,
     "store.checkpoint_interval_ms": 500,
     "transactions.check_interval_s": 1.0,
     "transactions.immunity_s": 1.0,
