@@ -21,6 +21,7 @@ from typing import get_type_hints
 from gantry.broker import assemble
 from gantry.broker.router import Handlers, table
 from gantry.nameserver.handlers import NameServerHandlers
+from gantry.transaction import batch_handlers
 from gantry.wire.codes import SERVER_TO_CLIENT, UNSUPPORTED, RequestCode
 from testkit.sources import ROOT, SOURCE
 
@@ -62,7 +63,7 @@ def rendered(readme: str, text: str) -> str:
 
 def handlers() -> dict[tuple[str, int], tuple[str, str]]:
     """(server, code) -> (file, function) of everything that is answered."""
-    hints = get_type_hints(Handlers, localns=vars(assemble))
+    hints = get_type_hints(Handlers, localns={**vars(batch_handlers), **vars(assemble)})
     made = {field.name: _uninitialised(hints[field.name]) for field in fields(Handlers)}
     found: dict[tuple[str, int], tuple[str, str]] = {}
     for code, handler in table(Handlers(**made)).items():

@@ -31,6 +31,7 @@ from gantry.schedule.rules import DelayRules
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
+from gantry.transaction.batch_handlers import Copies, batches_of
 from gantry.transaction.checker import Book, Rules
 from gantry.transaction.ends import Ends
 from gantry.transaction.handlers import TransactionHandlers
@@ -65,6 +66,9 @@ class SavedState:
         self.document = bodies.loads_object(bodies.dumps(document))  # type: ignore[arg-type]
 
     save_now = save
+
+    def retry(self) -> None:
+        """Nothing ever fails here."""
 
 
 class Half(NamedTuple):
@@ -103,7 +107,8 @@ class TransactionPlay:
             disk_used_clean=2.0,
             disk_used_refuse=2.0,
         )
-        self.states = [SavedState(), SavedState(), SavedState()]
+        self.states = [SavedState(), SavedState(), SavedState(), SavedState()]
+        self.is_kept = True  # whether the copies of the group take changes of metadata
         self.said: list[str] = []
         self.producers: list[FakeConnection] = []
         self.subscribed: dict[str, list[str]] = {}
@@ -118,7 +123,7 @@ class TransactionPlay:
         self.store = open_store(self.settings, self.disk, self.clock, self.background)
         self.store.confirm_locally()
         hold_to_it(self.store)
-        topics, groups, offsets = self.states
+        topics, groups, offsets, _ = self.states
         self.topics = Topics(topics, self.clock, TopicSettings("b", "c"))
         self.groups = Groups(groups, self.clock, GroupSettings())
         self.offsets = Offsets(offsets, self.clock)
@@ -137,7 +142,12 @@ class TransactionPlay:
             lambda cause, text: self.said.append(text),
             "b",
         )
-        self.service = CheckService(self.store, self.offsets, self.clock, self.settling, self.rules, outside)
+        copies = Copies("b", self._caught_up, lambda: lambda: True)
+        state = self.states[3]
+        self.batches = batches_of(self.settling, self.store, state, self.gate, self.clock, copies)  # type: ignore[arg-type]
+        self.service = CheckService(
+            self.store, self.offsets, self.clock, self.settling, self.rules, outside, self.batches.decisions
+        )
         self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, "b")
         self.settling.redirect = self.delays.redirect
         intake = HalfIntake(lambda: len(self.book.open), 100_000, self.service.group_rule.note_plain)
@@ -280,6 +290,34 @@ class TransactionPlay:
             return answer
         self.turn()
         return next((reply for reply in self.connection.take() if reply.opaque == command.opaque), None)
+
+    def decide(
+        self, sink: str, batch: int, action: str, parts: list[str] | None = None, **more: str
+    ) -> frames.Command:
+        """DECIDE_BATCH of a sink that is at home here."""
+        body = b"" if parts is None else bodies.dumps({"parts": parts})
+        ext = {"sinkId": sink, "batchId": str(batch), "action": action, "home": "b"} | more
+        command = frames.Command(RequestCode.DECIDE_BATCH, opaque=next(self._opaques), ext=ext, body=body)
+        answer = self.batches.decide(self.connection, command)  # type: ignore[arg-type]
+        return answer if isinstance(answer, frames.Command) else asyncio.run(self._turned(answer))
+
+    def end_batch(self, sink: str, batch: int, home: str = "b", **named: object) -> frames.Command:
+        """END_BATCH, once."""
+        ext = {"sinkId": sink, "batchId": str(batch), "home": home}
+        command = frames.Command(RequestCode.END_BATCH, opaque=next(self._opaques), ext=ext, body=bodies.dumps(named))
+        return asyncio.run(self._turned(self.batches.end(self.connection, command)))  # type: ignore[arg-type]
+
+    async def _turned(self, answer: Awaitable[frames.Command]) -> frames.Command:
+        """What it comes to, while the loop turns and the disk works."""
+        task = asyncio.ensure_future(answer)
+        while not task.done():
+            await asyncio.sleep(0)
+            self.background._cold_reader.step()
+            self.flush()
+        return task.result()
+
+    async def _caught_up(self) -> bool:
+        return self.is_kept
 
     async def _answered(self, answer: Awaitable[frames.Command | None]) -> frames.Command | None:
         """What it comes to, while the background works."""

@@ -182,3 +182,26 @@ def test_readers_are_sent_to_a_connected_member_only() -> None:
     one.lose(1, False, 4.0)
     assert one.reader() == 2
     assert mastery().reader() == -1, "nobody"
+
+
+def test_a_slave_joins_with_all_changes_of_metadata_from_before_it_came() -> None:
+    one = mastery(min_in_sync=1)
+    one.newest = lambda: 7
+    one.share(100, 0.0)
+    one.meet(hello(1, "store", 100), "here", 0.0)
+    one.acknowledge(1, Ack(100, 100, 6), 100, 0.0)
+    one.acknowledge(1, Ack(100, 100, 6), 100, 3.0)
+    assert one.in_sync == [0]
+    one.acknowledge(1, Ack(100, 100, 7), 100, 3.1)
+    assert one.in_sync == [0, 1]
+
+
+def test_metadata_is_kept_when_every_slave_has_it_that_may_join() -> None:
+    one = mastery(min_in_sync=1)
+    one.share(100, 0.0)
+    assert one.keeps(7) == 7
+    one.meet(hello(1, "store", 100), "here", 0.0)
+    one.acknowledge(1, Ack(100, 100, 6), 100, 0.0)
+    assert one.in_sync == [0] and one.keeps(7) == 6
+    one.lose(1, False, 1.0)
+    assert one.keeps(7) == 7

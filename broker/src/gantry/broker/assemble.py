@@ -101,6 +101,7 @@ from gantry.store import filenames
 from gantry.store.background import Background
 from gantry.store.statefile import JsonState
 from gantry.store.store import Store
+from gantry.transaction.batch_handlers import Copies, batches_of
 from gantry.transaction.checker import Book
 from gantry.transaction.ends import Ends
 from gantry.transaction.handlers import TransactionHandlers
@@ -160,8 +161,11 @@ def assemble(
     acks = Acks(ack_mark(config, store), clock, ack_limits(config))
     appender = Appender(store, acks, gate, marks, _unique_ids(opened).next)
     settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
-    outside = _outside(config, clients, complaints)
-    transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside)
+    copies, outside = Copies(config.name, durably.caught_up, durably.noted), _outside(config, clients, complaints)
+    batches = batches_of(settling, store, state("sinkDecisions.json"), gate, clock, copies)
+    transactions = CheckService(
+        store, offsets, clock, settling, transaction_rules(config), outside, batches.decisions
+    )
     delays = DelayService(
         store, state("delayOffset.json"), topics, gate, clock, delay_rules(config), complaints.say
     )
@@ -212,6 +216,7 @@ def assemble(
         replies=replies,
         admin=AdminHandlers(live, store, appender, acks, sending, rates, clock),
         transactions=TransactionHandlers(transactions, store, clock),
+        batches=batches,
         delays=DelayHandlers(delays, store, acks, topics, clock, config.name),
         disk=DiskHandlers(store, topics, offsets),
         durable=durably.caught_up,
@@ -244,6 +249,7 @@ def assemble(
         locks=locks,
         replies=replies,
         transactions=transactions,
+        batches=batches,
         delays=delays,
         router=router,
         server=RemotingServer(

@@ -201,6 +201,7 @@ class Broker:
             parts.offsets.save_if_changed()
             parts.locks.save_if_changed()
             parts.filters.save_if_changed()
+            parts.batches.decisions.save_if_changed()
         passed(7)
 
     def _keep_delays(self, store: Store) -> None:

@@ -12,7 +12,7 @@ A disk that takes nothing is no reason to wait for ever: after `wait_s` the repl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 
@@ -47,6 +47,11 @@ class Durably:
         for future, wanted in list(self._waiting.items()):
             if _are_kept(wanted) and not future.done():
                 future.set_result(None)
+
+    def noted(self) -> Callable[[], bool]:
+        """A look whether everything that was asked until now is durable."""
+        wanted = [(writer, writer.asked) for writer in self._writers]
+        return lambda: _are_kept(wanted)
 
     async def caught_up(self) -> bool:
         """True when everything that was asked until now is durable; False when it took too long."""

@@ -35,6 +35,7 @@ class Tables:
     durably: Durably
     # By table of the journal: the names of its things, and what takes one over.
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]]
+    save_decisions: Callable[[], None]  # of sinks: acknowledged when they are on the disk, as topics and groups
 
 
 def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Away) -> None:

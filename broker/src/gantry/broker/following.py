@@ -285,6 +285,7 @@ class Following:
         take_over(changes, self._store, tables, self._away)
         tables.topics.save_if_changed()
         tables.groups.save_if_changed()
+        tables.save_decisions()
         self._wanted = (None if self._connector is None else self._connector.link, number)
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.ensure_future(self._keep())

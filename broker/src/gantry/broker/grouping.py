@@ -18,7 +18,7 @@ from gantry.broker.office import Outside as OfficeOutside
 from gantry.broker.office import Rules as OfficeRules
 from gantry.broker.shares import replication_rules
 from gantry.consume.sharing import MASTER, Sharing
-from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, Journal
+from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, SINK, Journal
 from gantry.replication.hub import Hub
 from gantry.replication.link import Connector
 from gantry.replication.mastery import Mastery, Term
@@ -133,7 +133,13 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
         parts.groups,
         parts.offsets,
         lambda: parts.delays.document() if parts.activity.is_on else None,
-        {OFFSET: parts.offsets, MARKS: parts.offsets.marks, LOCKS: parts.locks, FILTER: parts.filters},
+        {
+            OFFSET: parts.offsets,
+            MARKS: parts.offsets.marks,
+            LOCKS: parts.locks,
+            FILTER: parts.filters,
+            SINK: parts.batches.decisions,
+        },
     )
     group = Mastering(store, mastery, source, tables, journal, parts.gate)
     if member.has_register:
@@ -153,12 +159,16 @@ def _following(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     machine, registration = ground.machine, parts.registration
     place = following.Place(machine.disk, parts.store.settings.root, ground.background.housekeeper, config.name)
     locks, filters, offsets, clock = parts.locks, parts.filters, parts.offsets, machine.clock
+    decisions = parts.batches.decisions
     followed: Mapping[str, tuple[Callable[[], list[str]], Callable[[str, object], None]]] = {
         MARKS: (offsets.marks.keys, offsets.follow_marks),
         LOCKS: (locks.keys, lambda group, owners: locks.follow(group, owners, clock.monotonic())),
         FILTER: (filters.keys, filters.follow),
+        SINK: (decisions.keys, decisions.follow),
     }
-    tables = Tables(parts.topics, parts.groups, offsets, parts.delays.follow, durably, followed)
+    tables = Tables(
+        parts.topics, parts.groups, offsets, parts.delays.follow, durably, followed, decisions.save_if_changed
+    )
     outside = following.Outside(
         lambda: config.replication.master or registration.master_ha,
         lambda: registration.master_address,

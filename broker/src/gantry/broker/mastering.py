@@ -178,6 +178,7 @@ class Mastering:
         self._source = source
         self._tables = tables
         self._journal = journal
+        mastery.newest = lambda: journal.number
         self._gate = gate
         self._is_sync = False
         self._tail_end = store.written.offset
@@ -274,13 +275,17 @@ class Mastering:
             self.permit.granted(place, ack.echo / 1e9, self._others())
         self._confirm(self.mastery.acknowledge(place, ack, self._store.written.offset, self._now_s()))
         if is_new:
-            for listener in self.kept_listeners:
-                listener()
+            self._tell_kept()
         if GATE_SHORT in self._gate.reasons:
             self._look()
 
+    def _tell_kept(self) -> None:
+        for listener in self.kept_listeners:
+            listener()
+
     def _went(self, place: int, is_leaving: bool) -> None:
         self._confirm(self.mastery.lose(place, is_leaving, self._now_s()))
+        self._tell_kept()
         if is_leaving:
             self._look()
 

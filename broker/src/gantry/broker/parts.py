@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gantry.produce.send import Sending
     from gantry.schedule.service import DelayService
     from gantry.store.store import Store
+    from gantry.transaction.batch_handlers import BatchHandlers
     from gantry.transaction.service import CheckService
     from gantry.transport.client import RemotingClient
     from gantry.transport.server import RemotingServer
@@ -65,6 +66,7 @@ class Parts:
     locks: QueueLocks
     replies: ReplyHandlers
     transactions: CheckService
+    batches: BatchHandlers
     delays: DelayService
     router: Router
     server: RemotingServer

@@ -57,6 +57,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("save offsets", config.clients.offsets_save_s, parts.offsets.saving),
         Job("check back", config.transactions.check_interval_s, _if_active(parts, parts.transactions.run_pass)),
         Job("transactions", _TRANSACTIONS_S, _if_active(parts, parts.transactions.tick)),
+        Job("decisions of sinks", _TRANSACTIONS_S, _if_active(parts, parts.batches.tick)),
         Job(DELIVERY, _DUE_S, _if_active(parts, parts.delays.deliver), lambda: _delivery_rest_s(parts)),
         Job("delays", _DELAYS_S, _if_active(parts, parts.delays.tick)),
         *([Job("replication", _REPLICATION_S, parts.group.tick)] if parts.group is not None else []),

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from gantry.metadata.topic_handlers import TopicHandlers
     from gantry.produce.replies import ReplyHandlers
     from gantry.schedule.handlers import DelayHandlers
+    from gantry.transaction.batch_handlers import BatchHandlers
     from gantry.transaction.handlers import TransactionHandlers
     from gantry.transport.connection import Connection
 
@@ -245,6 +246,7 @@ class Handlers:
     replies: ReplyHandlers
     admin: AdminHandlers
     transactions: TransactionHandlers
+    batches: BatchHandlers
     delays: DelayHandlers
     disk: DiskHandlers
     durable: Callable[[], Awaitable[bool]]  # all changes so far are on the disk; false: not in time
@@ -311,6 +313,9 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.LIST_TRANSACTIONS: on.transactions.page,
         RequestCode.SHOW_TRANSACTION: on.transactions.show,
         RequestCode.SETTLE_TRANSACTION: on.transactions.settle,
+        RequestCode.DECIDE_BATCH: on.batches.decide,
+        RequestCode.END_BATCH: on.batches.end,
+        RequestCode.LIST_SINKS: on.batches.page,
         RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: on.disk.clean_queues,
         RequestCode.CLEAN_UNUSED_TOPIC: kept(on.disk.clean_topics, on.durable),
         RequestCode.DELETE_EXPIRED_COMMITLOG: on.disk.delete_expired,

@@ -81,6 +81,19 @@ def oldest_s(parts: Parts) -> float:
     return parts.transactions.state()["oldestMs"] / 1000
 
 
+def undecided_age_s(parts: Parts) -> float:
+    """For how long the oldest open half of a batch has waited for a decision."""
+    since_ms = parts.batches.undecided()[1]
+    return max(0, parts.clock.now_ms() - since_ms) / 1000 if since_ms else 0.0
+
+
+def decisions(parts: Parts) -> Iterator[Sample]:
+    """What became of requests to decide."""
+    counts = parts.batches.decisions.counts
+    for result in ("committed", "repeated", "aborted", "done", "learned", "refused"):
+        yield (result,), getattr(counts, result)
+
+
 FAMILIES: tuple[Family, ...] = (
     Family(
         GAUGE,
@@ -140,6 +153,35 @@ FAMILIES: tuple[Family, ...] = (
         "Memory of the settle map: 0.25 MB per million halves.",
         (),
         one(lambda p: p.transactions.book.map.bytes),
+    ),
+    Family(
+        GAUGE,
+        "gantry_sink_undecided_halves",
+        "Open halves of batches of sinks that nobody decided about; they stay until somebody does.",
+        (),
+        one(lambda p: p.batches.undecided()[0]),
+    ),
+    Family(
+        GAUGE,
+        "gantry_sink_undecided_oldest_age_seconds",
+        "Age of the oldest of them.",
+        (),
+        one(undecided_age_s),
+    ),
+    Family(GAUGE, "gantry_sinks", "Sinks whose newest decision is kept.", (), one(lambda p: len(p.batches.decisions))),
+    Family(
+        COUNTER,
+        "gantry_sink_decisions",
+        "Batches committed, asked about again (repeated), done, learned from their home, refused; parts aborted.",
+        ("result",),
+        decisions,
+    ),
+    Family(
+        COUNTER,
+        "gantry_sink_halves_judged",
+        "Halves of batches that a check pass found decided, and ended.",
+        (),
+        one(lambda p: p.transactions.counts.judged),
     ),
     Family(HISTOGRAM, FINISH, "From a half's birth to its commit.", (), lambda p: ()),
 )

@@ -1,9 +1,9 @@
-"""`gantry tx ls|show|commit|rollback|rearm`: transactions that wait for their outcome, and an end by hand.
+"""`gantry tx ls|show|commit|rollback|rearm|resolve`: transactions that wait for their outcome, and an end by hand.
 
 `ls` shows those that are open, oldest first, or with --state given-up those that nobody answered for in time; a
 producer group that is not a transactional producer's alone is told on stderr.  An ID is the message id, the offset id
 of the half, or its root.  Whoever settles by hand decides for the business: look at its database first.  The broker
-writes an audit line with the operator's name.
+writes an audit line with the operator's name.  Batches of sinks (`resolve`) have a module of their own, `txresolve`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from gantry.cli import txresolve
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.output import Row, add_output, show, show_json, show_one
 from gantry.client.admin import Admin
@@ -38,8 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     commands.add_parser(COMMIT, help="deliver its message")
     commands.add_parser(ROLLBACK, help="never deliver its message")
     commands.add_parser(REARM, help="ask the producers again about one that was given up")
+    txresolve.configure(
+        commands.add_parser("resolve", help="sinks (of Spark) and what is open of them; decide a batch by hand")
+    )
     for name, each in commands.choices.items():
-        if name != "ls":
+        if name not in ("ls", "resolve"):
             each.add_argument("id", metavar="ID")
             each.add_argument("--broker", metavar="NAME", help="the one on this broker, if several have it")
         add_client_flags(each)
@@ -48,6 +52,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Do what the subcommand says."""
+    if arguments.command == "resolve":
+        return txresolve.run(arguments, operator())
     if arguments.command == "ls":
         if arguments.group:
             refuse(group_fault(arguments.group))
@@ -74,7 +80,7 @@ async def _run(arguments: argparse.Namespace) -> int:
             else:
                 show_one({**_whole(one), "properties": _joined(one.properties)}, arguments.output)
             return 0
-        await admin.settle_transaction(one, arguments.command, _operator())
+        await admin.settle_transaction(one, arguments.command, operator())
         print(f"{one.id} of {one.producer_group} for {one.topic}: {_DONE[arguments.command]}", file=sys.stderr)
     return 0
 
@@ -97,7 +103,8 @@ def _chosen(found: Sequence[TransactionInfo], wanted: str, broker: str | None) -
     return named[0] if named else None
 
 
-def _operator() -> str:
+def operator() -> str:
+    """Who asks, for the audit line."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name

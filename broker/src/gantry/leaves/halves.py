@@ -20,10 +20,11 @@ REAL_TOPIC = b"REAL_TOPIC"
 REAL_QUEUE = b"REAL_QID"
 TRANSACTION_ID = b"__transactionId__"
 GROUP = b"PGROUP"
+BATCH = b"SPARK_TXN"
 IMMUNITY = (b"CHECK_IMMUNITY_TIME_IN_SECONDS", b"CheckImmunityTimeInSeconds")
 OURS = (ROOT, CHECKS, SINCE, REARMED, REAL_TOPIC, REAL_QUEUE, TRANSACTION_ID)
 
-_READ = (ROOT, REAL_TOPIC, REAL_QUEUE, GROUP, b"UNIQ_KEY", CHECKS, SINCE, REARMED, *IMMUNITY)
+_READ = (ROOT, REAL_TOPIC, REAL_QUEUE, GROUP, b"UNIQ_KEY", CHECKS, SINCE, REARMED, BATCH, *IMMUNITY)
 _NOT_KEPT = frozenset(OURS)
 _TRANSACTION_BITS = 0xC
 _SECONDS_MAX = 1 << 31
@@ -36,10 +37,21 @@ class HalfFacts:
     A root can only lie before the place of the record itself: what says otherwise is its own root.
     """
 
-    __slots__ = ("checks", "group", "immunity_ms", "is_rearmed", "queue_id", "root", "since_ms", "topic", "unique_key")
+    __slots__ = (
+        "batch",
+        "checks",
+        "group",
+        "immunity_ms",
+        "is_rearmed",
+        "queue_id",
+        "root",
+        "since_ms",
+        "topic",
+        "unique_key",
+    )
 
     def __init__(self, text: bytes, queue_offset: int) -> None:
-        root_text, topic, queue, group, key, checks, since, rearmed, *immunity = pick(text, _READ)
+        root_text, topic, queue, group, key, checks, since, rearmed, batch, *immunity = pick(text, _READ)
         root = _number(root_text, queue_offset)
         self.root = root if 0 <= root < queue_offset else queue_offset
         self.topic = _text(topic)
@@ -49,6 +61,7 @@ class HalfFacts:
         self.checks = max(0, _number(checks, 0))
         self.since_ms = _number(since, 0)
         self.is_rearmed = rearmed is not None
+        self.batch = _text(batch)
         self.immunity_ms = _immunity_ms(immunity)
 
 

@@ -10,6 +10,7 @@ and a slave that was away for long is told no more than one that is new.
     offset  topic@group             its offsets by queue id, or null
     marks   topic@reader            where it has to go on, by queue id, and may not know yet, or null (`marks`)
     locks   group                   [[topic, queue id, client id], ...]: who owns its queues, or null
+    sink    name                    what it decided last (`transaction.decisions`), or null
     filter  topic@group             its expression, as in RocketMQ's consumerFilter.json, or null
     delays  ""                      how far delayed messages are delivered
     queues  ""                      by topic and queue id the next offsets of queues of which every record has expired;
@@ -32,7 +33,7 @@ Change = list[object]
 Batch = tuple[int, list[object]]
 
 TOPIC, GRAVE, GROUP, OFFSET, DELAYS, QUEUES, ALL = "topic", "grave", "group", "offset", "delays", "queues", "all"
-MARKS, LOCKS, FILTER = "marks", "locks", "filter"
+MARKS, LOCKS, FILTER, SINK = "marks", "locks", "filter", "sink"
 # What one frame carries; each is some hundred bytes, an offset entry of a topic with 1024 queues some 15 KB.
 _BATCH = 256
 _GONE_MAX = 10_000

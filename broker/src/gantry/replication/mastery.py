@@ -63,6 +63,7 @@ class Attendance:
     __slots__ = (
         "address",
         "again_s",
+        "floor",
         "held",
         "is_connected",
         "lag_since_s",
@@ -85,6 +86,7 @@ class Attendance:
         self.written = 0
         self.held = 0
         self.metadata = 0
+        self.floor = 0  # of the metadata: what was told to others before this slave came
         self.seen_s = now_s  # when we last heard of it
         self.probe = -1  # what our log held at `lag_since_s`; -1: it has all of that
         self.lag_since_s = now_s
@@ -101,6 +103,7 @@ class Mastery:
         self.slaves: dict[int, Attendance] = {}  # by their place
         self.changes = 0  # of the set
         self.on_change: Callable[[Change], None] | None = None  # there is a register, which has to agree
+        self.newest: Callable[[], int] = lambda: 0  # change of the metadata
         self._me = me
         for member in sorted(self.insync.recorded - {me}):
             # Not here yet: waited for as long as one whose connection ended now.
@@ -156,7 +159,7 @@ class Mastery:
             if hello.end < self.insync.match(member):
                 member = Member(place, member.incarnation + 1)
         slave = self.slaves[place] = Attendance(member, hello.store_uid, address, now_s)
-        slave.written, slave.process = hello.end, hello.process
+        slave.written, slave.process, slave.floor = hello.end, hello.process, self.newest()
         self._pace.behind(member)
         self._look_for_lost()
         return ""
@@ -182,7 +185,7 @@ class Mastery:
         return self.confirmed
 
     def _let_in(self, slave: Attendance, now_s: float) -> None:
-        if slave.member in self.insync.recorded or now_s < slave.again_s:
+        if slave.member in self.insync.recorded or now_s < slave.again_s or slave.metadata < slave.floor:
             return
         # Who was in the set as another incarnation is waited for by everybody.
         is_needed = any(member.ordinal == slave.member.ordinal for member in self.insync.recorded)
@@ -253,8 +256,13 @@ class Mastery:
         return self.confirmed
 
     def keeps(self, numbers_max: int) -> int:
-        """Up to which change of the metadata every slave of the set has it on its disk."""
-        needed = [self.slaves[member.ordinal].metadata for member in self.insync.required if member != self._me]
+        """Up to which change of the metadata every slave has it on its disk that is in the set, or may join it now.
+
+        Who joins has the changes from before it came (`floor`), and nobody was told of a later one without it.
+        """
+        places = {member.ordinal for member in self.insync.required if member != self._me}
+        places.update(place for place, slave in self.slaves.items() if slave.is_connected)
+        needed = [self.slaves[place].metadata for place in places]
         return min(needed, default=numbers_max)
 
     def why_late(self, end: int, now_s: float) -> str:

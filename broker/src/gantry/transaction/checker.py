@@ -19,6 +19,9 @@ asked often enough without an answer (a question counts only when it was written
 time until they are back), or when it is too old.  `must_move` says which halves are to be put back, so that the half
 offset, and with it what a start has to read, does not stay behind for ever.
 
+Halves of a sink's batches (`batches`) are never asked about nor given up, however old: what `decisions` says becomes of
+them, and until it says something they stay open.
+
 The cost of a pass is that of the open halves, whatever lies between them: the book does not look at settled ones again.
 Memory: about 0.5 KB per open half, 0.25 MB per million settled ones, 8 bytes per op between the op offset and the end.
 
@@ -34,6 +37,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from gantry.transaction.batches import BatchKey, OpenParts, read_key
 from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Outcome, Settled
 from gantry.transaction.settlemap import SettleMap
@@ -66,18 +70,21 @@ class Decision(enum.Enum):
     ASK = "ask"
     UNANSWERED = "unanswered"  # asked often enough: to be given up, if somebody is there who could have answered
     GIVE_UP = "give up"
+    JUDGE = "judge"  # a part of a batch: what its sink decided counts, and nobody is asked
 
 
 class OpenHalf:
     """A transaction without an end: where it stands now, and what the rules look at."""
 
     __slots__ = (
+        "batch",
         "born_ms",
         "checks",
         "current",
         "group",
         "immunity_ms",
         "log_offset",
+        "placed_ms",
         "queue_id",
         "root",
         "since_ms",
@@ -96,6 +103,8 @@ class OpenHalf:
         self.immunity_ms = facts.immunity_ms
         self.born_ms = born_ms
         self.since_ms = facts.since_ms or store_ms
+        self.placed_ms = store_ms
+        self.batch: BatchKey | None = read_key(facts.batch) if facts.batch else None
 
     @staticmethod
     def of(record: Record, facts: HalfFacts) -> OpenHalf:
@@ -106,7 +115,9 @@ class OpenHalf:
 
 def decide(half: OpenHalf, now_ms: int, rules: Rules) -> Decision:
     """What the half needs; `now_ms` is the wall clock."""
-    immunity_ms = rules.immunity_ms if half.immunity_ms is None else min(half.immunity_ms, rules.age_max_ms)
+    if half.batch is not None:
+        return Decision.JUDGE
+    immunity_ms = immunity_of(half, rules)
     if 0 <= now_ms - half.born_ms <= immunity_ms:
         return Decision.WAIT
     if now_ms - half.since_ms > rules.age_max_ms:
@@ -116,6 +127,11 @@ def decide(half: OpenHalf, now_ms: int, rules: Rules) -> Decision:
     return Decision.ASK
 
 
+def immunity_of(half: OpenHalf, rules: Rules) -> int:
+    """For how long nobody is asked about it, in ms from its birth."""
+    return rules.immunity_ms if half.immunity_ms is None else min(half.immunity_ms, rules.age_max_ms)
+
+
 class Book:
     """All open transactions of a broker, and how far its half and op queues are done."""
 
@@ -123,6 +139,7 @@ class Book:
         self.map = SettleMap()
         self.open: dict[int, OpenHalf] = {}  # by the queue offset where it stands now, ascending
         self.topics: dict[str, int] = {}  # open ones by real topic
+        self.parts = OpenParts()  # those that belong to batches of sinks
         self.half_offset = 0
         self.half_end = 0
         self._moved: dict[int, OpenHalf] = {}  # by root: those that stand elsewhere by now
@@ -178,6 +195,8 @@ class Book:
                 self._remove(before)
             self._moved[root] = half
         self.open[offset] = half
+        if half.batch is not None:
+            half.batch = self.parts.add(half.batch, root, half.since_ms)
         self.topics[half.topic] = self.topics.get(half.topic, 0) + 1
         if root != offset or not is_next:
             self._advance()  # an open one more at the end moves nothing
@@ -213,21 +232,24 @@ class Book:
         """The open half that holds the half offset."""
         return self.open.get(self.half_offset)
 
-    def must_move(self, rules: Rules, log_limit: int, count_max: int) -> Iterator[OpenHalf]:
+    def must_move(self, rules: Rules, log_limit: int, count_max: int, now_ms: int = 0) -> Iterator[OpenHalf]:
         """The halves to put back now: those below `log_limit` (their segment is about to go), and those
-        behind which too many settled ones stand.
+        behind which too many settled ones stand; one of a batch rests for its immunity time after each time.
         """
         open_count = len(self.open)
         limit = max(rules.settled_behind_max, rules.settled_behind_factor * open_count)
         for number, half in enumerate(islice(self.open.values(), count_max)):
             settled_behind = self.half_end - half.current - (open_count - number)
-            if half.log_offset >= log_limit and settled_behind <= limit:
+            is_resting = half.batch is not None and 0 <= now_ms - half.placed_ms <= immunity_of(half, rules)
+            if half.log_offset >= log_limit and (settled_behind <= limit or is_resting):
                 break
             yield half
 
     def _remove(self, half: OpenHalf) -> None:
         del self.open[half.current]
         self._moved.pop(half.root, None)
+        if half.batch is not None:
+            self.parts.remove(half.batch, half.root)
         left = self.topics[half.topic] - 1
         if left:
             self.topics[half.topic] = left

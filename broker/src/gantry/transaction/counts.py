@@ -23,6 +23,7 @@ class TransactionCounts:
         "conflicts",
         "full",
         "given_up",
+        "judged",
         "latencies",
         "latency_sums_s",
         "passes",
@@ -45,6 +46,7 @@ class TransactionCounts:
         self.committed: dict[str, int] = {}  # by topic
         self.rolled_back: dict[str, int] = {}
         self.given_up = 0
+        self.judged = 0  # halves of batches that a pass found decided
         self.put_back = 0
         self.rearmed = 0
         self.repaired = 0  # op messages that a crash had taken, written at the start

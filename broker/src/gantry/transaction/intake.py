@@ -2,7 +2,7 @@
 
 Admission has looked at topic, queue and size by then.  What is refused here: everything when transactions are switched
 off; one more when as many are open as may be (each costs memory until it ends); properties that leave no room for what
-the broker adds now and when it puts the half back.
+the broker adds now and when it puts the half back; a part of a batch that does not say of which.
 """
 
 from __future__ import annotations
@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING
 
 from gantry.append.admit import PROPERTIES_BYTES_MAX
 from gantry.errors import Refusal
+from gantry.leaves import properties
 from gantry.model import names
-from gantry.transaction import half
+from gantry.transaction import batches, half
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
 _OFF = Refusal(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
+_BATCH = (batches.PROPERTY.encode(),)
 _ROOM_FOR_OURS_BYTES = 512  # region, cluster and a unique key, added when it is appended
 
 
@@ -46,6 +48,12 @@ class HalfIntake:
             return Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,
                 f"the message properties have {len(send.properties)} bytes, {room} are allowed in a half message",
+            )
+        (batch,) = properties.pick(send.properties, _BATCH)
+        if batch is not None and batches.read_key(batch.decode("utf-8", "replace")) is None:
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"{batches.PROPERTY} does not say sink/batch/part/home, and nobody could settle the message",
             )
         half.disguise(send)
         return None

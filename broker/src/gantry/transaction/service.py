@@ -1,10 +1,11 @@
 """The running part: it carries out what the rules of `checker` decide, in slices, and keeps the positions.
 
-A *pass* goes over the open halves once per interval, oldest first; each is left alone, asked about or given up.  The
-question (CHECK_TRANSACTION_STATE, 39) is one-way and goes to any live connection of the producer group in turn, whoever
-sent the half; it counts only when it was written.  A connection that takes no more is passed over, and the next pass
-begins where this one could not get on, so that a slow producer's oldest halves do not hide its others.  A half whose
-record is no longer in memory is brought in by the cold reader first.
+A *pass* goes over the open halves once per interval, oldest first; each is left alone, asked about or given up, or, as
+part of a batch, becomes what its sink decided.  The question (CHECK_TRANSACTION_STATE, 39) is one-way and goes to any
+live connection of the producer group in turn, whoever sent the half; it counts only when it was written.  A connection
+that takes no more is passed over, and the next pass begins where this one could not get on, so that a slow producer's
+oldest halves do not hide its others.  A half whose record is no longer in memory is brought in by the cold reader
+first.
 
 `tick`, once a second: repairs tried again, a mark in the op queue when one is due, positions saved, halves put back
 that have to move.  Positions are saved together, and only when what they were derived from is durable, so that a power
@@ -29,11 +30,12 @@ from gantry.model import names
 from gantry.store.recovery import Start
 from gantry.transaction import half as halves
 from gantry.transaction.checker import Decision, OpenHalf, Rules, decide
+from gantry.transaction.decisions import Decisions
 from gantry.transaction.grouprule import GroupRule
 from gantry.transaction.half import HalfFacts
-from gantry.transaction.oplog import Settled, settled_in
+from gantry.transaction.oplog import Outcome, Settled, settled_in
 from gantry.transaction.recovery import enter, foreign, ops_end, read_back, unlogged
-from gantry.transaction.settle import Settling
+from gantry.transaction.settle import Settling, Wish
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import oneway
@@ -77,8 +79,10 @@ class CheckService:
         settling: Settling,
         rules: Rules,
         outside: Outside,
+        decisions: Decisions,
     ) -> None:
         self.book = settling.book
+        self.decisions = decisions
         self.settling = settling
         self.rules = rules
         self.counts = settling.counts
@@ -124,7 +128,9 @@ class CheckService:
             if half is None or self.settling.is_moving(half.root):
                 continue
             decision = decide(half, begun_ms, self.rules)
-            if decision is Decision.ASK:
+            if decision is Decision.JUDGE:
+                self._judge(half)
+            elif decision is Decision.ASK:
                 self._do(half, self._ask)
             elif decision is Decision.GIVE_UP or (decision is Decision.UNANSWERED and self._connected(half)):
                 self._do(half, self._give_up)
@@ -204,6 +210,14 @@ class CheckService:
             )
         return connections
 
+    def _judge(self, half: OpenHalf) -> None:
+        """A half of a batch: what its sink decided, if the group knows it for good."""
+        assert half.batch is not None
+        outcome = self.decisions.verdict(half.batch)
+        if outcome is not Outcome.OPEN:
+            self.counts.judged += 1
+            self._do(half, lambda one: self.settling.submit(Wish(None, None, one, outcome)))
+
     def _ask(self, half: OpenHalf) -> None:
         connections = self._connected(half)
         if not connections:
@@ -265,7 +279,7 @@ class CheckService:
         before = self.counts.put_back
         limit = self._store.retention.carry_below()
         self._has_room = True
-        for half in list(self.book.must_move(self.rules, limit, _MOVES_BATCH)):
+        for half in list(self.book.must_move(self.rules, limit, _MOVES_BATCH, self._clock.now_ms())):
             if not self.settling.is_moving(half.root):
                 self._do(half, self._put_back)
             if not self._has_room:

@@ -67,10 +67,17 @@ _SAYS = {
 class Wish(NamedTuple):
     """A wish to end one transaction, whose half is as its record says."""
 
-    connection: Connection
-    request: Request
+    connection: Connection | None  # None: the broker itself wishes it, and nobody waits for an answer
+    request: Request | None
     half: OpenHalf
     outcome: Outcome
+
+    @property
+    def asker(self) -> tuple[Connection, Request] | None:
+        """Who waits for the answer to what."""
+        if self.connection is None or self.request is None or self.request.is_oneway:
+            return None
+        return self.connection, self.request
 
 
 Change = tuple["Send | None", Settled]
@@ -251,8 +258,8 @@ class Settling:
         """SUCCESS for all of them, once what is written now is confirmed."""
         replies: dict[Connection, list[bytes]] = {}
         for wish in wishes:
-            if not wish.request.is_oneway:
-                replies.setdefault(wish.connection, []).append(frames.encode_success(wish.request.opaque))
+            if (asker := wish.asker) is not None:
+                replies.setdefault(asker[0], []).append(frames.encode_success(asker[1].opaque))
         end = self._store.written.offset
         for connection, parts in replies.items():
             self._acks.park(end, connection, b"".join(parts), len(parts))
@@ -368,8 +375,8 @@ class Settling:
         return refused
 
     def _refuse(self, wish: Wish, why: Refusal) -> None:
-        if not wish.request.is_oneway:
-            wish.connection.write(frames.encode(refusal(wish.request, why)))
+        if (asker := wish.asker) is not None:
+            asker[0].write(frames.encode(refusal(asker[1], why)))
 
 
 def _fitting(wishes: list[Wish]) -> int:

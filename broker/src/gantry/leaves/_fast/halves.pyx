@@ -13,6 +13,7 @@ from gantry.leaves import halves as pure
 from gantry.leaves._fast.properties cimport is_ascii, scan_into
 from gantry.leaves._fast.requests cimport Send
 from gantry.leaves.halves import (
+    BATCH,
     CHECKS,
     GROUP,
     IMMUNITY,
@@ -50,12 +51,15 @@ cdef enum:
     AT_IMMUNITY = 8
     AT_IMMUNITY_CLOUD = 9
     AT_TRANSACTION_ID = 10
-    NAMES = 11
+    AT_BATCH = 11
+    NAMES = 12
     HEAD_BYTES = 88  # of a record up to its body, both hosts IPv4
     MINIMUM = 91
     V1_TOPIC_MAX = 127
 
-cdef tuple names = (ROOT, REAL_TOPIC, REAL_QUEUE, GROUP, b"UNIQ_KEY", CHECKS, SINCE, REARMED, *IMMUNITY, TRANSACTION_ID)
+cdef tuple names = (
+    ROOT, REAL_TOPIC, REAL_QUEUE, GROUP, b"UNIQ_KEY", CHECKS, SINCE, REARMED, *IMMUNITY, TRANSACTION_ID, BATCH
+)
 cdef const char* name_at[NAMES]
 cdef Py_ssize_t name_bytes[NAMES]
 cdef int number_of_name
@@ -142,7 +146,7 @@ cdef class HalfFacts:
     """What a half record's properties say; `gantry.leaves.halves.HalfFacts`."""
 
     cdef public long long checks, queue_id, root, since_ms
-    cdef public str group, topic, unique_key
+    cdef public str batch, group, topic, unique_key
     cdef public object immunity_ms
     cdef public bint is_rearmed
 
@@ -160,6 +164,7 @@ cdef class HalfFacts:
         self.checks = checks if checks > 0 else 0
         self.since_ms = _number(found[AT_SINCE], 0)
         self.is_rearmed = found[AT_REARMED].length != 0
+        self.batch = _text(found[AT_BATCH], True)
         if found[AT_IMMUNITY].length or found[AT_IMMUNITY_CLOUD].length:
             self.immunity_ms = pure._immunity_ms([_bytes(found[AT_IMMUNITY]), _bytes(found[AT_IMMUNITY_CLOUD])])
 

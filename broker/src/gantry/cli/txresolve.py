@@ -1,0 +1,131 @@
+"""`gantry tx resolve`: batches of sinks, what is open of them, and a decision by hand.
+
+Without --commit or --abort it lists: each sink with its newest decision, and each part that has open halves, with its
+group and verdict.  A batch that is decided already is only ended, whichever of the two is said.  One that is not:
+
+    --commit    exactly the parts that are open, or those named by --part, become the batch.  Two parts of one partition
+                (the number before the first dash) are two tries of the same rows, so --part has to choose
+    --abort     these parts are never committed; the sink may write the batch again
+
+Spark's own restart does this by itself; by hand it is for a query that never comes back.  --forget removes a sink from
+the table, once nothing of it is open; a query that uses it again begins anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import Counter
+from collections.abc import Sequence
+
+from gantry.cli.output import Row, show, show_json
+from gantry.client.batchadmin import OpenPart, SinkBatch, SinkInfo
+from gantry.client.blockingsinks import BlockingSinks
+from gantry.errors import ConfigError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The flags."""
+    parser.add_argument("--sink", metavar="ID", default="", help="only this sink")
+    parser.add_argument("--batch", metavar="N", type=int, help="its batch, with --commit or --abort")
+    parser.add_argument("--part", metavar="NAME", action="append", default=[], help="only these parts; may be repeated")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--commit", action="store_true", help="deliver the batch")
+    what.add_argument("--abort", action="store_true", help="never deliver these parts")
+    what.add_argument("--forget", action="store_true", help="nobody uses this sink any more")
+
+
+def run(arguments: argparse.Namespace, operator: str) -> int:
+    """List, and then do what was asked for."""
+    acts = arguments.commit or arguments.abort
+    if (acts or arguments.forget) and not arguments.sink:
+        raise ConfigError("say whose batch: --sink ID")
+    if acts != (arguments.batch is not None):
+        raise ConfigError("--batch N goes with --commit or --abort")
+    with BlockingSinks(arguments.namesrv, arguments.timeout) as sinks:
+        infos, parts, more = sinks.look(arguments.sink)
+        _list(infos, parts, more, arguments.output)
+        if arguments.forget:
+            sinks.forget(SinkBatch(arguments.sink, 0, _home(infos, parts, arguments.sink)), operator)
+            print(f"{arguments.sink}: forgotten", file=sys.stderr)
+        elif acts:
+            _act(sinks, arguments, infos, parts, operator)
+    return 0
+
+
+def _act(
+    sinks: BlockingSinks,
+    arguments: argparse.Namespace,
+    infos: Sequence[SinkInfo],
+    parts: Sequence[OpenPart],
+    operator: str,
+) -> None:
+    one = SinkBatch(arguments.sink, arguments.batch, _home(infos, parts, arguments.sink))
+    named = set(arguments.part)
+    wanted = [part for part in parts if part.batch == one.batch and (not named or part.part in named)]
+    if named - {part.part for part in wanted}:
+        raise ConfigError(f"nothing is open of {', '.join(sorted(named - {part.part for part in wanted}))}")
+    names, groups = sorted({part.part for part in wanted}), sorted({part.group for part in wanted})
+    decision = sinks.decision(one)
+    if decision.batch < one.batch and not names:
+        raise ConfigError(f"nothing of batch {one.batch} is open and it is not decided; there is nothing to do")
+    if arguments.commit:
+        if decision.batch < one.batch:
+            _refuse_two_tries(names)
+        done = sinks.commit(one, names, groups, operator)
+    else:
+        done = sinks.abort(one, names, operator)
+    said = "was decided before and has ended" if decision.batch >= one.batch else "has ended as told"
+    print(f"batch {one.batch} of {one.sink} {said}: {', '.join(done.parts) or 'no part'} committed", file=sys.stderr)
+
+
+def _refuse_two_tries(names: Sequence[str]) -> None:
+    tries = Counter(name.partition("-")[0] for name in names)
+    twice = sorted(partition for partition, count in tries.items() if count > 1)
+    if twice:
+        raise ConfigError(f"partitions {', '.join(twice)} were written more than once; choose one try each by --part")
+
+
+def _home(infos: Sequence[SinkInfo], parts: Sequence[OpenPart], sink: str) -> str:
+    homes = {info.home for info in infos} | {part.home for part in parts}
+    if len(homes) != 1:
+        where = f"has the homes {', '.join(sorted(homes))}" if homes else "is not known to any group"
+        raise ConfigError(f"sink {sink} {where}; there is nothing to do")
+    return homes.pop()
+
+
+def _list(infos: Sequence[SinkInfo], parts: Sequence[OpenPart], more: int, output: str) -> None:
+    sinks, opened = [_sink_row(info) for info in infos], [_part_row(part) for part in parts]
+    if output == "json":
+        show_json({"sinks": sinks, "open": opened})
+    else:
+        show(sinks, output, empty="no group knows a sink")
+        show(opened, output, empty="no half of a sink is open")
+    if more:
+        print(f"gantry: {more} more are not shown; name a sink", file=sys.stderr)
+
+
+def _sink_row(info: SinkInfo) -> Row:
+    return {
+        "sink": info.sink,
+        "home": info.home,
+        "group": info.group,
+        "batch": info.batch,
+        "done": info.is_done,
+        "parts": info.parts,
+        "aborted": info.aborted,
+        "decidedMs": info.decided_ms,
+    }
+
+
+def _part_row(part: OpenPart) -> Row:
+    return {
+        "sink": part.sink,
+        "batch": part.batch,
+        "part": part.part,
+        "group": part.group,
+        "home": part.home,
+        "halves": part.halves,
+        "ageMs": part.age_ms,
+        "verdict": part.verdict,
+    }

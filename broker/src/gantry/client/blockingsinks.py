@@ -1,0 +1,197 @@
+"""Deciding and ending batches of sinks, on plain sockets: what a Spark driver and `gantry tx resolve` stand on.
+
+    commit     DECIDE_BATCH at the sink's home, then END_BATCH in every group until nothing is left, then "done"
+    abort      the same for parts that shall never be committed, as far as nobody committed the batch before
+
+Every step may be repeated, so each is tried again until `within_s` is over: while a group elects a master, while a
+reply is lost.  What is not finished then is finished by whoever comes next with the same sink: the decision tells who
+has won, and in which groups the winner's halves are; those groups have to answer, others need not be there.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from typing import TypeVar
+
+from gantry.client import adminquestions
+from gantry.client.adminquestions import Cluster
+from gantry.client.batchadmin import (
+    ABORT,
+    ASK,
+    COMMIT,
+    DONE,
+    FORGET,
+    Decision,
+    Ended,
+    OpenPart,
+    SinkBatch,
+    SinkInfo,
+    decided,
+    ended,
+    listed,
+)
+from gantry.client.blockingsession import BlockingSession
+from gantry.client.question import Question
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.wire.codes import ResponseCode
+
+T = TypeVar("T")
+
+_AGAIN_S = (0.05, 1.0)
+_ASK_S = 20.0
+_IDLE_ROUNDS_MAX = 5  # of ends that end nothing although something is left
+# What a group says while it has no master, or too few copies; all else is final.
+_PASSING = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+    }
+)
+
+
+class NotAGantryError(GantryError):
+    """A broker that does not know these requests."""
+
+
+class BlockingSinks:
+    """One thread's; `within_s` is how long each call may take."""
+
+    def __init__(self, nameserver: str | Sequence[str], within_s: float = 120.0) -> None:
+        self._session = BlockingSession(nameserver, None)
+        self._within_s = within_s
+        self._chance = random.Random()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def __enter__(self) -> BlockingSinks:
+        """The same."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """close()"""
+        self.close()
+
+    def cluster(self) -> Cluster:
+        """What name servers know now."""
+        for address in self._session.nameservers:
+            try:
+                found = self._session.ask(address, adminquestions.cluster_info())
+            except (UnreachableError, OutcomeUnknownError):
+                continue
+            if found.groups:
+                return found
+        raise UnreachableError(f"no broker is registered at {', '.join(self._session.nameservers)}")
+
+    def home_of(self, sink: str, groups: Sequence[str] = ()) -> str:
+        """The group that decides about a sink: who knows it as that; else the one of `groups` that its name chooses.
+
+        Every registered group is asked, so one that has no master now is waited for.
+        """
+        known = {info.home for info in self.look(sink)[0] if info.sink == sink}
+        if len(known) > 1:
+            raise RefusedError(ResponseCode.SYSTEM_ERROR, f"sink {sink} has several homes: {', '.join(sorted(known))}")
+        if known:
+            return known.pop()
+        names = sorted(groups) or sorted(self.cluster().groups)
+        return max(names, key=lambda name: sha256(f"{sink}/{name}".encode()).digest())
+
+    def look(self, sink: str = "") -> tuple[list[SinkInfo], list[OpenPart], int]:
+        """What every group knows of a sink, or of all, what is open of them, and how much did not fit."""
+        infos: list[SinkInfo] = []
+        parts: list[OpenPart] = []
+        more = 0
+        for group in sorted(self.cluster().groups):
+            page = self._until(group, listed(group, sink), time.monotonic() + self._within_s)
+            infos += page.sinks
+            parts += page.parts
+            more += page.more
+        return infos, parts, more
+
+    def decision(self, one: SinkBatch) -> Decision:
+        """The newest decision of the sink."""
+        return self._until(one.home, decided(one, ASK), time.monotonic() + self._within_s)
+
+    def commit(self, one: SinkBatch, parts: Sequence[str], groups: Sequence[str], operator: str = "") -> Decision:
+        """See the batch through: whoever decided it first, its halves are ended in every group when this returns.
+
+        The decision's `parts` say who won; none, where it was done before.  RefusedError 201: a part was aborted, or
+        the sink is at a later batch.
+        """
+        deadline = time.monotonic() + self._within_s
+        while True:
+            decision = self._until(one.home, decided(one, COMMIT, parts, groups, operator), deadline)
+            if decision.batch >= one.batch:
+                break
+            self.finish(replace(one, batch=decision.batch), decision, deadline)
+        self.finish(one, decision, deadline)
+        return decision
+
+    def abort(self, one: SinkBatch, parts: Sequence[str], operator: str = "") -> Decision:
+        """See to it that these parts are never committed; the decision, where the batch has one."""
+        deadline = time.monotonic() + self._within_s
+        decision = self._until(one.home, decided(one, ABORT, parts, (), operator), deadline)
+        if decision.batch >= one.batch:
+            self.finish(replace(one, batch=decision.batch), decision, deadline)
+        else:
+            for group in sorted({*self.cluster().masters(), one.home}):
+                self._end(group, ended(one, None, parts), deadline)
+        return decision
+
+    def finish(self, one: SinkBatch, decision: Decision, deadline: float | None = None) -> None:
+        """End what is decided in every group, and say that it is done."""
+        until = time.monotonic() + self._within_s if deadline is None else deadline
+        question = ended(one, None, is_done=True) if decision.is_done else ended(one, decision.parts)
+        for group in sorted({*self.cluster().masters(), *decision.groups, one.home}):
+            self._end(group, question, until)
+        if not decision.is_done:
+            self._until(one.home, decided(one, DONE), until)
+
+    def forget(self, one: SinkBatch, operator: str) -> None:
+        """Its home forgets a sink that nobody will use again."""
+        self._until(one.home, decided(one, FORGET, operator=operator), time.monotonic() + self._within_s)
+
+    def _end(self, group: str, question: Question[Ended], deadline: float) -> None:
+        idle = 0
+        while True:
+            answer = self._until(group, question, deadline)
+            if not answer.left:
+                return
+            idle = 0 if answer.settled else idle + 1
+            if idle >= _IDLE_ROUNDS_MAX:
+                remark = f"{group}: {answer.left} halves are decided and cannot be ended; are their topics there?"
+                raise RefusedError(ResponseCode.SYSTEM_ERROR, remark)
+
+    def _until(self, group: str, question: Question[T], deadline: float) -> T:
+        """The group's answer, as soon as it has a master that gives one."""
+        return self._patiently(lambda: self._session.ask(self._master(group), question, _ASK_S), deadline)
+
+    def _master(self, group: str) -> str:
+        address = self.cluster().masters().get(group)
+        if address is None:
+            raise UnreachableError(f"group {group} has no master now")
+        return address
+
+    def _patiently(self, ask: Callable[[], T], deadline: float) -> T:
+        pause_s, longest_s = _AGAIN_S
+        while True:
+            try:
+                return ask()
+            except RefusedError as error:
+                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                    raise NotAGantryError(f"the broker knows no batches of sinks: {error}") from error
+                if error.code not in _PASSING or time.monotonic() + pause_s >= deadline:
+                    raise
+            except (UnreachableError, OutcomeUnknownError):
+                if time.monotonic() + pause_s >= deadline:
+                    raise
+            time.sleep(pause_s * self._chance.uniform(0.5, 1.0))
+            pause_s = min(2 * pause_s, longest_s)

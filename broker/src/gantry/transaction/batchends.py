@@ -1,0 +1,114 @@
+"""Ending the halves of a sink's batches in bulk: bounded work per turn, to be asked again until nothing is left.
+
+A sink whose batch is decided asks each group to end what it has of it.  A call ends at most `PER_CALL` halves, in runs
+that share the loop with everybody else, and says how many are left.  Each half goes through `settle` as every end does,
+so one that has ended is never written twice: a call may be repeated, by the same process or by the next, after a crash
+or a failover, at any time.
+
+What counts is the verdict of `decisions` on each part, never the request.  Halves that were acknowledged before the
+call are in the log; the call waits until they are in the book, and answers when what it wrote is confirmed and
+dispatched, so what it says is left is what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.transaction.checker import OpenHalf
+from gantry.transaction.coldreads import ColdReads
+from gantry.transaction.decisions import Decisions
+from gantry.transaction.oplog import Outcome
+from gantry.transaction.settle import Settling, Wish
+
+if TYPE_CHECKING:
+    from gantry.store.store import Store
+    from gantry.store.watermarks import Watermark
+
+PER_CALL = 4096
+_RUN = 64
+_WAIT_S = 5.0
+
+
+class Ended(NamedTuple):
+    """What a call did; `left` are open halves that have a verdict, `late`: not confirmed in time."""
+
+    settled: int
+    left: int
+    late: bool = False
+
+
+class BatchEnds:
+    """One opened store's."""
+
+    def __init__(self, settling: Settling, decisions: Decisions, store: Store) -> None:
+        self._settling = settling
+        self._decisions = decisions
+        self._store = store
+        self._cold = ColdReads(store, settling)
+        self._dispatched = MarkWaits(store.dispatched)
+
+    async def end(self, sink: str) -> Ended:
+        """End what is decided of a sink, some of it."""
+        if not await self._dispatched.reached(self._store.written.offset, _WAIT_S):
+            return Ended(0, self._left(sink), late=True)
+        judged = self._judged(sink)
+        for at in range(0, len(judged), _RUN):
+            run = judged[at : at + _RUN]
+            await self._cold.bring_in([(half.log_offset, half.size) for half, _ in run])
+            for half, outcome in run:
+                if self._settling.book.open.get(half.current) is half:
+                    self._settling.submit(Wish(None, None, half, outcome))
+            # Before this goes on, what was submitted is written, and everybody else had a turn.
+            await asyncio.sleep(0)
+        is_late = not await self._dispatched.reached(self._store.written.offset, _WAIT_S)
+        settled = sum(self._settling.outcome(half.root) is outcome for half, outcome in judged)
+        return Ended(settled, self._left(sink), is_late)
+
+    def _judged(self, sink: str) -> list[tuple[OpenHalf, Outcome]]:
+        """Open halves and what has to become of them, those that nobody may decide yet left out."""
+        found: list[tuple[OpenHalf, Outcome]] = []
+        for part in self._settling.book.parts.parts(sink):
+            outcome = self._decisions.verdict(part.key)
+            if outcome is Outcome.OPEN:
+                continue
+            for root in part.roots[: PER_CALL - len(found)]:
+                half = self._settling.book.find(root)
+                if half is not None:
+                    found.append((half, outcome))
+            if len(found) >= PER_CALL:
+                break
+        return found
+
+    def _left(self, sink: str) -> int:
+        parts = self._settling.book.parts.parts(sink)
+        return sum(len(part.roots) for part in parts if self._decisions.verdict(part.key) is not Outcome.OPEN)
+
+
+class MarkWaits:
+    """Coroutines that wait for a mark."""
+
+    def __init__(self, mark: Watermark) -> None:
+        self._mark = mark
+        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        mark.listen(self._passed)
+
+    async def reached(self, offset: int, within_s: float) -> bool:
+        """Wait until the mark is there; False when it took too long."""
+        if self._mark.offset >= offset:
+            return True
+        future = asyncio.get_running_loop().create_future()
+        self._waiting.append((offset, future))
+        try:
+            async with asyncio.timeout(within_s):
+                await future
+        except TimeoutError:
+            return False
+        finally:
+            self._waiting = [one for one in self._waiting if one[1] is not future]
+        return True
+
+    def _passed(self, offset: int) -> None:
+        for wanted, future in self._waiting:
+            if wanted <= offset and not future.done():
+                future.set_result(None)

@@ -1,0 +1,365 @@
+"""What became of the batches of sinks: one decision for each, kept in every copy of the group's metadata.
+
+    commit      the first one for (sink, batch) names the parts that the batch is made of, and the groups where they
+                are; it wins, and everybody who asks later is told it
+    abort       these parts are never committed; the batch is still open to others
+    done        everything of the batch has ended, in every group: the names of its parts are no longer needed
+    learn       a group that is not the sink's home hears a decision, from whoever ends its halves
+
+A sink decides its batches in their order, and the next one only when the last one is done.  That makes the state small:
+of each sink the newest decided batch (its parts only until it is done) and what was aborted behind it.  What is left
+open of a batch up to that one, and is not among its parts, can never be committed any more, whoever wrote it and
+whether anybody knows its name: it is rolled back.
+
+Bounds, and why they lose nothing:
+
+    sinks       `SINKS_MAX`; a new one is refused then.  A sink that was for one batch only (`is_passing`) is forgotten
+                a day after it is done: nobody else ever had its name.  Others stay: their last batch may come again
+    parts       `PARTS_MAX` a batch, `NAMES_MAX` of all batches that are not done; more are refused, nothing is decided
+    aborted     `NAMES_MAX` together.  Where there is no room, those go that are older than an hour, younger ones never:
+                the commit that an abort forestalls was sent before it, by the same process, and no request is an hour
+                on its way.  If that does not make room the abort is refused, and its halves stay open
+
+A decision is acted upon and told only when the home group has it for good (`confirm`): every change has a number, and
+who waits for the copies says up to which number they have it.  One that only this process knows could be replaced by
+another after a failover, with the first half of its messages delivered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from gantry.errors import Refusal, StoreError
+from gantry.metadata.state import State
+from gantry.model import documents
+from gantry.transaction.batches import BATCH_MAX, BatchKey, is_part, is_sink
+from gantry.transaction.oplog import Outcome
+from gantry.wire.codes import ResponseCode
+
+SINKS_MAX = 4096
+PARTS_MAX = 4096
+NAMES_MAX = 65_536
+PASSING_KEPT_MS = 24 * 3_600_000
+ABORTED_KEPT_MS = 3_600_000
+_NONE_YET = -1
+
+
+class Batch(NamedTuple):
+    """One batch of a sink, whose home group decides about it; is_passing: the sink writes no other."""
+
+    sink: str
+    number: int
+    home: str
+    is_passing: bool = False
+
+
+@dataclass(slots=True)
+class Sink:
+    """What is known of one; `parts` is None when the batch is done, or when none was decided yet."""
+
+    home: str
+    batch: int = _NONE_YET
+    parts: frozenset[str] | None = None
+    groups: frozenset[str] = frozenset()  # the groups in which its parts have halves
+    aborted: dict[tuple[int, str], int] = field(default_factory=dict)  # when, in epoch ms
+    decided_ms: int = 0
+    is_passing: bool = False
+    number: int = 0  # of its last change; 0: somebody else's truth, which needs no confirmation here
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing of its newest decision is under way."""
+        return self.parts is None
+
+
+class DecisionCounts:
+    """Since the start, for /metrics."""
+
+    __slots__ = ("aborted", "committed", "done", "learned", "refused", "repeated")
+
+    def __init__(self) -> None:
+        self.committed = 0
+        self.aborted = 0
+        self.repeated = 0  # commits of batches that had been decided
+        self.done = 0
+        self.learned = 0
+        self.refused = 0
+
+
+class Decisions:
+    """One group's table.  Loop thread only; implements `broker.mastering.Gathered`."""
+
+    def __init__(self, state: State) -> None:
+        self.counts = DecisionCounts()
+        self.touched: set[str] | None = None  # sinks that changed, where somebody takes them
+        self.number = 0
+        self._confirmed = 0
+        self._state = state
+        self._sinks: dict[str, Sink] = {}
+        self._is_changed = False
+        self._load(state.load())
+
+    def __len__(self) -> int:
+        return len(self._sinks)
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the group has every change for good."""
+        return self._confirmed >= self.number
+
+    def confirm(self, number: int) -> None:
+        """Every copy of the group has the changes up to this one."""
+        self._confirmed = max(self._confirmed, number)
+
+    def find(self, sink: str) -> Sink | None:
+        """What is known of it, confirmed or not."""
+        return self._sinks.get(sink)
+
+    def verdict(self, key: BatchKey) -> Outcome:
+        """What has to become of an open half: committed, rolled back, or OPEN while nobody may say."""
+        sink = self._sinks.get(key.sink)
+        if sink is None or sink.number > self._confirmed:
+            return Outcome.OPEN
+        if key.batch > sink.batch:
+            return Outcome.ROLLED_BACK if (key.batch, key.part) in sink.aborted else Outcome.OPEN
+        is_chosen = key.batch == sink.batch and sink.parts is not None and key.part in sink.parts
+        return Outcome.COMMITTED if is_chosen else Outcome.ROLLED_BACK
+
+    def commit(
+        self, batch: Batch, parts: Iterable[str], now_ms: int, groups: Iterable[str] = ()
+    ) -> Refusal | None:
+        """Decide a batch, if nobody has; the decision stands in the table then.  None: it is decided."""
+        sink = self._sinks.get(batch.sink)
+        if sink is not None and batch.number == sink.batch:
+            self.counts.repeated += 1
+            return None
+        wanted = frozenset(parts)
+        refused = _why_not(batch, wanted) or _why_not_now(batch, sink, wanted)
+        if refused is None and len(wanted) + self._names() > NAMES_MAX:
+            remark = f"{NAMES_MAX} parts of batches are not done, which is the limit; end some, see `gantry tx resolve`"
+            refused = Refusal(ResponseCode.SYSTEM_BUSY, remark)
+        refused = refused or self._room(batch.sink, now_ms)
+        if refused is not None:
+            self.counts.refused += 1
+            return refused
+        self._decide(batch, wanted, now_ms).groups = frozenset(groups)
+        self.counts.committed += 1
+        return None
+
+    def learn(self, batch: Batch, parts: Iterable[str] | None, now_ms: int) -> Refusal | None:
+        """Take over what the sink's home decided, None: that it is done; older news than what is known is none."""
+        sink, wanted = self._sinks.get(batch.sink), frozenset(parts or ())
+        if sink is not None and batch.number < sink.batch:
+            return None
+        if sink is not None and batch.number == sink.batch:
+            if parts is None:
+                self.done(batch)
+            if sink.parts is None or sink.parts == wanted:
+                return None
+            remark = f"batch {batch.number} of sink {batch.sink} was decided otherwise; ask its home {sink.home}"
+            return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
+        refused = _why_not(batch, wanted) or self._room(batch.sink, now_ms)
+        if refused is not None:
+            return refused
+        learned = self._decide(batch, wanted, now_ms)
+        learned.number = 0
+        if parts is None:
+            learned.parts = None
+        self.counts.learned += 1
+        return None
+
+    def abort(
+        self, batch: Batch, parts: Iterable[str], now_ms: int, *, is_learned: bool = False
+    ) -> Refusal | None:
+        """See to it that these parts are never committed; no word where the batch is decided already."""
+        sink, unwanted = self._sinks.get(batch.sink), frozenset(parts)
+        if sink is not None and batch.number <= sink.batch:
+            return None
+        refused = _why_not(batch, unwanted) or self._room(batch.sink, now_ms)
+        fresh = unwanted if sink is None else {part for part in unwanted if (batch.number, part) not in sink.aborted}
+        if refused is None and fresh and not self._make_room(len(fresh), now_ms):
+            remark = f"{NAMES_MAX} names of parts are kept, which is the limit; their halves stay open for now"
+            refused = Refusal(ResponseCode.SYSTEM_BUSY, remark)
+        if refused is not None:
+            self.counts.refused += 1
+            return refused
+        sink = self._sinks.setdefault(batch.sink, Sink(batch.home, is_passing=batch.is_passing))
+        if fresh:
+            sink.aborted.update(dict.fromkeys(((batch.number, part) for part in sorted(fresh)), now_ms))
+            sink.decided_ms = now_ms
+            self.counts.aborted += len(fresh)
+            self._touch(batch.sink)
+            if is_learned:
+                sink.number = 0
+        return None
+
+    def forget(self, name: str) -> bool:
+        """Nobody will ever use this name again, somebody says; False when it is not known."""
+        if self._sinks.pop(name, None) is None:
+            return False
+        self._touch(name)
+        return True
+
+    def done(self, batch: Batch) -> None:
+        """Everything of this batch has ended; no word about any but the newest."""
+        sink = self._sinks.get(batch.sink)
+        if sink is not None and sink.batch == batch.number and sink.parts is not None:
+            sink.parts, sink.groups = None, frozenset()
+            self.counts.done += 1
+            is_learned = not sink.number
+            self._touch(batch.sink)
+            if is_learned:
+                sink.number = 0
+
+    def expire(self, now_ms: int) -> None:
+        """Forget sinks that were for one batch only."""
+        old = now_ms - PASSING_KEPT_MS
+        for name, sink in list(self._sinks.items()):
+            if sink.is_passing and sink.is_done and sink.decided_ms < old:
+                del self._sinks[name]
+                self._touch(name)
+
+    def _decide(self, batch: Batch, parts: frozenset[str], now_ms: int) -> Sink:
+        before = self._sinks.get(batch.sink)
+        kept = {} if before is None else {at: when for at, when in before.aborted.items() if at[0] > batch.number}
+        decided = Sink(batch.home, batch.number, parts, frozenset(), kept, now_ms, batch.is_passing)
+        self._sinks[batch.sink] = decided
+        self._touch(batch.sink)
+        return decided
+
+    def _room(self, name: str, now_ms: int) -> Refusal | None:
+        if name in self._sinks or len(self._sinks) < SINKS_MAX:
+            return None
+        self.expire(now_ms)
+        if len(self._sinks) < SINKS_MAX:
+            return None
+        remark = f"{SINKS_MAX} sinks are known, which is the limit; let sinks that write one batch be without a name"
+        return Refusal(ResponseCode.SYSTEM_BUSY, remark)
+
+    def _make_room(self, count: int, now_ms: int) -> bool:
+        """Whether so many more names of aborted parts may be kept."""
+        if self._names() + count <= NAMES_MAX:
+            return True
+        for name, sink in self._sinks.items():
+            kept = {at: when for at, when in sink.aborted.items() if when > now_ms - ABORTED_KEPT_MS}
+            if len(kept) < len(sink.aborted):
+                sink.aborted = kept
+                self._touch(name)
+        return self._names() + count <= NAMES_MAX
+
+    def _names(self) -> int:
+        return sum(len(sink.parts or ()) + len(sink.aborted) for sink in self._sinks.values())
+
+    # What is kept, and carried to slaves
+
+    def keys(self) -> list[str]:
+        """The names of all sinks."""
+        return list(self._sinks)
+
+    def value(self, key: str) -> dict[str, object] | None:
+        """A sink as it is kept and carried; None when it is not known."""
+        sink = self._sinks.get(key)
+        if sink is None:
+            return None
+        aborted: dict[str, int] = {f"{batch}/{part}": when for (batch, part), when in sink.aborted.items()}
+        return {
+            "home": sink.home,
+            "batch": sink.batch,
+            "parts": None if sink.parts is None else sorted(sink.parts),
+            "groups": sorted(sink.groups),
+            "aborted": aborted,
+            "decidedMs": sink.decided_ms,
+            "passing": sink.is_passing,
+        }
+
+    def follow(self, key: str, value: object) -> None:
+        """What the master knows of a sink; None for nothing.  ValueError: neither."""
+        if value is None:
+            self._sinks.pop(key, None)
+        else:
+            self._sinks[key] = _sink_of(value, key)
+        self._touch(key)
+
+    def save_if_changed(self) -> None:
+        """Hand the table to the disk when something changed since the last time, or could not be saved then."""
+        if not self._is_changed:
+            self._state.retry()
+            return
+        self._is_changed = False
+        self._state.save({"sinks": {name: self.value(name) for name in self._sinks}})
+
+    def _touch(self, name: str) -> None:
+        self.number += 1
+        self._is_changed = True
+        sink = self._sinks.get(name)
+        if sink is not None:
+            sink.number = self.number
+        if self.touched is not None:
+            self.touched.add(name)
+
+    def _load(self, document: Mapping[str, object] | None) -> None:
+        if document is None:
+            return
+        try:
+            sinks = documents.mapping(document, "sinks")
+            for name in sinks:
+                self._sinks[name] = _sink_of(sinks[name], name)
+        except ValueError as error:
+            raise StoreError(f"sinkDecisions.json: {error}") from error
+        # What a process before this one decided is acted upon when the group is known to have it.
+        self.number = 1
+        for sink in self._sinks.values():
+            sink.number = 1
+
+
+def _why_not(batch: Batch, parts: frozenset[str]) -> Refusal | None:
+    """What is wrong with the request, whatever is known."""
+    if not is_sink(batch.sink):
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.sink[:80]!r} is no name of a sink")
+    if not 0 <= batch.number <= BATCH_MAX:
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.number} is no number of a batch")
+    if len(parts) > PARTS_MAX:
+        remark = f"{len(parts)} parts, {PARTS_MAX} are allowed in a batch; write fewer partitions (coalesce)"
+        return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    odd = next((part for part in parts if not is_part(part)), None)
+    return None if odd is None else Refusal(ResponseCode.INVALID_PARAMETER, f"{odd[:80]!r} is no name of a part")
+
+
+def _why_not_now(batch: Batch, sink: Sink | None, parts: frozenset[str]) -> Refusal | None:
+    """Why what is known of the sink keeps this from being its next batch."""
+    if sink is None:
+        return None
+    name = f"sink {batch.sink}"
+    if batch.number < sink.batch:
+        remark = f"{name} is at batch {sink.batch}, batch {batch.number} is over; does another query use this sink?"
+        return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
+    if sink.parts is not None:
+        remark = f"batch {sink.batch} of {name} is decided and not done; end it first"
+        return Refusal(ResponseCode.TRANSACTION_SHOULD_COMMIT, remark)
+    gone = next((part for part in parts if (batch.number, part) in sink.aborted), None)
+    if gone is not None:
+        remark = f"part {gone} of batch {batch.number} of {name} was aborted; write the batch again"
+        return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
+    return None
+
+
+def _sink_of(value: object, name: str) -> Sink:
+    source = documents.document(value, f"sink {name}")
+    aborted = {}
+    for place, when in documents.mapping(source, "aborted").items():
+        batch, _, part = place.partition("/")
+        if not batch.isdecimal() or not isinstance(when, int):
+            raise ValueError(f"{place[:80]!r} is no aborted part of {name}")
+        aborted[int(batch), part] = when
+    parts = source.get("parts")
+    return Sink(
+        documents.text(source, "home"),
+        documents.integer(source, "batch"),
+        None if parts is None else frozenset(str(part) for part in documents.array(source, "parts")),
+        frozenset(str(group) for group in documents.array(source, "groups")),
+        aborted,
+        documents.integer(source, "decidedMs"),
+        source.get("passing") is True,
+    )

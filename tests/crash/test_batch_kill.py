@@ -1,0 +1,76 @@
+"""kill -9 of a real broker between a sink's write, DECIDE, END and "done"; the next driver repeats what is not done.
+
+Writers and driver work on until their connection dies; their successors begin the batch again under another name.  In
+the end every batch is delivered once, by one of its tries, whole.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from pathlib import Path
+
+import pytest
+
+from gantry.client.blockingsinks import BlockingSinks
+from gantry.errors import GantryError
+from testkit.batchledger import SINK, Batches
+from testkit.process import GantryProcess
+from testkit.rawclient import RawClient
+from testkit.transactionledger import delivered, open_count
+
+_CONFIG = {
+    "store.flush": "SYNC_FLUSH",
+    "store.segment_bytes": str(256 * 1024),
+    "messages.body_bytes_max": str(64 * 1024),
+    "store.index_slots": "1000",
+    "store.index_entries": "4000",
+    "transactions.check_interval_s": "0.5",
+    "topics.template_queues": "1",
+}
+
+
+def _work(process: GantryProcess, batches: Batches) -> None:
+    """Batches until the broker is killed, somewhere in the work of one of them."""
+    chance, last = batches.chance, batches.chance.randint(0, 3)
+    host, port = process.addresses["nameserver"]
+    with BlockingSinks(f"{host}:{port}", within_s=3.0) as sinks, RawClient(process.broker) as client:
+        home = sinks.home_of(SINK)
+        for number in range(last + 1):
+            one = batches.batch(home)
+            part = batches.write(client, one, chance.randint(1, 40))
+            if number == last:
+                threading.Timer(chance.uniform(0.0, 0.05), process.kill).start()
+            sinks.commit(one, [part], [home])
+            batches.finished += 1
+        process.popen.wait(60)
+
+
+def _rounds(folder: Path, seed: int, count: int) -> None:
+    batches = Batches(random.Random(seed))
+    for _ in range(count):
+        with GantryProcess(folder / "data", _CONFIG) as process:
+            try:
+                _work(process, batches)
+            except (OSError, GantryError):
+                process.kill()
+    with GantryProcess(folder / "data", _CONFIG) as process, RawClient(process.broker) as reader:
+        host, port = process.addresses["nameserver"]
+        with BlockingSinks(f"{host}:{port}") as sinks:
+            one = batches.batch(sinks.home_of(SINK))
+            sinks.commit(one, [batches.write(reader, one, 3)], [one.home])
+            batches.finished += 1
+            assert sinks.look(SINK)[1] == [], "nothing of the sink is open"
+        assert open_count(reader) == 0
+        batches.check(delivered(reader))
+        process.stop()
+
+
+def test_three_kills_leave_every_batch_once(tmp_path: Path) -> None:
+    _rounds(tmp_path, 3, 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6))
+def test_twenty_kills_leave_every_batch_once(tmp_path: Path, seed: int) -> None:
+    _rounds(tmp_path, seed, 20)
