@@ -2,6 +2,7 @@
 
 PYTHON ?= python3
 PY := .venv/bin/python
+SPARK_PY := .venv-spark/bin/python
 UV := .cache/uv/bin/uv
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
@@ -22,7 +23,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full interop kube cluster e2e crash sim bench soak fuzz model planted format crds readme lock clean
+.PHONY: help setup dev demo check lint types test test-full test-spark spark-env interop kube cluster e2e crash sim bench soak fuzz model planted format crds readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z0-9-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -39,11 +40,18 @@ demo: setup            ## the main job in under a minute: orders in transactions
 check: dev lint types  ## lint, types and the fast tests: what every commit passes, under two minutes
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" $(call levels,$(FAST_LEVELS))
 
-test: dev tools lint types $(CLUSTER)  ## everything that belongs to each commit; the last line is pytest's summary
+test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to each commit; the last line is pytest's summary
+	@$(SPARK_PY) -m pytest -q -m "not slow" tests/spark
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" tests
 
 test-full: dev tools lint types fuzz planted $(CLUSTER)  ## test, the slow tests, the fuzzers and the planted faults
 	@$(PY) -m pytest -q $(SPREAD) tests
+
+test-spark: dev tools spark-env .venv-spark-4.2/.made  ## the data source with a real Spark: all with the newest, the fast ones with 4.2
+	@$(SPARK_PY) -m pytest -q tests/spark
+	@.venv-spark-4.2/bin/python -m pytest -q -m "not slow" tests/spark
+
+spark-env: .venv-spark/.made  ## .venv-spark: PySpark and the data source; 900 MB, needs Java 17
 
 interop: dev tools     ## other people's clients and servers against ours
 	@$(PY) -m pytest -q $(SPREAD) tests/interop
@@ -79,13 +87,13 @@ planted: dev           ## each fault of tests/planted.txt, planted in a copy, mu
 	@$(PY) tests/planted/run.py
 
 lint: dev              ## ruff: style and format of imports
-	@$(PY) -m ruff check broker operator tests
+	@$(PY) -m ruff check broker operator spark tests
 
 types: dev             ## mypy, strict
-	@$(PY) -m mypy broker/src/gantry operator/src/gantry_operator
+	@$(PY) -m mypy broker/src/gantry operator/src/gantry_operator spark/src/pyspark_gantrymq
 
 format: dev            ## let ruff repair what it can
-	@$(PY) -m ruff check --fix broker operator tests
+	@$(PY) -m ruff check --fix broker operator spark tests
 
 crds: dev              ## write the definitions of the operator's kinds anew, and the chart's dashboards and alerts
 	@$(PY) -m gantry_operator.api.definitions crds charts/gantrymq/crds
@@ -98,7 +106,7 @@ lock: $(UV)            ## compile requirements/*.in anew: newest versions, with 
 	@requirements/lock
 
 clean:                 ## forget every environment and cache of this folder
-	rm -rf .venv .cache build broker/build broker/src/*.egg-info
+	rm -rf .venv .venv-spark* .cache build broker/build broker/src/*.egg-info
 
 # Environments. A stamp is newer than what it was made from, so a second `make` does nothing.
 
@@ -114,7 +122,15 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@requirements/install operator
 	@touch $@
 
-.venv/.dev: .venv/.operator requirements/dev.txt
+.venv-spark/.made: .venv/.dev requirements/spark.txt spark/pyproject.toml
+	@requirements/system spark && requirements/install spark
+	@touch $@
+
+.venv-spark-4.2/.made: .venv/.dev requirements/spark42.txt spark/pyproject.toml
+	@requirements/system spark && requirements/install spark 4.2
+	@touch $@
+
+.venv/.dev: .venv/.operator requirements/dev.txt spark/pyproject.toml
 	@requirements/install dev
 	@touch $@
 

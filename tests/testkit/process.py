@@ -32,13 +32,14 @@ class GantryProcess:
         config: Mapping[str, str] | None = None,
         environment: Mapping[str, str] | None = None,
         wait: bool = True,
+        python: str = sys.executable,
     ) -> None:
         self.folder = folder
         self.addresses: dict[str, tuple[str, int]] = {}
         self._stderr_path = folder.with_name(folder.name + ".stderr")
         with self._stderr_path.open("ab") as stderr:
             self.popen = subprocess.Popen(
-                _command(folder),
+                _command(python, folder),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -107,8 +108,8 @@ class GantryProcess:
             self.popen.stdout.close()
 
 
-def _command(folder: Path) -> list[str]:
-    return [sys.executable, "-m", "gantry.cli.main", "standalone", "--data", str(folder)]
+def _command(python: str, folder: Path) -> list[str]:
+    return [python, "-m", "gantry.cli.main", "standalone", "--data", str(folder)]
 
 
 # Any free ports, this machine only, and not this machine's opinion of how full its disk may be.

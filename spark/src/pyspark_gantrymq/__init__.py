@@ -1,0 +1,21 @@
+"""GantryMQ and RocketMQ as a data source of Apache Spark: `spark.readStream.format("gantrymq")`.
+
+Every Spark session that uses any Python data source imports all modules called `pyspark_*` and asks each for a
+`DefaultSource`; so the source registers itself, and this module may cost nothing: the class is looked up on demand.
+"""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark_gantrymq.source import DefaultSource
+
+__all__ = ["DefaultSource"]
+
+
+def __getattr__(name: str) -> object:
+    """`DefaultSource`, imported when somebody wants it."""
+    if name == "DefaultSource":
+        from pyspark_gantrymq.source import DefaultSource
+
+        return DefaultSource
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

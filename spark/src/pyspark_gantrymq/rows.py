@@ -1,0 +1,55 @@
+"""Messages as the columns that Spark wants: Arrow, with its types to the letter.
+
+Spark compares the schema of the first batch with its own and refuses the query when a type, a name or the order
+differs: timestamps are microseconds in UTC, a map's values may be null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from gantry.model.message import KEYS, TAGS, StoredMessage
+
+_TRANSACTION_ID = "__transactionId__"
+_TYPES: dict[str, Any] = {
+    "string": pa.string(),
+    "int": pa.int32(),
+    "bigint": pa.int64(),
+    "binary": pa.binary(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "map<string,string>": pa.map_(pa.string(), pa.string()),
+}
+_VALUES: dict[str, tuple[str, Callable[[StoredMessage], object]]] = {
+    "topic": ("string", lambda one: one.topic),
+    "brokerName": ("string", lambda one: one.broker_name),
+    "queueId": ("int", lambda one: one.queue_id),
+    "queueOffset": ("bigint", lambda one: one.queue_offset),
+    "msgId": ("string", lambda one: one.message_id),
+    "keys": ("string", lambda one: one.properties.get(KEYS)),
+    "tags": ("string", lambda one: one.properties.get(TAGS)),
+    "body": ("binary", lambda one: one.body),
+    "properties": ("map<string,string>", lambda one: list(one.properties.items())),
+    "bornTimestamp": ("timestamp", lambda one: one.born_ms * 1000),
+    "storeTimestamp": ("timestamp", lambda one: one.store_ms * 1000),
+    "bornHost": ("string", lambda one: one.born_host),
+    "reconsumeTimes": ("int", lambda one: one.reconsume_times),
+    "flag": ("int", lambda one: one.flag),
+    "sysFlag": ("int", lambda one: one.sys_flag),
+    "commitLogOffset": ("bigint", lambda one: one.log_offset),
+    "transactionId": ("string", lambda one: one.properties.get(_TRANSACTION_ID)),
+}
+
+
+def schema_of(names: Sequence[str]) -> pa.Schema:
+    """The Arrow schema of these columns."""
+    return pa.schema([pa.field(name, _TYPES[_VALUES[name][0]]) for name in names])
+
+
+def one_by_one(messages: Sequence[StoredMessage], names: Sequence[str]) -> pa.RecordBatch:
+    """These columns of messages that were decoded already."""
+    schema = schema_of(names)
+    arrays = [pa.array([_VALUES[name][1](one) for one in messages], schema.field(name).type) for name in names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)

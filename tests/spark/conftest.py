@@ -1,0 +1,56 @@
+"""A real broker, a real Spark: what every test of this level starts from.
+
+These tests run in the environment that `make spark-env` makes, which has PySpark and not the tools; where there is no
+PySpark they are not collected (`make test` runs them besides the others).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testkit.process import GantryProcess
+from testkit.sources import ROOT
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+if importlib.util.find_spec("pyspark") is None:
+    collect_ignore_glob = ["test_*.py"]
+
+# The broker runs where its packages are.
+SERVER_PYTHON = str(ROOT / ".venv" / "bin" / "python")
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """One JVM for all tests of a process: two tasks at a time, each tried three times before a query fails."""
+    from testkit.sparksession import start
+
+    session = start(tmp_path_factory.mktemp("spark"))
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GantryProcess]:
+    """A broker for tests that only send and read; each uses topics of its own."""
+    with GantryProcess(tmp_path_factory.mktemp("broker") / "data", python=SERVER_PYTHON) as process:
+        yield process
+
+
+@pytest.fixture
+def nameserver(shared_broker: GantryProcess) -> str:
+    """Where the shared broker's name server listens."""
+    host, port = shared_broker.addresses["nameserver"]
+    return f"{host}:{port}"
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """A name that no other test uses."""
+    return f"t-{request.node.name.partition('[')[0][:60]}-{abs(hash(tmp_path)) % 10**8}"
