@@ -1,0 +1,110 @@
+"""Where a stream stands, as its checkpoint keeps it: version 1 of a contract with every later release.
+
+    start  {"init":{"mode":"earliest"},"v":1}
+    end    {"from":{"orders":{"broker-a":{"0":0}}},"q":{"orders":{"broker-a":{"0":123}}},"v":1}
+
+A position is the next offset to read, so an end is exclusive.  `from` says where a queue begins that the start offset
+does not know: all of them in the first batch, queues that appear later in theirs.  The first start is a sentinel that
+means the same whenever it is asked for, and the first end is what resolves it: a batch 0 that is killed is repeated
+from what was logged, and not from what the broker says by then.  Keys are broker names, which survive a failover; none
+is ever dropped.
+
+Spark compares offsets as strings, so equal offsets have to be equal texts: keys are sorted, and who has read nothing
+gives back the start that it was given.
+
+Pure: no Spark, no broker, no clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+VERSION = 1
+Offset = dict[str, Any]
+
+
+class Queue(NamedTuple):
+    """One queue of one group of brokers."""
+
+    topic: str
+    broker: str
+    number: int
+
+
+class Stretch(NamedTuple):
+    """Messages of one queue: `start` to `end`, exclusive."""
+
+    queue: Queue
+    start: int
+    end: int
+
+
+def sentinel(mode: str) -> Offset:
+    """The start of a stream that has not read anything."""
+    return {"init": {"mode": mode}, "v": VERSION}
+
+
+def is_sentinel(offset: Offset) -> bool:
+    """Whether nothing was resolved yet."""
+    return "init" in checked(offset)
+
+
+def checked(offset: Offset) -> Offset:
+    """The offset, or ValueError when a newer release has written it."""
+    if offset.get("v") != VERSION:
+        raise ValueError(f"the checkpoint has offsets of version {offset.get('v')}, this release reads {VERSION}")
+    return offset
+
+
+def positions(offset: Offset) -> dict[Queue, int]:
+    """Where each queue stands; a sentinel knows none."""
+    return _flat(checked(offset).get("q", {}))
+
+
+def begun(offset: Offset) -> dict[Queue, int]:
+    """Where those queues begin that the start offset of the batch does not know."""
+    return _flat(offset.get("from", {}))
+
+
+def end(known: Mapping[Queue, int], new: Mapping[Queue, int], reached: Mapping[Queue, int]) -> Offset:
+    """The end of a batch: `known` before it, `new` with their beginnings, and how far each one is `reached`."""
+    found: Offset = {"q": _nested({**known, **new, **reached}), "v": VERSION}
+    if new:
+        found["from"] = _nested(new)
+    return dict(sorted(found.items()))
+
+
+def stretches(start: Offset, end: Offset) -> list[Stretch]:
+    """What lies between, queue by queue, without the empty ones."""
+    at = {**begun(end), **positions(start)}
+    found = [Stretch(queue, at[queue], to) for queue, to in sorted(positions(end).items())]
+    return [one for one in found if one.start < one.end]
+
+
+def shares(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
+    """How many of at most `rows_max` messages each queue gives: in proportion to its backlog, at least one each."""
+    total = sum(backlog.values())
+    if total <= rows_max:
+        return dict(backlog)
+    return {queue: min(lag, max(1, lag * rows_max // total)) for queue, lag in backlog.items() if lag}
+
+
+def _flat(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[Queue, int]:
+    return {
+        Queue(topic, broker, int(number)): at
+        for topic, brokers in nested.items()
+        for broker, queues in brokers.items()
+        for number, at in queues.items()
+    }
+
+
+def _nested(flat: Mapping[Queue, int]) -> dict[str, dict[str, dict[str, int]]]:
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for queue in _in_order(flat):
+        found.setdefault(queue.topic, {}).setdefault(queue.broker, {})[str(queue.number)] = flat[queue]
+    return found
+
+
+def _in_order(queues: Iterable[Queue]) -> list[Queue]:
+    return sorted(queues, key=lambda queue: (queue.topic, queue.broker, str(queue.number)))
