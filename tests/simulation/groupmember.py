@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Machine
-from gantry.errors import GantryError
+from gantry.errors import GantryError, SyncFailedError
 from simulation.member import Member
 from simulation.simloop import SimLoop
 from simulation.threads import SimBackground
@@ -40,6 +40,7 @@ class GroupMember(Member):
         self.ordinal = int(str(changes["replication__ordinal"]))
         self.on_life: list[Callable[[GroupMember, Broker], None]] = []
         self.on_loss: list[Callable[[GroupMember, float], None]] = []
+        self.on_failed_sync: list[Callable[[GroupMember], None]] = []
         self.on_power_cut.append(lambda since: [told(self, since) for told in self.on_loss] and None)
         self._register = register
         self._boots = 0
@@ -129,6 +130,9 @@ class GroupMember(Member):
             with contextlib.suppress(GantryError):
                 await broker.stop(self._passed)
             if not broker.starts_anew:
+                if broker.parts is not None and isinstance(broker.parts.store.failed, SyncFailedError):
+                    for told in self.on_failed_sync:
+                        told(self)
                 self._ended(loop, f"the broker ends by itself: {broker.failure}")
                 return
             self.lives += 1

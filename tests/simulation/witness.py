@@ -64,12 +64,14 @@ class Witness:
         self._begins: dict[int, int] = {}  # where the log of who leads in an epoch ended when it began
         self._promises: dict[tuple[int, str], int] = {}
         self._losses: dict[int, Loss] = {}
+        self._failed: dict[int, int | None] = {}  # in which incarnation a member's sync failed last
         self._ends_when_acked: dict[bytes, int] = {}
         service.on_change.append(self._changed)
         ledger.on_acknowledged.append(self._acknowledged)
         for member in members:
             member.on_life.append(self._lives)
             member.on_loss.append(self._lost)
+            member.on_failed_sync.append(self._failed_sync)
 
     # -- the register
 
@@ -145,6 +147,10 @@ class Witness:
             self._truth.clear()
             self._begins.clear()
 
+    def _failed_sync(self, member: GroupMember) -> None:
+        """It lost nothing that was acknowledged, and comes back as another incarnation all the same."""
+        self._failed[member.ordinal] = self._incarnation(member.ordinal, self._in_sync())
+
     def _in_sync(self) -> SyncSet:
         record = self._service.record
         if record is None or not record.in_sync:
@@ -152,8 +158,9 @@ class Witness:
         return record.in_sync if record is not None else frozenset()
 
     def has_other_copies(self, ordinal: int) -> bool:
-        """Whether somebody else of the set has everything."""
-        return any(one.ordinal != ordinal and one.ordinal not in self._losses for one in self._in_sync())
+        """Whether somebody else of the set has everything, and is what the set says."""
+        others = [one for one in self._in_sync() if one.ordinal != ordinal and one.ordinal not in self._losses]
+        return any(self._failed.get(one.ordinal) != one.incarnation for one in others)
 
     def _incarnation(self, ordinal: int, members: SyncSet) -> int | None:
         return next((one.incarnation for one in members if one.ordinal == ordinal), None)

@@ -3,7 +3,7 @@
     1  the register has just taken a renewal; messages are refused, with a remark that says for how long
     2  the target has everything that we have: the log, and the tables; then nothing is served any more
     3  it has the promise of the next epoch on its disk: from here on it takes nothing of ours
-    4  the register names it, and drops from the set a master that stops for good: one compare-and-set
+    4  the register names it: one compare-and-set, with which a master that stops leaves the set if all others are there
     5  this member stops, and follows
 
 What goes wrong before step 3 leaves everything as it was.  From then on the target is out of this epoch, so whatever
@@ -104,6 +104,7 @@ class Handover:
             is_equal = await self._catches_up(slave, deadline_s)
         if not is_equal:
             return refuse(503, f"member {target} did not catch up in time, or went; this one leads on")
+        is_leaving = is_leaving and self._is_whole()
         self._is_decided = True
         promised = group.ask_promise(target)
         if not await self._until(lambda: promised.done() or not slave.is_connected, deadline_s) or not promised.done():
@@ -115,6 +116,12 @@ class Handover:
             return None
         self._restart(f"the handover is {handed.value}: {tenure.why}")
         return refuse(503, f"the register did not take the handover, or did not say so: {tenure.why}")
+
+    def _is_whole(self) -> bool:
+        """Whether everybody else of the set is there: then nobody needs a copy that stops."""
+        mastery = self._group.mastery
+        connected = {slave.member for slave in mastery.slaves.values() if slave.is_connected}
+        return len(connected & mastery.insync.recorded) >= len(mastery.insync.recorded) - 1
 
     async def _catches_up(self, slave: Attendance, deadline_s: float) -> bool:
         group, place = self._group, slave.member.ordinal
