@@ -23,7 +23,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo check lint types test test-full test-spark spark-env interop kube cluster e2e crash sim bench soak fuzz model planted format crds readme lock clean
+.PHONY: help setup dev demo demo-spark check lint types test test-full test-spark spark-env interop kube cluster e2e crash sim bench soak fuzz model planted format crds readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z0-9-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -36,6 +36,9 @@ dev: .venv/.dev        ## the same .venv with what tests and checks need
 
 demo: setup            ## the main job in under a minute: orders in transactions, kill -9 everywhere, a lost master, the tables (KEEP=1 leaves it running)
 	@$(PY) broker/demo/run.py $(if $(KEEP),--keep)
+
+demo-spark: spark-env  ## orders through a streaming job whose driver is killed in the middle, and the account; needs Java 17
+	@$(PY) spark/demo/run.py
 
 check: dev lint types  ## lint, types and the fast tests: what every commit passes, under two minutes
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" $(call levels,$(FAST_LEVELS))

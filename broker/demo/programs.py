@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,8 +23,9 @@ ASK = ("--set", "transactions.immunity_s=1", "--set", "transactions.check_interv
 class Program:
     """One process of the demonstration and the last line of JSON that it printed."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, name: str, process: asyncio.subprocess.Process, apart: bool = False) -> None:
         self.name = name
+        self._apart = apart  # with children that have to go with it
         self.process = process
         self.progress: dict[str, int] = {}
         self.reading: asyncio.Task[None] | None = None
@@ -43,7 +45,10 @@ class Program:
     async def end(self, number: int) -> int:
         """Send a signal and wait; the exit code."""
         if self.process.returncode is None:
-            self.process.send_signal(number)
+            if self._apart:
+                os.killpg(self.process.pid, number)
+            else:
+                self.process.send_signal(number)
         return await self.process.wait()
 
 
@@ -55,13 +60,17 @@ class Programs:
         self.namesrv = ""  # where the name server listens, when there is one
         self._all: list[Program] = []
 
-    async def start(self, name: str, command: Sequence[str]) -> Program:
-        """Any program."""
+    async def start(self, name: str, command: Sequence[str], apart: bool = False) -> Program:
+        """Any program; `apart` in a process group of its own, which signals go to."""
         with (self.folder / f"{name}.log").open("ab") as log:
             process = await asyncio.create_subprocess_exec(
-                *command, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log
+                *command,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=log,
+                start_new_session=apart,
             )
-        program = Program(name, process)
+        program = Program(name, process, apart)
         self._all.append(program)
         return program
 

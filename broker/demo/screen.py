@@ -33,7 +33,7 @@ class Screen:
         self._clear()
         print(f"{self._clock()}  {text}", file=self._out, flush=True)
 
-    def progress(self, orders: int, rows: int, received: int) -> None:
+    def progress(self, orders: int, rows: int, received: int, what: str = "messages received") -> None:
         """How far everybody has come."""
         now = time.monotonic()
         if not self._live and now - self._last < _EVERY_S:
@@ -43,7 +43,7 @@ class Screen:
         rows = self._rows = max(rows, self._rows)
         done = min(_BAR, _BAR * rows // max(orders, 1))
         bar = "#" * done + "-" * (_BAR - done)
-        text = f"{self._clock()}  [{bar}]  rows {rows}, messages received {received}"
+        text = f"{self._clock()}  [{bar}]  rows {rows}, {what} {received}"
         if self._live:
             print(f"\r\x1b[K{text}", end="", file=self._out, flush=True)
             self._open = True

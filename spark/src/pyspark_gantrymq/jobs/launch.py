@@ -1,0 +1,98 @@
+"""How every job starts: the flags that all of them have, the stream that they read, and how they end.
+
+`--once` works off what is there and ends (Trigger.AvailableNow), for schedules; without it a job runs until it is
+stopped.  `--option NAME=VALUE` reaches the source as it is, whatever the source knows.  Master, memory and the like are
+spark-submit's business; started by `python -m`, a job runs on `local[*,4]`, which unlike `local[*]` tries a task again.
+`--conf NAME=VALUE` sets one of Spark's own settings in that case.
+
+An error ends the process with a code other than 0 and Spark's own text, so that whoever restarts it knows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+EVERY = "10 seconds"
+_LOCAL = {
+    "spark.sql.session.timeZone": "UTC",
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.ui.enabled": "false",
+}
+
+
+def parser(theory: str | None, name: str) -> argparse.ArgumentParser:
+    """The flags of every job; each adds its own."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m pyspark_gantrymq.jobs.{name}",
+        description=theory,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.set_defaults(app=f"gantrymq-{name}")
+    made.add_argument("--master", default="local[*,4]", help="where to run when spark-submit does not say (local[*,4])")
+    made.add_argument("--conf", action="append", default=[], metavar="NAME=VALUE", help="a setting of Spark, besides")
+    return made
+
+
+def reads(made: argparse.ArgumentParser, topics: bool = True) -> argparse.ArgumentParser:
+    """The flags of a job that reads a stream; one that knows its `topics` itself is not told them."""
+    if topics:
+        made.add_argument("--subscribe", required=True, metavar="TOPIC,TOPIC", help="what to read")
+    made.add_argument("--namesrv", required=True, metavar="HOST:PORT;HOST:PORT", help="name servers")
+    made.add_argument("--checkpoint", required=True, help="folder of this job's progress; no other job's")
+    made.add_argument("--once", action="store_true", help="work off what is there, and end")
+    made.add_argument("--every", default=EVERY, help=f"time between batches ({EVERY})")
+    made.add_argument("--start", default="earliest", help="where the first start begins (earliest)")
+    made.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the source")
+    return made
+
+
+def session(given: Any) -> SparkSession:
+    """Spark as spark-submit has configured it, or on this machine."""
+    builder = SparkSession.builder.appName(given.app)
+    # Set by spark-submit before it starts Python; a plain `python -m` has no master yet.
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Everything runs in the environment that has the data source; Spark's own default is the path's `python3`.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        builder = builder.master(given.master)
+        for name, value in {**_LOCAL, **pairs(given.conf)}.items():
+            builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def stream(spark: SparkSession, given: Any, **fixed: str) -> DataFrame:
+    """The messages, as a stream; `fixed` are options that the job decides."""
+    if "subscribe" in given:
+        fixed = {"subscribe": given.subscribe, **fixed}
+    options = {"gantrymq.namesrv": given.namesrv, "startingOffsets": given.start, **fixed, **pairs(given.option)}
+    return spark.readStream.format("gantrymq").options(**options).load()
+
+
+def run(writer: Any, given: Any) -> int:
+    """Until the stream ends; the exit code.  What ended it comes out as an exception."""
+    trigger = {"availableNow": True} if given.once else {"processingTime": given.every}
+    query = writer.option("checkpointLocation", given.checkpoint).trigger(**trigger).start()
+    query.awaitTermination()
+    return 0
+
+
+def pairs(texts: list[str]) -> dict[str, str]:
+    """NAME=VALUE, ... -> a mapping; ValueError without `=`."""
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"{text!r} is no NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def say(**fields: object) -> None:
+    """A line of JSON for whoever watches."""
+    print(json.dumps(fields), flush=True)

@@ -1,0 +1,88 @@
+"""Redis before the database: who has worked on a message, so that a repetition costs no write.
+
+    <prefix>:<database>:<group>:<message id>  ->  "done", or "processing <owner>"; both expire
+
+`claim` asks for a whole chunk in two round trips: SET NX marks what nobody has marked, GET says how far the others are.
+Only ids that are *done* are left out.  One that somebody is processing goes to the database all the same: its owner may
+be dead, and the database's unique key decides who does it.  `done` marks after the COMMIT, never before.
+
+Never the judge.  Redis away, emptied or full: the database does more, nothing else changes.  And a database that lost
+what Redis remembers (restored, failed over to a replica that lagged, table truncated) has another identity: it is
+part of every key, so that nothing that was marked for the former one counts.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import redis
+
+from pyspark_gantrymq.jobs.transactions import Cursor
+
+log = logging.getLogger(__name__)
+PREFIX = "gantrymq"
+DONE = b"done"
+TIMEOUT_S = 1.0
+
+# Cluster, timeline (new after every promotion and restore), database, and the file of the table (new after TRUNCATE).
+_IDENTITY = """
+SELECT (SELECT system_identifier FROM pg_control_system()) || '-' || left(pg_walfile_name(pg_current_wal_lsn()), 8)
+    || '-' || (SELECT oid FROM pg_database WHERE datname = current_database())
+    || '-' || pg_relation_filenode('message_log')"""
+
+
+def identity(cursor: Cursor) -> str:
+    """What tells this message_log from every other one, and from its own former state."""
+    cursor.execute(_IDENTITY)
+    row = cursor.fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+class Prefilter:
+    """One task's; after the first failure it lets everything through."""
+
+    def __init__(self, url: str, group: str, expiry_s: int) -> None:
+        self._group = group
+        self._expiry_s = expiry_s
+        self._owner = f"processing {uuid.uuid4()}".encode()
+        self._redis: Any = redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+
+    def claim(self, database: str, ids: Sequence[str]) -> set[str]:
+        """Mark what is new, and say which of the ids are done."""
+        keys = [self._key(database, each) for each in ids]
+        marked = self._all([("SET", key, self._owner, "NX", "EX", self._expiry_s) for key in keys])
+        others = [(each, key) for each, key, was_free in zip(ids, keys, marked, strict=False) if not was_free]
+        values = self._all([("GET", key) for _, key in others])
+        return {each for (each, _), value in zip(others, values, strict=False) if value == DONE}
+
+    def done(self, database: str, ids: Sequence[str]) -> None:
+        """These are committed."""
+        self._all([("SET", self._key(database, each), DONE, "EX", self._expiry_s) for each in ids])
+
+    def close(self) -> None:
+        """Leave."""
+        if self._redis is not None:
+            self._redis.close()
+
+    def _all(self, commands: Sequence[tuple[object, ...]]) -> list[Any]:
+        """Their answers; none when Redis cannot be asked."""
+        if self._redis is None or not commands:
+            return []
+        pipeline = self._redis.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)
+        try:
+            answers: list[Any] = pipeline.execute()
+        except redis.RedisError as error:
+            log.warning("Redis cannot be asked (%s); the database decides alone", type(error).__name__)
+            self._redis.close()
+            self._redis = None
+            return []
+        return answers
+
+    def _key(self, database: str, message_id: str) -> str:
+        return f"{PREFIX}:{database}:{self._group}:{message_id}"

@@ -1,0 +1,100 @@
+"""A task's work in PostgreSQL: one transaction per chunk of rows, repeated until its outcome is known.
+
+Runs in executors.  Each chunk is carried out by `work(cursor, rows)` inside one transaction.  When the connection
+breaks, or the database picks this transaction as a deadlock's victim, the chunk is begun anew on a fresh one.  That
+is only right for work that finds out by itself what it did before, because the break may have come after the COMMIT and
+before its answer: all work here begins with an insert into a table with a unique key, and does the rest only for rows
+that were inserted (gantry.guarantee.schema).  The same holds for Spark's own repetition of tasks and batches.
+
+A database that is away longer than ATTEMPTS fails the task; Spark tries it again, then the query ends with the cause,
+and the next start repeats the batch.  Chunks are bounded in rows and in bytes, since a body may have 4 MiB.
+
+A connection string `@FILE` is read from that file where it is needed, on the executor: a secret that is mounted
+appears neither in a plan nor in a command line.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import psycopg
+
+CHUNK_ROWS = 500
+CHUNK_BYTES = 8 << 20
+ATTEMPTS = 6
+PAUSE_S = 0.2  # before the second attempt; doubled with each further one
+CONNECT_S = 10
+
+Row = dict[str, Any]
+Cursor = psycopg.Cursor[tuple[Any, ...]]
+Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
+
+
+def chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Runs of rows that fit one transaction; `body` is what counts."""
+    chunk: list[Row] = []
+    size = 0
+    for row in rows:
+        chunk.append(row)
+        size += len(row.get("body") or b"")
+        if len(chunk) >= CHUNK_ROWS or size >= CHUNK_BYTES:
+            yield chunk
+            chunk, size = [], 0
+    if chunk:
+        yield chunk
+
+
+def carry_out(database: str, parts: Iterable[T], work: Callable[[Cursor, T], Any]) -> Iterator[Any]:
+    """The result of `work` for each part, once its transaction is known to be committed."""
+    connection: Connection | None = None
+    try:
+        for part in parts:
+            for attempt in range(1, ATTEMPTS + 1):
+                try:
+                    connection = connection or connect(database)
+                    with connection.transaction(), connection.cursor() as cursor:
+                        result = work(cursor, part)
+                    break
+                except psycopg.OperationalError:
+                    if connection is not None:
+                        connection.close()
+                        connection = None
+                    if attempt == ATTEMPTS:
+                        raise
+                    time.sleep(PAUSE_S * 2 ** (attempt - 1))
+            yield result
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+def connect(database: str) -> Connection:
+    """A connection whose commits survive the database's own crash: Spark's checkpoint moves on because of them."""
+    target = conninfo(database)
+    connection = psycopg.connect(target, autocommit=True, connect_timeout=CONNECT_S, application_name="gantrymq")
+    connection.execute(
+        "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
+    )
+    return connection
+
+
+def conninfo(database: str) -> str:
+    """What libpq takes, from the file that `@FILE` names or as it is."""
+    return Path(database[1:]).read_text(encoding="utf-8").strip() if database.startswith("@") else database
+
+
+def inserted(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
+    """Whether each row was inserted by this `INSERT ... ON CONFLICT DO NOTHING`, all in one round trip."""
+    given = list(rows)
+    if not given:
+        return []
+    cursor.executemany(f"{text}\nRETURNING 1", given, returning=True)
+    found = [bool(cursor.fetchall())]
+    while cursor.nextset():
+        found.append(bool(cursor.fetchall()))
+    assert len(found) == len(given)
+    return found

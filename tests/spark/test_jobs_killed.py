@@ -1,0 +1,62 @@
+"""Whole jobs against a real broker and a real PostgreSQL; their drivers get SIGKILL at random points.
+
+One round with each commit, twenty in the slow level: every round sends messages, lets a job begin on its checkpoint,
+and kills driver and JVM some time after its first batch.  At the end a last run works off the rest.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gantry.client.blocking import BlockingProducer
+from gantry.model.message import Message
+from testkit.jobdatabase import ask, tell
+from testkit.postgres import Postgres, running_postgres
+from testkit.sparkjob import SparkJob
+
+EFFECT = "INSERT INTO effects (message_id, body) VALUES (:message_id, :body)"
+A_ROUND = 300
+QUIET_S = 2.0
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+def send(nameserver: str, topic: str, numbers: range) -> dict[str, bytes]:
+    """id -> body of what was acknowledged."""
+    with BlockingProducer("shop", nameserver=nameserver) as producer:
+        bodies = [str(number).encode() for number in numbers]
+        return {producer.send(Message(topic, body)).message_id: body for body in bodies}
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
+def test_a_job_killed_at_random_points_has_every_effect_once(
+    rounds: int, nameserver: str, topic: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    database = postgres.database()
+    tell(database, "CREATE TABLE effects (number BIGSERIAL, message_id TEXT, body BYTEA)")
+    effect = tmp_path / "effect.sql"
+    effect.write_text(EFFECT)
+    chance = random.Random(rounds)
+    flags = ["--namesrv", nameserver, "--subscribe", topic, "--database", database, "--group", "revenue"]
+    flags += ["--effect", str(effect), "--checkpoint", str(tmp_path / "checkpoint"), "--every", "0 seconds"]
+    sent: dict[str, bytes] = {}
+    for nth in range(rounds):
+        sent |= send(nameserver, topic, range(nth * A_ROUND, nth * A_ROUND + A_ROUND))
+        with SparkJob("idempotent", [*flags, "--option", "maxOffsetsPerTrigger=60"], tmp_path / "log") as job:
+            job.next_line()
+            threading.Event().wait(chance.random() * QUIET_S)
+            job.kill()
+    with SparkJob("idempotent", [*flags, "--once"], tmp_path / "log") as job:
+        assert job.wait() == 0, job.log()[-6000:]
+    found = ask(database, "SELECT message_id, body FROM effects ORDER BY number")
+    assert len(found) == len(sent)
+    assert {message_id: bytes(body) for message_id, body in found} == sent
