@@ -12,7 +12,7 @@ import os
 import statistics
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -24,7 +24,7 @@ from testkit.kube import audit, faults, projectimages
 from testkit.kube.api import RefusedError
 from testkit.kube.cluster import Cluster
 from testkit.kube.node import Node
-from testkit.kube.orders import BROKERCLUSTER, HOME, MEMBERS, NAMES, PODS, Orders
+from testkit.kube.orders import BROKERCLUSTER, HOME, MEMBERS, NAMES, PODS, SYSTEM, Orders
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3500)]
 
@@ -122,61 +122,78 @@ def said(orders: Orders, pod: str) -> str:
     return orders.kubectl("logs", "-n", HOME, pod, "--tail=-1").stdout
 
 
-class Round(NamedTuple):
-    """How long nothing was acknowledged after the fault, and whether the operator that led was lost too."""
-
-    seconds: float
-    leader_too: bool
-
-
 def killed(orders: Orders, pod: str) -> AbstractContextManager[None]:
     del orders
     return faults.kept_down(pod)
 
 
-FAULTS: Mapping[str, Callable[[Orders, str], AbstractContextManager[None]]] = {
-    "killed": killed, "node gone": unplugged
-}  # fmt: skip
+class Kind(NamedTuple):
+    """What happens, and whether the operator that leads is on the master's node."""
+
+    fault: Callable[[Orders, str], AbstractContextManager[None]]
+    leader_too: bool = False
 
 
-@pytest.mark.parametrize(("fault", "timers"), [("killed", "fast"), ("killed", "default"), ("node gone", "default")])
-def test_rounds_of_lost_masters(orders: Orders, fault: str, timers: str) -> None:
+KINDS = {"killed": Kind(killed), "node-gone": Kind(unplugged), "node-and-operator-gone": Kind(unplugged, True)}
+
+
+@pytest.mark.parametrize(
+    ("name", "timers"),
+    [("killed", "fast"), ("killed", "default"), ("node-gone", "default"), ("node-and-operator-gone", "default")],
+)
+def test_rounds_of_lost_masters(orders: Orders, name: str, timers: str) -> None:
     retimed(orders, timers)
-    kind = f"{fault}-{timers}".replace(" ", "-")
-    book, rounds = f"/tmp/{kind}", list[Round]()
-    with orders.producer(book, kind, ROUNDS * ROUND_S_MAX, pause_ms=PAUSE_MS) as producer:
+    told, book, kind = list[float](), f"/tmp/{name}-{timers}", KINDS[name]
+    with orders.producer(book, f"{name}-{timers}", ROUNDS * ROUND_S_MAX, pause_ms=PAUSE_MS) as producer:
         orders.until_producing(book)
         for number in range(ROUNDS):
-            calmly(orders, lambda: len(orders.in_sync()) == MEMBERS and orders.is_ready(), "all are in sync")
-            rounds.append(one_round(orders, book, fault))
-            told, load = rounds[-1], os.getloadavg()[0]
-            more = ", the operator that led as well" * told.leader_too
-            print(f"{kind} {number}: {told.seconds:.1f} s{more}; load {load:.0f}", flush=True)
+            until_well(orders)
+            place_leader(orders, kind.leader_too)
+            told.append(one_round(orders, book, kind.fault))
+            print(f"{name}, {timers} timers, {number}: {told[-1]:.1f} s; load {os.getloadavg()[0]:.0f}", flush=True)
         orders.stop_producers()
         producer.wait(60)
-    seconds = sorted(each.seconds for each in rounds)
-    alone = [each.seconds for each in rounds if not each.leader_too]
-    print(f"{kind}: {len(seconds)} rounds, p50 {statistics.median(seconds):.1f} s, longest {seconds[-1]:.1f} s")
-    if len(alone) < len(seconds):
-        lost = len(seconds) - len(alone)
-        print(f"{lost} times the operator that led was lost as well; else longest {max(alone, default=0):.1f} s")
+    print(f"{name}, {timers} timers: {ROUNDS} rounds, p50 {statistics.median(told):.1f} s, longest {max(told):.1f} s")
     orders.until_in_sync()
-    orders.report(book, kind)
+    orders.report(book, f"{name}-{timers}")
 
 
-def one_round(orders: Orders, book: str, fault: str) -> Round:
+def one_round(orders: Orders, book: str, fault: Callable[[Orders, str], AbstractContextManager[None]]) -> float:
     """From a master to another one."""
-    former, holder = orders.master(), faults.leader(orders)
-    leader_too = fault != "killed" and faults.operators_node(orders, holder) == orders.node_of(former)
-    uid, at_ms = orders.cluster.admin.get(f"{PODS}/{former}")["metadata"]["uid"], time.time() * 1000
-    with FAULTS[fault](orders, former):
+    former, at_ms = orders.master(), time.time() * 1000
+    uid = orders.cluster.admin.get(f"{PODS}/{former}")["metadata"]["uid"]
+    with fault(orders, former):
         calmly(orders, lambda: orders.masters() not in ([], [former]), "somebody else leads")
         calmly(orders, lambda: served_after(orders, book, at_ms) is not None, "somebody serves")
     seconds = served_after(orders, book, at_ms)
     assert seconds is not None
-    if fault == "killed":  # the kubelet would wait longer before each new start
+    if fault is killed:  # the kubelet would wait longer before each new start
         replaced(orders, former, uid)
-    return Round(seconds, leader_too)
+    return seconds
+
+
+def until_well(orders: Orders) -> None:
+    calmly(orders, lambda: len(orders.in_sync()) == MEMBERS and orders.is_ready(), "all are in sync")
+
+
+def place_leader(orders: Orders, is_beside: bool) -> None:
+    """The operator that leads runs on the master's node, or it does not."""
+    while True:
+        calmly(orders, lambda: faults.operators_node(orders, faults.leader(orders)), "an operator leads")
+        holder, master = faults.leader(orders), orders.master()
+        place = faults.operators_node(orders, holder)
+        if (place == orders.node_of(master)) is is_beside:
+            return
+        here = [each["metadata"]["name"] for each in orders.members() if each["spec"]["nodeName"] == place]
+        if is_beside and here:
+            ordinal = here[0].rpartition("-")[2]
+            wish = {"gantrymq.io/force-failover": f"b0/{ordinal}@{orders.epoch()}"}
+            orders.cluster.admin.merge(BROKERCLUSTER, {"metadata": {"annotations": wish}})
+            calmly(orders, lambda: orders.masters() == here, "the member beside it leads")  # noqa: B023
+            until_well(orders)
+        else:
+            orders.cluster.admin.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{holder}")
+            calmly(orders, lambda: faults.leader(orders) not in ("", holder), "another one leads")  # noqa: B023
 
 
 def calmly(orders: Orders, holds: Callable[[], object], what: str) -> None:
