@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
 
 from gantry.client.blocking import BlockingProducer, Message
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def test_a_batch_read_sees_every_message_that_was_sent(spark: SparkSession, nameserver: str, topic: str) -> None:
@@ -25,3 +29,40 @@ def test_a_batch_read_sees_every_message_that_was_sent(spark: SparkSession, name
     first = next(row for row in read if row.msgId == sent[0].message_id)
     assert (bytes(first.body), first.tags, first["keys"], first.topic) == (b"body 0", "a", "k0", topic)
     assert first.properties["KEYS"] == "k0"
+
+
+def read(spark: SparkSession, nameserver: str, **options: str) -> DataFrame:
+    return spark.read.format("gantrymq").option("gantrymq.namesrv", nameserver).options(**options).load()
+
+
+def test_a_batch_begins_and_ends_where_it_is_told_to(spark: SparkSession, nameserver: str, topic: str) -> None:
+    with BlockingProducer("batch", nameserver=nameserver) as producer:
+        first = producer.send(Message(topic, b"0", tags="a")).queue
+        sent = [producer.send(Message(topic, b"%d" % at, tags="ab"[at % 2]), queue=first) for at in range(1, 20)]
+    broker = first.broker_name
+    exact = {
+        f"{end}Offsets": json.dumps({topic: {broker: {str(first.queue_id): at}}})
+        for end, at in [("starting", 5), ("ending", 9)]
+    }
+    assigned = json.dumps({topic: {broker: [first.queue_id]}})
+    bodies = read(spark, nameserver, assign=assigned, minPartitions="2", **exact).select("body")
+    assert sorted(int(row.body) for row in bodies.collect()) == [5, 6, 7, 8]
+    assert read(spark, nameserver, subscribePattern=f"{topic[:-1]}.", tags="b").count() == 10
+    assert read(spark, nameserver, subscribe=topic, sqlFilter="TAGS = 'a'").count() == 10
+    later = read(spark, nameserver, subscribe=topic, startingTimestamp=str(10**14))
+    assert later.count() == 0
+    assert len(sent) == 19
+
+
+def test_a_batch_reads_the_columns_of_its_schema(spark: SparkSession, nameserver: str, topic: str) -> None:
+    with BlockingProducer("batch", nameserver=nameserver) as producer:
+        producer.send(Message(topic, b"x", tags="a"))
+    reader = spark.read.format("gantrymq").option("gantrymq.namesrv", nameserver).option("subscribe", topic)
+    assert [tuple(row) for row in reader.schema("tags string, body binary").load().collect()] == [("a", b"x")]
+    with pytest.raises(PySparkException, match="column body is string; it has to be binary"):
+        reader.schema("body string").load().collect()
+
+
+def test_a_misspelt_option_is_an_error_before_anything_is_read(spark: SparkSession, nameserver: str) -> None:
+    with pytest.raises(PySparkException, match="unknown option startingoffset; did you mean startingOffsets"):
+        read(spark, nameserver, subscribe="t", startingOffset="latest").collect()

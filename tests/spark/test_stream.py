@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gantry.client.blocking import BlockingProducer
+from gantry.client.blocking import BlockingProducer, BlockingPuller
 from gantry.model.message import Message
 
 if TYPE_CHECKING:
@@ -41,3 +41,19 @@ def test_runs_one_after_the_other_bring_every_message_once(
     assert sum(work_off(spark, nameserver, tmp_path, **options)) == 10
     assert work_off(spark, nameserver, tmp_path, **options) == []
     assert ids(spark, tmp_path) == sorted(sent)
+
+
+def test_a_stream_begins_where_its_group_is_and_tells_it_how_far_it_came(
+    spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
+) -> None:
+    send(nameserver, topic, 30)
+    with BlockingPuller(f"{topic}-group", nameserver=nameserver) as puller:
+        queue = puller.queues(topic)[0]
+        end = puller.max_offset(queue)
+        puller.commit(queue, end)
+        options = {"subscribe": topic, "groupId": f"{topic}-group", "startingOffsets": "group"}
+        default = {"startingOffsetsDefault": "earliest"}
+        assert sum(work_off(spark, nameserver, tmp_path, **options, **default)) == 30 - end
+        send(nameserver, topic, 30)
+        work_off(spark, nameserver, tmp_path, **options, maxOffsetsPerTrigger="12")
+        assert all((puller.committed(one) or 0) > 0 for one in puller.queues(topic))

@@ -1,63 +1,33 @@
-"""`spark.read`: what is in the queues when the query is planned, each queue by one task."""
+"""`spark.read`: from one offset of each queue to another, both found when the query is planned."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from gantry.client.blocking import BlockingPuller, MessageQueue
-from pyspark_gantrymq import rows
-
-GROUP = "gantrymq-spark"
-_PULL_COUNT = 1024
-
-
-@dataclass
-class Stretch(InputPartition):
-    """Messages of one queue, `start` to `end`."""
-
-    queue: MessageQueue
-    start: int
-    end: int
+from pyspark_gantrymq import planning, survey
+from pyspark_gantrymq.offsets import Stretch
+from pyspark_gantrymq.options import Options
+from pyspark_gantrymq.pulls import Task, read
 
 
 class BatchReader(DataSourceReader):
     """One plan's; `read` runs in executors, on a copy."""
 
-    def __init__(self, options: Mapping[str, str], names: Sequence[str]) -> None:
+    def __init__(self, options: Options, names: Sequence[str]) -> None:
+        self._options = options
         self._names = tuple(names)
-        for name in ("gantrymq.namesrv", "subscribe"):
-            if not options.get(name):
-                raise ValueError(f"option {name} is missing")
-        self._nameserver = options["gantrymq.namesrv"]
-        self._topics = options["subscribe"].split(",")
 
     def partitions(self) -> list[InputPartition]:
-        """The queues and where they begin and end just now."""
-        with BlockingPuller(GROUP, nameserver=self._nameserver) as puller:
-            queues = [queue for topic in self._topics for queue in puller.queues(topic.strip())]
-            stretches = [Stretch(queue, puller.min_offset(queue), puller.max_offset(queue)) for queue in queues]
-        return [one for one in stretches if one.start < one.end]
+        """A task for as many queues as fit."""
+        ends = survey.ends(self._options)
+        start = survey.bound(self._options, self._options.start, ends)
+        end = survey.bound(self._options, self._options.end, ends)
+        stretches = [Stretch(queue, start[queue], end[queue]) for queue in sorted(ends)]
+        return [Task(one) for one in planning.bins(stretches, self._options.plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one stretch."""
-        return read(self._nameserver, self._names, partition)
-
-
-def read(nameserver: str, names: Sequence[str], partition: InputPartition) -> Iterator[pa.RecordBatch]:
-    """Every message of a stretch, or an error: queue offsets are dense, so that a hole is seen."""
-    if not isinstance(partition, Stretch):
-        return  # Spark's stand-in for a plan without any partition
-    at = partition.start
-    with BlockingPuller(GROUP, nameserver=nameserver) as puller:
-        while at < partition.end:
-            wanted = min(_PULL_COUNT, partition.end - at)
-            found = puller.pull(partition.queue, at, count_max=wanted)
-            messages = [one for one in found.messages if one.queue_offset < partition.end]
-            if [one.queue_offset for one in messages] != list(range(at, at + len(messages))) or not messages:
-                raise RuntimeError(f"{partition.queue}: {found.status.value} at {at}, {partition.end} was there")
-            yield rows.one_by_one(messages, names)
-            at += len(messages)
+        """The messages of one task."""
+        return read(self._options, self._names, partition)

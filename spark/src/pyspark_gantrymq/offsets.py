@@ -31,6 +31,10 @@ class Queue(NamedTuple):
     broker: str
     number: int
 
+    def __str__(self) -> str:
+        """For messages to people."""
+        return f"{self.topic}/{self.broker}/{self.number}"
+
 
 class Stretch(NamedTuple):
     """Messages of one queue: `start` to `end`, exclusive."""
@@ -59,12 +63,12 @@ def checked(offset: Offset) -> Offset:
 
 def positions(offset: Offset) -> dict[Queue, int]:
     """Where each queue stands; a sentinel knows none."""
-    return _flat(checked(offset).get("q", {}))
+    return flat(checked(offset).get("q", {}))
 
 
 def begun(offset: Offset) -> dict[Queue, int]:
     """Where those queues begin that the start offset of the batch does not know."""
-    return _flat(offset.get("from", {}))
+    return flat(offset.get("from", {}))
 
 
 def end(known: Mapping[Queue, int], new: Mapping[Queue, int], reached: Mapping[Queue, int]) -> Offset:
@@ -82,21 +86,22 @@ def stretches(start: Offset, end: Offset) -> list[Stretch]:
     return [one for one in found if one.start < one.end]
 
 
-def shares(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
-    """How many of at most `rows_max` messages each queue gives: in proportion to its backlog, at least one each."""
-    total = sum(backlog.values())
-    if total <= rows_max:
-        return dict(backlog)
-    return {queue: min(lag, max(1, lag * rows_max // total)) for queue, lag in backlog.items() if lag}
-
-
-def _flat(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[Queue, int]:
+def flat(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[Queue, int]:
+    """Topic, broker and queue as one key."""
     return {
         Queue(topic, broker, int(number)): at
         for topic, brokers in nested.items()
         for broker, queues in brokers.items()
         for number, at in queues.items()
     }
+
+
+def shares(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
+    """How many of at most `rows_max` messages each queue gives: in proportion to its backlog, at least one each."""
+    total = sum(backlog.values())
+    if total <= rows_max:
+        return dict(backlog)
+    return {queue: min(lag, max(1, lag * rows_max // total)) for queue, lag in backlog.items() if lag}
 
 
 def _nested(flat: Mapping[Queue, int]) -> dict[str, dict[str, dict[str, int]]]:

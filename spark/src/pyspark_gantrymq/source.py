@@ -9,7 +9,7 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from pyspark_gantrymq import columns
+from pyspark_gantrymq import columns, options
 from pyspark_gantrymq.batch import BatchReader
 from pyspark_gantrymq.stream import StreamReader
 
@@ -28,17 +28,11 @@ class DefaultSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return BatchReader(dict(self.options), _chosen(schema))
+        return BatchReader(options.parse(self.options, is_stream=False), _chosen(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """For `spark.readStream`."""
-        if not self.options.get("gantrymq.namesrv"):
-            raise ValueError("option gantrymq.namesrv is missing")
-        if bool(self.options.get("subscribe")) == bool(self.options.get("subscribePattern")):
-            raise ValueError("either option subscribe or subscribePattern is needed")
-        if self.options.get("startingOffsets", "latest") not in ("earliest", "latest"):
-            raise ValueError("option startingOffsets is either earliest or latest")
-        return StreamReader(dict(self.options), _chosen(schema))
+        return StreamReader(options.parse(self.options, is_stream=True), _chosen(schema))
 
 
 def _chosen(schema: StructType) -> tuple[str, ...]:

@@ -1,0 +1,207 @@
+"""What a query may ask for, checked before it starts: a misspelt option is an error, never ignored.
+
+    gantrymq.namesrv                     host:port;host:port
+    subscribe | subscribePattern | assign  topics, comma separated; a regular expression over their names (%DLQ%.* too);
+                                         {"orders":{"broker-a":[0,1]}}: one of the three
+    startingOffsets                      latest (streams), earliest (batches), group (what groupId committed), or
+                                         {"orders":{"broker-a":{"0":17,"1":-2}}} with -2 earliest and -1 latest
+    startingOffsetsDefault               earliest or latest, for queues of which those know nothing
+    startingTimestamp                    milliseconds: the first message stored then or later; no startingOffsets then
+    endingOffsets, endingTimestamp       the same for the end of a batch: latest, or JSON
+    groupId                              what `group` begins at; a stream tells it how far it is
+    failOnDataLoss                       true: messages that are gone fail the query; false: the log counts them
+    tags | sqlFilter                     only messages with such tags, or properties: the broker looks
+    maxOffsetsPerTrigger                 messages of a stream's batch, at most; minOffsetsPerTrigger: no batch of fewer,
+                                         unless maxTriggerDelay (15m) is over
+    minPartitions, maxRecordsPerPartition, targetRowsPerPartition, maxPartitions   see `planning`
+
+Names count without case, as everywhere in Spark.  An error names the option and never a value that could be secret.
+
+Pure: no Spark, no broker, no clock.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pyspark_gantrymq.offsets import Queue, flat
+from pyspark_gantrymq.planning import Plan
+
+EARLIEST, LATEST = -2, -1
+_ENDS = {"earliest": EARLIEST, "latest": LATEST}
+_BOTH = (
+    "gantrymq.namesrv", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsDefault",
+    "startingTimestamp", "groupId", "failOnDataLoss", "tags", "sqlFilter", "minPartitions", "maxRecordsPerPartition",
+    "targetRowsPerPartition", "maxPartitions",
+)  # fmt: skip
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+NAMES = (*_BOTH, *_BATCH_ONLY, *_STREAM_ONLY)
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+class Bound(NamedTuple):
+    """Where reading begins or ends; the first that is set counts."""
+
+    at_ms: int | None = None
+    is_committed: bool = False  # where the group is
+    exact: Mapping[Queue, int] | None = None
+    otherwise: int = EARLIEST
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One query's."""
+
+    nameserver: str
+    topics: tuple[str, ...]
+    pattern: str
+    assigned: frozenset[Queue]
+    start: Bound
+    end: Bound
+    group: str
+    is_strict: bool
+    tags: str
+    sql: str
+    rows_max: int
+    rows_min: int
+    delay_s: float
+    plan: Plan
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether fewer messages may come than offsets are passed."""
+        return bool(self.sql) or self.tags not in ("", "*")
+
+
+def parse(given: Mapping[str, str], is_stream: bool) -> Options:
+    """The options, or ValueError naming the one that is wrong."""
+    allowed = {name.lower(): name for name in (*_BOTH, *(_STREAM_ONLY if is_stream else _BATCH_ONLY))}
+    every = {name.lower(): name for name in NAMES}
+    values: dict[str, str] = {}
+    for key, value in given.items():
+        name = every.get(key.lower())
+        if name is None:
+            near = difflib.get_close_matches(key.lower(), allowed, 1, 0.0)
+            raise ValueError(f"unknown option {key[:60]}; did you mean {allowed[near[0]]}?")
+        if name.lower() not in allowed:
+            raise ValueError(f"option {name} is for {'batches (spark.read)' if is_stream else 'streams'} only")
+        values[name] = value.strip()
+    if not values.get("gantrymq.namesrv"):
+        raise ValueError("option gantrymq.namesrv is missing: host:port of a name server")
+    _exactly_one(values, "subscribe", "subscribePattern", "assign")
+    _one_at_most(values, "tags", "sqlFilter")
+    return Options(
+        nameserver=values["gantrymq.namesrv"],
+        topics=_topics(values),
+        pattern=_pattern(values.get("subscribePattern", "")),
+        assigned=_assigned(values.get("assign", "")),
+        start=_bound(values, "starting", LATEST if is_stream else EARLIEST),
+        end=_bound(values, "ending", LATEST),
+        group=values.get("groupId", ""),
+        is_strict=_yes(values, "failOnDataLoss"),
+        tags=values.get("tags", ""),
+        sql=values.get("sqlFilter", ""),
+        rows_max=_number(values, "maxOffsetsPerTrigger", 0),
+        rows_min=_number(values, "minOffsetsPerTrigger", 0),
+        delay_s=_seconds(values.get("maxTriggerDelay", "15m")),
+        plan=Plan(
+            _number(values, "minPartitions", 0),
+            _number(values, "maxPartitions", 0),
+            _number(values, "maxRecordsPerPartition", 0),
+            _number(values, "targetRowsPerPartition", 20_000),
+        ),
+    )
+
+
+def _exactly_one(values: Mapping[str, str], *names: str) -> None:
+    if len([name for name in names if values.get(name)]) != 1:
+        raise ValueError(f"exactly one of the options {', '.join(names)} is needed")
+
+
+def _one_at_most(values: Mapping[str, str], *names: str) -> None:
+    if len([name for name in names if values.get(name)]) > 1:
+        raise ValueError(f"options {' and '.join(names)} exclude each other")
+
+
+def _topics(values: Mapping[str, str]) -> tuple[str, ...]:
+    named = [topic.strip() for topic in values.get("subscribe", "").split(",")]
+    return tuple(dict.fromkeys([topic for topic in named if topic]))
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise ValueError(f"option subscribePattern is no regular expression: {error}") from error
+    return text
+
+
+def _assigned(text: str) -> frozenset[Queue]:
+    if not text:
+        return frozenset()
+    try:
+        found = json.loads(text)
+        return frozenset(
+            Queue(topic, broker, int(number))
+            for topic, brokers in found.items()
+            for broker, numbers in brokers.items()
+            for number in numbers
+        )
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError('option assign has to be like {"orders":{"broker-a":[0,1]}}') from error
+
+
+def _bound(values: Mapping[str, str], which: str, otherwise: int) -> Bound:
+    """Where a query begins (`starting`) or ends (`ending`)."""
+    offsets, instant, default = f"{which}Offsets", f"{which}Timestamp", values.get("startingOffsetsDefault", "")
+    _one_at_most(values, offsets, instant)
+    text = values.get(offsets, "")
+    if default and which == "starting":
+        if default not in _ENDS:
+            raise ValueError("option startingOffsetsDefault is either earliest or latest")
+        otherwise = _ENDS[default]
+    if values.get(instant):
+        return Bound(at_ms=_number(values, instant, 0), otherwise=otherwise)
+    if text in ("", *_ENDS):
+        return Bound(otherwise=_ENDS.get(text, otherwise))
+    if text == "group" and which == "starting":
+        if not values.get("groupId"):
+            raise ValueError("option startingOffsets is group, and option groupId is missing")
+        return Bound(is_committed=True, otherwise=otherwise)
+    try:
+        exact = flat(json.loads(text))
+    except (ValueError, AttributeError, TypeError) as error:
+        shape = '{"orders":{"broker-a":{"0":17}}}'
+        raise ValueError(f"option {offsets}: neither a word that it knows nor like {shape}") from error
+    if any(type(at) is not int or at < EARLIEST for at in exact.values()):
+        raise ValueError(f"option {offsets}: an offset is a number from -2 (earliest) and -1 (latest) on")
+    return Bound(exact=exact, otherwise=otherwise)
+
+
+def _number(values: Mapping[str, str], name: str, otherwise: int) -> int:
+    text = values.get(name, "")
+    if not text:
+        return otherwise
+    if not re.fullmatch("[0-9]{1,18}", text) or not int(text):
+        raise ValueError(f"option {name} has to be a whole number above 0")
+    return int(text)
+
+
+def _yes(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, "true").lower()
+    if text not in ("true", "false"):
+        raise ValueError(f"option {name} is either true or false")
+    return text == "true"
+
+
+def _seconds(text: str) -> float:
+    found = re.fullmatch("([0-9]+)(ms|s|m|h)", text)
+    if found is None:
+        raise ValueError("option maxTriggerDelay is a number with ms, s, m or h")
+    return int(found[1]) * _SECONDS[found[2]]

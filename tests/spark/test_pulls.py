@@ -1,0 +1,87 @@
+"""What a task makes of a broker's answers: every message, or which ones are missing."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from gantry.client.blocking import MessageQueue, PullResult, PullStatus
+from gantry.errors import UnreachableError
+from gantry.model.message import StoredMessage
+from pyspark_gantrymq import pulls
+from pyspark_gantrymq.offsets import Queue, Stretch
+from pyspark_gantrymq.options import parse
+
+OPTIONS = parse({"gantrymq.namesrv": "h:1", "subscribe": "t"}, is_stream=False)
+QUEUE = Queue("t", "b", 0)
+
+
+class Scripted:
+    """Answers one after the other."""
+
+    def __init__(self, *answers: PullResult | Exception) -> None:
+        self._answers: Iterator[PullResult | Exception] = iter(answers)
+
+    def pull(self, queue: MessageQueue, offset: int, **_: object) -> PullResult:
+        answer = next(self._answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def stored(offset: int) -> StoredMessage:
+    return StoredMessage(
+        topic="t", body=b"", properties={}, queue_id=0, queue_offset=offset, log_offset=offset * 100, size=100, flag=0,
+        sys_flag=0, born_ms=0, born_host="", store_ms=0, store_host="", reconsume_times=0, prepared_offset=0,
+        offset_message_id="", broker_name="b",
+    )  # fmt: skip
+
+
+def found(*offsets: int, to: int | None = None) -> PullResult:
+    return PullResult(PullStatus.FOUND, offsets[-1] + 1 if to is None else to, 0, 99, tuple(map(stored, offsets)))
+
+
+def read(puller: Scripted, end: int = 4, options: object = OPTIONS) -> list[int]:
+    batches = pulls._stretch(puller, options, ["queueOffset"], Stretch(QUEUE, 0, end))  # type: ignore[arg-type]
+    return [at for batch in batches for at in batch.column(0).to_pylist()]
+
+
+def test_what_comes_behind_the_end_of_a_stretch_is_left_out() -> None:
+    assert read(Scripted(found(0, 1), found(2, 3, 4, 5))) == [0, 1, 2, 3]
+
+
+def test_a_broker_that_is_away_or_behind_is_asked_again() -> None:
+    behind = PullResult(PullStatus.NO_NEW_MESSAGE, 0, 0, 0)
+    assert read(Scripted(UnreachableError("b: away"), behind, found(0, 1, 2, 3))) == [0, 1, 2, 3]
+
+
+def test_who_never_answers_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulls, "PATIENCE_S", -1.0)
+    with pytest.raises(RuntimeError, match=r"t/b/0: offset 0 did not come.*no answer"):
+        read(Scripted(UnreachableError("b: away")))
+
+
+def test_a_hole_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="t/b/0: the answer from 0 on has a hole"):
+        read(Scripted(found(0, 2, 3)))
+
+
+def test_messages_that_retention_took_fail_the_query_with_their_count() -> None:
+    moved = PullResult(PullStatus.OFFSET_ILLEGAL, 3, 3, 9)
+    with pytest.raises(RuntimeError, match="messages 0 to 2 are gone, 3 in all; option failOnDataLoss"):
+        read(Scripted(moved))
+
+
+def test_messages_that_retention_took_are_counted_where_that_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    moved, lenient = PullResult(PullStatus.OFFSET_ILLEGAL, 3, 3, 9), replace(OPTIONS, is_strict=False)
+    with caplog.at_level(logging.WARNING):
+        assert read(Scripted(moved, found(3)), options=lenient) == [3]
+    assert "t/b/0: messages 0 to 2 are gone, 3 in all; passed over" in caplog.text
+
+
+def test_a_filter_leaves_holes_and_may_match_nothing() -> None:
+    nothing = PullResult(PullStatus.NO_MATCH, 2, 0, 99)
+    assert read(Scripted(nothing, found(3, to=5)), options=replace(OPTIONS, tags="a")) == [3]

@@ -1,0 +1,72 @@
+"""What a query may ask for: each mistake is named before anything starts."""
+
+from __future__ import annotations
+
+import pytest
+
+from pyspark_gantrymq import options
+from pyspark_gantrymq.offsets import Queue
+from pyspark_gantrymq.options import EARLIEST, LATEST, Bound, parse
+from testkit.sources import ROOT
+
+NEEDED = {"gantrymq.namesrv": "h:1", "subscribe": "orders"}
+
+
+def test_a_batch_begins_at_the_earliest_and_a_stream_at_the_latest() -> None:
+    assert parse(NEEDED, is_stream=False).start == Bound(otherwise=EARLIEST)
+    assert parse(NEEDED, is_stream=True).start == Bound(otherwise=LATEST)
+
+
+def test_names_count_without_case() -> None:
+    given = {"GANTRYMQ.namesrv": "h:1", "SUBSCRIBE": "a, b,,a"}
+    assert parse(given, is_stream=False).topics == ("a", "b")
+
+
+def test_offsets_are_named_queue_by_queue() -> None:
+    found = parse({**NEEDED, "startingOffsets": '{"orders":{"b":{"0":17,"1":-1}}}'}, is_stream=True)
+    assert found.start.exact == {Queue("orders", "b", 0): 17, Queue("orders", "b", 1): LATEST}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"startingOffset": "latest"}, "did you mean startingOffsets"),
+        ({"subscribe": ""}, "exactly one of the options subscribe, subscribePattern, assign"),
+        ({"subscribePattern": "a.*"}, "exactly one of"),
+        ({"gantrymq.namesrv": " "}, "gantrymq.namesrv is missing"),
+        ({"startingOffsets": "first"}, "startingOffsets: neither a word"),
+        ({"startingOffsets": '{"t":{"b":{"0":-3}}}'}, "from -2"),
+        ({"startingOffsets": '{"t":{"b":{"0":true}}}'}, "from -2"),
+        ({"startingOffsets": "group"}, "groupId is missing"),
+        ({"startingOffsets": "latest", "startingTimestamp": "1"}, "exclude each other"),
+        ({"startingOffsetsDefault": "none"}, "startingOffsetsDefault"),
+        ({"startingTimestamp": "yesterday"}, "startingTimestamp has to be a whole number"),
+        ({"endingOffsets": "latest"}, "for batches"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger has to be"),
+        ({"maxTriggerDelay": "15"}, "maxTriggerDelay"),
+        ({"tags": "a", "sqlFilter": "b = 1"}, "exclude each other"),
+        ({"failOnDataLoss": "no"}, "either true or false"),
+    ],
+)
+def test_a_mistake_is_named(given: dict[str, str], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse({**NEEDED, **given}, is_stream=True)
+
+
+def test_an_option_of_streams_is_none_of_batches() -> None:
+    with pytest.raises(ValueError, match="maxOffsetsPerTrigger is for streams"):
+        parse({**NEEDED, "maxOffsetsPerTrigger": "5"}, is_stream=False)
+
+
+def test_an_error_shows_no_value() -> None:
+    wrong = [name for name in options.NAMES if name not in ("gantrymq.namesrv", "groupId", "tags", "sqlFilter")]
+    for name in [*wrong, "typo"]:
+        with pytest.raises(ValueError) as failure:
+            parse({**NEEDED, name: "(s3cret", "assign": "(s3cret"}, is_stream=True)
+        assert "s3cret" not in str(failure.value)
+
+
+def test_every_option_is_documented() -> None:
+    readme = (ROOT / "spark" / "README.md").read_text(encoding="utf-8")
+    for text in (options.__doc__ or "", readme.partition("## Options")[2]):
+        assert not [name for name in options.NAMES if name not in text]
