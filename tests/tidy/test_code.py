@@ -31,11 +31,13 @@ VALUES_OF_THE_WIRE = {
 # Spark looks for a data source by this name.
 NAMES_OF_OTHERS = {("spark/src/pyspark_gantrymq/source.py", "DefaultSource")}
 
+# They run on threads of their own: in a command, in a task of Spark.
+SYNCHRONOUS = {"gantry.client.blockingsinks", "pyspark_gantrymq.sinksending"}
 # call -> (what to use instead, modules that may)
 BANNED_CALLS = {
     "time.time": ("a Clock", {"gantry.clock"}),
     "time.time_ns": ("a Clock", {"gantry.clock"}),
-    "time.sleep": ("an event", {"gantry.cli", "gantry.client.blocking"}),
+    "time.sleep": ("an event", {"gantry.cli", "gantry.client.blocking", *SYNCHRONOUS}),
     "datetime.now": ("a Clock", set()),
     "datetime.datetime.now": ("a Clock", set()),
     "datetime.datetime.utcnow": ("a Clock", set()),

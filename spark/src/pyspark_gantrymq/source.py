@@ -1,4 +1,4 @@
-"""What Spark finds under the name `gantrymq`: it hands out readers, after it has checked what was asked for.
+"""What Spark finds under the name `gantrymq`: it hands out readers and writers, once it has checked what was asked.
 
 Made in a process of its own on the driver for every plan, and pickled into others; so it holds nothing but its options,
 which are in Spark's hands before they are in ours (`options` says which of them are secret and how that is kept).
@@ -6,11 +6,18 @@ which are in Spark's hands before they are in ours (`options` says which of them
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    DataSourceStreamArrowWriter,
+    DataSourceStreamReader,
+)
 from pyspark.sql.types import StructType
 
 from pyspark_gantrymq import columns, options
 from pyspark_gantrymq.batch import BatchReader
+from pyspark_gantrymq.sink import batch_writer, stream_writer
 from pyspark_gantrymq.stream import StreamReader
 
 
@@ -33,6 +40,14 @@ class DefaultSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """For `spark.readStream`."""
         return StreamReader(options.parse(self.options, is_stream=True), _chosen(schema))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        """For `df.write`."""
+        return batch_writer(dict(self.options), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamArrowWriter:  # noqa: N802
+        """For `df.writeStream`."""
+        return stream_writer(dict(self.options), schema, overwrite)
 
 
 def _chosen(schema: StructType) -> tuple[str, ...]:

@@ -1,0 +1,178 @@
+"""The columns of a row to be sent, and how an Arrow batch becomes messages.
+
+    body               binary, required
+    topic              string; else the option `topic`
+    tags, keys         string; keys are parted by blanks
+    properties         map<string,string>; names of RocketMQ's own are refused
+    delayTimeLevel     int, 1 to 18: deliver later; or
+    deliverTimestamp   timestamp: deliver at that instant
+    shardingKey        string: rows with the same key go to the same queue, in their order
+    queueId            int, brokerName string: exactly this queue, or any of this group
+    flag               int, the application's own
+
+A row that cannot be a message is no error here: `Row.fault` says why, and the writer sends it to the dead-letter topic
+or fails.  Properties are packed here, once, with the message's id in them, so that a repeated send is the same message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from gantry.leaves import properties
+from gantry.model.message import DELAY, SHARDING_KEY, TIMER_DELIVER_MS, UNIQUE_KEY, property_fault
+from gantry.model.names import topic_fault
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "body": ("binary",),
+    "topic": ("string",),
+    "tags": ("string",),
+    "keys": ("string",),
+    "properties": ("map<string,string>",),
+    "delayTimeLevel": ("int", "smallint", "tinyint"),
+    "deliverTimestamp": ("timestamp",),
+    "shardingKey": ("string",),
+    "queueId": ("int",),
+    "brokerName": ("string",),
+    "flag": ("int",),
+}
+BODY_BYTES_MAX = 15 << 20  # a frame has 16 MiB; what a topic allows, its broker says
+PROPERTIES_BYTES_MAX = 32_767
+TRANSACTION_ROOM_BYTES = 2048  # of the properties of a half: what the sink and the broker add
+_LEVEL_MAX = 18
+_FLAG_MAX = (1 << 31) - 1
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Row(NamedTuple):
+    """One message to be; `fault` says why it cannot be one."""
+
+    topic: str
+    body: bytes
+    packed: bytes
+    message_id: str
+    flag: int = 0
+    is_delayed: bool = False
+    key: str = ""
+    queue_id: int = -1
+    broker: str = ""
+    fault: str = ""
+
+
+def check(fields: Iterable[tuple[str, str]], has_topic: bool) -> None:
+    """The columns of the query's result, as (name, type); ValueError saying what is wrong."""
+    given = dict(fields)
+    for name, kind in given.items():
+        if name not in COLUMNS:
+            raise ValueError(f"the sink has no column {name!r}; select from {', '.join(COLUMNS)}")
+        if kind not in COLUMNS[name]:
+            raise ValueError(f"column {name} is {kind}; the sink wants {COLUMNS[name][0]}, cast it")
+    if "body" not in given:
+        raise ValueError("the sink wants a column body (binary); cast your value to binary as body")
+    if "topic" not in given and not has_topic:
+        raise ValueError("no topic: give the option topic or a column topic")
+    if "delayTimeLevel" in given and "deliverTimestamp" in given:
+        raise ValueError("delayTimeLevel and deliverTimestamp exclude each other; drop one of the columns")
+
+
+def rows(batch: pa.RecordBatch, topic: str, ids: Iterator[str], room: int = PROPERTIES_BYTES_MAX) -> Iterator[Row]:
+    """The messages of a batch, in its order; `room` is how many bytes of properties each may have."""
+    names = batch.schema.names
+    columns = {name: _plain(batch.column(at)) for at, name in enumerate(names)}
+    count = batch.num_rows
+    bodies = columns["body"]
+    if set(names) <= {"body", "topic"}:
+        topics = columns.get("topic") or [None] * count
+        for body, own in zip(bodies, topics, strict=True):
+            yield _bare(str(own or topic), body, next(ids))
+        return
+    others = [name for name in names if name != "body"]
+    for body, values in zip(bodies, zip(*(columns[name] for name in others), strict=True), strict=True):
+        yield _row(dict(zip(others, values, strict=True)), body, topic, next(ids), room)
+
+
+def _plain(column: pa.Array) -> list[object]:
+    values: list[object] = column.to_pylist()
+    return values
+
+
+def _bare(topic: str, body: object, message_id: str) -> Row:
+    """A row with nothing but a body: what is most often sent, and the fastest."""
+    packed = f"{UNIQUE_KEY}\x01{message_id}\x02".encode()
+    if not isinstance(body, bytes):
+        return Row(topic, b"", packed, message_id, fault="the body is null")
+    fault = topic_fault(topic) or _too_long(body)
+    return Row(topic, body, packed, message_id, fault=fault or "")
+
+
+def _row(values: dict[str, object], body: object, default_topic: str, message_id: str, room: int) -> Row:
+    topic = str(values.get("topic") or default_topic)
+    pairs, fault = _pairs(values)
+    when, delay_fault = _delay(values)
+    packed = properties.pack(pairs | when | {UNIQUE_KEY: message_id})
+    queue_id, flag = values.get("queueId"), values.get("flag")
+    if not isinstance(body, bytes):
+        body, fault = b"", "the body is null"
+    if len(packed) > room:
+        fault = fault or f"properties of {len(packed)} bytes, {room} are allowed"
+        packed = properties.pack({UNIQUE_KEY: message_id})
+    if isinstance(queue_id, int) and queue_id < 0:
+        fault = fault or f"queueId {queue_id} is none"
+    if isinstance(flag, int) and not -_FLAG_MAX <= flag <= _FLAG_MAX:
+        fault = fault or f"flag {flag} is too large"
+    return Row(
+        topic,
+        body,
+        packed,
+        message_id,
+        flag if isinstance(flag, int) else 0,
+        bool(when),
+        str(values.get("shardingKey") or ""),
+        queue_id if isinstance(queue_id, int) else -1,
+        str(values.get("brokerName") or ""),
+        fault or delay_fault or topic_fault(topic) or _too_long(body) or "",
+    )
+
+
+def _pairs(values: dict[str, object]) -> tuple[dict[str, str], str]:
+    """Properties, tags, keys and sharding key; those that may be stored, and what is wrong with the others."""
+    pairs: dict[str, str] = {}
+    faults = []
+    given = values.get("properties") or ()
+    assert isinstance(given, (list, tuple))
+    for name, text in given:
+        fault = f"property {str(name)[:40]!r} is null" if text is None else property_fault(name, text)
+        if fault is None:
+            pairs[name] = text
+        else:
+            faults.append(fault)
+    for name, column in (("TAGS", "tags"), ("KEYS", "keys"), (SHARDING_KEY, "shardingKey")):
+        text = str(values.get(column) or "")
+        if "\x01" in text or "\x02" in text:
+            faults.append(f"{column} may hold neither 0x01 nor 0x02")
+        elif text:
+            pairs[name] = text
+    return pairs, faults[0] if faults else ""
+
+
+def _delay(values: dict[str, object]) -> tuple[dict[str, str], str]:
+    level, instant = values.get("delayTimeLevel"), values.get("deliverTimestamp")
+    if isinstance(level, int) and level:
+        if not 1 <= level <= _LEVEL_MAX:
+            return {}, f"delayTimeLevel {level}: expected 1 to {_LEVEL_MAX}"
+        return {DELAY: str(level)}, ""
+    if isinstance(instant, datetime):
+        aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+        milliseconds = round((aware - _EPOCH).total_seconds() * 1000)
+        if milliseconds <= 0:
+            return {}, "deliverTimestamp lies before 1970"
+        return {TIMER_DELIVER_MS: str(milliseconds)}, ""
+    return {}, ""
+
+
+def _too_long(body: bytes) -> str | None:
+    return f"a body of {len(body)} bytes fits into no frame" if len(body) > BODY_BYTES_MAX else None
