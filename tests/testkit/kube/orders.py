@@ -140,7 +140,8 @@ class Orders:
 
     def masters(self) -> list[str]:
         """The pods that are labelled so."""
-        found = self._api.get(f"{PODS}?labelSelector=gantrymq.io/role%3Dmaster")["items"]
+        labels = "gantrymq.io/cluster%3Dorders,gantrymq.io/role%3Dmaster"
+        found = self._api.get(f"{PODS}?labelSelector={labels}")["items"]
         return [each["metadata"]["name"] for each in found]
 
     def master(self) -> str:
