@@ -11,7 +11,7 @@ import pytest
 
 from gantry.client.blocking import BlockingProducer
 from gantry.model.message import Message
-from testkit.sparkjob import SparkJob
+from testkit.sparkjob import SparkJob, work_off
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,13 +60,12 @@ def test_the_archive_is_complete_after_kills(spark: SparkSession, nameserver: st
     for nth in range(1, 6):
         with SparkJob("archive", [*flags, "--every", "0 seconds"], tmp_path / "log") as job:
             sent |= send(nameserver, topic, range(nth * 200, nth * 200 + 200))
-            while not list(Path(checkpoint).glob("commits/[0-9]*")):
+            while not list(Path(checkpoint).glob("commits/[0-9]*")) and job.process.poll() is None:
                 threading.Event().wait(0.1)
-                assert job.process.poll() is None, job.log()[-6000:]
+            assert job.process.poll() is None or job.was_too_slow(), job.log()[-6000:]
             threading.Event().wait(chance.random() * 3)
             job.kill()
-    with SparkJob("archive", [*flags, "--once"], tmp_path / "log") as job:
-        assert job.wait() == 0, job.log()[-6000:]
+    work_off("archive", [*flags, "--once"], tmp_path / "log")
     is_complete(spark, archived, checkpoint, sent)
 
 

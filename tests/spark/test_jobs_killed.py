@@ -17,7 +17,7 @@ from gantry.client.blocking import BlockingProducer
 from gantry.model.message import Message
 from testkit.jobdatabase import ask, tell
 from testkit.postgres import Postgres, running_postgres
-from testkit.sparkjob import SparkJob
+from testkit.sparkjob import SparkJob, work_off
 
 EFFECT = "INSERT INTO effects (message_id, body) VALUES (:message_id, :body)"
 A_ROUND = 300
@@ -49,14 +49,16 @@ def test_a_job_killed_at_random_points_has_every_effect_once(
     flags = ["--namesrv", nameserver, "--subscribe", topic, "--database", database, "--group", "revenue"]
     flags += ["--effect", str(effect), "--checkpoint", str(tmp_path / "checkpoint"), "--every", "0 seconds"]
     sent: dict[str, bytes] = {}
+    kills = 0
     for nth in range(rounds):
         sent |= send(nameserver, topic, range(nth * A_ROUND, nth * A_ROUND + A_ROUND))
         with SparkJob("idempotent", [*flags, "--option", "maxOffsetsPerTrigger=60"], tmp_path / "log") as job:
-            job.next_line()
-            threading.Event().wait(chance.random() * QUIET_S)
+            if job.has_begun():
+                kills += 1
+                threading.Event().wait(chance.random() * QUIET_S)
             job.kill()
-    with SparkJob("idempotent", [*flags, "--once"], tmp_path / "log") as job:
-        assert job.wait() == 0, job.log()[-6000:]
+    work_off("idempotent", [*flags, "--once"], tmp_path / "log")
+    assert kills > rounds // 2 or rounds == 1
     found = ask(database, "SELECT message_id, body FROM effects ORDER BY number")
     assert len(found) == len(sent)
     assert {message_id: bytes(body) for message_id, body in found} == sent

@@ -9,6 +9,7 @@
     shardingKey        string: rows with the same key go to the same queue, in their order
     queueId            int, brokerName string: exactly this queue, or any of this group
     flag               int, the application's own
+    msgId              string: the id of a message that is sent again; else it gets a new one
 
 A row that cannot be a message is no error here: `Row.fault` says why, and the writer sends it to the dead-letter topic
 or fails.  Properties are packed here, once, with the message's id in them, so that a repeated send is the same message.
@@ -39,11 +40,13 @@ COLUMNS: dict[str, tuple[str, ...]] = {
     "queueId": ("int",),
     "brokerName": ("string",),
     "flag": ("int",),
+    "msgId": ("string",),
 }
 BODY_BYTES_MAX = 15 << 20  # a frame has 16 MiB; what a topic allows, its broker says
 PROPERTIES_BYTES_MAX = 32_767
 TRANSACTION_ROOM_BYTES = 2048  # of the properties of a half: what the sink and the broker add
 _LEVEL_MAX = 18
+_ID_CHARACTERS_MAX = 255
 _FLAG_MAX = (1 << 31) - 1
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -111,6 +114,7 @@ def _bare(topic: str, body: object, message_id: str) -> Row:
 
 def _row(values: dict[str, object], body: object, default_topic: str, message_id: str, room: int) -> Row:
     topic = str(values.get("topic") or default_topic)
+    message_id, id_fault = _message_id(values.get("msgId"), message_id)
     pairs, fault = _pairs(values)
     when, delay_fault = _delay(values)
     packed = properties.pack(pairs | when | {UNIQUE_KEY: message_id})
@@ -134,8 +138,18 @@ def _row(values: dict[str, object], body: object, default_topic: str, message_id
         str(values.get("shardingKey") or ""),
         queue_id if isinstance(queue_id, int) else -1,
         str(values.get("brokerName") or ""),
-        fault or delay_fault or topic_fault(topic) or _too_long(body) or "",
+        fault or id_fault or delay_fault or topic_fault(topic) or _too_long(body) or "",
     )
+
+
+def _message_id(given: object, new: str) -> tuple[str, str]:
+    """The id that a message had, or a new one; and why the given one cannot be used."""
+    if not given:
+        return new, ""
+    text = str(given)
+    if len(text) > _ID_CHARACTERS_MAX or any(character in text for character in "\x01\x02"):
+        return new, f"msgId {text[:40]!r} is no id: {_ID_CHARACTERS_MAX} characters at most, neither 0x01 nor 0x02"
+    return text, ""
 
 
 def _pairs(values: dict[str, object]) -> tuple[dict[str, str], str]:

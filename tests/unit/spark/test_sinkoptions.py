@@ -36,7 +36,7 @@ def test_what_is_wrong_with_an_option_is_said(more: dict[str, str], what: str) -
     [
         ([("topic", "string")], "wants a column body"),
         ([("body", "string")], "body is string"),
-        ([("body", "binary"), ("msgId", "string")], "no column 'msgId'"),
+        ([("body", "binary"), ("msg_id", "string")], "no column 'msg_id'"),
         ([("body", "binary"), ("delayTimeLevel", "int"), ("deliverTimestamp", "timestamp")], "exclude each other"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Finished jobs over the source: each a pure `build(df) -> df`, and a `main` for `python -m` or spark-submit."""
+"""Finished jobs over source and sink: each a pure `build(df) -> df`, and a `main` for `python -m` or spark-submit."""

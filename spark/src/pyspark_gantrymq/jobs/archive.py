@@ -1,10 +1,10 @@
-"""The archive: every message of some topics as Parquet, raw, so that it can be audited and read again.
+"""The archive: every message of some topics as Parquet, raw, so that it can be audited and sent again.
 
     python -m pyspark_gantrymq.jobs.archive --namesrv HOST:PORT --subscribe Orders --to DIR --checkpoint DIR [--once]
 
 All columns of the source, partitioned by topic and the day on which the broker stored the message.  Spark's file sink
 keeps a list of the files that count (`_spark_metadata`), so that a killed job leaves nothing twice: read the folder
-with Spark, or by that list.  The source's offsets are exact and dense, which `audit` checks.
+with Spark, or by that list.  The source's offsets are exact and dense, which `audit` checks and `restore` relies on.
 
 One file per task and batch: with few messages a batch, let batches be rare (`--every "5 minutes"`), and bound big ones
 with `--option maxOffsetsPerTrigger=...`.  Retention of the broker is the limit of a pause: a job that was down longer

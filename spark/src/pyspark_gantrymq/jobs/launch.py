@@ -96,3 +96,19 @@ def pairs(texts: list[str]) -> dict[str, str]:
 def say(**fields: object) -> None:
     """A line of JSON for whoever watches."""
     print(json.dumps(fields), flush=True)
+
+
+
+def sends(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The flags of a job that sends what it finds, and ends."""
+    made.add_argument("--namesrv", required=True, metavar="HOST:PORT;HOST:PORT", help="name servers")
+    made.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the sink")
+    return made
+
+
+def send(messages: DataFrame, given: Any, **fixed: str) -> None:
+    """Through the sink; when this returns each of them is acknowledged.  `fixed` are the job's own options."""
+    options = {"gantrymq.namesrv": given.namesrv, **fixed, **pairs(given.option)}
+    if options.get("mode") == "at-least-once":
+        options = {name: value for name, value in options.items() if name not in ("sinkId", "batchId")}
+    messages.write.format("gantrymq").mode("append").options(**options).save()

@@ -1,0 +1,141 @@
+"""Dead letters that were approved are sent to their topic again: each death at most once, each message at most 3 times.
+
+    python -m pyspark_gantrymq.jobs.replay --database postgresql://... --approve ID,ID --by NAME
+    python -m pyspark_gantrymq.jobs.replay --database postgresql://... --namesrv HOST:PORT --send
+
+What may be sent stands in `dead_letter`, in the state `approved`, written there by a person with --approve, by plain
+SQL, or by triage.  A run first marks what it takes as `sending`, then sends it: to the topic where it was sent first,
+under its own id, with DLQ_REPLAYS one higher and a delay that grows with it.  Then it is `sent`.
+
+Each run is one batch of a transactional sink, under its own number: all of it is delivered or nothing, and nothing
+twice.  A run that was broken off, wherever that was, is repeated by the next one with the same letters and number, and
+the broker knows whether it was delivered.  Runs follow one another, a second one waits.  Brokers without such sinks
+(Apache's) are served by `--option mode=at-least-once`: then a run that is repeated sends again, under the same ids.
+
+A message that dies again comes back by triage with the higher count; after the third replay it is poison.
+For one group alone, without a database: `gantry dlq replay`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from pyspark_gantrymq.jobs import launch, letters
+from pyspark_gantrymq.jobs.sendable import properties
+from pyspark_gantrymq.jobs.transactions import Cursor, carry_out, connect
+from pyspark_gantrymq.jobs.triage import REPLAYS, Rules, prepare
+
+LETTERS = (
+    "message_id string, topic string, body binary, message_keys string, tags string, properties string, replays int"
+)
+FIRST_DELAY_LEVEL = 3  # 10 s; one more with each replay
+ROWS_MAX = 10_000
+SINK = "gantrymq-dead-letter-replay"
+
+
+def build(approved: DataFrame) -> DataFrame:
+    """What the sink sends for letters."""
+    written = f.from_json("properties", "map<string,string>")
+    counted = f.col("replays") + 1
+    return approved.select(
+        "topic",
+        "body",
+        f.col("message_keys").alias("keys"),
+        "tags",
+        (f.col("replays") + FIRST_DELAY_LEVEL).cast("int").alias("delayTimeLevel"),
+        # The next death has a reason of its own.
+        properties(written, Rules.error_property, **{REPLAYS: counted}).alias("properties"),
+        f.col("message_id").alias("msgId"),
+    )
+
+
+def approve(database: str, ids: Sequence[str], by: str, text: str = letters.APPROVE) -> int:
+    """How many letters of these ids changed their state: those that may be replayed once more."""
+
+    def work(cursor: Cursor, wanted: Sequence[str]) -> int:
+        changed = 0
+        for message_id in sorted(wanted):
+            cursor.execute(text, {"message_id": message_id, "approved_by": by})
+            changed += cursor.rowcount
+        return changed
+
+    (count,) = carry_out(database, [ids], work)
+    return int(count)
+
+
+def take(now_ms: int, cursor: Cursor, run: int) -> list[tuple[Any, ...]]:
+    """The letters of a run, marked as on their way; the same ones when it is asked again."""
+    cursor.execute(letters.RUN, {"run": run, "now_ms": now_ms})
+    if cursor.rowcount:
+        cursor.execute(letters.CLAIM, {"run": run, "rows_max": ROWS_MAX})
+    cursor.execute(letters.TAKEN, {"run": run})
+    return cursor.fetchall()
+
+
+def one_run(spark: SparkSession, database: str, now_ms: int, send: Callable[[DataFrame, int], None]) -> dict[str, int]:
+    """Finish what was broken off, then send what is approved; the last run's number, and how many letters each was."""
+    with connect(database) as lock:
+        lock.execute(letters.LOCK)
+        broken_off = [int(row[0]) for row in lock.execute(letters.OPEN).fetchall()]
+        repeated = sum(_carry_out_run(spark, database, now_ms, run, send) for run in broken_off)
+        number = int((lock.execute(letters.NEXT).fetchone() or (1,))[0])
+        sent = _carry_out_run(spark, database, now_ms, number, send)
+    return {"run": number, "sent": sent, "repeated": repeated}
+
+
+def _carry_out_run(
+    spark: SparkSession, database: str, now_ms: int, run: int, send: Callable[[DataFrame, int], None]
+) -> int:
+    (taken,) = carry_out(database, [run], partial(take, now_ms))
+    if taken:
+        send(build(spark.createDataFrame(taken, LETTERS).coalesce(1)), run)
+    list(carry_out(database, [run], _close))
+    return len(taken)
+
+
+def _close(cursor: Cursor, run: int) -> None:
+    cursor.execute(letters.SENT, {"run": run})
+    cursor.execute(letters.DONE, {"run": run})
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Approve, reject or send."""
+    parser = launch.parser(__doc__, "replay")
+    parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--approve", metavar="ID,ID", help="these may be sent")
+    what.add_argument("--reject", metavar="ID,ID", help="these will not be sent")
+    what.add_argument("--send", action="store_true", help="send what was approved")
+    parser.add_argument("--by", default="", help="who approves or rejects")
+    parser.add_argument("--sink", default=SINK, help=f"the sink's name, one for each database ({SINK})")
+    parser.add_argument("--namesrv", metavar="HOST:PORT;HOST:PORT", help="name servers")
+    parser.add_argument("--option", action="append", default=[], metavar="NAME=VALUE", help="an option of the sink")
+    given: Any = parser.parse_args(arguments)
+    prepare(given.database)
+    if not given.send:
+        if not given.by:
+            parser.error("--approve and --reject need --by: who says so is kept")
+        text, ids = (letters.REJECT, given.reject) if given.reject else (letters.APPROVE, given.approve)
+        launch.say(changed=approve(given.database, ids.split(","), given.by, text))
+        return 0
+    if not given.namesrv:
+        parser.error("--send needs --namesrv")
+    spark = launch.session(given)
+    now_ms = time.time_ns() // 1_000_000
+
+    def send(rows: DataFrame, run: int) -> None:
+        launch.send(rows, given, mode="transactional", sinkId=given.sink, batchId=str(run))
+
+    launch.say(**one_run(spark, given.database, now_ms, send))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,143 @@
+"""Send again what should have had its effect by now and has not: a scan over message_stub and message_log.
+
+    python -m pyspark_gantrymq.jobs.resend --namesrv HOST:PORT --database postgresql://... --group packing
+        [--once] [--every 30] [--resends-max 5] [--backoff 60] [--backlog 0]
+
+One pass: the question `missing` (gantry.guarantee.schema, five conditions), then for each stub that it finds the
+counter is raised and the next time set, with a guard on the counter, and only then the message is sent, through the
+sink and under its own id.  Two jobs at once share the work.  A job that dies in between has raised the counter of
+messages that it did not send; they are due again after their backoff, which doubles with each time and has `--backlog`,
+the time that the group is expected to be behind, on top.
+
+What a person has to look at is counted in each pass: exhausted, stuck, unplaced stubs.  `--show-for-a-person` prints
+their ids and sends nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from gantry.guarantee import schema
+from pyspark_gantrymq.jobs import launch
+from pyspark_gantrymq.jobs.sendable import properties
+from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, inserted
+
+SAY = schema.statements(schema.POSTGRESQL)
+STUBS = (
+    "message_id string, topic string, body binary, message_keys string, tags string, properties string, resends int"
+)
+_FIELDS = [part.split()[0] for part in STUBS.split(", ")]
+_DOUBLED_MAX = 10  # a thousand times the backoff
+
+
+@dataclass(frozen=True)
+class Rules:
+    """When a stub is sent again, and how many in one pass."""
+
+    group: str
+    resends_max: int = 5
+    backoff_ms: int = 60_000
+    backlog_ms: int = 0
+    stuck_after_ms: int = 600_000
+    rows_max: int = 10_000
+
+    def parameters(self, now_ms: int) -> dict[str, object]:
+        """As the statements name them."""
+        return {
+            "consumer_group": self.group,
+            "resends_max": self.resends_max,
+            "now_ms": now_ms,
+            "before_ms": now_ms - self.stuck_after_ms,
+            "rows_max": self.rows_max,
+        }
+
+    def next_ms(self, now_ms: int, resends: int) -> int:
+        """When a stub that is sent for the `resends`-th time is due again."""
+        return now_ms + self.backlog_ms + (self.backoff_ms << min(resends - 1, _DOUBLED_MAX))
+
+
+def build(stubs: DataFrame) -> DataFrame:
+    """What the sink sends for stubs."""
+    written = f.from_json("properties", "map<string,string>")
+    return stubs.select(
+        "topic",
+        "body",
+        f.col("message_keys").alias("keys"),
+        "tags",
+        properties(written).alias("properties"),
+        f.col("message_id").alias("msgId"),
+    )
+
+
+def claim(rules: Rules, now_ms: int, cursor: Cursor) -> list[Row]:
+    """The missing stubs that are ours to send, their counters raised."""
+    cursor.execute(SAY.missing, rules.parameters(now_ms))
+    found = [dict(zip(_FIELDS, row, strict=True)) for row in cursor.fetchall()]
+    # In the order of their ids, so that two jobs never wait for each other in a circle.
+    found.sort(key=lambda row: str(row["message_id"]))
+    wanted = [{**row, "next_resend_at_ms": rules.next_ms(now_ms, row["resends"] + 1)} for row in found]
+    return [row for row, is_ours in zip(found, inserted(cursor, SAY.claim, wanted), strict=True) if is_ours]
+
+
+def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[str]]:
+    """Ids by the reason why nobody but a person can help."""
+    found = {}
+    for name, question in (("exhausted", SAY.exhausted), ("stuck", SAY.stuck), ("unplaced", SAY.unplaced)):
+        cursor.execute(question, rules.parameters(now_ms))
+        found[name] = [str(row[0]) for row in cursor.fetchall()]
+    return found
+
+
+def one_pass(
+    spark: SparkSession, database: str, rules: Rules, now_ms: int, send: Callable[[DataFrame], None]
+) -> dict[str, int]:
+    """Claim, send, and count."""
+    (claimed,) = carry_out(database, [rules], lambda cursor, each: claim(each, now_ms, cursor))
+    if claimed:
+        rows = [tuple(row[name] for name in _FIELDS) for row in claimed]
+        send(build(spark.createDataFrame(rows, STUBS)))
+    (people,) = carry_out(database, [rules], lambda cursor, each: for_a_person(each, now_ms, cursor))
+    return {"sent": len(claimed), **{name: len(ids) for name, ids in people.items()}}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """One pass with --once, else one every so often, until stopped."""
+    parser = launch.sends(launch.parser(__doc__, "resend"))
+    parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
+    parser.add_argument("--group", required=True, help="the consumer group whose log says what arrived")
+    parser.add_argument("--once", action="store_true", help="one pass")
+    parser.add_argument("--every", type=float, default=30.0, metavar="SECONDS")
+    parser.add_argument("--resends-max", type=int, default=5)
+    parser.add_argument("--backoff", type=int, default=60, metavar="SECONDS")
+    parser.add_argument("--backlog", type=int, default=0, metavar="SECONDS")
+    parser.add_argument("--stuck-after", type=int, default=600, metavar="SECONDS")
+    parser.add_argument("--rows-max", type=int, default=10_000, help="sent in one pass at most (10000)")
+    parser.add_argument("--show-for-a-person", action="store_true")
+    given: Any = parser.parse_args(arguments)
+    times = (given.backoff * 1000, given.backlog * 1000, given.stuck_after * 1000)
+    rules = Rules(given.group, given.resends_max, *times, given.rows_max)
+    if given.show_for_a_person:
+        (people,) = carry_out(given.database, [rules], lambda cursor, each: for_a_person(each, _now_ms(), cursor))
+        launch.say(**people)
+        return 0
+    spark = launch.session(given)
+    while True:
+        launch.say(**one_pass(spark, given.database, rules, _now_ms(), lambda rows: launch.send(rows, given)))
+        if given.once:
+            return 0
+        time.sleep(given.every)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""Jobs that send, from their command line to a real broker and back: the message comes once more, under its own id."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from gantry.client.blocking import BlockingProducer
+from gantry.client.consumer import Consumer
+from gantry.model.message import Message
+from testkit.jobdatabase import ask, tell
+from testkit.postgres import Postgres, running_postgres
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+archive = pytest.importorskip("pyspark_gantrymq.jobs.archive", reason="missing pyspark; make spark-env")
+idempotent = pytest.importorskip("pyspark_gantrymq.jobs.idempotent")
+replay = pytest.importorskip("pyspark_gantrymq.jobs.replay")
+resend = pytest.importorskip("pyspark_gantrymq.jobs.resend")
+restore = pytest.importorskip("pyspark_gantrymq.jobs.restore")
+triage = pytest.importorskip("pyspark_gantrymq.jobs.triage")
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+def read(spark: SparkSession, nameserver: str, topic: str) -> list[Any]:
+    """What is in a topic, in the order of its queues."""
+    found = spark.read.format("gantrymq").option("gantrymq.namesrv", nameserver).option("subscribe", topic).load()
+    return sorted(found.collect(), key=lambda row: (row.queueId, row.queueOffset))
+
+
+def send(nameserver: str, topic: str, count: int, **properties: str) -> list[str]:
+    with BlockingProducer("shop", nameserver=nameserver) as producer:
+        messages = [
+            Message(topic, f'{{"order": {nth}}}'.encode(), tags="card", keys=(f"k{nth}",), properties=properties)
+            for nth in range(count)
+        ]
+        return [producer.send(message).message_id for message in messages]
+
+
+def test_what_was_archived_comes_again_as_it_was(
+    spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
+) -> None:
+    sent = send(nameserver, topic, 30, shop="north")
+    folder, again = str(tmp_path / "archive"), f"{topic}-again"
+    checkpoint = str(tmp_path / "checkpoint")
+    flags = ["--namesrv", nameserver, "--subscribe", topic, "--checkpoint", checkpoint, "--once"]
+    assert archive.main([*flags, "--to", folder]) == 0
+    flags = ["--namesrv", nameserver, "--archive", folder, "--topic", topic, "--into", again]
+    assert restore.main([*flags, "--from", "2000-01-01T00:00:00Z", "--to", "2100-01-01T00:00:00Z"]) == 0
+    before = {row.msgId: row for row in read(spark, nameserver, topic)}
+    after = {row.msgId: row for row in read(spark, nameserver, again)}
+    assert set(before) == set(after) == set(sent)
+    for message_id, row in after.items():
+        was = before[message_id]
+        assert (bytes(row.body), row["keys"], row.tags) == (bytes(was.body), was["keys"], was.tags)
+        assert row.properties["shop"] == "north"
+
+
+def test_a_stub_that_is_missing_arrives_under_its_id(
+    spark: SparkSession, nameserver: str, topic: str, postgres: Postgres
+) -> None:
+    database = postgres.database()
+    idempotent.prepare(database)
+    tell(
+        database,
+        "INSERT INTO message_stub (message_id, topic, body, message_keys, next_resend_at_ms, broker, queue_id, "
+        f"queue_offset, created_at_ms) VALUES ('lost', '{topic}', 'tea', 'k1', 1, 'b', 0, 1, 1)",
+        f"INSERT INTO message_log VALUES ('packing', 'later', '{topic}', 'b', 0, 2, 1)",
+    )
+    flags = ["--namesrv", nameserver, "--database", database, "--group", "packing", "--once"]
+    assert resend.main(flags) == 0
+    assert resend.main(flags) == 0
+    assert [(row.msgId, bytes(row.body), row["keys"]) for row in read(spark, nameserver, topic)] == [
+        ("lost", b"tea", "k1")
+    ]
+
+
+async def give_up(nameserver: str, group: str, topic: str, count: int) -> None:
+    """Let a group receive messages and declare each of them dead."""
+    async with Consumer(group, nameserver=nameserver, subscription={topic: "*"}) as consumer:
+        async for message in consumer:
+            await message.give_up()
+            count -= 1
+            if not count:
+                return
+
+
+def test_dead_letters_are_sorted_approved_and_sent_once(
+    spark: SparkSession,
+    nameserver: str,
+    topic: str,
+    postgres: Postgres,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(replay, "FIRST_DELAY_LEVEL", 1)  # a second
+    database, group = postgres.database(), f"g-{datetime.now(UTC).microsecond}"
+    sent = send(nameserver, topic, 5, ERROR_CLASS="ReadTimeout")
+    asyncio.run(asyncio.wait_for(give_up(nameserver, group, topic, 5), 120))
+    flags = ["--namesrv", nameserver, "--database", database]
+    sorting = [*flags, "--checkpoint", str(tmp_path / "checkpoint"), "--json", "--once"]
+    assert triage.main(sorting) == 0
+    letters = ask(database, f"SELECT message_id, topic, route FROM dead_letter WHERE consumer_group = '{group}'")
+    assert sorted(letters) == sorted((message_id, topic, "transient") for message_id in sent)
+    assert replay.main(["--database", database, "--approve", ",".join(sent[:2]), "--by", "ann"]) == 0
+    for _ in range(3):
+        assert replay.main([*flags, "--send"]) == 0
+    states = ask(database, f"SELECT state, count(*) FROM dead_letter WHERE consumer_group = '{group}' GROUP BY 1")
+    assert dict(states) == {"sent": 2, "waiting": 3}
+    deadline = time.monotonic() + 120
+    while len(found := [row.msgId for row in read(spark, nameserver, topic)]) < 7 and time.monotonic() < deadline:
+        threading.Event().wait(0.5)
+    assert sorted(found) == sorted([*sent, *sent[:2]])
+
+
+@pytest.mark.parametrize("module", ["archive", "audit", "idempotent", "replay", "resend", "restore", "triage"])
+def test_every_job_explains_itself(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+    job = pytest.importorskip(f"pyspark_gantrymq.jobs.{module}")
+    with pytest.raises(SystemExit) as ended:
+        job.main(["--help"])
+    assert ended.value.code == 0
+    assert f"python -m pyspark_gantrymq.jobs.{module}" in capsys.readouterr().out

@@ -1,0 +1,182 @@
+"""Jobs over tables of a real PostgreSQL and the sample data; what they would send is collected instead of sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from testkit.jobdatabase import ask, tell
+from testkit.postgres import Postgres, running_postgres
+from testkit.sparksamples import FOLDER, sample
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+functions = pytest.importorskip("pyspark.sql.functions", reason="missing pyspark; make spark-env")
+idempotent = pytest.importorskip("pyspark_gantrymq.jobs.idempotent")
+letters = pytest.importorskip("pyspark_gantrymq.jobs.letters")
+replay = pytest.importorskip("pyspark_gantrymq.jobs.replay")
+resend = pytest.importorskip("pyspark_gantrymq.jobs.resend")
+triage = pytest.importorskip("pyspark_gantrymq.jobs.triage")
+
+ID = "7F00000100002A139A56{:012X}"
+NOON = "2026-11-22T12:00:00Z"
+STATES = "SELECT right(message_id, 1), state FROM dead_letter ORDER BY 1"
+
+
+class Sent:
+    """Instead of the sink."""
+
+    def __init__(self) -> None:
+        self.rows: list[Any] = []
+        self.batches: list[int] = []
+
+    def __call__(self, messages: DataFrame, batch: int = -1) -> None:
+        self.rows += messages.collect()
+        self.batches.append(batch)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    with running_postgres() as server:
+        yield server
+
+
+@pytest.fixture
+def database(postgres: Postgres) -> str:
+    made = postgres.database()
+    idempotent.prepare(made)
+    triage.prepare(made)
+    return made
+
+
+def sorted_out(spark: SparkSession, database: str, approve: bool = False, archive: str = "") -> None:
+    noon = functions.to_timestamp(functions.lit(NOON))
+    dead = triage.build(sample(spark, "dead-letters"), triage.Rules(is_json=True), noon)
+    triage.on_batch(database, approve, archive, dead, 7)
+
+
+def test_resend_finds_exactly_what_is_missing_and_sends_it_under_its_own_id(spark: SparkSession, database: str) -> None:
+    tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+    sent, rules = Sent(), resend.Rules("packing", backoff_ms=60_000, backlog_ms=5_000)
+    counts = resend.one_pass(spark, database, rules, 2_000, sent)
+    assert counts == {"sent": 1, "exhausted": 1, "stuck": 0, "unplaced": 1}
+    (row,) = sent.rows
+    assert (row.topic, bytes(row.body), row.keys, row.tags) == ("Orders", b'{"order": 1}', "2026-0201", "")
+    assert (row.properties, row.msgId) == ({"shop": "north"}, "lost")
+    found = ask(database, "SELECT resends, next_resend_at_ms FROM message_stub WHERE message_id = 'lost'")
+    assert found == [(1, 2_000 + 5_000 + 60_000)]
+    assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 0
+
+
+def test_of_100_missing_stubs_among_2000_exactly_those_are_sent(spark: SparkSession, database: str) -> None:
+    tell(
+        database,
+        "INSERT INTO message_stub (message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, "
+        "created_at_ms) SELECT 'id-' || n, 'Orders', 'x', 1, 'broker-a', n % 4, n, 1 FROM generate_series(1, 2000) n",
+        "INSERT INTO message_log SELECT 'packing', 'id-' || n, 'Orders', 'broker-a', n % 4, n, 1 "
+        "FROM generate_series(1, 2000) n WHERE n % 20 != 7",
+    )
+    sent = Sent()
+    assert resend.one_pass(spark, database, resend.Rules("packing"), 2, sent)["sent"] == 100
+    assert {row.msgId for row in sent.rows} == {f"id-{n}" for n in range(7, 2000, 20)}
+
+
+def test_a_resend_that_died_before_it_sent_leaves_the_stub_due_again(spark: SparkSession, database: str) -> None:
+    tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+    rules = resend.Rules("packing", backoff_ms=1_000)
+
+    def die(_: DataFrame) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        resend.one_pass(spark, database, rules, 2_000, die)
+    sent = Sent()
+    assert resend.one_pass(spark, database, rules, 2_999, sent)["sent"] == 0
+    assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 1
+
+
+def test_backoff_doubles_up_to_a_limit() -> None:
+    rules = resend.Rules("packing", backoff_ms=1_000)
+    assert [rules.next_ms(0, resends) for resends in (1, 2, 3, 50)] == [1_000, 2_000, 4_000, 1_024_000]
+
+
+def test_triage_sorts_letters_and_counts_each_death_once(spark: SparkSession, database: str, tmp_path: Any) -> None:
+    for _ in range(2):  # a batch that is repeated changes nothing
+        sorted_out(spark, database, archive=str(tmp_path / "expired"))
+    routes = ask(database, "SELECT right(message_id, 1), route, error_class FROM dead_letter ORDER BY 1")
+    assert routes == [
+        ("1", "transient", "ReadTimeout"),
+        ("2", "transient", "ReadTimeout"),
+        ("3", "poison", "ReadTimeout"),
+        ("4", "poison", "malformed body"),
+        ("5", "poison", "OutOfStock"),
+        ("6", "expired", "ConnectionError"),
+        ("7", "poison", "unknown"),
+    ]
+    counts = dict(ask(database, "SELECT error_class, sum(letters)::int FROM dead_letter_count GROUP BY 1"))
+    assert counts == {"ConnectionError": 1, "malformed body": 1, "OutOfStock": 1, "ReadTimeout": 3, "unknown": 1}
+    kept = spark.read.parquet(str(tmp_path / "expired")).collect()
+    assert [(row.message_id, bytes(row.body)) for row in kept] == [
+        (ID.format(6), b'{"order": "2026-106", "amount": "9.90"}')
+    ]
+
+
+def test_nothing_is_replayed_that_nobody_approved(spark: SparkSession, database: str) -> None:
+    sorted_out(spark, database)
+    sent = Sent()
+    assert replay.one_run(spark, database, 1, sent)["sent"] == 0
+    assert not sent.rows
+
+
+def test_an_approved_letter_is_sent_once_under_its_own_id(spark: SparkSession, database: str) -> None:
+    sorted_out(spark, database)
+    assert replay.approve(database, [ID.format(1), ID.format(1), ID.format(3), "unheard of"], "ann") == 1
+    sent = Sent()
+    assert [replay.one_run(spark, database, 1, sent)["sent"] for _ in range(3)] == [1, 0, 0]
+    (row,) = sent.rows
+    assert (row.topic, row.delayTimeLevel, row.keys) == ("Orders", 3, "2026-101")
+    assert (row.properties, row.msgId) == ({"DLQ_REPLAYS": "1"}, ID.format(1))
+    sorted_out(spark, database)  # the same deaths again, as a batch that is repeated
+    assert replay.approve(database, [ID.format(1)], "ann") == 0
+    assert dict(ask(database, STATES))["1"] == "sent"
+
+
+def test_a_run_that_was_broken_off_is_repeated_as_the_same_batch(spark: SparkSession, database: str) -> None:
+    sorted_out(spark, database, approve=True)
+    tried, sent = Sent(), Sent()
+
+    def die(messages: DataFrame, batch: int) -> None:
+        tried(messages, batch)
+        raise KeyboardInterrupt
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            replay.one_run(spark, database, 1, die)
+    assert replay.one_run(spark, database, 1, sent) == {"run": 2, "sent": 0, "repeated": 2}
+    assert replay.one_run(spark, database, 1, sent) == {"run": 3, "sent": 0, "repeated": 0}
+    assert tried.batches == [1, 1] and sent.batches == [1]
+    assert tried.rows == [*sent.rows, *sent.rows]
+    assert {row.msgId for row in sent.rows} == {ID.format(1), ID.format(2)}
+
+
+def test_a_message_that_died_after_three_replays_is_not_sent_a_fourth_time(spark: SparkSession, database: str) -> None:
+    sorted_out(spark, database)
+    assert replay.approve(database, [ID.format(3)], "ann") == 0
+    tell(database, "UPDATE dead_letter SET state = 'approved' WHERE replays >= 3")  # whoever does it by hand
+    sent = Sent()
+    assert replay.one_run(spark, database, 1, sent)["sent"] == 0
+
+
+def test_a_message_that_died_in_two_groups_is_sent_once(spark: SparkSession, database: str) -> None:
+    sorted_out(spark, database)
+    columns = letters.LETTER_COLUMNS
+    of_audit = columns.replace("consumer_group", "'audit'")
+    letter = f"SELECT {of_audit} FROM dead_letter WHERE message_id = '{ID.format(1)}'"
+    tell(database, f"INSERT INTO dead_letter ({columns}) {letter}")
+    assert replay.approve(database, [ID.format(1)], "ann") == 2
+    sent = Sent()
+    assert replay.one_run(spark, database, 1, sent)["sent"] == 1
+    assert ask(database, "SELECT count(*) FROM dead_letter WHERE state = 'sent'") == [(2,)]
