@@ -23,7 +23,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo demo-spark check lint types test test-full test-spark spark-env interop kube cluster e2e crash sim bench soak fuzz model planted format crds readme lock clean
+.PHONY: help setup dev demo demo-spark check lint types test test-full test-spark bench-spark spark-env interop kube cluster e2e crash sim bench soak fuzz model planted format crds readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z0-9-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -49,6 +49,9 @@ test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to e
 
 test-full: dev tools lint types fuzz planted $(CLUSTER)  ## test, the slow tests, the fuzzers and the planted faults
 	@$(PY) -m pytest -q $(SPREAD) tests
+
+bench-spark: spark-env  ## CPU of a row on its way into Spark's columns
+	@$(SPARK_PY) tests/bench/sparkrows.py
 
 test-spark: dev tools spark-env .venv-spark-4.2/.made  ## the data source with a real Spark: all with the newest, the fast ones with 4.2
 	@$(SPARK_PY) -m pytest -q tests/spark

@@ -10,10 +10,10 @@ import pytest
 
 from gantry.client.blocking import MessageQueue, PullResult, PullStatus
 from gantry.errors import UnreachableError
-from gantry.model.message import StoredMessage
 from pyspark_gantrymq import pulls
 from pyspark_gantrymq.offsets import Queue, Stretch
 from pyspark_gantrymq.options import parse
+from testkit.storedrun import Stored, run
 
 OPTIONS = parse({"gantrymq.namesrv": "h:1", "subscribe": "t"}, is_stream=False)
 QUEUE = Queue("t", "b", 0)
@@ -32,16 +32,9 @@ class Scripted:
         return answer
 
 
-def stored(offset: int) -> StoredMessage:
-    return StoredMessage(
-        topic="t", body=b"", properties={}, queue_id=0, queue_offset=offset, log_offset=offset * 100, size=100, flag=0,
-        sys_flag=0, born_ms=0, born_host="", store_ms=0, store_host="", reconsume_times=0, prepared_offset=0,
-        offset_message_id="", broker_name="b",
-    )  # fmt: skip
-
-
 def found(*offsets: int, to: int | None = None) -> PullResult:
-    return PullResult(PullStatus.FOUND, offsets[-1] + 1 if to is None else to, 0, 99, tuple(map(stored, offsets)))
+    records = run([Stored()] * len(offsets), offsets)
+    return PullResult(PullStatus.FOUND, offsets[-1] + 1 if to is None else to, 0, 99, records=records)
 
 
 def read(puller: Scripted, end: int = 4, options: object = OPTIONS) -> list[int]:

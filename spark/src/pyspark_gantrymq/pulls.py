@@ -13,15 +13,16 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from gantry.client.blocking import BlockingPuller, PullResult, PullStatus, Sql
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
-from pyspark_gantrymq import rows
 from pyspark_gantrymq.offsets import Stretch
 from pyspark_gantrymq.options import Options
 from pyspark_gantrymq.survey import GROUP, queue_of
+from pyspark_gantrymq.vectors import Pulled
 
 PATIENCE_S = 60.0
 _PULL_COUNT = 1024
@@ -62,12 +63,14 @@ def _stretch(puller: BlockingPuller, options: Options, names: Sequence[str], one
                 raise RuntimeError(f"{one.queue}: offset {at} did not come within {PATIENCE_S:.0f} s: {said}")
             time.sleep(_PAUSE_S)
             continue
-        messages = [message for message in found.messages if message.queue_offset < one.end]
-        if not options.is_filtered and [each.queue_offset for each in messages] != list(range(at, at + len(messages))):
+        pulled = Pulled(found.records, one.queue.broker)
+        batch = pulled.batch(names, one.end)
+        count = len(batch)
+        if not options.is_filtered and not np.array_equal(pulled.offsets, np.arange(at, at + count)):
             raise RuntimeError(f"{one.queue}: the answer from {at} on has a hole; offsets are dense without a filter")
-        if messages:
-            yield rows.one_by_one(messages, names)
-        at = found.next_offset if options.is_filtered or not messages else at + len(messages)
+        if count:
+            yield batch
+        at = found.next_offset if options.is_filtered or not count else at + count
         since = time.monotonic()
 
 
@@ -76,7 +79,7 @@ def _pull(puller: BlockingPuller, options: Options, one: Stretch, at: int) -> Pu
     count = min(_PULL_COUNT, one.end - at)
     wanted = Sql(options.sql) if options.sql else options.tags
     try:
-        return puller.pull(queue_of(one.queue), at, tags=wanted, count_max=count, bytes_max=_PULL_BYTES)
+        return puller.pull(queue_of(one.queue), at, tags=wanted, count_max=count, bytes_max=_PULL_BYTES, is_raw=True)
     except RefusedError as error:
         if not error.retriable and not error.stale_route:
             raise

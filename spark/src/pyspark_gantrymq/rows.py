@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from gantry.model.message import KEYS, TAGS, StoredMessage
 
-_TRANSACTION_ID = "__transactionId__"
+TRANSACTION_ID = "__transactionId__"
 _TYPES: dict[str, Any] = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -39,7 +39,7 @@ _VALUES: dict[str, tuple[str, Callable[[StoredMessage], object]]] = {
     "flag": ("int", lambda one: one.flag),
     "sysFlag": ("int", lambda one: one.sys_flag),
     "commitLogOffset": ("bigint", lambda one: one.log_offset),
-    "transactionId": ("string", lambda one: one.properties.get(_TRANSACTION_ID)),
+    "transactionId": ("string", lambda one: one.properties.get(TRANSACTION_ID)),
 }
 
 

@@ -181,9 +181,13 @@ class BlockingPuller:
         count_max: int = 32,
         bytes_max: int = 1 << 20,
         wait_s: float = 0.0,
+        is_raw: bool = False,
     ) -> PullResult:
-        """Messages from `offset` on with one of the tags, or that fulfil an `Sql`; waits while there are none."""
-        settings = PullSettings(self.group, subscription_to(queue.topic, tags), count_max, bytes_max, wait_s)
+        """Messages from `offset` on with one of the tags, or that fulfil an `Sql`; waits while there are none.
+
+        is_raw: as `PullResult.records`, for who decodes many at once.
+        """
+        settings = PullSettings(self.group, subscription_to(queue.topic, tags), count_max, bytes_max, wait_s, is_raw)
 
         def make(broker_id: int) -> Question[PullResult]:
             is_master = broker_id == MASTER_ID

@@ -112,6 +112,7 @@ class PullSettings:
     count_max: int = 32
     bytes_max: int = 1 << 20
     wait_s: float = 15.0  # RocketMQ's brokerSuspendMaxTimeMillis
+    is_raw: bool = False  # records stay as they are
     is_lite: bool = False  # of a pull consumer: LITE_PULL_MESSAGE, which brokers answer the same
 
 
@@ -125,13 +126,15 @@ def pull(
 
     def read(reply: Command) -> PullResult:
         require(reply, *_PULL_STATUS)
+        is_found = reply.code == ResponseCode.SUCCESS
         return PullResult(
             _PULL_STATUS[ResponseCode(reply.code)],
             number(reply, "nextBeginOffset"),
             number(reply, "minOffset"),
             number(reply, "maxOffset"),
-            tuple(record.messages(reply.body, queue.broker_name)) if reply.code == ResponseCode.SUCCESS else (),
+            tuple(record.messages(reply.body, queue.broker_name)) if is_found and not settings.is_raw else (),
             number(reply, "suggestWhichBrokerId") if "suggestWhichBrokerId" in reply.ext else MASTER_ID,
+            bytes(reply.body) if is_found and settings.is_raw else b"",
         )
 
     suspend = _PULL_SUSPEND if settings.wait_s > 0 else 0

@@ -47,6 +47,7 @@ class PullResult:
     max_offset: int
     messages: tuple[StoredMessage, ...] = ()
     suggested: int = 0  # the id of the broker of the group that should be asked next; 0 is the master
+    records: bytes = b""  # of a raw pull: the messages as they stand in the log, one after the other
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,75 @@
+"""Columns that are made of many records at once are those that are made of them one by one."""
+
+from __future__ import annotations
+
+import zlib
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gantry.errors import RemoteProtocolError
+from gantry.leaves.properties import pack
+from gantry.model.message import SYS_COMPRESSED
+from gantry.wire import record
+from pyspark_gantrymq import rows
+from pyspark_gantrymq.columns import COLUMNS
+from pyspark_gantrymq.vectors import Pulled
+from testkit.storedrun import Stored, run
+
+NAMES = tuple(COLUMNS)
+TEXT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\x01\x02"), min_size=1, max_size=6)
+PAIRS = st.dictionaries(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "__transactionId__"]) | TEXT, TEXT, max_size=6)
+ODD = [b"a\x01b\x02a\x01c\x02", b"UNIQ_KEY\x01x", b"a\x01b\x01c\x02", b"\x02\x02", b"a", b"a\x00b\x01c\x02"]
+RAW = st.binary(max_size=20) | st.sampled_from(ODD)
+STORED = st.builds(
+    Stored,
+    body=st.binary(max_size=40),
+    properties=PAIRS.map(pack) | PAIRS.map(lambda pairs: pack(pairs | {"UNIQ_KEY": "u"})[:-1]) | RAW,
+    born_host=st.sampled_from([bytes([10, 0, 0, 1, 0, 0, 4, 0]), bytes([10, 0, 0, 2, 0, 0, 4, 1]), bytes(20)]),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    born_ms=st.integers(0, 2**41),
+    reconsume_times=st.integers(0, 20),
+)
+
+
+def slow(data: bytes, names: tuple[str, ...], end: int) -> object:
+    return rows.one_by_one([one for one in record.messages(data, "b") if one.queue_offset < end], names)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(STORED, max_size=6), st.integers(0, 7), st.sets(st.sampled_from(NAMES), min_size=1))
+def test_they_are_the_same_whatever_the_records(stored: list[Stored], end: int, wanted: set[str]) -> None:
+    names = tuple(name for name in NAMES if name in wanted)
+    data = run(stored)
+    pulled = Pulled(data, "b")
+    batch = pulled.batch(names, end)
+    assert batch.equals(slow(data, names, end)) and batch.num_rows == len(pulled.offsets)
+
+
+def test_what_nearly_everybody_sends_is_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = {"UNIQ_KEY": "7F0000010001", "KEYS": "k", "colour": "grün", "WAIT": "true"}
+    data = run([Stored(b"x" * 100, pack(pairs)), Stored(b"", pack({"UNIQ_KEY": "2", "TAGS": "t"}))] * 3)
+    expected = slow(data, NAMES, 6)
+    monkeypatch.setattr(rows, "one_by_one", None)
+    assert Pulled(data, "b").batch(NAMES, 6).equals(expected)
+
+
+def test_a_compressed_body_is_unpacked() -> None:
+    body = zlib.compress(b"y" * 500)
+    data = run([Stored(b"x", pack({"UNIQ_KEY": "1"})), Stored(body, pack({"UNIQ_KEY": "2"}), sys_flag=SYS_COMPRESSED)])
+    assert Pulled(data, "b").batch(("body",), 2).column(0).to_pylist() == [b"x", b"y" * 500]
+
+
+@pytest.mark.parametrize("at", [0, 4, 84, 90, 120])
+def test_bytes_that_are_no_good_record_are_an_error(at: int) -> None:
+    data = bytearray(run([Stored(b"x" * 50, pack({"UNIQ_KEY": "1"}))]))
+    data[at] ^= 0x55
+    with pytest.raises(RemoteProtocolError):
+        Pulled(bytes(data), "b").batch(NAMES, 9)
+
+
+def test_an_answer_that_ends_in_the_middle_of_a_record_is_an_error() -> None:
+    data = run([Stored(b"x" * 50, pack({"UNIQ_KEY": "1"}))] * 2)
+    with pytest.raises(RemoteProtocolError):
+        Pulled(data[:-1], "b")
