@@ -70,7 +70,9 @@ def test_a_full_disk_refuses_reads_on_and_recovers_by_itself(small_disk: Path, t
     folder = tmp_path / "data"
     folder.symlink_to(small_disk / "data")
     (small_disk / "data").mkdir()
-    with GantryProcess(folder, {**_CONFIG, "store.flush": flush}) as process, RawClient(process.broker) as client:
+    # The oldest segments would go from a full disk, while a slow machine looks on.
+    config = {**_CONFIG, "store.flush": flush, "store.clean_forcibly": "false"}
+    with GantryProcess(folder, config) as process, RawClient(process.broker) as client:
         number = 0
         while _send(client, ledger, number) == _SEND_OK:
             number += 1

@@ -34,8 +34,12 @@ def test_the_eight_lines_of_python_send_and_receive(tmp_path: Path) -> None:
         ) as popen,
     ):
         assert popen.stdout is not None
-        assert popen.stdout.readline() == "b'tea, 250 g'\n"
-        popen.send_signal(signal.SIGINT)
+        try:
+            assert popen.stdout.readline() == "b'tea, 250 g'\n"
+            popen.send_signal(signal.SIGINT)
+            popen.wait(60)
+        finally:
+            popen.kill()
 
 
 def test_the_ten_lines_with_sqlite_leave_a_row_and_a_message(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ class DelayHandlers:
 
     def offsets(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_DELAY_OFFSET: the document, as it would be saved now."""
-        return reply(command, body=bodies.dumps(self._service.document()))
+        return reply(command, body=bodies.dumps(self._service.current()))
 
     def recall(self, connection: Connection, command: Command) -> Command | None:
         """RECALL_MESSAGE: a producer takes a message back."""

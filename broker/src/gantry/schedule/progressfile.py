@@ -81,6 +81,10 @@ class ProgressFile:
         """What was saved last, if anything was."""
         return self._kept
 
+    def current(self) -> dict[str, object]:
+        """How far things are now, for who looks."""
+        return self._document(self._progress())
+
     def _document(self, progress: Progress) -> dict[str, object]:
         return {"dataVersion": self._version.to_json(), **progress.to_document()}
 

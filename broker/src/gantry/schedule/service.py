@@ -291,6 +291,10 @@ class DelayService:
         """What was saved last, and no loss of power takes away; None: nothing was."""
         return self._file.document()
 
+    def current(self) -> dict[str, object]:
+        """How far deliveries are now."""
+        return self._file.current()
+
     def _carry(self, limit: int) -> Iterator[None]:
         """Copy what stands below this log offset to the log's end, lines first."""
         until_ms = self._clock.now_ms() + _CARRY_AHEAD_MS
