@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 import yaml
 
+from testkit.kube import faults
 from testkit.kube.api import Document, RefusedError
 from testkit.kube.cluster import Cluster, condition
 from testkit.kube.effects import EFFECTS, found, wanted
@@ -181,6 +182,43 @@ def test_a_member_is_copied_anew_only_when_nobody_counts_on_it(orders: Orders) -
     annotate(orders, f"{PODS}/{slave}", reclone=uid)
     orders.until(lambda: "RecloneRefused" in events(orders), "that is refused")
     assert "gantrymq.io/reclone" not in orders.cluster.admin.get(f"{PODS}/{slave}")["metadata"].get("annotations", {})
+
+
+def test_a_member_that_nobody_counts_on_is_copied_anew_as_another_disk(orders: Orders) -> None:
+    """Its way to the master is cut until the set is without it; the operator that leads still reaches it."""
+    orders.until_in_sync()
+    master = orders.master()
+    nodes = {each.name: each.index for each in orders.cluster.nodes}
+    while (holder := faults.leader(orders)) and faults.operators_node(orders, holder) == orders.node_of(master):
+        orders.cluster.admin.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{holder}")
+        orders.until(lambda: faults.leader(orders) not in ("", holder), "another operator leads")
+    slave = next(each for each in range(3) if f"orders-b0-{each}" != master)
+    name = f"orders-b0-{slave}"
+    here, there = nodes[orders.node_of(name)], nodes[orders.node_of(master)]
+    former = disks(orders)
+    orders.move_client()
+    orders.cluster.network.cut(here, there)
+    try:
+        orders.client("produce", "tea", "Keemun")
+        orders.until(lambda: slave not in orders.in_sync(), "the set is without it")
+        uid = orders.cluster.admin.get(f"{PODS}/{name}")["metadata"]["uid"]
+        annotate(orders, f"{PODS}/{name}", reclone=uid)
+        orders.until(lambda: "Recloned" in events(orders), "it is told to throw its log away")
+    finally:
+        orders.cluster.network.join(here, there)
+    orders.until_in_sync()
+    assert disks(orders)[slave] != former[slave]
+    assert all(disks(orders)[each] == former[each] for each in range(3) if each != slave)
+    annotate(orders, BROKERCLUSTER, force_failover=f"b0/{slave}@{orders.epoch()}")
+    orders.until(lambda: orders.masters() == [name], "it leads")
+    assert "Keemun" in orders.consumed("recloned")
+    orders.until_in_sync()
+
+
+def disks(orders: Orders) -> dict[int, str]:
+    """Which disk stands under each ordinal, as the register has it."""
+    rows = orders.cluster.admin.get(LEASE)["metadata"]["annotations"]["gantrymq.io/stores"].split(",")
+    return {int(ordinal): disk for ordinal, _, disk in (row.partition("=") for row in rows)}
 
 
 def test_a_running_cluster_changes_in_every_field(orders: Orders) -> None:
