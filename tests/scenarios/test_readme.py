@@ -23,11 +23,15 @@ def program(number: int, process: GantryProcess) -> str:
     return PROGRAMS[number].replace("127.0.0.1:9876", f"{host}:{port}")
 
 
+# Whoever is started in the background of a shell ignores SIGINT, and so would the program.
+_HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+
+
 def test_the_eight_lines_of_python_send_and_receive(tmp_path: Path) -> None:
     with (
         GantryProcess(tmp_path / "data") as process,
         subprocess.Popen(
-            [sys.executable, "-u", "-c", program(0, process)],
+            [sys.executable, "-u", "-c", _HEARS_SIGINT + program(0, process)],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
