@@ -2,7 +2,8 @@
 
 buildah works without a daemon and, told so, without pulling anything.  The machine's certificates and its settings of
 pip are lent to the build, because what they say is true of this machine alone.  A tar is made again when something that
-goes into the image has changed; layers that have not changed come from buildah's own storage beside the tars.
+goes into the image has changed; layers that have not changed come from buildah's own storage beside the tars,
+and what many builds have left there goes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _COMMON = ("Dockerfile", ".dockerignore", "requirements/build.txt", "requirement
 _SOURCES = {"broker": _COMMON, "operator": (*_COMMON, "requirements/operator.txt", "operator/")}
 _NOT_IN_IMAGES = ("broker/docs/", "broker/demo/")
 _BUILD_S = 1800.0
+_LEFT_BEHIND = 12  # images of earlier builds, some hundred MB each, until they are removed
 _LENT = ("/etc/ssl/certs", "/etc/pip.conf")
 
 
@@ -44,6 +46,8 @@ def bud(context: Path, dockerfile: Path, called: str, wanted: Path, *more: str) 
         _buildah("pull", f"docker-archive:{base}")
     lent = [flag for path in _LENT if Path(path).exists() for flag in ("--volume", f"{path}:{path}:ro")]
     flags = ["--pull-never", "--layers", "--network=host", "--build-arg", f"BASE={images.BASE}", *lent]
+    if len(_buildah("images", "-q", "--filter", "dangling=true").split()) > _LEFT_BEHIND:
+        _buildah("rmi", "--prune", "--force")
     _buildah("bud", *flags, *more, "-f", str(dockerfile), "-t", called, str(context))
     for old in images.folder().glob(f"{wanted.name.rpartition('-')[0]}-*.tar"):
         old.unlink()
