@@ -35,6 +35,10 @@ def _planned(**changes: int) -> Rules:
     return _still(**({"epochs": 2, "handovers": True} | changes))
 
 
+def _forced(**changes: int) -> Rules:
+    return _still(**({"epochs": 2, "forces": 1} | changes))
+
+
 def _pair(**changes: int) -> Rules:
     pair = {"members": 2, "messages": 1, "epochs": 2, "crashes": 0, "register_losses": 1, "min_in_sync": 1}
     return Rules(**(pair | changes))  # type: ignore[arg-type]
@@ -76,6 +80,7 @@ FOUND = [
         "no whole copy",
     ),
     Case("a handover given up may still happen", _planned(handover_by_version=False), "drops"),
+    Case("FORCE while members of the set may go on", _forced(force_waits=False), _LACKS),
     Case("a bootstrap when not everybody answered", _pair(disk_losses=1, bootstrap_needs_all=False), _LACKS),
     Case("a recovery when not everybody answered", _pair(recover_needs_all=False), _LACKS),
     Case("a recovery takes anybody", _pair(recover_most_advanced=False), _LACKS),
@@ -114,6 +119,8 @@ SAFE = [
     Case("planned handovers", _planned()),
     Case("masters that stop", _planned(handover_leaves=True)),
     Case("masters that stop, a disk is lost", _planned(members=2, handover_leaves=True, disk_losses=1)),
+    Case("a person chooses", _forced()),
+    Case("a person chooses, minInSync 1, a disk is lost", _forced(min_in_sync=1, members=2, disk_losses=1)),
     Case("the register is lost", _pair()),
     Case("the register and a disk are lost", _pair(disk_losses=1, min_in_sync=2)),
     Case("consumers' offsets", _pair(members=1, crashes=1, async_flush=True, consumers=True, counts_acked=False)),
@@ -143,6 +150,9 @@ FULL = [
         "masters that stop, SELF-EPOCH, a crash",
         _full(messages=1, epochs=2, handovers=True, handover_leaves=True, self_epoch=True),
     ),
+    Case("a person chooses, a crash", _full(messages=1, epochs=2, forces=1)),
+    Case("a person chooses, two disks are lost", _forced(disk_losses=2, spontaneous_shrink=False)),
+    Case("a person chooses twice, two messages", _full(epochs=3, members=2, min_in_sync=1, forces=2)),
     Case("the register is lost", _full(messages=1, epochs=2, crashes=0, register_losses=1)),
     Case("two members: the register and a disk are lost", _pair(messages=2, epochs=3, disk_losses=1, min_in_sync=2)),
     Case("consumers' offsets", _pair(epochs=3, crashes=1, async_flush=True, consumers=True, counts_acked=False)),

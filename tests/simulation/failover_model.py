@@ -15,6 +15,8 @@ What must never be reached (`fault`):
     a planned handover drops what was written
     a consumer's offset points behind the end of the new master's log
 
+What a person gave up by FORCE counts as never acknowledged; everything that is acknowledged afterwards counts.
+
 Not modelled: time (leases, permits, grants), so neither "no two masters acknowledge at one instant" nor stale reads;
 bytes and their damage; who is preferred; more than three members.
 """
@@ -50,6 +52,7 @@ class Rules:
     crashes: int = 1
     disk_losses: int = 0
     register_losses: int = 0
+    forces: int = 0  # how often a person chooses who leads
     handovers: bool = False
     handover_leaves: bool = False  # a master that hands over may leave S with the same write
     leaves: bool = False
@@ -71,6 +74,7 @@ class Rules:
     elect_on_live_set: bool = True  # False: on S as it was at the seal
     elect_on_newest_set: bool = True  # False: on S as it was one change ago
     elect_incarnation: bool = True
+    force_waits: bool = True  # until each other member of S promised or is known to be gone
     ack_by_all: bool = True  # False: ASYNC_MASTER, the master's word is enough
     ack_incarnation: bool = True
     confirmed_is_monotone: bool = True
@@ -130,6 +134,7 @@ class State(NamedTuple):
     crashes: int
     disk_losses: int
     register_losses: int
+    forces: int
     narrowed: bool  # a promotion left S below minInSync: one more loss is one too many
     cached: Members | None  # what a coordinator with a stale view takes for S
     wrong: str = ""  # a move itself broke a promise
@@ -141,7 +146,7 @@ def begin(rules: Rules) -> State:
     slave = Replica(True, 1, 0, (), 0, (0, 1), 0, 0)
     master = slave._replace(role=1, link=None, led=1, view=everybody, match=((0, 0, 0),))
     replicas = (master, *(slave for _ in range(rules.members - 1)))
-    return State(1, 0, Phase.ACTIVE, everybody, replicas, (), frozenset(), 0, 0, 0, 0, False, None)
+    return State(1, 0, Phase.ACTIVE, everybody, replicas, (), frozenset(), 0, 0, 0, 0, 0, False, None)
 
 
 def put(state: State, who: int, replica: Replica) -> State:

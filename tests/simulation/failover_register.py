@@ -59,6 +59,8 @@ def coordinator(rules: Rules, state: State) -> Iterator[Move]:
         yield f"SEAL@{state.epoch + 1}", sealed
     if state.phase is Phase.SEALED:
         yield from _electing(rules, state)
+        if state.forces < rules.forces:
+            yield from _choosing(rules, state)
 
 
 def _electing(rules: Rules, state: State) -> Iterator[Move]:
@@ -70,6 +72,25 @@ def _electing(rules: Rules, state: State) -> Iterator[Move]:
         if is_member or not rules.elect_from_set:
             candidates[who] = answer
     yield from _promotions(rules, state, candidates, rules.elect_most_advanced)
+
+
+def _choosing(rules: Rules, state: State) -> Iterator[Move]:
+    """A person chooses somebody: one of the set as any election may, anybody else by giving up what he lacks."""
+    of_set = {who: answer for who, answer in state.answers if (who, answer[2]) in state.in_sync}
+    for name, after in _promotions(rules, state, of_set, only_best=False):
+        yield f"chosen {name}", after._replace(forces=state.forces + 1)
+    settled = {who for who, _ in state.answers} | {who for who, other in enumerate(state.replicas) if not other.up}
+    if rules.force_waits and {who for who, _ in state.in_sync} - settled:
+        return
+    for who, (_, records, incarnation, _) in state.answers:
+        if who in of_set:
+            continue
+        kept = frozenset(message for _, message in state.replicas[who].log[:records])
+        forced = state._replace(
+            holder=who, phase=Phase.ACTIVE, in_sync=frozenset({(who, incarnation)}), answers=(),
+            cached=None, acked=state.acked & kept, forces=state.forces + 1, narrowed=rules.min_in_sync > 1,
+        )  # fmt: skip
+        yield f"FORCE{who}@{state.epoch}", forced
 
 
 def _promotions(rules: Rules, state: State, candidates: dict[int, Answer], only_best: bool) -> Iterator[Move]:
