@@ -159,6 +159,7 @@ class Watches:
         server, reading = self._account.server, self._account.token
         address = LeaseAddress(server, key.namespace, group.name, reading, self._trust, labels, self._token)
         return LeaseRegister(address, self._writer, within_s)
+
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._end(f"a failover loop died: {task.exception()!r}")
