@@ -51,10 +51,9 @@ def test_a_broker_that_is_away_or_behind_is_asked_again() -> None:
     assert read(Scripted(UnreachableError("b: away"), behind, found(0, 1, 2, 3))) == [0, 1, 2, 3]
 
 
-def test_who_never_answers_fails_the_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulls, "PATIENCE_S", -1.0)
-    with pytest.raises(RuntimeError, match=r"t/b/0: offset 0 did not come.*no answer"):
-        read(Scripted(UnreachableError("b: away")))
+def test_who_never_answers_fails_the_task() -> None:
+    with pytest.raises(RuntimeError, match=r"t/b/0: offset 0 did not come.*maxOutage.*no answer: b: away"):
+        read(Scripted(UnreachableError("b: away")), options=replace(OPTIONS, outage_s=-1.0))
 
 
 def test_a_hole_is_an_error() -> None:

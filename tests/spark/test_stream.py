@@ -5,29 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gantry.client.blocking import BlockingProducer, BlockingPuller
-from gantry.model.message import Message
+from gantry.client.blocking import BlockingPuller
+from testkit.sparkstream import ids, send, work_off
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-
-def send(nameserver: str, topic: str, count: int) -> list[str]:
-    with BlockingProducer("shop", nameserver=nameserver) as producer:
-        return [producer.send(Message(topic, b"x")).message_id for _ in range(count)]
-
-
-def work_off(spark: SparkSession, nameserver: str, folder: Path, **options: str) -> list[int]:
-    """One AvailableNow run into Parquet; the rows of each of its batches."""
-    stream = spark.readStream.format("gantrymq").option("gantrymq.namesrv", nameserver).options(**options).load()
-    writer = stream.writeStream.format("parquet").option("path", str(folder / "out"))
-    query = writer.option("checkpointLocation", str(folder / "ckpt")).trigger(availableNow=True).start()
-    query.awaitTermination()
-    return [each["numInputRows"] for each in query.recentProgress if each["numInputRows"]]
-
-
-def ids(spark: SparkSession, folder: Path) -> list[str]:
-    return sorted(row.msgId for row in spark.read.parquet(str(folder / "out")).select("msgId").collect())
 
 
 def test_runs_one_after_the_other_bring_every_message_once(

@@ -7,15 +7,20 @@ Every Spark session that uses any Python data source imports all modules called 
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pyspark_gantrymq.listener import GantryMQOffsetListener
     from pyspark_gantrymq.source import DefaultSource
 
-__all__ = ["DefaultSource"]
+__all__ = ["DefaultSource", "GantryMQOffsetListener"]
 
 
 def __getattr__(name: str) -> object:
-    """`DefaultSource`, imported when somebody wants it."""
+    """One of the two, imported when somebody wants it."""
     if name == "DefaultSource":
         from pyspark_gantrymq.source import DefaultSource
 
         return DefaultSource
+    if name == "GantryMQOffsetListener":
+        from pyspark_gantrymq.listener import GantryMQOffsetListener
+
+        return GantryMQOffsetListener
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -22,11 +22,11 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """A task for as many queues as fit."""
-        ends = survey.ends(self._options)
-        start = survey.bound(self._options, self._options.start, ends)
-        end = survey.bound(self._options, self._options.end, ends)
-        stretches = [Stretch(queue, start[queue], end[queue]) for queue in sorted(ends)]
-        return [Task(one) for one in planning.bins(stretches, self._options.plan)]
+        seen = survey.whole(self._options)
+        start = survey.bound(self._options, self._options.start, seen.ends)
+        end = survey.bound(self._options, self._options.end, seen.ends)
+        stretches = [Stretch(queue, start[queue], end[queue]) for queue in sorted(seen.ends)]
+        return [Task(one, seen.whose) for one in planning.bins(stretches, self._options.plan)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task."""

@@ -1,13 +1,18 @@
 """Where a stream stands, as its checkpoint keeps it: version 1 of a contract with every later release.
 
     start  {"init":{"mode":"earliest"},"v":1}
-    end    {"from":{"orders":{"broker-a":{"0":0}}},"q":{"orders":{"broker-a":{"0":123}}},"v":1}
+    end    {"cluster":{"broker-a":"6f1d..."},"from":{"orders":{"broker-a":{"0":0}}},
+            "q":{"orders":{"broker-a":{"0":123}}},"topics":{"orders":{"broker-a":0}},"v":1}
 
 A position is the next offset to read, so an end is exclusive.  `from` says where a queue begins that the start offset
 does not know: all of them in the first batch, queues that appear later in theirs.  The first start is a sentinel that
 means the same whenever it is asked for, and the first end is what resolves it: a batch 0 that is killed is repeated
 from what was logged, and not from what the broker says by then.  Keys are broker names, which survive a failover; none
-is ever dropped.
+is dropped but those of a topic's former life.
+
+`cluster` and `topics` say whose offsets these are: the cluster that each broker group is of, and which life of its name
+the topic is in there.  Brokers of RocketMQ say neither, and checkpoints of the first releases know neither: what is
+unknown is not compared.  A queue of a topic that was made anew begins again, so its `from` wins over its old position.
 
 Spark compares offsets as strings, so equal offsets have to be equal texts: keys are sorted, and who has read nothing
 gives back the start that it was given.
@@ -44,6 +49,28 @@ class Stretch(NamedTuple):
     end: int
 
 
+class Place(NamedTuple):
+    """A topic on one group of brokers."""
+
+    topic: str
+    broker: str
+
+
+class Identity(NamedTuple):
+    """Whose offsets these are, as far as anybody said."""
+
+    clusters: Mapping[str, str] = {}  # by broker name
+    lives: Mapping[Place, int] = {}
+
+    def at(self, place: Place) -> Identity:
+        """What of it concerns one place."""
+        clusters = {name: uid for name, uid in self.clusters.items() if name == place.broker}
+        return Identity(clusters, {place: self.lives[place]} if place in self.lives else {})
+
+
+NOBODY = Identity()
+
+
 def sentinel(mode: str) -> Offset:
     """The start of a stream that has not read anything."""
     return {"init": {"mode": mode}, "v": VERSION}
@@ -71,17 +98,29 @@ def begun(offset: Offset) -> dict[Queue, int]:
     return flat(offset.get("from", {}))
 
 
-def end(known: Mapping[Queue, int], new: Mapping[Queue, int], reached: Mapping[Queue, int]) -> Offset:
+def identity(offset: Offset) -> Identity:
+    """Whose offsets these are."""
+    lives = {Place(topic, broker): at for topic, of in offset.get("topics", {}).items() for broker, at in of.items()}
+    return Identity(dict(offset.get("cluster", {})), lives)
+
+
+def end(
+    known: Mapping[Queue, int], new: Mapping[Queue, int], reached: Mapping[Queue, int], whose: Identity = NOBODY
+) -> Offset:
     """The end of a batch: `known` before it, `new` with their beginnings, and how far each one is `reached`."""
     found: Offset = {"q": _nested({**known, **new, **reached}), "v": VERSION}
     if new:
         found["from"] = _nested(new)
+    if whose.clusters:
+        found["cluster"] = dict(sorted(whose.clusters.items()))
+    for place in sorted(whose.lives):
+        found.setdefault("topics", {}).setdefault(place.topic, {})[place.broker] = whose.lives[place]
     return dict(sorted(found.items()))
 
 
 def stretches(start: Offset, end: Offset) -> list[Stretch]:
     """What lies between, queue by queue, without the empty ones."""
-    at = {**begun(end), **positions(start)}
+    at = {**positions(start), **begun(end)}
     found = [Stretch(queue, at[queue], to) for queue, to in sorted(positions(end).items())]
     return [one for one in found if one.start < one.end]
 
@@ -94,14 +133,6 @@ def flat(nested: Mapping[str, Mapping[str, Mapping[str, int]]]) -> dict[Queue, i
         for broker, queues in brokers.items()
         for number, at in queues.items()
     }
-
-
-def shares(backlog: Mapping[Queue, int], rows_max: int) -> dict[Queue, int]:
-    """How many of at most `rows_max` messages each queue gives: in proportion to its backlog, at least one each."""
-    total = sum(backlog.values())
-    if total <= rows_max:
-        return dict(backlog)
-    return {queue: min(lag, max(1, lag * rows_max // total)) for queue, lag in backlog.items() if lag}
 
 
 def _nested(flat: Mapping[Queue, int]) -> dict[str, dict[str, dict[str, int]]]:

@@ -7,12 +7,17 @@
                                          {"orders":{"broker-a":{"0":17,"1":-2}}} with -2 earliest and -1 latest
     startingOffsetsDefault               earliest or latest, for queues of which those know nothing
     startingTimestamp                    milliseconds: the first message stored then or later; no startingOffsets then
-    endingOffsets, endingTimestamp       the same for the end of a batch: latest, or JSON
+    startingOffsetsByTimestamp           the same queue by queue: {"orders":{"broker-a":{"0":1700000000000}}}
+    startingOffsetsByTimestampStrategy   where no message is so late: latest, or error
+    endingOffsets, endingTimestamp, endingOffsetsByTimestamp   the same for the end of a batch: latest, or JSON
     groupId                              what `group` begins at; a stream tells it how far it is
     failOnDataLoss                       true: messages that are gone fail the query; false: the log counts them
     tags | sqlFilter                     only messages with such tags, or properties: the broker looks
     maxOffsetsPerTrigger                 messages of a stream's batch, at most; minOffsetsPerTrigger: no batch of fewer,
                                          unless maxTriggerDelay (15m) is over
+    maxBytesPerTrigger                   bytes of a stream's batch, about: as stored, by samples
+    maxOutage                            how long a broker may be away before the query fails
+    readFrom                             master, slave, auto: which member of a broker group is asked
     minPartitions, maxRecordsPerPartition, targetRowsPerPartition, maxPartitions   see `planning`
 
 Names count without case, as everywhere in Spark.  An error names the option and never a value that could be secret.
@@ -29,6 +34,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gantry.client.results import ReadFrom
 from pyspark_gantrymq.offsets import Queue, flat
 from pyspark_gantrymq.planning import Plan
 
@@ -36,12 +42,14 @@ EARLIEST, LATEST = -2, -1
 _ENDS = {"earliest": EARLIEST, "latest": LATEST}
 _BOTH = (
     "gantrymq.namesrv", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsDefault",
-    "startingTimestamp", "groupId", "failOnDataLoss", "tags", "sqlFilter", "minPartitions", "maxRecordsPerPartition",
-    "targetRowsPerPartition", "maxPartitions",
+    "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "groupId",
+    "failOnDataLoss", "tags", "sqlFilter", "minPartitions", "maxRecordsPerPartition", "targetRowsPerPartition",
+    "maxPartitions", "maxOutage", "readFrom",
 )  # fmt: skip
-_BATCH_ONLY = ("endingOffsets", "endingTimestamp")
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
+_STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 NAMES = (*_BOTH, *_BATCH_ONLY, *_STREAM_ONLY)
+_OUTAGE_S_MAX = 86_400.0
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -49,6 +57,8 @@ class Bound(NamedTuple):
     """Where reading begins or ends; the first that is set counts."""
 
     at_ms: int | None = None
+    each_ms: Mapping[Queue, int] | None = None
+    is_match_needed: bool = False  # a time after the last message is an error
     is_committed: bool = False  # where the group is
     exact: Mapping[Queue, int] | None = None
     otherwise: int = EARLIEST
@@ -69,8 +79,11 @@ class Options:
     tags: str
     sql: str
     rows_max: int
+    bytes_max: int
     rows_min: int
     delay_s: float
+    outage_s: float
+    read_from: ReadFrom
     plan: Plan
 
     @property
@@ -108,8 +121,11 @@ def parse(given: Mapping[str, str], is_stream: bool) -> Options:
         tags=values.get("tags", ""),
         sql=values.get("sqlFilter", ""),
         rows_max=_number(values, "maxOffsetsPerTrigger", 0),
+        bytes_max=_number(values, "maxBytesPerTrigger", 0),
         rows_min=_number(values, "minOffsetsPerTrigger", 0),
-        delay_s=_seconds(values.get("maxTriggerDelay", "15m")),
+        delay_s=_seconds(values, "maxTriggerDelay", "15m"),
+        outage_s=_seconds(values, "maxOutage", "10m" if is_stream else "1m", _OUTAGE_S_MAX),
+        read_from=_read_from(values.get("readFrom", "master")),
         plan=Plan(
             _number(values, "minPartitions", 0),
             _number(values, "maxPartitions", 0),
@@ -160,28 +176,42 @@ def _assigned(text: str) -> frozenset[Queue]:
 def _bound(values: Mapping[str, str], which: str, otherwise: int) -> Bound:
     """Where a query begins (`starting`) or ends (`ending`)."""
     offsets, instant, default = f"{which}Offsets", f"{which}Timestamp", values.get("startingOffsetsDefault", "")
-    _one_at_most(values, offsets, instant)
+    instants = f"{offsets}ByTimestamp"
+    _one_at_most(values, offsets, instant, instants)
     text = values.get(offsets, "")
     if default and which == "starting":
         if default not in _ENDS:
             raise ValueError("option startingOffsetsDefault is either earliest or latest")
         otherwise = _ENDS[default]
+    strategy = values.get("startingOffsetsByTimestampStrategy", "latest")
+    if strategy not in ("latest", "error"):
+        raise ValueError("option startingOffsetsByTimestampStrategy is either latest or error")
+    is_match_needed = strategy == "error" and which == "starting"
     if values.get(instant):
-        return Bound(at_ms=_number(values, instant, 0), otherwise=otherwise)
+        return Bound(at_ms=_number(values, instant, 0), is_match_needed=is_match_needed, otherwise=otherwise)
+    if values.get(instants):
+        each_ms = _by_queue(values[instants], instants, "1700000000000", 1)
+        return Bound(each_ms=each_ms, is_match_needed=is_match_needed, otherwise=otherwise)
     if text in ("", *_ENDS):
         return Bound(otherwise=_ENDS.get(text, otherwise))
     if text == "group" and which == "starting":
         if not values.get("groupId"):
             raise ValueError("option startingOffsets is group, and option groupId is missing")
         return Bound(is_committed=True, otherwise=otherwise)
+    return Bound(exact=_by_queue(text, offsets, "17", EARLIEST), otherwise=otherwise)
+
+
+def _by_queue(text: str, option: str, example: str, lowest: int) -> dict[Queue, int]:
+    """A number for each queue that is named."""
     try:
-        exact = flat(json.loads(text))
+        found = flat(json.loads(text))
     except (ValueError, AttributeError, TypeError) as error:
-        shape = '{"orders":{"broker-a":{"0":17}}}'
-        raise ValueError(f"option {offsets}: neither a word that it knows nor like {shape}") from error
-    if any(type(at) is not int or at < EARLIEST for at in exact.values()):
-        raise ValueError(f"option {offsets}: an offset is a number from -2 (earliest) and -1 (latest) on")
-    return Bound(exact=exact, otherwise=otherwise)
+        shape = f'{{"orders":{{"broker-a":{{"0":{example}}}}}}}'
+        raise ValueError(f"option {option}: neither a word that it knows nor like {shape}") from error
+    if any(type(at) is not int or at < lowest for at in found.values()):
+        what = "a time is milliseconds, 1" if lowest > 0 else "an offset is a number, -2 (earliest), -1 (latest)"
+        raise ValueError(f"option {option}: {what} or above")
+    return found
 
 
 def _number(values: Mapping[str, str], name: str, otherwise: int) -> int:
@@ -200,8 +230,17 @@ def _yes(values: Mapping[str, str], name: str) -> bool:
     return text == "true"
 
 
-def _seconds(text: str) -> float:
-    found = re.fullmatch("([0-9]+)(ms|s|m|h)", text)
+def _seconds(values: Mapping[str, str], name: str, otherwise: str, longest_s: float = 30 * 86_400) -> float:
+    found = re.fullmatch("([0-9]{1,9})(ms|s|m|h)", values.get(name, otherwise))
     if found is None:
-        raise ValueError("option maxTriggerDelay is a number with ms, s, m or h")
+        raise ValueError(f"option {name} is a number with ms, s, m or h")
+    if int(found[1]) * _SECONDS[found[2]] > longest_s:
+        raise ValueError(f"option {name} may be {longest_s / 3600:.0f}h at most")
     return int(found[1]) * _SECONDS[found[2]]
+
+
+def _read_from(text: str) -> ReadFrom:
+    try:
+        return ReadFrom(text.lower())
+    except ValueError as error:
+        raise ValueError(f"option readFrom is one of {', '.join(one.value for one in ReadFrom)}") from error

@@ -2,26 +2,32 @@
 
 Queue offsets are dense, so without a filter each offset of a stretch is a message, and a hole is seen at once.  What
 retention took before the task came is counted: an error, or with failOnDataLoss=false a line in the executor's log.
-A broker that is away, or a slave that is behind, is asked again for PATIENCE_S; then the task fails, and Spark
-repeats it.
+A broker that is away, or a slave that is behind, is asked again for as long as option maxOutage says, in a repeated
+task for PATIENCE_S at most; then the task fails, and Spark repeats it.
+
+A topic may be made anew between planning and reading, or before a batch is repeated.  So a task compares whose messages
+it reads with what the plan said, before its first stretch and behind its last.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from gantry.client.blocking import BlockingPuller, PullResult, PullStatus, Sql
+from gantry.client.blocking import BlockingPuller, PullResult, PullStatus, ReadFrom, Sql
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
-from pyspark_gantrymq.offsets import Stretch
+from pyspark_gantrymq import survey
+from pyspark_gantrymq.offsets import NOBODY, Identity, Place, Stretch
 from pyspark_gantrymq.options import Options
-from pyspark_gantrymq.survey import GROUP, queue_of
+from pyspark_gantrymq.standing import ANEW, gone_text, made_anew, other_cluster, place_of
 from pyspark_gantrymq.vectors import Pulled
 
 PATIENCE_S = 60.0
@@ -36,32 +42,80 @@ class Task(InputPartition):
     """One task's stretches, in the order in which it reads them."""
 
     stretches: list[Stretch]
+    whose: Identity = NOBODY
 
 
 def read(options: Options, names: Sequence[str], partition: InputPartition) -> Iterator[pa.RecordBatch]:
     """The messages of a task."""
     if not isinstance(partition, Task):
         return  # Spark's stand-in for a plan without any partition
-    with BlockingPuller(GROUP, nameserver=options.nameserver) as puller:
+    task = TaskContext.get()
+    if task is not None and task.attemptNumber():
+        options = replace(options, outage_s=min(options.outage_s, PATIENCE_S))
+    places = sorted({place_of(one.queue) for one in partition.stretches})
+    with contextlib.ExitStack() as stack:
+        puller = stack.enter_context(survey.puller_of(options))
+        is_master = options.read_from is ReadFrom.MASTER
+        masters = puller if is_master else stack.enter_context(survey.masters_of(options))
+        held = [place for place in places if _holds(masters, options, partition, place)]
         for one in partition.stretches:
-            yield from _stretch(puller, options, names, one)
+            if place_of(one.queue) in held:
+                yield from _stretch(puller, options, names, one)
+        for place in held:  # what was read by now cannot be passed over
+            _holds(masters, replace(options, is_strict=True), partition, place)
+
+
+def _holds(masters: BlockingPuller, options: Options, task: Task, place: Place) -> bool:
+    """Whether the topic is the one that the plan spoke of; false when it is not and that is to be passed over."""
+    whose = task.whose.at(place)
+    if not whose.lives:
+        return True
+    patience = _Patience(options, f"{place.topic} on {place.broker}")
+    while True:
+        try:
+            now = survey.identity(masters, options, [place])
+            break
+        except survey.AWAY as error:
+            patience.wait(f"no answer: {error}")
+    cluster, anew = other_cluster(whose, now), made_anew(whose, now)
+    count = sum([one.end - one.start for one in task.stretches if place_of(one.queue) == place])
+    if cluster or (anew and options.is_strict):
+        raise RuntimeError(f"{cluster or anew}; {count} messages of the former were to be read; {ANEW}")
+    if anew:
+        log.warning("%s: %d messages of the former were to be read and are lost", anew, count)
+    return not anew
+
+
+class _Patience:
+    """How long a task may stand still."""
+
+    def __init__(self, options: Options, what: str) -> None:
+        self._limit_s = options.outage_s
+        self._what = what
+        self._since = time.monotonic()
+
+    def wait(self, said: str) -> None:
+        """A moment; RuntimeError when it has been long enough."""
+        if time.monotonic() > self._since + self._limit_s:
+            raise RuntimeError(f"{self._what} did not come within {self._limit_s:.0f} s (option maxOutage): {said}")
+        time.sleep(_PAUSE_S)
 
 
 def _stretch(puller: BlockingPuller, options: Options, names: Sequence[str], one: Stretch) -> Iterator[pa.RecordBatch]:
-    at, since = one.start, time.monotonic()
+    at, patience = one.start, _Patience(options, f"{one.queue}: offset {one.start}")
     while at < one.end:
         found = _pull(puller, options, one, at)
-        first = found.min_offset if found is not None and found.status is PullStatus.OFFSET_ILLEGAL else at
+        first = found.min_offset if isinstance(found, PullResult) and found.status is PullStatus.OFFSET_ILLEGAL else at
         if first > at:
             to = min(first, one.end)
             _lost(options, one, at, to)
-            at, since = to, time.monotonic()
+            at, patience = to, _Patience(options, f"{one.queue}: offset {to}")
             continue
-        if found is None or found.next_offset <= at or found.status is PullStatus.OFFSET_ILLEGAL:
-            if time.monotonic() > since + PATIENCE_S:
-                said = "no answer" if found is None else f"{found.status.value}; it ends at {found.max_offset}"
-                raise RuntimeError(f"{one.queue}: offset {at} did not come within {PATIENCE_S:.0f} s: {said}")
-            time.sleep(_PAUSE_S)
+        if isinstance(found, str):
+            patience.wait(found)
+            continue
+        if found.next_offset <= at or found.status is PullStatus.OFFSET_ILLEGAL:
+            patience.wait(f"{found.status.value}; it ends at {found.max_offset}")
             continue
         pulled = Pulled(found.records, one.queue.broker)
         batch = pulled.batch(names, one.end)
@@ -71,25 +125,26 @@ def _stretch(puller: BlockingPuller, options: Options, names: Sequence[str], one
         if count:
             yield batch
         at = found.next_offset if options.is_filtered or not count else at + count
-        since = time.monotonic()
+        patience = _Patience(options, f"{one.queue}: offset {at}")
 
 
-def _pull(puller: BlockingPuller, options: Options, one: Stretch, at: int) -> PullResult | None:
-    """The answer; None when there is none just now."""
+def _pull(puller: BlockingPuller, options: Options, one: Stretch, at: int) -> PullResult | str:
+    """The answer; who is asked and what is wrong when there is none just now."""
     count = min(_PULL_COUNT, one.end - at)
     wanted = Sql(options.sql) if options.sql else options.tags
     try:
-        return puller.pull(queue_of(one.queue), at, tags=wanted, count_max=count, bytes_max=_PULL_BYTES, is_raw=True)
+        queue = survey.queue_of(one.queue)
+        return puller.pull(queue, at, tags=wanted, count_max=count, bytes_max=_PULL_BYTES, is_raw=True)
     except RefusedError as error:
         if not error.retriable and not error.stale_route:
             raise
-    except (UnreachableError, OutcomeUnknownError):
-        pass
-    return None
+        return f"no answer: {error}"
+    except (UnreachableError, OutcomeUnknownError) as error:
+        return f"no answer: {error}"
 
 
 def _lost(options: Options, one: Stretch, at: int, to: int) -> None:
-    text = f"{one.queue}: messages {at} to {to - 1} are gone, {to - at} in all"
+    text = gone_text(one.queue, at, to)
     if options.is_strict:
         raise RuntimeError(f"{text}; option failOnDataLoss=false passes over them")
     log.warning("%s; passed over", text)

@@ -2,29 +2,38 @@
 
 Spark keeps one of these in a process of its own on the driver for as long as the query lives, asks it for offsets and
 partitions, and sends copies to executors, where only `read` runs.  An exception in latestOffset ends the query; so what
-a broker says is asked again a few times before it becomes one (`survey`).  What an offset is stands in `offsets`.
+a broker says is asked again a few times before it becomes one (`survey`).  What an offset is stands in `offsets`, which
+ones hold in `standing`.
 
-Spark calls commit(end) once the batch after it is planned, so a groupId's offset is one batch behind; the checkpoint is
-the truth, and a failure to tell the group is a line in the log.  A group's offset never goes back.
+A group of brokers that is away holds up its own queues, for maxOutage at most; `latestOffset` in the progress names it.
+A stream that begins, and one that ends by itself (availableNow), does not wait: it would begin, or end, too early.
+
+Spark calls commit(end) once the batch after it is planned, so a groupId's offset is one batch behind (`listener` is
+not); the checkpoint is the truth, and a failure to tell the group is a line in the log.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
-from gantry.client.blocking import BlockingPuller
 from gantry.errors import GantryError
-from pyspark_gantrymq import offsets, planning, survey
+from pyspark_gantrymq import groupoffsets, limits, offsets, planning, standing, survey
 from pyspark_gantrymq.offsets import Offset, Queue
 from pyspark_gantrymq.options import EARLIEST, Options
 from pyspark_gantrymq.pulls import Task, read
-from pyspark_gantrymq.survey import Ends
+from pyspark_gantrymq.standing import Ends, Outage, Seen
 
 log = logging.getLogger(__name__)
 
@@ -37,6 +46,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._names = tuple(names)
         self._target: dict[Queue, int] | None = None
         self._waiting_since = time.monotonic()
+        self._outage = Outage(options.outage_s)
+        self._seen = Seen()
         self._last: dict[Queue, int] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's name)
@@ -44,45 +55,45 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return offsets.sentinel("earliest" if self._options.start.otherwise == EARLIEST else "latest")
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """As the options say."""
-        return ReadMaxRows(self._options.rows_max) if self._options.rows_max else ReadAllAvailable()
+        """As the options say; of two limits the engine knows one, and latestOffset both."""
+        if self._options.rows_max:
+            return ReadMaxRows(self._options.rows_max)
+        return ReadMaxBytes(self._options.bytes_max) if self._options.bytes_max else ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """This query ends where the queues end now."""
-        self._target = {queue: one.last for queue, one in survey.ends(self._options).items()}
+        self._target = {queue: one.last for queue, one in survey.whole(self._options).ends.items()}
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """How far the next batch goes; `start` itself when there is nothing new."""
-        known = offsets.positions(start)
-        ends = survey.ends(self._options)
-        self._last = {queue: one.last for queue, one in ends.items()}
-        for queue in known.keys() & ends.keys():
-            if ends[queue].last < known[queue]:
-                text = f"{queue} ends at {ends[queue].last}, {known[queue]} was read"
-                raise RuntimeError(f"{text}; was the topic made anew? a new checkpoint begins a new stream")
-        last = self._last
-        if self._target is not None:
-            last = {queue: min(at, self._target.get(queue, known.get(queue, 0))) for queue, at in last.items()}
-        new = self._beginnings(start, {queue: one for queue, one in ends.items() if queue not in known})
+        seen = self._look(start)
+        known = standing.known(start, seen, self._options.is_strict, self._last)
+        self._last |= {queue: one.last for queue, one in seen.ends.items()}
+        new = self._beginnings(start, standing.unknown(start, known, seen))
         at = {**known, **new}
-        backlog = {queue: max(0, end - at[queue]) for queue, end in last.items()}
-        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else sum(backlog.values())
-        shares = offsets.shares(backlog, max(1, rows_max))
-        reached = {queue: at[queue] + share for queue, share in shares.items() if share}
+        # What retention took is passed over here, and counted by the task that finds it gone.
+        there = {queue: max(at[queue], seen.ends[queue].first) for queue in at.keys() & seen.ends.keys()}
+        backlog = {queue: max(0, self._end(queue, seen.ends[queue], at[queue]) - there[queue]) for queue in there}
+        shares = self._limited(backlog, limit, there)
+        reached = {queue: there[queue] + share for queue, share in shares.items() if there[queue] + share > at[queue]}
+        end = offsets.end(known, new, reached, standing.whose(start, seen, at))
         if offsets.is_sentinel(start):
-            return offsets.end(known, new, reached)
+            return end
         if (not new and not reached) or self._is_too_little(sum(backlog.values())):
             return start
         self._waiting_since = time.monotonic()
-        return offsets.end(known, new, reached)
+        return end
 
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802
-        """Where the queues end: beside the end of the batch it is the lag, in Spark's own progress."""
-        return offsets.end(self._last, {}, {}) if self._last else None
+        """Where the queues end, and who is away: beside the end of the batch it is the lag, in Spark's own progress."""
+        if not self._last:
+            return None
+        return offsets.end(self._last, {}, {}) | ({"away": sorted(self._seen.away)} if self._seen.away else {})
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """A task for as many queues as fit."""
-        return [Task(one) for one in planning.bins(offsets.stretches(start, end), self._options.plan)]
+        bins = planning.bins(offsets.stretches(start, end), self._options.plan)
+        return [Task(one, offsets.identity(end)) for one in bins]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The messages of one task; in an executor."""
@@ -93,16 +104,41 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._options.group:
             return
         try:
-            with BlockingPuller(self._options.group, nameserver=self._options.nameserver) as puller:
-                for name, at in offsets.positions(end).items():
-                    queue = survey.queue_of(name)
-                    if (puller.committed(queue) or -1) < at:
-                        puller.commit(queue, at)
+            groupoffsets.tell(self._options.nameserver, self._options.group, offsets.positions(end))
         except GantryError as error:
             log.warning("group %s was not told its offsets: %s", self._options.group, error)
 
     def stop(self) -> None:
         """Nothing is open between two questions."""
+
+    def _look(self, start: Offset) -> Seen:
+        """What brokers say; RuntimeError when one is away for too long."""
+        is_patient = self._target is None and not offsets.is_sentinel(start)
+        expected = [] if offsets.is_sentinel(start) else sorted(standing.places(start))
+        self._seen = survey.look(self._options, expected, *([1] if self._outage.is_on else []))
+        away = {**self._seen.away, **(self._seen.gone if self._options.is_strict else {})}
+        if not self._options.is_strict:
+            for name, why in self._seen.gone.items():
+                log.warning("%s is done with: %s", name, why)
+        if away and not is_patient:
+            name, why = min(away.items())
+            raise RuntimeError(f"{name} is away: {why}")
+        self._outage.note(away, time.monotonic())
+        return self._seen
+
+    def _end(self, queue: Queue, ends: Ends, at: int) -> int:
+        """How far this query goes in a queue, given where it stands."""
+        return ends.last if self._target is None else min(ends.last, self._target.get(queue, at))
+
+    def _limited(self, backlog: dict[Queue, int], limit: ReadLimit, at: Mapping[Queue, int]) -> dict[Queue, int]:
+        if isinstance(limit, ReadAllAvailable):
+            return backlog
+        rows_max = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.rows_max
+        bytes_max = limit.max_bytes if isinstance(limit, ReadMaxBytes) else self._options.bytes_max
+        shares = limits.by_rows(backlog, rows_max) if rows_max else backlog
+        if bytes_max and any(shares.values()):
+            shares = limits.by_bytes(shares, survey.sizes(self._options, shares, at), bytes_max)
+        return shares
 
     def _is_too_little(self, backlog: int) -> bool:
         waited_s = time.monotonic() - self._waiting_since

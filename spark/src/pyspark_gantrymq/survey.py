@@ -1,6 +1,8 @@
-"""What the driver asks the brokers: which queues there are, where they begin and end, and where a query does.
+"""What the driver asks the brokers: which queues there are, where they begin and end, whose they are, and where a query
+begins.
 
-What a broker does not answer is asked again a few times; then it is the query's error.
+One request a topic and group of brokers tells ends and identity.  What does not answer is asked again a few times; then
+it is the query's error, or, to a stream that has begun, somebody who is away (`standing`).
 """
 
 from __future__ import annotations
@@ -8,27 +10,35 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from gantry.client.admin import Admin
-from gantry.client.blocking import BlockingPuller, MessageQueue
-from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.client.blocking import BlockingPuller, MessageQueue, ReadFrom
+from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.wire.codes import ResponseCode
-from pyspark_gantrymq.offsets import Queue
+from pyspark_gantrymq import standing
+from pyspark_gantrymq.offsets import Identity, Place, Queue
 from pyspark_gantrymq.options import EARLIEST, Bound, Options
+from pyspark_gantrymq.standing import Ends, Seen
 
 GROUP = "gantrymq-spark"  # pulls under a name of its own: a reset of the user's group must not move a query
+NAMESERVER = "gantrymq.namesrv"
+AWAY = (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError)
 _ATTEMPTS = 5
 _PAUSE_S = 0.5
+_SAMPLE = 32
+_SAMPLE_BYTES = 256 << 10
 T = TypeVar("T")
 
 
-class Ends(NamedTuple):
-    """The oldest message of a queue, and where the next one will stand."""
+class Told(NamedTuple):
+    """A topic on one group of brokers."""
 
-    first: int
-    last: int
+    ends: dict[Queue, Ends]
+    cluster_uid: str
+    life: int | None
+    is_master: bool
 
 
 def queue_of(one: Queue) -> MessageQueue:
@@ -36,21 +46,60 @@ def queue_of(one: Queue) -> MessageQueue:
     return MessageQueue(one.topic, one.broker, one.number)
 
 
-def ends(options: Options) -> dict[Queue, Ends]:
-    """Every queue of the query."""
-
-    def question(puller: BlockingPuller) -> dict[Queue, Ends]:
-        found = {Queue(one.topic, one.broker_name, one.queue_id): one for one in _queues(puller, options)}
-        missing = options.assigned - found.keys()
-        if missing:
-            raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"the assigned queue {min(missing)} is not there")
-        wanted = {name: one for name, one in found.items() if not options.assigned or name in options.assigned}
-        return {name: Ends(puller.min_offset(one), puller.max_offset(one)) for name, one in wanted.items()}
-
-    return asked(options, GROUP, question)
+def puller_of(options: Options, group: str = GROUP) -> BlockingPuller:
+    """Reads where the options say."""
+    return BlockingPuller(group, nameserver=options.nameserver, read_from=options.read_from)
 
 
-def bound(options: Options, where: Bound, of: dict[Queue, Ends]) -> dict[Queue, int]:
+def whole(options: Options) -> Seen:
+    """Every queue of the query; RuntimeError when one is away."""
+    seen = look(options)
+    if seen.away:
+        name, why = min(seen.away.items())
+        raise RuntimeError(f"{name} is away: {why}")
+    return seen
+
+
+def look(options: Options, expected: Collection[Place] = (), attempts: int = _ATTEMPTS) -> Seen:
+    """Every queue of the query that answers; `expected`: what a stream has read of so far."""
+    seen = _looked(options, expected)
+    for attempt in range(1, attempts):
+        if not seen.away and not seen.gone:
+            break
+        time.sleep(_PAUSE_S * attempt)
+        seen = _looked(options, expected)
+    missing = options.assigned - seen.ends.keys()
+    if missing and not seen.away and not seen.gone:
+        raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"the assigned queue {min(missing)} is not there")
+    return seen
+
+
+def masters_of(options: Options) -> BlockingPuller:
+    """Asks masters only: they alone know at once when a topic is made anew."""
+    return BlockingPuller(GROUP, nameserver=options.nameserver, read_from=ReadFrom.MASTER)
+
+
+def identity(masters: BlockingPuller, options: Options, of: Iterable[Place]) -> Identity:
+    """What masters say now about these.
+
+    Who reads from slaves does not wait for a master: nothing is known of those of one that is away.
+    """
+    clusters, lives = {}, {}
+    for place in sorted(of):
+        try:
+            told, _ = masters.stats(place.topic, place.broker)
+        except AWAY:
+            if options.read_from is ReadFrom.MASTER:
+                raise
+            continue
+        if told.cluster_uid:
+            clusters[place.broker] = told.cluster_uid
+        if told.generation is not None:
+            lives[place] = told.generation
+    return Identity(clusters, lives)
+
+
+def bound(options: Options, where: Bound, of: Mapping[Queue, Ends]) -> dict[Queue, int]:
     """The offset of each of these queues at which a query begins or ends; ValueError for one behind the queue's end."""
 
     def question(puller: BlockingPuller) -> dict[Queue, int]:
@@ -63,11 +112,20 @@ def bound(options: Options, where: Bound, of: dict[Queue, Ends]) -> dict[Queue, 
     return asked(options, options.group or GROUP, question)
 
 
+def sizes(options: Options, shares: Mapping[Queue, int], at: Mapping[Queue, int]) -> dict[Queue, int]:
+    """How large a message of each queue is, as stored, by a sample from the begin and one from the middle."""
+
+    def question(puller: BlockingPuller) -> dict[Queue, int]:
+        return {queue: _size(puller, queue, at[queue], share) for queue, share in shares.items() if share}
+
+    return asked(options, GROUP, question)
+
+
 def asked(options: Options, group: str, question: Callable[[BlockingPuller], T]) -> T:
     """The answer to a question, asked again while brokers do not answer."""
     for attempt in range(1, _ATTEMPTS + 1):
         try:
-            with BlockingPuller(group, nameserver=options.nameserver) as puller:
+            with puller_of(options, group) as puller:
                 return question(puller)
         except (UnreachableError, OutcomeUnknownError, RefusedError):
             if attempt == _ATTEMPTS:
@@ -76,10 +134,88 @@ def asked(options: Options, group: str, question: Callable[[BlockingPuller], T])
     raise AssertionError("the last attempt returns or raises")
 
 
+def _looked(options: Options, expected: Collection[Place]) -> Seen:
+    away: dict[str, str] = {}
+    told: dict[Place, Told] = {}
+    topics: list[str] = []
+    routes: dict[str, set[str]] = {}
+    with puller_of(options) as puller:
+        try:
+            topics = sorted(options.topics or {one.topic for one in options.assigned} or _matching(options))
+        except AWAY as error:
+            away[NAMESERVER] = str(error)
+        for topic in topics:
+            try:
+                queues = puller.queues(topic)
+            except UnreachableError as error:
+                away[NAMESERVER] = str(error)
+                break
+            except AWAY as error:
+                away[f"topic {topic}"] = str(error)
+                continue
+            routes[topic] = {one.broker_name for one in queues}
+            for broker in sorted(routes[topic] - away.keys()):
+                try:
+                    told[Place(topic, broker)] = _told(puller, topic, broker, queues)
+                except AWAY as error:
+                    away[broker] = str(error)
+    gone = _gone(options, expected, routes, away)
+    ends = {name: one for each in told.values() for name, one in each.ends.items()}
+    if options.assigned:
+        ends = {name: one for name, one in ends.items() if name in options.assigned}
+        told = {place: each for place, each in told.items() if place in {standing.place_of(one) for one in ends}}
+    whose = Identity(
+        {place.broker: each.cluster_uid for place, each in told.items() if each.cluster_uid},
+        {place: each.life for place, each in told.items() if each.life is not None},
+    )
+    if options.read_from is ReadFrom.SLAVE and told:
+        with masters_of(options) as masters:
+            of_masters = identity(masters, options, [place for place, each in told.items() if not each.is_master])
+        whose = Identity(whose.clusters, {**whose.lives, **of_masters.lives})
+    behind = frozenset(place for place, each in told.items() if not each.is_master)
+    return Seen(ends, whose, away, gone, behind)
+
+
+def _gone(
+    options: Options, expected: Collection[Place], routes: Mapping[str, set[str]], away: dict[str, str]
+) -> dict[str, str]:
+    """Groups that are not in the route of a topic which they had; a topic that is away is noted as that."""
+    gone = {}
+    wanted = set(expected) | {standing.place_of(one) for one in options.assigned}
+    for topic, broker in sorted(wanted):
+        if topic in routes and broker not in routes[topic]:
+            gone[broker] = f"not in the route of topic {topic}"
+        elif topic not in routes and NAMESERVER not in away and _is_matching(options, topic):
+            away.setdefault(f"topic {topic}", "not there any more")
+    return gone
+
+
+def _is_matching(options: Options, topic: str) -> bool:
+    return bool(options.pattern) and re.fullmatch(options.pattern, topic) is not None
+
+
+def _told(puller: BlockingPuller, topic: str, broker: str, queues: list[MessageQueue]) -> Told:
+    found, is_master = puller.stats(topic, broker)
+    ends = {}
+    for one in queues:
+        if one.broker_name == broker:
+            # A topic whose queues were cut down is told by those that may be written to only.
+            known = found.ends.get(one)
+            first, last = known if known is not None else (puller.min_offset(one), puller.max_offset(one))
+            ends[Queue(topic, broker, one.queue_id)] = Ends(first, last)
+    return Told(ends, found.cluster_uid, found.generation if is_master else None, is_master)
+
+
 def _at(puller: BlockingPuller, where: Bound, name: Queue, ends: Ends) -> int:
     otherwise = ends.first if where.otherwise == EARLIEST else ends.last
-    if where.at_ms is not None:
-        return max(ends.first, min(ends.last, puller.offset_at(queue_of(name), where.at_ms)))
+    at_ms = where.at_ms if where.each_ms is None else where.each_ms.get(name)
+    if at_ms is not None:
+        at = max(ends.first, min(ends.last, puller.offset_at(queue_of(name), at_ms)))
+        if at == ends.last and where.is_match_needed:
+            raise ValueError(
+                f"{name} has no message of {at_ms} ms or later; startingOffsetsByTimestampStrategy is error"
+            )
+        return at
     if where.is_committed:
         committed = puller.committed(queue_of(name))
         return otherwise if committed is None else committed
@@ -89,12 +225,20 @@ def _at(puller: BlockingPuller, where: Bound, name: Queue, ends: Ends) -> int:
     return at if at >= 0 else ends.first if at == EARLIEST else ends.last
 
 
-def _queues(puller: BlockingPuller, options: Options) -> Iterable[MessageQueue]:
-    topics = options.topics or {one.topic for one in options.assigned} or asyncio.run(_matching(options))
-    return [queue for topic in sorted(topics) for queue in puller.queues(topic)]
+def _size(puller: BlockingPuller, queue: Queue, at: int, share: int) -> int:
+    found = []
+    for offset in {at, at + share // 2}:
+        pulled = puller.pull(queue_of(queue), offset, count_max=_SAMPLE, bytes_max=_SAMPLE_BYTES, is_raw=True)
+        if pulled.records:
+            found.append(len(pulled.records) // max(1, pulled.next_offset - offset))
+    return max(found, default=0)
 
 
-async def _matching(options: Options) -> set[str]:
+def _matching(options: Options) -> set[str]:
     pattern = re.compile(options.pattern)
-    async with Admin(nameserver=options.nameserver) as admin:
-        return {topic for topic in await admin.topics() if pattern.fullmatch(topic)}
+
+    async def ask() -> set[str]:
+        async with Admin(nameserver=options.nameserver) as admin:
+            return {topic for topic in await admin.topics() if pattern.fullmatch(topic)}
+
+    return asyncio.run(ask())

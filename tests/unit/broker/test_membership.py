@@ -9,7 +9,7 @@ import pytest
 
 from gantry.broker import config
 from gantry.broker.machine import Machine
-from gantry.broker.membership import Membership, join, read_keys, take_epoch
+from gantry.broker.membership import Membership, cluster_uid, join, read_keys, take_epoch
 from gantry.broker.seat import Seat
 from gantry.errors import ConfigError
 from gantry.replication import papers
@@ -63,6 +63,14 @@ def test_a_master_names_the_cluster_and_a_slave_waits_to_hear_it(tmp_path: Path)
     assert master is not None and master.identity.cluster_uid and master.identity.store_uid == slave.identity.store_uid
     kept = join(loaded(tmp_path, role="SYNC_MASTER"), disk, ROOT, chance)
     assert kept is not None and kept.identity == master.identity
+
+
+def test_a_broker_in_no_group_is_a_cluster_and_stays_that_one_as_a_master(tmp_path: Path) -> None:
+    disk = SimDisk()
+    alone = cluster_uid(None, Machine(disk=disk), ROOT)()
+    assert alone and cluster_uid(None, Machine(disk=disk.crash()), ROOT)() == alone
+    master = join(loaded(tmp_path, role="SYNC_MASTER"), disk, ROOT, random.Random(1))
+    assert cluster_uid(master, Machine(disk=disk), ROOT)() == alone
 
 
 def member(*epochs: tuple[int, int]) -> Membership:

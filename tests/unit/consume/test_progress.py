@@ -11,7 +11,7 @@ from gantry.leaves.frames import Command
 from gantry.model.subscription import Subscription
 from gantry.model.topic import TopicConfig
 from gantry.wire import bodies
-from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.codes import RequestCode
 from testkit.pullplay import PullPlay
 from testkit.requests import request
 
@@ -21,12 +21,11 @@ class Asking(PullPlay):
 
     def __init__(self) -> None:
         super().__init__()
-        parts = (self.store, self.offsets, self.topics, self.clients, self.pulls.rates, self.clock)
+        parts = (self.store, self.offsets, self.topics, self.clients, self.pulls.rates)
         self.handlers = ProgressHandlers(*parts, "b")
 
     def ask(self, code: RequestCode, **fields: Any) -> Command:
         handler: Any = {
-            RequestCode.GET_TOPIC_STATS_INFO: self.handlers.topic_stats,
             RequestCode.GET_CONSUME_STATS: self.handlers.consume_stats,
             RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.handlers.topic_groups,
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.handlers.group_topics,
@@ -56,19 +55,6 @@ def by_queue(answer: Command) -> dict[tuple[str, int], dict[str, int]]:
     keys = [json.loads(key) for key in table]
     assert all(key["brokerName"] == "b" for key in keys)
     return {(key["topic"], key["queueId"]): row for key, row in zip(keys, table.values(), strict=True)}
-
-
-def test_a_topics_queues_have_ends_and_the_time_of_their_last_message() -> None:
-    play = Asking()
-    play.clock.advance(5000)
-    play.send("one", "two")
-    stored_ms = play.clock.now_ms()
-    answer = play.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="T")
-    rows = by_queue(answer)
-    assert rows["T", 0] == {"lastUpdateTimestamp": stored_ms, "maxOffset": 2, "minOffset": 0}
-    assert rows["T", 3] == {"lastUpdateTimestamp": 0, "maxOffset": 0, "minOffset": 0}
-    assert bodies.loads_object(answer.body)["topicPutTps"] == round(2 / 60, 2)
-    assert play.ask(RequestCode.GET_TOPIC_STATS_INFO, topic="missing").code == ResponseCode.TOPIC_NOT_EXIST
 
 
 def test_a_groups_progress_is_shown_queue_by_queue() -> None:

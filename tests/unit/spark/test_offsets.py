@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_gantrymq import offsets
-from pyspark_gantrymq.offsets import Queue, Stretch
+from pyspark_gantrymq.offsets import Identity, Place, Queue, Stretch
 
 A, B, C = Queue("orders", "broker-a", 0), Queue("orders", "broker-a", 10), Queue("orders", "broker-b", 2)
 
@@ -43,8 +43,21 @@ def test_offsets_of_a_later_release_are_refused() -> None:
         offsets.stretches(offsets.sentinel("latest"), {"q": {}, "v": 2})
 
 
-@given(st.dictionaries(st.sampled_from([A, B, C]), st.integers(0, 10_000)), st.integers(1, 10_000))
-def test_shares_follow_the_backlog_and_starve_nobody(backlog: dict[Queue, int], rows_max: int) -> None:
-    shares = offsets.shares(backlog, rows_max)
-    assert all(0 < shares.get(queue, 0) <= lag for queue, lag in backlog.items() if lag)
-    assert sum(shares.values()) <= max(rows_max, len(backlog)) + len(backlog)
+LIVES = {Place("orders", "broker-b"): 3, Place("orders", "broker-a"): 0}
+WHOSE = Identity({"broker-b": "uid", "broker-a": "uid"}, LIVES)
+
+
+def test_an_end_says_whose_offsets_it_has_and_sorts_that_too() -> None:
+    end = offsets.end({A: 1, C: 2}, {}, {}, WHOSE)
+    assert offsets.identity(end) == WHOSE
+    assert json.dumps(end) == json.dumps(end, sort_keys=True)
+
+
+def test_a_queue_of_a_topic_made_anew_is_read_from_its_new_beginning() -> None:
+    start = offsets.end({}, {A: 0}, {A: 90})
+    end = offsets.end({}, {A: 0}, {A: 7})
+    assert offsets.stretches(start, end) == [Stretch(A, 0, 7)]
+
+
+def test_offsets_of_the_first_releases_are_nobodys() -> None:
+    assert offsets.identity({"q": {}, "v": 1}) == offsets.NOBODY == Identity()

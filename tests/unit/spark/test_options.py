@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from gantry.client.results import ReadFrom
 from pyspark_gantrymq import options
 from pyspark_gantrymq.offsets import Queue
 from pyspark_gantrymq.options import EARLIEST, LATEST, Bound, parse
@@ -15,6 +16,19 @@ NEEDED = {"gantrymq.namesrv": "h:1", "subscribe": "orders"}
 def test_a_batch_begins_at_the_earliest_and_a_stream_at_the_latest() -> None:
     assert parse(NEEDED, is_stream=False).start == Bound(otherwise=EARLIEST)
     assert parse(NEEDED, is_stream=True).start == Bound(otherwise=LATEST)
+
+
+def test_times_are_named_queue_by_queue() -> None:
+    strategy = {"startingOffsetsByTimestampStrategy": "error"}
+    found = parse({**NEEDED, "startingOffsetsByTimestamp": '{"orders":{"b":{"0":17}}}', **strategy}, is_stream=True)
+    assert found.start.each_ms == {Queue("orders", "b", 0): 17} and found.start.is_match_needed
+    end = parse({**NEEDED, "endingOffsetsByTimestamp": '{"orders":{"b":{"0":17}}}', **strategy}, is_stream=False).end
+    assert end.each_ms == {Queue("orders", "b", 0): 17} and not end.is_match_needed
+
+
+def test_an_outage_is_waited_out_for_minutes_by_a_stream_and_from_the_master() -> None:
+    stream, batch = parse(NEEDED, is_stream=True), parse(NEEDED, is_stream=False)
+    assert (stream.outage_s, batch.outage_s, stream.read_from) == (600, 60, ReadFrom.MASTER)
 
 
 def test_names_count_without_case() -> None:
@@ -35,8 +49,8 @@ def test_offsets_are_named_queue_by_queue() -> None:
         ({"subscribePattern": "a.*"}, "exactly one of"),
         ({"gantrymq.namesrv": " "}, "gantrymq.namesrv is missing"),
         ({"startingOffsets": "first"}, "startingOffsets: neither a word"),
-        ({"startingOffsets": '{"t":{"b":{"0":-3}}}'}, "from -2"),
-        ({"startingOffsets": '{"t":{"b":{"0":true}}}'}, "from -2"),
+        ({"startingOffsets": '{"t":{"b":{"0":-3}}}'}, "an offset is a number, -2"),
+        ({"startingOffsets": '{"t":{"b":{"0":true}}}'}, "an offset is a number, -2"),
         ({"startingOffsets": "group"}, "groupId is missing"),
         ({"startingOffsets": "latest", "startingTimestamp": "1"}, "exclude each other"),
         ({"startingOffsetsDefault": "none"}, "startingOffsetsDefault"),
@@ -44,6 +58,14 @@ def test_offsets_are_named_queue_by_queue() -> None:
         ({"endingOffsets": "latest"}, "for batches"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger has to be"),
         ({"maxTriggerDelay": "15"}, "maxTriggerDelay"),
+        ({"maxOutage": "25h"}, "maxOutage may be 24h at most"),
+        ({"maxOutage": "long"}, "maxOutage is a number with"),
+        ({"maxBytesPerTrigger": "1MB"}, "maxBytesPerTrigger has to be"),
+        ({"readFrom": "nearest"}, "readFrom is one of auto, master, slave"),
+        ({"startingOffsetsByTimestamp": "1700000000000"}, "nor like"),
+        ({"startingOffsetsByTimestamp": '{"t":{"b":{"0":-1}}}'}, "a time is milliseconds"),
+        ({"startingOffsetsByTimestamp": '{"t":{"b":{"0":1}}}', "startingTimestamp": "1"}, "exclude each other"),
+        ({"startingOffsetsByTimestampStrategy": "first"}, "either latest or error"),
         ({"tags": "a", "sqlFilter": "b = 1"}, "exclude each other"),
         ({"failOnDataLoss": "no"}, "either true or false"),
     ],

@@ -40,7 +40,7 @@ from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
 from gantry.broker.looplag import LoopLag
 from gantry.broker.machine import Machine
-from gantry.broker.membership import Membership
+from gantry.broker.membership import Membership, cluster_uid
 from gantry.broker.parts import Parts
 from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
@@ -77,6 +77,7 @@ from gantry.consume.resets import ResetHandlers
 from gantry.consume.sendback import SendBack
 from gantry.consume.statistics import Statistics, counted
 from gantry.consume.surveys import SurveyHandlers
+from gantry.consume.topicstats import TopicStatsHandlers
 from gantry.errors import StoreError
 from gantry.metadata.client_handlers import ClientHandlers
 from gantry.metadata.clients import Clients
@@ -163,12 +164,8 @@ def assemble(
     settling = Settling(store, Book(), acks, gate, topics, clock, _soon)
     copies, outside = Copies(config.name, durably.caught_up, durably.noted), _outside(config, clients, complaints)
     batches = batches_of(settling, store, state("sinkDecisions.json"), gate, clock, copies)
-    transactions = CheckService(
-        store, offsets, clock, settling, transaction_rules(config), outside, batches.decisions
-    )
-    delays = DelayService(
-        store, state("delayOffset.json"), topics, gate, clock, delay_rules(config), complaints.say
-    )
+    transactions = CheckService(store, offsets, clock, settling, transaction_rules(config), outside, batches.decisions)
+    delays = DelayService(store, state("delayOffset.json"), topics, gate, clock, delay_rules(config), complaints.say)
     delay_intake = DelayIntake(clock, delays.rules, lambda: delays.pending, config.name)
     settling.redirect = delay_intake.redirect
     intake = HalfIntake(
@@ -207,7 +204,10 @@ def assemble(
         offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
         lookups=LookupHandlers(store, clock),
         send_back=SendBack(store, acks, admission, topics, groups, delay_intake.take),
-        progress=ProgressHandlers(store, offsets, topics, clients, pulls.rates, clock, config.name),
+        progress=ProgressHandlers(store, offsets, topics, clients, pulls.rates, config.name),
+        topic_stats=TopicStatsHandlers(
+            store, topics, clock, config.name, cluster_uid(opened.member, opened.machine, store.settings.root)
+        ),
         connections=ConnectionHandlers(clients, clock),
         relays=RelayHandlers(clients, topics, store, config.name),
         surveys=SurveyHandlers(store, offsets, topics, groups, clients, statistics, clock),

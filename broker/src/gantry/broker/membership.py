@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import os
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from gantry.broker.config import BrokerConfig, Role
+from gantry.broker.machine import Machine
 from gantry.errors import ConfigError
 from gantry.replication import papers, vows
 from gantry.replication.epochs import EpochTable
@@ -86,7 +88,9 @@ def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random, pro
     is_told = has_register or config.role is Role.SLAVE  # by the register, or by the master
     identity = papers.load_identity(disk, root)
     if identity is None or (not identity.cluster_uid and not is_told):
-        identity = Identity("" if is_told else _uid(chance), identity.store_uid if identity else _uid(chance))
+        # A cluster has the name of the folder that it began with: one that served alone stays who it was.
+        store_uid = identity.store_uid if identity else _uid(chance)
+        identity = Identity("" if is_told else store_uid, store_uid)
         papers.save_identity(disk, root, identity)
     return Membership(
         keys,
@@ -97,6 +101,17 @@ def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random, pro
         has_register=has_register,
         process=process,
     )
+
+
+def cluster_uid(member: Membership | None, machine: Machine, root: str) -> Callable[[], str]:
+    """Says which cluster this is; a broker in no group is one by itself, under the name of its folder."""
+    if member is not None:
+        return lambda: member.identity.cluster_uid
+    identity = papers.load_identity(machine.disk, root)
+    if identity is None:
+        identity = Identity("", _uid(machine.chance))
+        papers.save_identity(machine.disk, root, identity)
+    return lambda: identity.cluster_uid or identity.store_uid
 
 
 def expect(member: Membership, disk: Disk, root: str) -> None:

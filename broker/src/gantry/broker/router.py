@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from gantry.consume.resets import ResetHandlers
     from gantry.consume.sendback import SendBack
     from gantry.consume.surveys import SurveyHandlers
+    from gantry.consume.topicstats import TopicStatsHandlers
     from gantry.metadata.client_handlers import ClientHandlers
     from gantry.metadata.connection_handlers import ConnectionHandlers
     from gantry.metadata.group_handlers import GroupHandlers
@@ -238,6 +239,7 @@ class Handlers:
     lookups: LookupHandlers
     send_back: SendBack
     progress: ProgressHandlers
+    topic_stats: TopicStatsHandlers
     connections: ConnectionHandlers
     relays: RelayHandlers
     surveys: SurveyHandlers
@@ -283,7 +285,7 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: kept(on.groups.update, on.durable),
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: on.groups.all,
-        RequestCode.GET_TOPIC_STATS_INFO: on.progress.topic_stats,
+        RequestCode.GET_TOPIC_STATS_INFO: on.topic_stats.stats,
         RequestCode.GET_CONSUMER_CONNECTION_LIST: on.connections.consumers,
         RequestCode.GET_PRODUCER_CONNECTION_LIST: on.connections.producers,
         RequestCode.GET_CONSUME_STATS: on.progress.consume_stats,

@@ -8,7 +8,7 @@ questions as the asyncio client (`questions`) and follows the same rules after a
 
 Callers in several threads take turns (`blockingsession`).  A puller reads from a slave where the master sends it there,
 or while the master does not answer, as the asyncio client does (`replicas`): the master is looked for again every few
-seconds, by the next question that somebody asks.
+seconds, by the next question that somebody asks.  `ReadFrom` lets it ask masters only, or slaves first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self, TypeVar
 
-from gantry.client import questions
+from gantry.client import questions, topicstats
 from gantry.client.blockingsession import TIMEOUT_S, BlockingSession, master_of
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.hooks import Sending, around_send
@@ -26,9 +26,10 @@ from gantry.client.identity import Identity
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch
 from gantry.client.question import Question
 from gantry.client.questions import PullSettings
-from gantry.client.results import PullResult, PullStatus, SendResult
+from gantry.client.results import PullResult, PullStatus, ReadFrom, SendResult
 from gantry.client.selector import Turn, by_key
 from gantry.client.settings import ProducerSettings, check_group, nameserver_list
+from gantry.client.topicstats import TopicStats
 from gantry.client.trial import Trial
 from gantry.clock import Clock, SystemClock
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
@@ -38,7 +39,8 @@ from gantry.wire.codes import ResponseCode
 from gantry.wire.heartbeat import Heartbeat
 
 __all__ = [
-    "BlockingProducer", "BlockingPuller", "Message", "MessageQueue", "PullResult", "PullStatus", "SendResult", "Sql",
+    "BlockingProducer", "BlockingPuller", "Message", "MessageQueue", "PullResult", "PullStatus", "ReadFrom",
+    "SendResult", "Sql", "TopicStats",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -149,9 +151,12 @@ class BlockingProducer:
 class BlockingPuller:
     """Pulls, as `puller.Puller` does."""
 
-    def __init__(self, group: str, *, nameserver: str | Sequence[str]) -> None:
+    def __init__(
+        self, group: str, *, nameserver: str | Sequence[str], read_from: ReadFrom = ReadFrom.AUTO
+    ) -> None:
         check_group(group)
         self.group = group
+        self._read_from = read_from
         self._session = BlockingSession(nameserver, None)
         self._suggested: dict[MessageQueue, int] = {}  # other ids than the master's
         self._away: dict[str, float] = {}  # groups whose master did not answer, and when to look for it again
@@ -194,9 +199,15 @@ class BlockingPuller:
             wait = wait_s if is_master else min(wait_s, _SLAVE_WAIT_S)
             return questions.pull(queue, offset, replace(settings, wait_s=wait))
 
-        result = self._asked(queue, make, wait_s + _PULL_MARGIN_S)
+        result, _ = self._asked(queue, make, wait_s + _PULL_MARGIN_S)
         self._suggested[queue] = result.suggested
         return result
+
+    def stats(self, topic: str, broker_name: str) -> tuple[TopicStats, bool]:
+        """The ends of a topic's queues on one broker group and which topic it is; whether its master said so."""
+        question = topicstats.topic_stats(topic)
+        found, broker_id = self._asked(MessageQueue(topic, broker_name, 0), lambda _: question, TIMEOUT_S)
+        return found, broker_id == MASTER_ID
 
     def committed(self, queue: MessageQueue) -> int | None:
         """The offset that the group committed, None when it never did."""
@@ -227,10 +238,10 @@ class BlockingPuller:
         return self._ask(queue, questions.offset_at(queue, timestamp_ms))
 
     def _ask(self, queue: MessageQueue, question: Question[T]) -> T:
-        return self._asked(queue, lambda _: question, TIMEOUT_S)
+        return self._asked(queue, lambda _: question, TIMEOUT_S)[0]
 
-    def _asked(self, queue: MessageQueue, make: Callable[[int], Question[T]], timeout_s: float) -> T:
-        """The answer of the first member that answers; the first one's error when none does."""
+    def _asked(self, queue: MessageQueue, make: Callable[[int], Question[T]], timeout_s: float) -> tuple[T, int]:
+        """The answer of the first member that answers, and its id; the first one's error when none does."""
         failure: GantryError | None = None
         for broker_id, address in self._members(queue):
             try:
@@ -247,7 +258,7 @@ class BlockingPuller:
             else:
                 if broker_id == MASTER_ID:
                     self._away.pop(queue.broker_name, None)
-                return answer
+                return answer, broker_id
             self._suggested.pop(queue, None)
             self._session.doubt(queue.topic)
         if failure is not None:
@@ -263,7 +274,12 @@ class BlockingPuller:
         is_away = self._away.get(queue.broker_name, 0.0) > time.monotonic()
         wanted = self._suggested.get(queue, MASTER_ID)
 
+        if self._read_from is ReadFrom.MASTER:
+            return [one for one in members.items() if one[0] == MASTER_ID]
+
         def rank(one: tuple[int, str]) -> tuple[bool, bool, int]:
+            if self._read_from is ReadFrom.SLAVE:
+                return one[0] == MASTER_ID, False, one[0]
             return is_away and one[0] == MASTER_ID, one[0] != wanted, one[0]
 
         return sorted(members.items(), key=rank)

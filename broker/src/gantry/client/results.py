@@ -37,6 +37,14 @@ class PullStatus(Enum):
     OFFSET_ILLEGAL = "the offset lies outside the queue"
 
 
+class ReadFrom(Enum):
+    """Which member of a broker group a puller asks."""
+
+    AUTO = "auto"  # the master, the slave that it suggests, a slave while it does not answer
+    MASTER = "master"  # nobody else
+    SLAVE = "slave"  # a slave, the master where none answers
+
+
 @dataclass(frozen=True, slots=True)
 class PullResult:
     """The answer to one pull."""

@@ -1,6 +1,5 @@
-"""How far groups are and how far topics have come: GET_TOPIC_STATS_INFO (202), GET_CONSUME_STATS (208),
-QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_TOPICS_BY_CONSUMER (343), and of ours LIST_LAG (24021).  RocketMQ:
-`AdminBrokerProcessor`.
+"""How far groups are: GET_CONSUME_STATS (208), QUERY_TOPIC_CONSUME_BY_WHO (300), QUERY_TOPICS_BY_CONSUMER (343), and of
+ours LIST_LAG (24021).  RocketMQ: `AdminBrokerProcessor`.
 
 A group that never committed in a queue counts as being at 0 in RocketMQ's answers; ours says -1, and where the queue
 begins, so that what has expired is not counted as waiting.  `lastTimestamp` is when the last message was stored that
@@ -17,7 +16,6 @@ from collections.abc import AsyncIterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.clock import Clock
 from gantry.leaves.frames import Command
 from gantry.metadata.clients import Clients
 from gantry.metadata.offsets import NOT_COMMITTED, Offsets
@@ -26,7 +24,6 @@ from gantry.model.route import MessageQueue
 from gantry.model.topic import TopicConfig
 from gantry.store.store import Store
 from gantry.wire import bodies, headers
-from gantry.wire.codes import ResponseCode
 from gantry.wire.command import reply
 
 if TYPE_CHECKING:
@@ -34,7 +31,6 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 _LOOKED_AT_ONCE = 32  # a queue costs some 15 us, most of it the record of lastTimestamp
-_PUT_WINDOW_S = 60
 PAGE_QUEUES_MAX = 4000  # 50 bytes each
 
 
@@ -58,7 +54,6 @@ class ProgressHandlers:
         topics: Topics,
         clients: Clients,
         rates: GroupRates,
-        clock: Clock,
         broker_name: str,
     ) -> None:
         self._store = store
@@ -66,29 +61,7 @@ class ProgressHandlers:
         self._topics = topics
         self._clients = clients
         self._rates = rates
-        self._clock = clock
         self._broker_name = broker_name
-
-    async def topic_stats(self, connection: Connection, command: Command) -> Command:
-        """GET_TOPIC_STATS_INFO: the ends of each queue, and how much comes in."""
-        topic = headers.parse(command.code, command.ext).text("topic")
-        config = self._topics.get(topic)
-        if config is None:
-            return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        rows: list[tuple[object, object]] = []
-        reader, recent = self._store.reader, 0
-        since_ms = self._clock.now_ms() - _PUT_WINDOW_S * 1000
-        for queue_id in range(config.write_queues):
-            low, high = self._store.queue_range(topic, queue_id) or (0, 0)
-            last_ms = reader.store_time(topic, queue_id, high - 1) or 0
-            if last_ms >= since_ms:
-                recent += high - reader.offset_by_time(topic, queue_id, since_ms)
-            offsets = {"lastUpdateTimestamp": last_ms, "maxOffset": high, "minOffset": low}
-            rows.append((MessageQueue(topic, self._broker_name, queue_id).to_json(), offsets))
-            if queue_id % _LOOKED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        tps = str(round(recent / _PUT_WINDOW_S, 2)).encode()
-        return reply(command, body=b'{"offsetTable":' + bodies.object_keyed(rows) + b',"topicPutTps":' + tps + b"}")
 
     async def consume_stats(self, connection: Connection, command: Command) -> Command:
         """GET_CONSUME_STATS: how far a group is, in one topic, in some, or in all that it ever committed in."""

@@ -1,0 +1,177 @@
+"""What of a checkpoint still holds, against what brokers say now; and what is wrong where it does not.
+
+    another cluster         always an error: its offsets mean nothing there
+    a topic made anew       an error; with failOnDataLoss=false the new one is read from its beginning
+    a queue that ends
+    before what was read    an error; not where a slave says so, which may be behind
+    retention was faster    an error; with failOnDataLoss=false the batch passes over it, and its tasks count it
+    a group that is not in
+    the topic's route       away; with failOnDataLoss=false done with
+
+A stream has its answers group by group, so that one that is away holds up its own queues only.  For how long, says
+`Outage`.
+
+Pure: no Spark, no broker, no clock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pyspark_gantrymq import offsets
+from pyspark_gantrymq.offsets import NOBODY, Identity, Offset, Place, Queue
+
+ANEW = "a new checkpoint begins a new stream"
+log = logging.getLogger(__name__)
+
+
+class Ends(NamedTuple):
+    """The oldest message of a queue, and where the next one will stand."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What brokers said, and who did not."""
+
+    ends: Mapping[Queue, Ends] = field(default_factory=dict)
+    whose: Identity = NOBODY
+    away: Mapping[str, str] = field(default_factory=dict)  # who does not answer, and how that looks
+    gone: Mapping[str, str] = field(default_factory=dict)  # groups that a topic had and has no longer
+    behind: frozenset[Place] = frozenset()  # said by slaves
+
+
+class Outage:
+    """For how long somebody has been away."""
+
+    def __init__(self, limit_s: float) -> None:
+        self._limit_s = limit_s
+        self._since: dict[str, float] = {}
+
+    def note(self, away: Mapping[str, str], now: float) -> None:
+        """These are away at this time; RuntimeError once one of them is for too long."""
+        for name in away.keys() - self._since.keys():
+            log.warning("%s is away: %s; waiting for up to %g s (option maxOutage)", name, away[name], self._limit_s)
+        for name in self._since.keys() - away.keys():
+            log.warning("%s is there again", name)
+        self._since = {name: self._since.get(name, now) for name in away}
+        for name, since in sorted(self._since.items()):
+            if now - since >= self._limit_s:
+                raise RuntimeError(f"{name} is away for {now - since:.0f} s (option maxOutage): {away[name]}")
+
+    @property
+    def is_on(self) -> bool:
+        """Whether somebody was away when we looked last."""
+        return bool(self._since)
+
+
+def place_of(queue: Queue) -> Place:
+    """Its topic on its group of brokers."""
+    return Place(queue.topic, queue.broker)
+
+
+def places(offset: Offset) -> set[Place]:
+    """What an offset speaks of."""
+    return {place_of(queue) for queue in offsets.positions(offset)}
+
+
+def known(start: Offset, seen: Seen, is_strict: bool, last: Mapping[Queue, int]) -> dict[Queue, int]:
+    """The positions of `start` that hold; RuntimeError saying what is wrong.  `last`: where queues ended before."""
+    _same_cluster(start, seen)
+    was, found = offsets.identity(start), offsets.positions(start)
+    for place in sorted(was.lives):
+        said = made_anew(was.at(place), seen.whose)
+        if said:
+            former = {queue: at for queue, at in found.items() if place_of(queue) == place}
+            _lost_life(said, sum(max(0, last.get(one, at) - at) for one, at in former.items()), is_strict)
+            found = {queue: at for queue, at in found.items() if queue not in former}
+    for queue in sorted(found.keys() & seen.ends.keys()):
+        at, ends = found[queue], seen.ends[queue]
+        place = place_of(queue)
+        if ends.last < at and place not in seen.behind:
+            text = f"{queue} ends at {ends.last}, {at} was read"
+            if place in was.lives and place in seen.whose.lives:
+                lost = f"{at - ends.last} messages that were read are gone from {queue.broker}"
+                raise RuntimeError(f"{text}: {lost}, as after a failover to a member without them; {ANEW}")
+            raise RuntimeError(f"{text}; was the topic made anew? {ANEW}")
+        if ends.first > at and is_strict:
+            raise RuntimeError(f"{gone_text(queue, at, ends.first)}; option failOnDataLoss=false passes over them")
+    return found
+
+
+def unknown(start: Offset, known: Mapping[Queue, int], seen: Seen) -> dict[Queue, Ends]:
+    """The queues that appeared; while a group is away, those only whose cluster is known."""
+    was = offsets.identity(start).clusters
+    now = seen.whose.clusters
+
+    def is_ours(broker: str) -> bool:
+        return broker in was or now.get(broker) in was.values()
+
+    is_whole = not was or not (seen.away or seen.gone)
+    return {
+        queue: ends
+        for queue, ends in seen.ends.items()
+        if queue not in known and (is_whole or is_ours(queue.broker))
+    }
+
+
+def whose(start: Offset, seen: Seen, known: Mapping[Queue, int]) -> Identity:
+    """The identity of the next offset: of what it speaks of, as it was said last."""
+    was = offsets.identity(start)
+    clusters, lives = {**was.clusters, **seen.whose.clusters}, {**was.lives, **seen.whose.lives}
+    kept = {place_of(queue) for queue in known}
+    brokers = {place.broker for place in kept}
+    return Identity(
+        {broker: uid for broker, uid in clusters.items() if broker in brokers},
+        {place: life for place, life in lives.items() if place in kept},
+    )
+
+
+def other_cluster(was: Identity, now: Identity) -> str:
+    """Says that brokers are of another cluster than when a batch was planned; empty: they are not."""
+    for broker, uid in sorted(was.clusters.items()):
+        if now.clusters.get(broker, uid) != uid:
+            return (
+                f"the checkpoint is of cluster {uid} (broker group {broker}), and gantrymq.namesrv leads to cluster "
+                f"{now.clusters[broker]}"
+            )
+    return ""
+
+
+def made_anew(was: Identity, now: Identity) -> str:
+    """Says that a topic is another than it was when a batch was planned; empty: none is."""
+    for place, life in sorted(was.lives.items()):
+        if now.lives.get(place, life) != life:
+            lives = f"generation {life} before, {now.lives[place]} now"
+            return f"topic {place.topic} was deleted and made anew on {place.broker} ({lives})"
+    return ""
+
+
+def gone_text(queue: Queue, at: int, to: int) -> str:
+    """Messages that retention took."""
+    return f"{queue}: messages {at} to {to - 1} are gone, {to - at} in all"
+
+
+def _same_cluster(start: Offset, seen: Seen) -> None:
+    said = other_cluster(offsets.identity(start), seen.whose)
+    if said:
+        raise RuntimeError(f"{said}; {ANEW}")
+    was, now = offsets.identity(start).clusters, seen.whose.clusters
+    others = sorted(broker for broker in now if broker not in was)
+    if was and others and was.keys() <= seen.gone.keys() and not {now[one] for one in others} & {*was.values()}:
+        text = f"no topic has a queue on {', '.join(sorted(was))} any more, and {others[0]} is of another cluster"
+        raise RuntimeError(f"{text} ({now[others[0]]}); {ANEW}")
+
+
+def _lost_life(said: str, unread: int, is_strict: bool) -> None:
+    if is_strict:
+        raise RuntimeError(
+            f"{said}; option failOnDataLoss=false reads the new one from its beginning, and gives up at least {unread} "
+            f"messages of the former that were not read; {ANEW}"
+        )
+    log.warning("%s: at least %d messages of the former were not read; reading the new one", said, unread)
