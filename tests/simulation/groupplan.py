@@ -14,14 +14,16 @@ a disk that loses its power is copied in no time.
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from simulation.clients import Consumer, Producer, TransactionalProducer
 from simulation.groupfaults import GroupFaults
 from simulation.groupmember import GroupMember
-from simulation.groupworld import NAME_SERVER, NAME_SERVER_PORT, GroupWorld, draw
+from simulation.groupworld import NAME_SERVER, NAME_SERVER_PORT, GroupWorld, Shape, draw
 from simulation.ledger import Found, Ledger, Place
 from simulation.plan import Outcome
 from simulation.routes import Always, ByRoute, Route, TryAll
+from simulation.sinks import Sink
 from simulation.witness import Witness
 from simulation.world import Broken, World
 
@@ -40,7 +42,7 @@ class GroupRun:
     def __init__(self, seed: int) -> None:
         world = self.world = World(seed)
         self._seed = seed
-        shape = draw(world)
+        shape = self._shape(draw(world))
         self.group = GroupWorld(world, shape)
         self._ledger = Ledger(is_sync=True, is_whole=True)
         self.witness = Witness(world, self.group.service, self.group.members, self._ledger, shape)
@@ -64,6 +66,7 @@ class GroupRun:
         self._until_answered(producers, _SETTLE_S, "the last fault")
         for producer in producers:
             producer.is_stopped = True
+        self._finished(producers)
         until = world.now + _OWED_S
         while self._ledger.owes() and world.now < until:
             self._run(1.0)
@@ -78,6 +81,15 @@ class GroupRun:
         lives = sum(member.lives for member in self.group.members)
         shape = f"{self.group.shape}: {self.witness.failovers} failovers, {summary}"
         return Outcome(self._seed, shape, self._faults.count, lives, world.trace)
+
+    def _shape(self, shape: Shape) -> Shape:
+        return shape
+
+    def _more_producers(self) -> list[Producer]:
+        return []
+
+    def _finished(self, producers: list[Producer]) -> None:
+        """Wait for producers that have begun something."""
 
     def _check(self) -> None:
         if self.world.problems:
@@ -116,6 +128,7 @@ class GroupRun:
             Producer(world, network, "10.0.1.1", self._route(), ledger, _PLACES),
             Producer(world, network, "10.0.1.2", self._route(), ledger, _PLACES),
             TransactionalProducer(world, network, "10.0.1.3", self._route(), ledger, _PLACES),
+            *self._more_producers(),
         ]
         for producer in producers:
             producer.wall_ms = self._wall_ms
@@ -200,3 +213,19 @@ class GroupRun:
                 self._next_fault(until_s)
 
         self.world.after(self.world.chance.expovariate(1 / _FAULT_EVERY_S), strike)
+
+
+class SinkRun(GroupRun):
+    """The same, and a sink that writes batches; what was acknowledged is never lost in such a group."""
+
+    def _shape(self, shape: Shape) -> Shape:
+        return replace(shape, is_sync_master=True, is_sync_flush=True)
+
+    def _more_producers(self) -> list[Producer]:
+        return [Sink(self.world, self.group.network, "10.0.1.4", self._route(), self._ledger, _PLACES)]
+
+    def _finished(self, producers: list[Producer]) -> None:
+        sinks = [one for one in producers if isinstance(one, Sink)]
+        if not self.world.run(self.world.now + _SETTLE_S, lambda: all(one.is_idle for one in sinks)):
+            raise Broken(f"a batch was not done within {_SETTLE_S:g} s after the last fault")
+        self.world.say(f"{sum(one.done for one in sinks)} batches are done")

@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m simulation.run --seeds 1:200        these seeds
     PYTHONPATH=tests python -m simulation.run --hours 0.1          as many as fit, from a new seed on
     PYTHONPATH=tests python -m simulation.run --seeds 17 --trace   the story of one
-    ... --kind group --seeds 17                                    of one kind only: pair, group, else both
+    ... --kind group --seeds 17                                    of one kind only: pair, group, sink, else all
     ... --coverage --hours 0.1                                     and how much of the storeys that must not lose
                                                                    anything was run
 
@@ -25,14 +25,14 @@ import tempfile
 import time
 import warnings
 
-from simulation.groupplan import GroupRun
+from simulation.groupplan import GroupRun, SinkRun
 from simulation.plan import Outcome, Run
 from simulation.world import Broken
 
 _STORY_LINES = 60
 _COVERED = ",".join(f"*/gantry/{storey}/*" for storey in ("replication", "failover", "transaction", "append", "store"))
 _COVERAGE = [f"--data-file={tempfile.gettempdir()}/gantry-simulation-{os.getuid()}.coverage", f"--rcfile={os.devnull}"]
-KINDS: dict[str, type[Run] | type[GroupRun]] = {"pair": Run, "group": GroupRun}
+KINDS: dict[str, type[Run] | type[GroupRun]] = {"pair": Run, "group": GroupRun, "sink": SinkRun}
 
 
 def play(kind: str, seed: int) -> Outcome | str:
@@ -49,7 +49,7 @@ def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="simulation.run", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--seeds", help="FROM or FROM:TO")
-    parser.add_argument("--kind", choices=[*KINDS, "both"], default="both", help="pair: static roles; group: register")
+    parser.add_argument("--kind", choices=[*KINDS, "all"], default="all", help="pair: static roles; group: register")
     parser.add_argument("--hours", type=float, default=0.0, help="go on for so long")
     parser.add_argument("--trace", action="store_true", help="print the story of each run")
     parser.add_argument("--log", action="store_true", help="the brokers' own log lines on stderr")
@@ -61,7 +61,7 @@ def main() -> int:
     warnings.simplefilter("ignore", RuntimeWarning)  # so it says of coroutines that their processes never began
     first, last = _range(given.seeds) if given.seeds else (int(time.time()), sys.maxsize)
     deadline = time.monotonic() + given.hours * 3600 if given.hours else float("inf")
-    kinds = list(KINDS) if given.kind == "both" else [given.kind]
+    kinds = list(KINDS) if given.kind == "all" else [given.kind]
     red = done = faults = lives = 0
     for seed in range(first, last + 1):
         for kind in kinds:

@@ -17,6 +17,7 @@ HERE = Path(__file__).parent
 TESTS = HERE.parent
 SEEDS = 12  # of brokers with static roles: some ten seconds of one core
 GROUP_SEEDS = 20  # of groups with a register: some fifty
+SINK_SEEDS = 9  # of groups with a sink of Spark's besides
 
 
 def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -41,6 +42,13 @@ def test_nothing_that_was_promised_is_lost_whoever_leads_and_whatever_goes_wrong
     assert ran.stdout.startswith(f"5 seeds from {first} on, 0 red")
 
 
+@pytest.mark.parametrize("first", range(1, SINK_SEEDS, 4))
+def test_a_batch_of_a_sink_is_there_once_whoever_dies(first: int) -> None:
+    ran = seeds("--kind", "sink", "--seeds", f"{first}:{first + 3}")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.startswith(f"4 seeds from {first} on, 0 red")
+
+
 def test_seeds_that_were_red_stay_green() -> None:
     lines = (HERE / "regressions.txt").read_text().splitlines()
     for line in [line for line in lines if not line.startswith("#")]:
@@ -49,7 +57,7 @@ def test_seeds_that_were_red_stay_green() -> None:
         assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("kind", ["pair", "group"])
+@pytest.mark.parametrize("kind", ["pair", "group", "sink"])
 def test_a_seed_tells_the_same_story_twice(kind: str) -> None:
     first, second = (seeds("--kind", kind, "--seeds", "3", "--trace") for _ in range(2))
     assert first.stdout == second.stdout

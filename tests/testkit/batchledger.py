@@ -9,9 +9,12 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter, defaultdict
+from functools import partial
 
 from gantry.client.batchadmin import SinkBatch
 from gantry.leaves import properties
+from gantry.wire.codes import ResponseCode
+from testkit.pairplay import until
 from testkit.rawclient import RawClient, send_fields
 
 SINK, TOPIC = "ledger", "orders"
@@ -42,8 +45,7 @@ class Batches:
                 "SPARK_TXN": f"{one.sink}/{one.batch}/{part}/{one.home}",
             }
             ext["i"] = properties.pack(pairs).decode()
-            answer = client.call(310, ext, b"row")
-            assert answer.code == 0, answer.remark
+            until(partial(_is_taken, client, ext), "the half of a row is taken")
         return part
 
     def check(self, delivered: list[str]) -> None:
@@ -61,3 +63,10 @@ class Batches:
             assert len(parts) == 1, f"batch {batch} has rows of several tries: {sorted(parts)}"
             for part, there in parts.items():
                 assert len(there) == sizes[part], f"batch {batch} has {len(there)} of {sizes[part]} rows of {part}"
+
+
+def _is_taken(client: RawClient, ext: dict[str, str]) -> bool:
+    """A new master takes nothing before it has confirmed what it found; what it refuses is not stored."""
+    answer = client.call(310, ext, b"row")
+    assert answer.code in (0, ResponseCode.SERVICE_NOT_AVAILABLE), answer.remark
+    return answer.code == 0

@@ -7,13 +7,13 @@ connection ended and nobody knows.  No thread: whoever puts or drains does the r
 
 from __future__ import annotations
 
-import select
 import socket
 import time
 from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from gantry.client.blockingsession import is_readable
 from gantry.errors import RemoteProtocolError
 from gantry.leaves.frames import Command, encode
 from gantry.transport.addresses import split_address
@@ -86,7 +86,7 @@ class Pipe(Generic[T]):
         while True:
             left = max(0.0, until - time.monotonic()) if wait else 0.0
             try:
-                if not select.select([self._socket], [], [], left)[0]:
+                if not is_readable(self._socket, left):
                     if wait:
                         self._lose()
                     return

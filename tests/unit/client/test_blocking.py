@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import resource
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 import pytest
 
 from gantry.client.blocking import BlockingProducer, BlockingPuller, Message
+from gantry.client.blockingsession import is_readable
 from gantry.client.hooks import Sending
 from gantry.client.settings import ProducerSettings
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
@@ -221,3 +225,18 @@ def test_what_a_master_refuses_is_asked_of_no_slave() -> None:
             assert not group.asked(SLAVE, PULL)
 
     play(story())
+
+
+def test_a_process_with_thousands_of_open_files_sees_what_can_be_read() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, max(soft, 4096)), hard))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        ours, theirs = socket.socketpair()
+        stack.enter_context(ours)
+        stack.enter_context(theirs)
+        high = socket.socket(fileno=os.dup2(ours.fileno(), 2000))
+        stack.enter_context(high)
+        assert not is_readable(high, 0.0)
+        theirs.send(b"x")
+        assert is_readable(high, 10.0)

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
+from gantry.errors import StoreError
+from gantry.replication import master
 from gantry.replication.epochs import EpochTable
-from gantry.replication.handshake import Hello
+from gantry.replication.handshake import Hello, Standing, Welcome, judge
 from gantry.replication.haproof import Keys
 from gantry.replication.link import SlaveLink
+from gantry.replication.master import Feeding
 from gantry.replication.slave import Following
+from gantry.wire import ha
+from gantry.wire.ha import Ack, Kind
 from testkit.simclock import SimClock
 
+SECRET = Keys(b"a secret of many bytes")
 SLAVE = Hello("cluster", "broker-a", 1, "store-s", EpochTable(), 0, 0, 0, 1 << 20)
 
 
@@ -21,12 +28,14 @@ class CutWay(asyncio.Transport):
     def __init__(self) -> None:
         super().__init__({"socket": self})
         self.calls: list[str] = []
+        self.written = b""
 
     def setsockopt(self, *_: object) -> None:
         """Fine."""
 
     def write(self, data: Any) -> None:
         self.calls.append("write")
+        self.written += bytes(data)
 
     def close(self) -> None:
         self.calls.append("close")
@@ -47,5 +56,52 @@ def test_a_link_that_ends_does_not_wait_until_a_cut_way_takes_what_was_said_last
         link.connection_lost(None)
         link.end("this broker stops")
         assert link.reason == "another master is named"
+
+    asyncio.run(play())
+
+
+class Flushing:
+    """A slave whose disk is busy: of 300 bytes 200 are flushed, and the welcome waits for `adopted`."""
+
+    def __init__(self) -> None:
+        self.flushed = 200
+        self.adopted: Callable[[StoreError | None], None] = lambda error: None
+
+    def held(self) -> int:
+        return self.flushed
+
+    def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+        self.adopted = done
+
+
+def brought(link: SlaveLink, actions: list[master.Action]) -> None:
+    """What a master sends reaches the link."""
+    data = b"".join(action.data for action in actions if isinstance(action, master.Send))
+    link.get_buffer(len(data))[: len(data)] = data
+    link.buffer_updated(len(data))
+
+
+def body(said: bytes) -> memoryview:
+    """Of the one frame."""
+    assert len(said) == ha.size_of(said, ha.FRAME_BYTES_MAX)
+    return memoryview(said)[ha.HEAD.size :]
+
+
+def test_what_is_flushed_while_the_link_is_made_is_acknowledged() -> None:
+    table = EpochTable().begin(1, 0)
+    hello = Hello("cluster", "broker-a", 1, "store-s", table, 0, 300, 100, 1 << 20)
+    mine = Standing("cluster", "broker-a", "store-m", 1, table, 0, 300, 1 << 20)
+
+    async def play() -> None:
+        sink, way = Flushing(), CutWay()
+        feeding = Feeding(SECRET, b"m" * 32, lambda said: judge(mine, said), 1 << 20)
+        link = SlaveLink(Following(SECRET, b"s" * 32, hello, sink.held()), sink, SimClock())  # type: ignore[arg-type]
+        link.connection_made(way)
+        brought(link, feeding.preamble(way.written))
+        brought(link, feeding.frame(Kind.HELLO, body(way.written[ha.PREAMBLE_BYTES :])))
+        sink.flushed = 300
+        so_far = len(way.written)
+        sink.adopted(None)
+        assert feeding.frame(Kind.ACK, body(way.written[so_far:])) == [master.Acked(Ack(300, 300, 0))]
 
     asyncio.run(play())

@@ -118,7 +118,14 @@ class _Link:
 
 def _is_silent(sock: socket.socket) -> bool:
     """Whether the other side has neither closed the connection nor said anything that nobody asked for."""
-    return not select.select([sock], [], [], 0)[0]
+    return not is_readable(sock, 0.0)
+
+
+def is_readable(sock: socket.socket, wait_s: float) -> bool:
+    """Whether something can be read within `wait_s` seconds, an end or an error too; in processes of any size."""
+    watch = select.poll()  # select() knows the first 1024 files of a process only
+    watch.register(sock, select.POLLIN)
+    return bool(watch.poll(wait_s * 1000))
 
 
 class BlockingSession:

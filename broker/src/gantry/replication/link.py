@@ -167,7 +167,7 @@ class SlaveLink(asyncio.BufferedProtocol):
             if isinstance(action, slave.Append):
                 end = sink.append(action.offset, action.records)
                 machine.appended(action.offset, end)
-                machine.replica.hold(min(sink.held(), end))
+                self._hold()
             elif isinstance(action, slave.Marks):
                 if machine.replica.echo != self._echo:
                     self._echo = machine.replica.echo
@@ -199,7 +199,12 @@ class SlaveLink(asyncio.BufferedProtocol):
             self.end(str(error))
         elif self._transport is not None:
             self.machine.ready()
+            self._hold()  # what was flushed since the hello counts, and nothing might come that says so again
             self.say()
+
+    def _hold(self) -> None:
+        replica = self.machine.replica
+        replica.hold(min(self._sink.held(), replica.written))
 
     def say(self) -> None:
         """Acknowledge, if there is news."""
