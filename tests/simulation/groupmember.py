@@ -162,7 +162,7 @@ class GroupMember(Member):
             if not starting.done():
                 return
             await starting
-            self.is_serving = True
+            self.is_serving = self._has_served = True
             self._troubles.append((self._died_at, self._world.now))
             for told in self.on_life:
                 told(self, broker)

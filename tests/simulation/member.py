@@ -74,7 +74,8 @@ class Member:
         self._config = configuration(
             Path(f"/{host}"), network__bind=host, network__port=PORT, network__vip_port=-2, **changes
         )
-        self._died_at = 0.0
+        self._has_served = False  # this life
+        self._died_at = 0.0  # the last life that served; one that did not has flushed nothing
         self._loop: SimLoop | None = None
         self._background: SimBackground | None = None
         self._troubles: list[tuple[float, float]] = []  # from when to when the flusher could not do its work in time
@@ -202,7 +203,7 @@ class Member:
 
     def _unflushed_since(self) -> float:
         """What was written later may not have been flushed under ASYNC_FLUSH: its interval, and whatever kept it up."""
-        since = (self._world.now if self._loop is not None else self._died_at) - _UNFLUSHED_S
+        since = (self._world.now if self._has_served else self._died_at) - _UNFLUSHED_S
         for start, end in reversed(self._troubles):
             if end > since:
                 since = min(since, start - _UNFLUSHED_S)
@@ -220,7 +221,7 @@ class Member:
                 self._world.say(f"{self.host}: could not start: {error}")
                 self._failed(loop)
                 return
-            self.is_serving = True
+            self.is_serving = self._has_served = True
             self._troubles.append((self._died_at, self._world.now))
             self._world.say(f"{self.host}: serves")
 
@@ -248,7 +249,9 @@ class Member:
             return False
         self._world.say(f"{self.host}: {how}")
         loop.die()
-        self._died_at = self._world.now
+        if self._has_served:
+            self._died_at = self._world.now
+        self._has_served = False
         self._network.process_died(loop, has_power)
         self._dead += [loop, self.broker]
         self._loop = self._background = self.broker = None

@@ -27,7 +27,7 @@ _STORE_TICK_S = 0.05  # flush policy, queue tails, checkpoint: it looks at the c
 _ACKS_S = 0.25  # of seconds that are waited for
 _HELD_S = 0.25
 _NOTICES_S = 0.1
-_SAVE_S = 1.0  # topics, groups and owners of queues change rarely and matter
+_SAVE_S = 1.0  # change rarely and matter; a slave acknowledges nothing before what it was told is saved
 _LOCKS_S = 1.0
 _EXPIRY_S = 10.0  # RocketMQ's ClientHousekeepingService
 _TRANSACTIONS_S = 1.0
@@ -47,13 +47,15 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         parts.groups.save_if_changed()
         parts.locks.save_if_changed()
         parts.filters.save_if_changed()
+        parts.batches.decisions.save_if_changed()
+        parts.delays.retry()
 
     return [
         Job("store", _STORE_TICK_S, lambda: parts.store.tick(clock.now_ms())),
         Job("late acks", _ACKS_S, parts.acks.expire),
         Job("held pulls", _HELD_S, lambda: parts.pulls.held.sweep(clock.monotonic())),
         Job("notices", _NOTICES_S, lambda: notices.flush(clock.monotonic())),
-        Job("save topics and groups", _SAVE_S, save),
+        Job("save tables", _SAVE_S, save),
         Job("save offsets", config.clients.offsets_save_s, parts.offsets.saving),
         Job("check back", config.transactions.check_interval_s, _if_active(parts, parts.transactions.run_pass)),
         Job("transactions", _TRANSACTIONS_S, _if_active(parts, parts.transactions.tick)),

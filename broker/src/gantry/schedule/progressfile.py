@@ -77,6 +77,10 @@ class ProgressFile:
         """Keep what a master says."""
         self._state.save(document)
 
+    def retry(self) -> None:
+        """Try again what could not be saved."""
+        self._state.retry()
+
     def document(self) -> dict[str, object] | None:
         """What was saved last, if anything was."""
         return self._kept

@@ -280,6 +280,10 @@ class DelayService:
         """Keep how far the master's deliveries are, for the day on which this broker is the master."""
         self._file.follow(document)
 
+    def retry(self) -> None:
+        """Try again what could not be saved; who does not work keeps what a master says all the same."""
+        self._file.retry()
+
     def wheel_position(self) -> WheelPosition | None:
         """Where RocketMQ's timer would go on; None when nothing ever had a time of its own."""
         self.book.look_for_first()
