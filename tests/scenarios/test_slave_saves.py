@@ -11,8 +11,9 @@ import pytest
 from gantry.broker.parts import Parts
 from gantry.errors import StoreError
 from gantry.store.disk import RealDisk
-from testkit.brokerplay import PATIENCE_S, running_broker
+from testkit.brokerplay import running_broker
 from testkit.ports import free_port
+from testkit.turning import until
 
 
 class RefusesOnce(RealDisk):
@@ -65,9 +66,7 @@ def test_what_a_slave_was_told_is_saved_although_its_disk_refused_once(
             assert broker.parts is not None and callable(told)
             told(broker.parts)
             file = tmp_path / "store/config" / name
-            async with asyncio.timeout(PATIENCE_S):
-                while not (file.exists() and what in json.dumps(json.loads(file.read_text()))):
-                    await asyncio.sleep(0.02)
+            await until(lambda: file.exists() and what in json.dumps(json.loads(file.read_text())))
             assert disk.refusals == 1
 
     asyncio.run(play())
