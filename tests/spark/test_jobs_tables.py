@@ -33,7 +33,7 @@ class Sent:
         self.rows: list[Any] = []
         self.batches: list[int] = []
 
-    def __call__(self, messages: DataFrame, batch: int = -1) -> None:
+    def __call__(self, messages: DataFrame, batch: int = -1, began_ms: int = -1) -> None:
         self.rows += messages.collect()
         self.batches.append(batch)
 
@@ -148,7 +148,7 @@ def test_a_run_that_was_broken_off_is_repeated_as_the_same_batch(spark: SparkSes
     sorted_out(spark, database, approve=True)
     tried, sent = Sent(), Sent()
 
-    def die(messages: DataFrame, batch: int) -> None:
+    def die(messages: DataFrame, batch: int, began_ms: int) -> None:
         tried(messages, batch)
         raise KeyboardInterrupt
 

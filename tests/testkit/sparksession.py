@@ -12,6 +12,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from testkit.marked import JVM
+
 CORES = 2
 ATTEMPTS = 3
 
@@ -22,6 +24,7 @@ def start(folder: Path, cores: int = CORES) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores},{ATTEMPTS}]").appName("gantrymq-tests")
     settings = {
         "spark.driver.memory": "1g",
+        "spark.driver.extraJavaOptions": JVM,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.local.dir": str(folder / "local"),

@@ -4,15 +4,18 @@
              nobody uses twice
     commit   in the driver: transactional: the batch is decided at the sink's home, ended in every group, and only then
              does Spark hear that it is done.  Whoever committed the batch first has won; the rows of others are dropped
-    abort    in the driver: the parts that are known are never committed, unless the batch was
+    abort    in the driver: the parts that are known are never committed, unless the batch was; nor are those of tasks
+             of this writer that failed, and those that nobody can be writing any more
 
-Spark makes a writer for each batch and forgets it; so there is nothing here that lives longer than a batch.
+Spark makes a writer for each batch and forgets it; so there is nothing here that lives longer than a batch.  A part's
+name says which writer it belongs to.  The owner of a batch is Spark's query, whose id is in the checkpoint: another
+checkpoint that uses the same sink by mistake is refused where its batch has the number of a batch that is written.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import TYPE_CHECKING
@@ -21,7 +24,7 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from gantry.client.batchadmin import SinkBatch
+from gantry.client.batchadmin import UNDECIDED, OpenPart, SinkBatch
 from gantry.client.blockingsinks import BlockingSinks
 from gantry.client.identity import Identity
 from gantry.clock import SystemClock
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("pyspark_gantrymq")
 
 _ABORT_S = 30.0
+_GIVE_UP_S = 10.0  # of a task that has failed already
 
 
 @dataclass
@@ -51,6 +55,7 @@ class Written(WriterCommitMessage):
     groups: tuple[str, ...]
     rows: int
     dead: int
+    query: str = ""
 
 
 class _Sink:
@@ -59,40 +64,50 @@ class _Sink:
     def __init__(self, options: SinkOptions, sink: SinkBatch | None) -> None:
         self._options = options
         self._sink = sink
+        self._name = uuid4().hex[:12]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Send all rows of a partition; they are acknowledged when this returns."""
         context = TaskContext.get()
         assert context is not None, "a writer runs in a task"
-        partition = context.partitionId()
         query = context.getLocalProperty("sql.streaming.queryId") or ""
         batch = context.getLocalProperty("streaming.sql.batchId") or ""
-        part, extra = f"{partition}-{uuid4().hex}", b""
-        room = PROPERTIES_BYTES_MAX
+        part = f"{context.partitionId()}-{self._name}-{uuid4().hex}"
+        one, extra, room = None, b"", PROPERTIES_BYTES_MAX
         if self._sink is not None:
-            one = self._sink if self._sink.batch >= 0 else replace(self._sink, batch=int(batch))
+            one = self._one(int(batch or -1))
             extra = _half(self._options, one, part)
             room -= TRANSACTION_ROOM_BYTES
         ids = Identity(self._options.namesrv.split(";")[0], SystemClock()).message_ids
         names = (ids.next() for _ in count())
-        sender = SinkSender(self._options, query, batch, extra)
+        sender, is_whole = SinkSender(self._options, query, batch, extra), False
         try:
             for row in chain.from_iterable(
                 sinkcolumns.rows(records, self._options.topic, names, room) for records in iterator
             ):
                 sender.send(row)
             sender.finish()
+            is_whole = True
         finally:
             sender.close()
-        return Written(part, tuple(sorted(sender.groups)), sender.sent, sender.dead)
+            if one is not None and not is_whole:
+                # Spark hears nothing of this part, so nobody can ever commit it: its halves need not wait.
+                self._give_up(one, [part], _GIVE_UP_S)
+        return Written(part, tuple(sorted(sender.groups)), sender.sent, sender.dead, query)
+
+    def _one(self, batch: int, written: Sequence[Written] = ()) -> SinkBatch:
+        """The batch that is written, and whose it is."""
+        assert self._sink is not None, "only a transactional sink has batches"
+        one = self._sink if self._sink.batch >= 0 else replace(self._sink, batch=batch)
+        return replace(one, owner=one.owner or next((message.query for message in written if message.query), ""))
 
     def _commit(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         if self._sink is None:
             return
         written = [message for message in messages if isinstance(message, Written)]
-        parts = [one.part for one in written if one.rows]
-        groups = sorted({group for one in written for group in one.groups})
-        one = self._sink if self._sink.batch >= 0 else replace(self._sink, batch=batch)
+        parts = [message.part for message in written if message.rows]
+        groups = sorted({group for message in written for group in message.groups})
+        one = self._one(batch, written)
         with BlockingSinks(self._options.namesrv, self._options.commit_timeout_s) as sinks:
             decision = sinks.commit(one, parts, groups)
         if not decision.is_done and set(decision.parts) != set(parts):
@@ -101,14 +116,35 @@ class _Sink:
     def _abort(self, messages: list[WriterCommitMessage | None], batch: int) -> None:
         if self._sink is None:
             return
-        parts = [message.part for message in messages if isinstance(message, Written) and message.rows]
-        one = self._sink if self._sink.batch >= 0 else replace(self._sink, batch=batch)
+        one, within_s = self._one(batch), min(_ABORT_S, self._options.commit_timeout_s)
         try:
-            with BlockingSinks(self._options.namesrv, min(_ABORT_S, self._options.commit_timeout_s)) as sinks:
+            with BlockingSinks(self._options.namesrv, within_s) as sinks:
+                if one.is_passing:
+                    # Nobody else writes this sink: decided to be empty it is over, with all that may come late.
+                    sinks.commit(one, [], [])
+                    return
+                parts = [message.part for message in messages if isinstance(message, Written)]
                 sinks.abort(one, parts)
+                writers = {_writer_of(part) for part in parts} | {self._name}
+                left = {found.part for found in sinks.look(one.sink)[1] if self._is_stray(one, found, writers)}
+                if left:
+                    sinks.abort(one, sorted(left))
         except GantryError as error:
             # The next run of the query decides the batch, and what this one wrote with it.
             log.warning("batch %d of sink %s could not be aborted now: %s", one.batch, one.sink, error)
+
+    def _is_stray(self, one: SinkBatch, found: OpenPart, writers: set[str]) -> bool:
+        """Whether a part will never be committed: a task of these writers left it, or a run that died long ago."""
+        if found.batch != one.batch or found.verdict != UNDECIDED:
+            return False
+        return _writer_of(found.part) in writers or found.age_ms > self._options.immunity_s * 1000
+
+    def _give_up(self, one: SinkBatch, parts: list[str], within_s: float) -> None:
+        try:
+            with BlockingSinks(self._options.namesrv, min(within_s, self._options.commit_timeout_s)) as sinks:
+                sinks.abort(one, parts)
+        except GantryError as error:
+            log.warning("parts %s of sink %s wait for the next decision: %s", ", ".join(parts), one.sink, error)
 
 
 class BatchWriter(_Sink, DataSourceArrowWriter):
@@ -154,6 +190,11 @@ def _checked(options: dict[str, str], schema: StructType, is_stream: bool) -> tu
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     sinkcolumns.check(fields, bool(given.topic))
     return given, sink_of(given, is_stream) if given.is_transactional else None
+
+
+def _writer_of(part: str) -> str:
+    """The writer whose tasks wrote a part."""
+    return part.split("-")[1] if part.count("-") > 1 else ""
 
 
 def _half(options: SinkOptions, one: SinkBatch, part: str) -> bytes:

@@ -6,6 +6,7 @@
     mode               at-least-once, or transactional
     sinkId             transactional: the sink's name, which no other query uses; derived from the checkpoint without it
     batchId            transactional, of `df.write`: the batch's number (`gantrymq_transaction` gives it)
+    owner              with it: who writes it; a batch that another owner has written is refused.  A query's is its id
     deadLetterTopic    rows that are refused for good go there; without it they fail the query
     sendBatchSize      64: messages of one request, at-least-once
     lingerBytes        262144: and so many bytes of them
@@ -29,8 +30,8 @@ from gantry.transaction.batches import is_sink
 
 AT_LEAST_ONCE, TRANSACTIONAL = "at-least-once", "transactional"
 _NAMES = (
-    "gantrymq.namesrv", "topic", "producerGroup", "mode", "sinkId", "batchId", "deadLetterTopic", "sendBatchSize",
-    "lingerBytes", "inFlight", "sendTimeoutMs", "commitTimeoutMs", "immunitySeconds",
+    "gantrymq.namesrv", "topic", "producerGroup", "mode", "sinkId", "batchId", "owner", "deadLetterTopic",
+    "sendBatchSize", "lingerBytes", "inFlight", "sendTimeoutMs", "commitTimeoutMs", "immunitySeconds",
 )  # fmt: skip
 _KNOWN = {name.lower(): name for name in _NAMES}
 _GROUP = "gantrymq-spark-sink"
@@ -47,6 +48,7 @@ class SinkOptions:
     is_transactional: bool = False
     sink: str = ""
     batch: int | None = None
+    owner: str = ""
     dead_letters: str = ""
     batch_size: int = 64
     linger_bytes: int = 256 << 10
@@ -73,12 +75,15 @@ def read(options: Mapping[str, str]) -> SinkOptions:
     if mode not in (AT_LEAST_ONCE, TRANSACTIONAL):
         raise ValueError(f"option mode is {mode!r}; expected {AT_LEAST_ONCE} or {TRANSACTIONAL}")
     is_transactional = mode == TRANSACTIONAL
-    for name in ("sinkId", "batchId"):
+    for name in ("sinkId", "batchId", "owner"):
         if name.lower() in given and not is_transactional:
             raise ValueError(f"option {name} goes with mode={TRANSACTIONAL}")
     sink = given.get("sinkid", "")
     if sink and not is_sink(sink):
         raise ValueError(f"option sinkId is {sink[:80]!r}; expected 1 to 128 letters, digits and _ . : -")
+    owner = given.get("owner", "")
+    if owner and (not is_sink(owner) or "batchid" not in given):
+        raise ValueError(f"option owner is {owner[:80]!r}; it goes with batchId, and has the form of a sinkId")
     group = given.get("producergroup", _GROUP)
     check_group(group)
     return SinkOptions(
@@ -88,6 +93,7 @@ def read(options: Mapping[str, str]) -> SinkOptions:
         is_transactional,
         sink,
         _number(given, "batchId", 0, (1 << 63) - 1) if "batchid" in given else None,
+        owner,
         _topic(given, "deadLetterTopic"),
         _number(given, "sendBatchSize", 1, 4096, 64),
         _number(given, "lingerBytes", 1, 3 << 20, 256 << 10),

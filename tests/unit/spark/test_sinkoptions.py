@@ -24,6 +24,9 @@ def test_names_are_case_insensitive_and_what_spark_adds_is_passed_over() -> None
         ({"mode": "transactional", "sinkId": "a/b"}, "option sinkId"),
         ({"batchId": "3"}, "goes with mode=transactional"),
         ({"mode": "transactional", "batchId": "-1"}, "option batchId"),
+        ({"owner": "query"}, "goes with mode=transactional"),
+        ({"mode": "transactional", "owner": "query"}, "option owner is 'query'; it goes with batchId"),
+        ({"mode": "transactional", "batchId": "1", "owner": "a b"}, "option owner"),
     ],
 )
 def test_what_is_wrong_with_an_option_is_said(more: dict[str, str], what: str) -> None:

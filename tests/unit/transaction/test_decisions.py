@@ -50,6 +50,23 @@ def test_the_first_commit_wins_and_is_told_to_everybody_after_it() -> None:
     assert decisions.verdict(key(2, "a")) is Outcome.OPEN and decisions.verdict(key(1, "a", "other")) is Outcome.OPEN
 
 
+def test_another_owner_s_batch_of_the_same_number_is_refused_and_the_own_one_told_again() -> None:
+    decisions = made()
+    mine, other = Batch("s", 1, HOME, owner="query-a"), Batch("s", 1, HOME, owner="query-b")
+    assert decisions.commit(mine, ["a"], 0) is None
+    for stranger in (other, other._replace(owner="query-c")):
+        refused = decisions.commit(stranger, ["b"], 0)
+        assert code(refused) == ResponseCode.TRANSACTION_SHOULD_ROLLBACK and "query-a" in str(refused)
+    assert decisions.commit(mine, ["c"], 0) is None and decisions.commit(batch(1), ["c"], 0) is None
+    decisions.done(mine)
+    followed = made()
+    followed.follow("s", decisions.value("s"))
+    assert code(followed.commit(other, [], 0)) == ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "on the next master too"
+    assert decisions.commit(other._replace(number=2), ["b"], 0) is None, "who goes on has the sink"
+    assert code(decisions.commit(mine._replace(number=2), ["a"], 0)) == ResponseCode.TRANSACTION_SHOULD_ROLLBACK
+    assert code(decisions.commit(Batch("s", 3, HOME, owner="a b"), ["a"], 0)) == ResponseCode.INVALID_PARAMETER
+
+
 def test_an_aborted_part_is_never_committed_and_the_batch_stays_open_to_others() -> None:
     decisions = made()
     assert decisions.abort(batch(1), ["a", "b"], 0) is None

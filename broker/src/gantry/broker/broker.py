@@ -33,6 +33,7 @@ from gantry.broker.parts import Parts
 from gantry.broker.ports import VIP_NONE, Addresses, Reserved
 from gantry.broker.seat import Seat
 from gantry.broker.shares import store_settings
+from gantry.broker.sinkhomes import keep_asking
 from gantry.errors import Refusal, StoreError
 from gantry.schedule import wheel
 from gantry.store.background import Background
@@ -76,6 +77,7 @@ class Broker:
         self._store: Store | None = None
         self._jobs: list[Job] = []
         self._registering: asyncio.Task[None] | None = None
+        self._asking_homes: asyncio.Task[None] | None = None
         self._activating: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -103,6 +105,8 @@ class Broker:
         self.parts.registration.topic_changed("")
         self._registering = essential(self.parts.registration.run(), "registration at the name servers", self._fail)
         await self.parts.registration.caught_up()
+        #    Sinks of other groups are asked about through them.
+        self._asking_homes = essential(keep_asking(config, self.parts), "asking the homes of sinks", self._fail)
         # 8. Ready.
         self.parts.started_ms = self._machine.clock.now_ms()
         self._is_running, self._stage = True, "running"
@@ -166,6 +170,9 @@ class Broker:
         passed(9)
 
     async def _stop_serving(self, parts: Parts, passed: Callable[[int], None]) -> None:
+        if self._asking_homes is not None:
+            self._asking_homes.cancel()
+            await asyncio.wait({self._asking_homes})
         # 2. Name servers send clients elsewhere; not for the moment until another life registers, which says more.
         if self._registering is not None:
             self._registering.cancel()

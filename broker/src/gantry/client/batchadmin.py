@@ -22,12 +22,13 @@ UNDECIDED, COMMITTED, ABORTED = "undecided", "committed", "aborted"
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """One batch of a sink; is_passing: the sink writes no other."""
+    """One batch of a sink; is_passing: the sink writes no other; `owner`: who may write it, as often as he likes."""
 
     sink: str
     batch: int
     home: str
     is_passing: bool = False
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,7 @@ def decided(
 ) -> Question[Decision]:
     """Decide, or ask.  The answer is about an earlier batch where that one has to be ended first."""
     body = b"" if parts is None else bodies.dumps({"parts": list(parts), "groups": list(groups)})
-    ext = _place(one) | to_ext(action=action, operator=operator or None)
+    ext = _place(one) | to_ext(action=action, operator=operator or None, owner=one.owner or None)
 
     def read(reply: Command) -> Decision:
         return value(require(reply, ResponseCode.TRANSACTION_SHOULD_COMMIT), _decision)

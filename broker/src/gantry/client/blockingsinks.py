@@ -109,7 +109,8 @@ class BlockingSinks:
         infos: list[SinkInfo] = []
         parts: list[OpenPart] = []
         more = 0
-        for group in sorted(self.cluster().groups):
+        known = self._patiently(self.cluster, time.monotonic() + self._within_s)
+        for group in sorted(known.groups):
             page = self._until(group, listed(group, sink), time.monotonic() + self._within_s)
             infos += page.sinks
             parts += page.parts
@@ -142,7 +143,8 @@ class BlockingSinks:
         if decision.batch >= one.batch:
             self.finish(replace(one, batch=decision.batch), decision, deadline)
         else:
-            for group in sorted({*self.cluster().masters(), one.home}):
+            masters = self._patiently(self.cluster, deadline).masters()
+            for group in sorted({*masters, one.home}):
                 self._end(group, ended(one, None, parts), deadline)
         return decision
 
@@ -150,7 +152,8 @@ class BlockingSinks:
         """End what is decided in every group, and say that it is done."""
         until = time.monotonic() + self._within_s if deadline is None else deadline
         question = ended(one, None, is_done=True) if decision.is_done else ended(one, decision.parts)
-        for group in sorted({*self.cluster().masters(), *decision.groups, one.home}):
+        masters = self._patiently(self.cluster, until).masters()
+        for group in sorted({*masters, *decision.groups, one.home}):
             self._end(group, question, until)
         if not decision.is_done:
             self._until(one.home, decided(one, DONE), until)

@@ -70,7 +70,7 @@ class BatchHandlers:
     def decide(self, connection: Connection, command: Command) -> Command | Awaitable[Command]:
         """DECIDE_BATCH: commit, abort, done, ask, or forget by an administrator."""
         header = headers.parse(command.code, command.ext)
-        batch, action = _batch(header), header.text("action")
+        batch, action = _batch(header)._replace(owner=header.text("owner")), header.text("action")
         sink = batch.sink
         if batch.home != self._copies.group:
             remark = f"this is group {self._copies.group}, the home of sink {sink[:80]} is {batch.home[:80]}; ask there"
@@ -213,6 +213,7 @@ def _summary(sink: Sink) -> dict[str, object]:
         "aborted": len(sink.aborted),
         "decidedMs": sink.decided_ms,
         "passing": sink.is_passing,
+        "owner": sink.owner,
     }
 
 

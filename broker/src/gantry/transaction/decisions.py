@@ -1,7 +1,8 @@
 """What became of the batches of sinks: one decision for each, kept in every copy of the group's metadata.
 
     commit      the first one for (sink, batch) names the parts that the batch is made of, and the groups where they
-                are; it wins, and everybody who asks later is told it
+                are; it wins, and everybody who asks later is told it; but for another owner (a query with other
+                rows under the same sink and number), who is refused: he must not take it for his own
     abort       these parts are never committed; the batch is still open to others
     done        everything of the batch has ended, in every group: the names of its parts are no longer needed
     learn       a group that is not the sink's home hears a decision, from whoever ends its halves
@@ -47,12 +48,15 @@ _NONE_YET = -1
 
 
 class Batch(NamedTuple):
-    """One batch of a sink, whose home group decides about it; is_passing: the sink writes no other."""
+    """One batch of a sink, whose home group decides about it; is_passing: the sink writes no other; `owner` is what
+    every run that may write it says of itself, empty: it does not say.
+    """
 
     sink: str
     number: int
     home: str
     is_passing: bool = False
+    owner: str = ""
 
 
 @dataclass(slots=True)
@@ -67,6 +71,7 @@ class Sink:
     decided_ms: int = 0
     is_passing: bool = False
     number: int = 0  # of its last change; 0: somebody else's truth, which needs no confirmation here
+    owner: str = ""  # of the newest decision
 
     @property
     def is_done(self) -> bool:
@@ -133,6 +138,9 @@ class Decisions:
         """Decide a batch, if nobody has; the decision stands in the table then.  None: it is decided."""
         sink = self._sinks.get(batch.sink)
         if sink is not None and batch.number == sink.batch:
+            if batch.owner and sink.owner and batch.owner != sink.owner:
+                self.counts.refused += 1
+                return _not_his(batch, sink)
             self.counts.repeated += 1
             return None
         wanted = frozenset(parts)
@@ -144,7 +152,8 @@ class Decisions:
         if refused is not None:
             self.counts.refused += 1
             return refused
-        self._decide(batch, wanted, now_ms).groups = frozenset(groups)
+        decided = self._decide(batch, wanted, now_ms)
+        decided.groups, decided.owner = frozenset(groups), batch.owner
         self.counts.committed += 1
         return None
 
@@ -272,6 +281,7 @@ class Decisions:
             "aborted": aborted,
             "decidedMs": sink.decided_ms,
             "passing": sink.is_passing,
+            "owner": sink.owner,
         }
 
     def follow(self, key: str, value: object) -> None:
@@ -323,8 +333,16 @@ def _why_not(batch: Batch, parts: frozenset[str]) -> Refusal | None:
     if len(parts) > PARTS_MAX:
         remark = f"{len(parts)} parts, {PARTS_MAX} are allowed in a batch; write fewer partitions (coalesce)"
         return Refusal(ResponseCode.INVALID_PARAMETER, remark)
+    if batch.owner and not is_sink(batch.owner):
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.owner[:80]!r} is no name of an owner")
     odd = next((part for part in parts if not is_part(part)), None)
     return None if odd is None else Refusal(ResponseCode.INVALID_PARAMETER, f"{odd[:80]!r} is no name of a part")
+
+
+def _not_his(batch: Batch, sink: Sink) -> Refusal:
+    whose = f"batch {batch.number} of sink {batch.sink} was written by {sink.owner}, and this is {batch.owner}"
+    remark = f"{whose}: two queries or checkpoints share the sink; use another sinkId, or `gantry tx resolve --forget`"
+    return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
 
 
 def _why_not_now(batch: Batch, sink: Sink | None, parts: frozenset[str]) -> Refusal | None:
@@ -362,4 +380,5 @@ def _sink_of(value: object, name: str) -> Sink:
         aborted,
         documents.integer(source, "decidedMs"),
         source.get("passing") is True,
+        owner=documents.text(source, "owner"),
     )

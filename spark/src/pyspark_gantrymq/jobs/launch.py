@@ -110,5 +110,5 @@ def send(messages: DataFrame, given: Any, **fixed: str) -> None:
     """Through the sink; when this returns each of them is acknowledged.  `fixed` are the job's own options."""
     options = {"gantrymq.namesrv": given.namesrv, **fixed, **pairs(given.option)}
     if options.get("mode") == "at-least-once":
-        options = {name: value for name, value in options.items() if name not in ("sinkId", "batchId")}
+        options = {name: value for name, value in options.items() if name not in ("sinkId", "batchId", "owner")}
     messages.write.format("gantrymq").mode("append").options(**options).save()

@@ -112,5 +112,6 @@ TAKEN = _sql(
     "SELECT DISTINCT ON (message_id, topic) message_id, topic, body, message_keys, tags, properties, replays\n"
     "FROM dead_letter WHERE run = :run AND state = 'sending' ORDER BY message_id, topic, replays DESC"
 )
+BEGAN = _sql("SELECT started_at_ms FROM dead_letter_run WHERE run = :run")
 SENT = _sql("UPDATE dead_letter SET state = 'sent' WHERE run = :run AND state = 'sending'")
 DONE = _sql("UPDATE dead_letter_run SET is_done = true WHERE run = :run")

@@ -38,6 +38,7 @@ LETTERS = (
 FIRST_DELAY_LEVEL = 3  # 10 s; one more with each replay
 ROWS_MAX = 10_000
 SINK = "gantrymq-dead-letter-replay"
+Send = Callable[[DataFrame, int, int], None]  # messages, the run's number, when it began
 
 
 def build(approved: DataFrame) -> DataFrame:
@@ -70,16 +71,18 @@ def approve(database: str, ids: Sequence[str], by: str, text: str = letters.APPR
     return int(count)
 
 
-def take(now_ms: int, cursor: Cursor, run: int) -> list[tuple[Any, ...]]:
-    """The letters of a run, marked as on their way; the same ones when it is asked again."""
+def take(now_ms: int, cursor: Cursor, run: int) -> tuple[list[tuple[Any, ...]], int]:
+    """The letters of a run, marked as on their way, and when it began; the same when it is asked again."""
     cursor.execute(letters.RUN, {"run": run, "now_ms": now_ms})
     if cursor.rowcount:
         cursor.execute(letters.CLAIM, {"run": run, "rows_max": ROWS_MAX})
     cursor.execute(letters.TAKEN, {"run": run})
-    return cursor.fetchall()
+    taken = cursor.fetchall()
+    cursor.execute(letters.BEGAN, {"run": run})
+    return taken, int((cursor.fetchone() or (now_ms,))[0])
 
 
-def one_run(spark: SparkSession, database: str, now_ms: int, send: Callable[[DataFrame, int], None]) -> dict[str, int]:
+def one_run(spark: SparkSession, database: str, now_ms: int, send: Send) -> dict[str, int]:
     """Finish what was broken off, then send what is approved; the last run's number, and how many letters each was."""
     with connect(database) as lock:
         lock.execute(letters.LOCK)
@@ -90,12 +93,10 @@ def one_run(spark: SparkSession, database: str, now_ms: int, send: Callable[[Dat
     return {"run": number, "sent": sent, "repeated": repeated}
 
 
-def _carry_out_run(
-    spark: SparkSession, database: str, now_ms: int, run: int, send: Callable[[DataFrame, int], None]
-) -> int:
-    (taken,) = carry_out(database, [run], partial(take, now_ms))
+def _carry_out_run(spark: SparkSession, database: str, now_ms: int, run: int, send: Send) -> int:
+    ((taken, began_ms),) = carry_out(database, [run], partial(take, now_ms))
     if taken:
-        send(build(spark.createDataFrame(taken, LETTERS).coalesce(1)), run)
+        send(build(spark.createDataFrame(taken, LETTERS).coalesce(1)), run, began_ms)
     list(carry_out(database, [run], _close))
     return len(taken)
 
@@ -130,8 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = launch.session(given)
     now_ms = time.time_ns() // 1_000_000
 
-    def send(rows: DataFrame, run: int) -> None:
-        launch.send(rows, given, mode="transactional", sinkId=given.sink, batchId=str(run))
+    def send(rows: DataFrame, run: int, began_ms: int) -> None:
+        # Another database, or one that was set back, has runs of the same number: they are not the same run.
+        launch.send(rows, given, mode="transactional", sinkId=given.sink, batchId=str(run), owner=f"run-{began_ms}")
 
     launch.say(**one_run(spark, given.database, now_ms, send))
     return 0
