@@ -23,7 +23,7 @@ from testkit.brokerplay import send
 T = TypeVar("T")
 
 SINK, HOME = "revenue", "broker-a"
-_GROUP = "spark"
+_GROUP, _OWNER = "spark", "query-1"
 _ROWS = (1, 2, 5)
 _DIES = 0.15  # at each step
 _ENDS_MAX = 50
@@ -50,7 +50,7 @@ class Sink(Producer):
         """Until stopped, and then until the batch that was begun is done."""
         self._tries: dict[str, list[Attempt]] = {}
         while not self.is_stopped or self._tries:
-            await self._try(SinkBatch(SINK, self._batch, HOME))
+            await self._try(SinkBatch(SINK, self._batch, HOME, owner=_OWNER))
             await asyncio.sleep(self.chance.expovariate(1 / self.pause_s))
 
     @property
