@@ -50,8 +50,8 @@ test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to e
 test-full: dev tools lint types fuzz planted $(CLUSTER)  ## test, the slow tests, the fuzzers and the planted faults
 	@$(PY) -m pytest -q $(SPREAD) tests
 
-bench-spark: spark-env  ## CPU of a row on its way into Spark's columns
-	@$(SPARK_PY) tests/bench/sparkrows.py
+bench-spark: spark-env setup  ## figures of the data source, into tests/bench/RESULTS-spark.md (BENCH="--only sink")
+	@PYTHONPATH=tests $(SPARK_PY) tests/bench/sparkrun.py $(BENCH)
 
 test-spark: dev tools spark-env .venv-spark-4.2/.made  ## the data source with a real Spark: all with the newest, the fast ones with 4.2
 	@$(SPARK_PY) -m pytest -q tests/spark

@@ -49,10 +49,12 @@ def test_they_are_the_same_whatever_the_records(stored: list[Stored], end: int, 
 
 def test_what_nearly_everybody_sends_is_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = {"UNIQ_KEY": "7F0000010001", "KEYS": "k", "colour": "grün", "WAIT": "true"}
-    data = run([Stored(b"x" * 100, pack(pairs)), Stored(b"", pack({"UNIQ_KEY": "2", "TAGS": "t"}))] * 3)
-    expected = slow(data, NAMES, 6)
+    sent = [Stored(b"x" * 100, pack(pairs)), Stored(b"", pack({"UNIQ_KEY": "2", "TAGS": "t"}))]
+    of_a_batch = [Stored(b"y", pack({"UNIQ_KEY": "3", "WAIT": "false"}) + pack(pairs) + pack({"UNIQ_KEY": "4"}))]
+    data = run((sent + of_a_batch) * 3)
+    expected = slow(data, NAMES, 9)
     monkeypatch.setattr(rows, "one_by_one", None)
-    assert Pulled(data, "b").batch(NAMES, 6).equals(expected)
+    assert Pulled(data, "b").batch(NAMES, 9).equals(expected)
 
 
 def test_a_compressed_body_is_unpacked() -> None:

@@ -6,6 +6,7 @@ import ast
 import itertools
 import re
 import tomllib
+from collections.abc import Iterator
 
 import pytest
 
@@ -58,8 +59,18 @@ def _declared() -> dict[str, str]:
             project = tomllib.loads((ROOT / path).read_text(encoding="utf-8")).get("project", {})
             extras = project.get("optional-dependencies", {})
             wanted = itertools.chain(project.get("dependencies", []), *extras.values())
+            if "dependencies" in project.get("dynamic", []):
+                wanted = itertools.chain(wanted, _install_requires(path.replace("pyproject.toml", "setup.py")))
             declared.update({re.split(r"[^\w.-]", each)[0].lower(): path for each in wanted})
     return declared
+
+
+def _install_requires(path: str) -> Iterator[str]:
+    """What a setup.py asks for, where a path decides how."""
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.keyword) and node.arg == "install_requires":
+            texts = [one for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
+            yield from {one.value for one in texts if re.match(r"[a-z]+", one.value)}
 
 
 def _imported_by_shipped_code() -> set[str]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, count
+from itertools import chain
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -79,11 +79,10 @@ class _Sink:
             extra = _half(self._options, one, part)
             room -= TRANSACTION_ROOM_BYTES
         ids = Identity(self._options.namesrv.split(";")[0], SystemClock()).message_ids
-        names = (ids.next() for _ in count())
         sender, is_whole = SinkSender(self._options, query, batch, extra), False
         try:
             for row in chain.from_iterable(
-                sinkcolumns.rows(records, self._options.topic, names, room) for records in iterator
+                sinkcolumns.rows(records, self._options.topic, ids, room) for records in iterator
             ):
                 sender.send(row)
             sender.finish()

@@ -10,7 +10,7 @@ says what is wrong with bytes that are no records:
 
     head         another magic, IPv6 hosts, a compressed body, another topic than the first one's
     body         does not match its checksum
-    properties   none, not UTF-8, an empty name or value, a name that stands there twice, no unique id
+    properties   none, not UTF-8, an empty name or value, no unique id
 
 Source: the record's layout is RocketMQ's (broker/docs/store.md), field by field as `gantry.leaves.records` reads it.
 """
@@ -37,6 +37,7 @@ _ODD = SYS_COMPRESSED | SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _PROPERTIES = {"msgId": UNIQUE_KEY, "keys": KEYS, "tags": TAGS, "transactionId": rows.TRANSACTION_ID}
 _NUMBERS = {"queueId": (12, 4), "flag": (16, 4), "queueOffset": (20, 8), "commitLogOffset": (28, 8)}
 _NUMBERS |= {"sysFlag": (36, 4), "reconsumeTimes": (72, 4)}
+_INSTANT = pa.timestamp("us", tz="UTC")
 _TIMES = {"bornTimestamp": 40, "storeTimestamp": 56}
 
 
@@ -75,8 +76,8 @@ class Pulled:
         if (ends < self._starts + _HEAD_BYTES).any() or (lengths_at + 2 > stops).any():
             raise _OddError
         makers: dict[str, Callable[[], Any]] = {
-            "topic": lambda: pa.repeat(pa.scalar(topic.decode()), count),
-            "brokerName": lambda: pa.repeat(pa.scalar(self._broker_name), count),
+            "topic": lambda: _texts([topic]).take(_zeros(count)),
+            "brokerName": lambda: _texts([self._broker_name.encode()]).take(_zeros(count)),
             "bornHost": lambda: self._hosts(48),
             "body": lambda: self._bodies(ends),
         }
@@ -89,7 +90,7 @@ class Pulled:
                 at, width = _NUMBERS[name]
                 columns.append(pa.array(self._field(at, width), pa.int32() if width == 4 else pa.int64()))
             elif name in _TIMES:
-                columns.append(pa.array(self._field(_TIMES[name], 8) * 1000).view(pa.timestamp("us", tz="UTC")))
+                columns.append(pa.array(self._field(_TIMES[name], 8) * 1000).view(_INSTANT))
             elif properties is not None and name == "properties":
                 columns.append(properties.map())
             elif properties is not None and name in _PROPERTIES:
@@ -105,7 +106,7 @@ class Pulled:
     def _hosts(self, at: int) -> Any:
         raw = np.ascontiguousarray(self._heads[:, at : at + 8]).view("V8")[:, 0]
         hosts, which = np.unique(raw.view(np.uint64), return_inverse=True)
-        return pa.array([record.host_text(host.tobytes()) for host in hosts]).take(pa.array(which))
+        return _texts([record.host_text(host.tobytes()).encode() for host in hosts]).take(pa.array(which))
 
     def _bodies(self, ends: np.ndarray[Any, Any]) -> Any:
         data = self._data
@@ -150,19 +151,29 @@ class _Properties:
         self._bounds = np.zeros(len(pieces) + 1, np.int32)
         self._bounds[1:] = np.searchsorted(places[1::2], ends)
         self._rows = np.repeat(np.arange(len(pieces)), np.diff(self._bounds))
-        self._check_names()
-
-    def _check_names(self) -> None:
-        """No name twice in one record: the last one would count, at the place of the first."""
         names = self._names.dictionary_encode()
-        kinds = len(names.dictionary)
-        place = self._rows * kinds + names.indices.to_numpy()
-        seen = np.zeros(len(self._bounds) * kinds, bool)
-        seen[place] = True
-        if int(seen.sum()) != len(place):
-            raise _OddError
         self._codes = {name: code for code, name in enumerate(names.dictionary.to_pylist())}
-        self._indices = names.indices.to_numpy()
+        self._indices = np.frombuffer(names.indices.buffers()[1], np.int32, len(names))
+        self._drop_repeated()
+
+    def _drop_repeated(self) -> None:
+        """Of pairs with the same name in one record the last one counts, at the place of the first.
+
+        Brokers put a batch's own properties before those of each message, so the unique id is there twice.
+        """
+        pairs = np.arange(len(self._rows))
+        places = self._rows * len(self._codes) + self._indices
+        last = np.zeros((len(self._bounds) - 1) * len(self._codes), np.int64)
+        first = np.copy(last)
+        last[places] = pairs  # who is assigned to later stays
+        first[places[::-1]] = pairs[::-1]
+        kept = np.flatnonzero(first[places] == pairs)
+        if len(kept) == len(pairs):
+            return
+        self._names = self._names.take(pa.array(kept))
+        self._values = self._values.take(pa.array(last[places[kept]]))
+        self._rows, self._indices = self._rows[kept], self._indices[kept]
+        self._bounds = np.searchsorted(kept, self._bounds).astype(np.int32)
 
     def map(self) -> Any:
         return pa.MapArray.from_arrays(pa.array(self._bounds), self._names, self._values)
@@ -205,9 +216,18 @@ def _topic(data: bytes, ends: np.ndarray[Any, Any]) -> bytes:
     first = int(ends[0])
     topic = data[first + 1 : first + 1 + data[first]]
     wanted = data[first : first + 1 + len(topic)] if topic else b""
-    if not topic or any(not data.startswith(wanted, at) for at in ends.tolist()):
+    if not topic.isascii() or not topic or any(not data.startswith(wanted, at) for at in ends.tolist()):
         raise _OddError
     return topic
+
+
+def _texts(pieces: Sequence[bytes]) -> Any:
+    """As `pa.array`, which looks for packages that are not installed whenever it is given Python's strings."""
+    return pa.Array.from_buffers(pa.string(), len(pieces), [None, _offsets(pieces), pa.py_buffer(b"".join(pieces))])
+
+
+def _zeros(count: int) -> Any:
+    return pa.array(np.zeros(count, np.int32))
 
 
 def _offsets(pieces: Sequence[bytes]) -> Any:

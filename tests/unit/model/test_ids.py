@@ -37,3 +37,11 @@ def test_ids_stay_unique_when_the_clock_goes_back_and_when_a_month_begins() -> N
     clock.ms -= 500
     seen += [ids.next() for _ in range(1000)]
     assert len(set(seen)) == 3000
+
+
+def test_ids_that_are_taken_together_are_as_unique_as_others() -> None:
+    ids = UniqueIds(bytes(4), 1, 1, SteppedClock(datetime(2024, 12, 31, 23, 59, 59, 995_000, tzinfo=UTC)))
+    seen = [ids.next(), *ids.take(200_000), ids.next(), *ids.take(1), *ids.take(0), ids.next()]
+    assert len(set(seen)) == len(seen) == 200_004
+    assert {len(each) for each in seen} == {32} and all(each == each.upper() for each in seen)
+    assert seen[0][-4:] == "0001" and seen[1][-4:] == "0002" and seen[-1][20:28] < "00000FFF"

@@ -16,6 +16,9 @@ from datetime import UTC, datetime
 
 from gantry.clock import Clock
 
+_COUNTER_DIGITS = 4
+_TAKEN = 1024
+
 
 class UniqueIds:
     """Gives out ids; one object per producer."""
@@ -36,6 +39,17 @@ class UniqueIds:
             self._find_month(now_ms)
         self._counter = (self._counter + 1) & 0xFFFF
         return f"{self._prefix}{now_ms - self._month_start_ms:08x}{self._counter:04x}".upper()
+
+    def take(self, count: int) -> list[str]:
+        """So many ids, as `next` gives them; each thousand has a millisecond of its own."""
+        found: list[str] = []
+        while len(found) < count:
+            head = self.next()[:-_COUNTER_DIGITS]
+            following = range(self._counter, self._counter + min(_TAKEN, count - len(found)))
+            found += [f"{head}{number & 0xFFFF:04X}" for number in following]
+            self._counter = following[-1] & 0xFFFF
+            self._last_ms += 1
+        return found
 
     def _find_month(self, now_ms: int) -> None:
         first = datetime.fromtimestamp(now_ms / 1000, UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
