@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from gantry.client.batchadmin import ABORT, COMMIT, DONE, Decision, SinkBatch, decided, ended
+from gantry.client.batchadmin import ABORT, COMMIT, DONE, PASSING, Decision, SinkBatch, decided, ended
 from gantry.client.question import Question
 from gantry.errors import RefusedError
 from gantry.transaction.batches import PROPERTY
@@ -27,15 +27,6 @@ _GROUP, _OWNER = "spark", "query-1"
 _ROWS = (1, 2, 5)
 _DIES = 0.15  # at each step
 _ENDS_MAX = 50
-_PASSING = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-    }
-)
 
 
 class Sink(Producer):
@@ -147,7 +138,7 @@ class Sink(Producer):
         try:
             return question.read(answer)
         except RefusedError as refused:
-            if refused.code not in _PASSING:
+            if refused.code not in PASSING:
                 self._ledger.broken.append(f"batch {self._batch} of {SINK}: {refused}")
             self._route.missed()
             return None

@@ -17,6 +17,16 @@ from gantry.wire.command import request
 from gantry.wire.headers import to_ext
 
 COMMIT, ABORT, DONE, ASK, FORGET = "commit", "abort", "done", "ask", "forget"
+# What a group says while it has no master, or too few copies; all else is final.
+PASSING = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+    }
+)
 UNDECIDED, COMMITTED, ABORTED = "undecided", "committed", "aborted"
 
 

@@ -25,6 +25,7 @@ from gantry.client.batchadmin import (
     COMMIT,
     DONE,
     FORGET,
+    PASSING,
     Decision,
     Ended,
     OpenPart,
@@ -44,16 +45,6 @@ T = TypeVar("T")
 _AGAIN_S = (0.05, 1.0)
 _ASK_S = 20.0
 _IDLE_ROUNDS_MAX = 5  # of ends that end nothing although something is left
-# What a group says while it has no master, or too few copies; all else is final.
-_PASSING = frozenset(
-    {
-        ResponseCode.SYSTEM_ERROR,
-        ResponseCode.SYSTEM_BUSY,
-        ResponseCode.SERVICE_NOT_AVAILABLE,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.NO_PERMISSION,
-    }
-)
 
 
 class NotAGantryError(GantryError):
@@ -191,7 +182,7 @@ class BlockingSinks:
             except RefusedError as error:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise NotAGantryError(f"the broker knows no batches of sinks: {error}") from error
-                if error.code not in _PASSING or time.monotonic() + pause_s >= deadline:
+                if error.code not in PASSING or time.monotonic() + pause_s >= deadline:
                     raise
             except (UnreachableError, OutcomeUnknownError):
                 if time.monotonic() + pause_s >= deadline:
