@@ -63,6 +63,17 @@ def test_a_batch_reads_the_columns_of_its_schema(spark: SparkSession, nameserver
         reader.schema("body string").load().collect()
 
 
+def test_properties_are_a_map_or_text_or_left_out(spark: SparkSession, nameserver: str, topic: str) -> None:
+    with BlockingProducer("batch", nameserver=nameserver) as producer:
+        sent = producer.send(Message(topic, b"x", tags="a", properties={"größe": "三"}))
+    (row,) = read(spark, nameserver, subscribe=topic).select("properties").collect()
+    raw = read(spark, nameserver, subscribe=topic, propertiesFormat="raw")
+    (text,) = raw.selectExpr("str_to_map(properties, '\\u0002', '\\u0001') as properties", "tags").collect()
+    assert {name: value for name, value in text.properties.items() if name} == row.properties
+    assert (text.tags, row.properties["größe"], row.properties["UNIQ_KEY"]) == ("a", "三", sent.message_id)
+    assert "properties" not in read(spark, nameserver, subscribe=topic, propertiesFormat="none").columns
+
+
 def test_a_misspelt_option_is_an_error_before_anything_is_read(spark: SparkSession, nameserver: str) -> None:
     with pytest.raises(PySparkException, match="unknown option startingoffset; did you mean startingOffsets"):
         read(spark, nameserver, subscribe="t", startingOffset="latest").collect()

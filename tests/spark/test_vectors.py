@@ -13,19 +13,19 @@ from gantry.leaves.properties import pack
 from gantry.model.message import SYS_COMPRESSED
 from gantry.wire import record
 from pyspark_gantrymq import rows
-from pyspark_gantrymq.columns import COLUMNS
+from pyspark_gantrymq.columns import COLUMNS, RAW_PROPERTIES
 from pyspark_gantrymq.vectors import Pulled
 from testkit.storedrun import Stored, run
 
-NAMES = tuple(COLUMNS)
+NAMES = (*COLUMNS, RAW_PROPERTIES)
 TEXT = st.text(st.characters(blacklist_categories=("Cs",), blacklist_characters="\x01\x02"), min_size=1, max_size=6)
 PAIRS = st.dictionaries(st.sampled_from(["UNIQ_KEY", "KEYS", "TAGS", "__transactionId__"]) | TEXT, TEXT, max_size=6)
 ODD = [b"a\x01b\x02a\x01c\x02", b"UNIQ_KEY\x01x", b"a\x01b\x01c\x02", b"\x02\x02", b"a", b"a\x00b\x01c\x02"]
-RAW = st.binary(max_size=20) | st.sampled_from(ODD)
+WILD = st.binary(max_size=20) | st.sampled_from(ODD)
 STORED = st.builds(
     Stored,
     body=st.binary(max_size=40),
-    properties=PAIRS.map(pack) | PAIRS.map(lambda pairs: pack(pairs | {"UNIQ_KEY": "u"})[:-1]) | RAW,
+    properties=PAIRS.map(pack) | PAIRS.map(lambda pairs: pack(pairs | {"UNIQ_KEY": "u"})[:-1]) | WILD,
     born_host=st.sampled_from([bytes([10, 0, 0, 1, 0, 0, 4, 0]), bytes([10, 0, 0, 2, 0, 0, 4, 1]), bytes(20)]),
     flag=st.integers(-(2**31), 2**31 - 1),
     born_ms=st.integers(0, 2**41),

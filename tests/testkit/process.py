@@ -1,9 +1,9 @@
 """A real `gantry standalone` in a process of its own: started, watched, killed.
 
 Configured by dotted keys (`store.flush`), which travel as GANTRY_* variables.  Ports are free ones of the moment,
-told by the line `ready nameserver=... broker=... http=...`.  stderr goes to a file
-next to the folder, so that nothing blocks on a pipe, and is shown when the process does not do what a test wants.
-Every process that was started is killed at the end of its `with`.
+told by the line `ready nameserver=... broker=... http=...`; another command that says such a line may stand in its
+place.  stderr goes to a file next to the folder, so that nothing blocks on a pipe, and is shown when the process does
+not do what a test wants.  Every process that was started is killed at the end of its `with`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -33,13 +33,14 @@ class GantryProcess:
         environment: Mapping[str, str] | None = None,
         wait: bool = True,
         python: str = sys.executable,
+        command: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.addresses: dict[str, tuple[str, int]] = {}
         self._stderr_path = folder.with_name(folder.name + ".stderr")
         with self._stderr_path.open("ab") as stderr:
             self.popen = subprocess.Popen(
-                _command(python, folder),
+                command or _command(python, folder),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -49,9 +50,9 @@ class GantryProcess:
         if wait:
             self.wait_ready()
 
-    def wait_ready(self) -> None:
+    def wait_ready(self, seconds: float = START_S) -> None:
         """Until it serves; AssertionError with its stderr when it ends or is silent instead."""
-        line = self._first_line(START_S)
+        line = self._first_line(seconds)
         assert line.startswith("ready "), f"instead of ready: {line!r}\n{self.stderr()[-4000:]}"
         for part in line.split()[1:]:
             name, _, address = part.partition("=")

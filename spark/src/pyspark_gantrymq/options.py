@@ -16,6 +16,8 @@
     maxOffsetsPerTrigger                 messages of a stream's batch, at most; minOffsetsPerTrigger: no batch of fewer,
                                          unless maxTriggerDelay (15m) is over
     maxBytesPerTrigger                   bytes of a stream's batch, about: as stored, by samples
+    pullsInFlight                        answers that a task waits for at a time: see `ahead`
+    propertiesFormat                     map, raw or none: see `columns`
     maxOutage                            how long a broker may be away before the query fails
     readFrom                             master, slave, auto: which member of a broker group is asked
     minPartitions, maxRecordsPerPartition, targetRowsPerPartition, maxPartitions   see `planning`
@@ -35,6 +37,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gantry.client.results import ReadFrom
+from pyspark_gantrymq.columns import FORMATS, MAP
 from pyspark_gantrymq.offsets import Queue, flat
 from pyspark_gantrymq.planning import Plan
 
@@ -44,11 +47,12 @@ _BOTH = (
     "gantrymq.namesrv", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsDefault",
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "groupId",
     "failOnDataLoss", "tags", "sqlFilter", "minPartitions", "maxRecordsPerPartition", "targetRowsPerPartition",
-    "maxPartitions", "maxOutage", "readFrom",
+    "maxPartitions", "maxOutage", "readFrom", "propertiesFormat", "pullsInFlight",
 )  # fmt: skip
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
 NAMES = (*_BOTH, *_BATCH_ONLY, *_STREAM_ONLY)
+_LANES, _LANES_MAX = 4, 32
 _OUTAGE_S_MAX = 86_400.0
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
@@ -84,12 +88,24 @@ class Options:
     delay_s: float
     outage_s: float
     read_from: ReadFrom
+    properties: str
+    lanes: int
     plan: Plan
 
     @property
     def is_filtered(self) -> bool:
         """Whether fewer messages may come than offsets are passed."""
         return bool(self.sql) or self.tags not in ("", "*")
+
+
+def check(given: Mapping[str, str]) -> str:
+    """The format of properties, once nothing is wrong that is wrong for whoever reads: for the moment in which nobody
+    knows yet whether that is a batch or a stream, or a sink, which has options of its own.
+    """
+    names = {name.lower() for name in given}
+    if not names & {"subscribe", "subscribepattern", "assign"}:
+        return MAP
+    return parse(given, is_stream=not names & {name.lower() for name in _BATCH_ONLY}).properties
 
 
 def parse(given: Mapping[str, str], is_stream: bool) -> Options:
@@ -125,6 +141,8 @@ def parse(given: Mapping[str, str], is_stream: bool) -> Options:
         rows_min=_number(values, "minOffsetsPerTrigger", 0),
         delay_s=_seconds(values, "maxTriggerDelay", "15m"),
         outage_s=_seconds(values, "maxOutage", "10m" if is_stream else "1m", _OUTAGE_S_MAX),
+        properties=_format(values.get("propertiesFormat", MAP)),
+        lanes=_number(values, "pullsInFlight", _LANES, _LANES_MAX),
         read_from=_read_from(values.get("readFrom", "master")),
         plan=Plan(
             _number(values, "minPartitions", 0),
@@ -214,12 +232,14 @@ def _by_queue(text: str, option: str, example: str, lowest: int) -> dict[Queue, 
     return found
 
 
-def _number(values: Mapping[str, str], name: str, otherwise: int) -> int:
+def _number(values: Mapping[str, str], name: str, otherwise: int, largest: int = 10**18) -> int:
     text = values.get(name, "")
     if not text:
         return otherwise
     if not re.fullmatch("[0-9]{1,18}", text) or not int(text):
         raise ValueError(f"option {name} has to be a whole number above 0")
+    if int(text) > largest:
+        raise ValueError(f"option {name} may be {largest} at most")
     return int(text)
 
 
@@ -237,6 +257,12 @@ def _seconds(values: Mapping[str, str], name: str, otherwise: str, longest_s: fl
     if int(found[1]) * _SECONDS[found[2]] > longest_s:
         raise ValueError(f"option {name} may be {longest_s / 3600:.0f}h at most")
     return int(found[1]) * _SECONDS[found[2]]
+
+
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        raise ValueError(f"option propertiesFormat is one of {', '.join(FORMATS)}")
+    return text
 
 
 def _read_from(text: str) -> ReadFrom:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,9 +22,9 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from gantry.client.blocking import BlockingPuller, PullResult, PullStatus, ReadFrom, Sql
+from gantry.client.blocking import BlockingPuller, PullResult, PullStatus, Sql
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
-from pyspark_gantrymq import survey
+from pyspark_gantrymq import ahead, survey
 from pyspark_gantrymq.offsets import NOBODY, Identity, Place, Stretch
 from pyspark_gantrymq.options import Options
 from pyspark_gantrymq.standing import ANEW, gone_text, made_anew, other_cluster, place_of
@@ -33,6 +33,7 @@ from pyspark_gantrymq.vectors import Pulled
 PATIENCE_S = 60.0
 _PULL_COUNT = 1024
 _PULL_BYTES = 4 << 20
+_PIECES_MAX = 4096
 _PAUSE_S = 0.2
 log = logging.getLogger(__name__)
 
@@ -53,16 +54,29 @@ def read(options: Options, names: Sequence[str], partition: InputPartition) -> I
     if task is not None and task.attemptNumber():
         options = replace(options, outage_s=min(options.outage_s, PATIENCE_S))
     places = sorted({place_of(one.queue) for one in partition.stretches})
-    with contextlib.ExitStack() as stack:
-        puller = stack.enter_context(survey.puller_of(options))
-        is_master = options.read_from is ReadFrom.MASTER
-        masters = puller if is_master else stack.enter_context(survey.masters_of(options))
+    with survey.masters_of(options) as masters:
         held = [place for place in places if _holds(masters, options, partition, place)]
-        for one in partition.stretches:
-            if place_of(one.queue) in held:
-                yield from _stretch(puller, options, names, one)
+        wanted = [one for one in partition.stretches if place_of(one.queue) in held]
+
+        @contextlib.contextmanager
+        def opened() -> Iterator[Callable[[Stretch], Iterator[pa.RecordBatch]]]:
+            with survey.puller_of(options) as puller:
+                yield lambda one: _stretch(puller, options, names, one)
+
+        yield from ahead.in_order(_pieces(options, wanted), options.lanes, opened)
         for place in held:  # what was read by now cannot be passed over
             _holds(masters, replace(options, is_strict=True), partition, place)
+
+
+def _pieces(options: Options, stretches: Sequence[Stretch]) -> list[Stretch]:
+    """What lanes take turns in: as much as one answer has.  A filter leaves out more than one piece, so it gets all."""
+    if options.lanes == 1 or options.is_filtered:
+        return list(stretches)
+    found = []
+    for one in stretches:
+        rows = max(_PULL_COUNT, (one.end - one.start) // _PIECES_MAX)
+        found += [Stretch(one.queue, at, min(at + rows, one.end)) for at in range(one.start, one.end, rows)]
+    return found
 
 
 def _holds(masters: BlockingPuller, options: Options, task: Task, place: Place) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from gantry.model.message import KEYS, TAGS, StoredMessage
+from pyspark_gantrymq.columns import RAW_PROPERTIES
 
 TRANSACTION_ID = "__transactionId__"
 _TYPES: dict[str, Any] = {
@@ -32,6 +33,7 @@ _VALUES: dict[str, tuple[str, Callable[[StoredMessage], object]]] = {
     "tags": ("string", lambda one: one.properties.get(TAGS)),
     "body": ("binary", lambda one: one.body),
     "properties": ("map<string,string>", lambda one: list(one.properties.items())),
+    RAW_PROPERTIES: ("string", lambda one: "".join([f"{k}\x01{v}\x02" for k, v in one.properties.items()])),
     "bornTimestamp": ("timestamp", lambda one: one.born_ms * 1000),
     "storeTimestamp": ("timestamp", lambda one: one.store_ms * 1000),
     "bornHost": ("string", lambda one: one.born_host),
@@ -45,11 +47,13 @@ _VALUES: dict[str, tuple[str, Callable[[StoredMessage], object]]] = {
 
 def schema_of(names: Sequence[str]) -> pa.Schema:
     """The Arrow schema of these columns."""
-    return pa.schema([pa.field(name, _TYPES[_VALUES[name][0]]) for name in names])
+    shown = ["properties" if name == RAW_PROPERTIES else name for name in names]
+    return pa.schema([pa.field(one, _TYPES[_VALUES[name][0]]) for one, name in zip(shown, names, strict=True)])
 
 
 def one_by_one(messages: Sequence[StoredMessage], names: Sequence[str]) -> pa.RecordBatch:
     """These columns of messages that were decoded already."""
     schema = schema_of(names)
-    arrays = [pa.array([_VALUES[name][1](one) for one in messages], schema.field(name).type) for name in names]
+    made = [[_VALUES[name][1](one) for one in messages] for name in names]
+    arrays = [pa.array(values, field.type) for values, field in zip(made, schema, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -17,12 +17,17 @@ from pyspark.sql.types import StructType
 
 from pyspark_gantrymq import columns, options
 from pyspark_gantrymq.batch import BatchReader
+from pyspark_gantrymq.options import check
 from pyspark_gantrymq.sink import batch_writer, stream_writer
 from pyspark_gantrymq.stream import StreamReader
 
 
 class DefaultSource(DataSource):
-    """Spark looks for it by this name."""
+    """Spark looks for it by this name, and makes one as soon as `load()` is called."""
+
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._properties = check(options)
 
     @classmethod
     def name(cls) -> str:
@@ -31,15 +36,15 @@ class DefaultSource(DataSource):
 
     def schema(self) -> str:
         """All columns, for a query that names none."""
-        return columns.ddl()
+        return columns.ddl(columns.of(self._properties))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """For `spark.read`."""
-        return BatchReader(options.parse(self.options, is_stream=False), _chosen(schema))
+        return BatchReader(options.parse(self.options, is_stream=False), self._chosen(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 (Spark's name)
         """For `spark.readStream`."""
-        return StreamReader(options.parse(self.options, is_stream=True), _chosen(schema))
+        return StreamReader(options.parse(self.options, is_stream=True), self._chosen(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
         """For `df.write`."""
@@ -49,6 +54,6 @@ class DefaultSource(DataSource):
         """For `df.writeStream`."""
         return stream_writer(dict(self.options), schema, overwrite)
 
-
-def _chosen(schema: StructType) -> tuple[str, ...]:
-    return columns.chosen([(field.name, field.dataType.simpleString()) for field in schema.fields])
+    def _chosen(self, schema: StructType) -> tuple[str, ...]:
+        fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+        return columns.chosen(fields, self._properties)

@@ -23,12 +23,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import compute
 
 from gantry.leaves.hashes import crc31
 from gantry.leaves.records import MAGIC_V1, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6
 from gantry.model.message import KEYS, SYS_COMPRESSED, TAGS, UNIQUE_KEY
 from gantry.wire import record
 from pyspark_gantrymq import rows
+from pyspark_gantrymq.columns import RAW_PROPERTIES
 
 _HEAD_BYTES = 88
 _RECORD_BYTES_MIN = _HEAD_BYTES + 4  # a topic of one letter, and no properties
@@ -82,7 +84,7 @@ class Pulled:
             "body": lambda: self._bodies(ends),
         }
         properties = None
-        if "properties" in names or any(name in _PROPERTIES for name in names):
+        if any(name in _PROPERTIES or name in ("properties", RAW_PROPERTIES) for name in names):
             properties = _Properties(self._data, lengths_at, stops)
         columns = []
         for name in names:
@@ -93,6 +95,8 @@ class Pulled:
                 columns.append(pa.array(self._field(_TIMES[name], 8) * 1000).view(_INSTANT))
             elif properties is not None and name == "properties":
                 columns.append(properties.map())
+            elif properties is not None and name == RAW_PROPERTIES:
+                columns.append(properties.text())
             elif properties is not None and name in _PROPERTIES:
                 columns.append(properties.values_of(_PROPERTIES[name], is_required=name == "msgId"))
             else:
@@ -177,6 +181,12 @@ class _Properties:
 
     def map(self) -> Any:
         return pa.MapArray.from_arrays(pa.array(self._bounds), self._names, self._values)
+
+    def text(self) -> Any:
+        """As stored, without what does not count: Spark refuses to make a map of a name that stands there twice."""
+        pairs = compute.binary_join_element_wise(self._names, self._values, "\x01")
+        lists = pa.ListArray.from_arrays(pa.array(self._bounds), pairs)
+        return compute.binary_join_element_wise(compute.binary_join(lists, "\x02"), "", "\x02")
 
     def values_of(self, name: str, is_required: bool) -> Any:
         """One value a record, null where it has none."""

@@ -61,6 +61,8 @@ def test_offsets_are_named_queue_by_queue() -> None:
         ({"maxOutage": "25h"}, "maxOutage may be 24h at most"),
         ({"maxOutage": "long"}, "maxOutage is a number with"),
         ({"maxBytesPerTrigger": "1MB"}, "maxBytesPerTrigger has to be"),
+        ({"pullsInFlight": "33"}, "pullsInFlight may be 32 at most"),
+        ({"propertiesFormat": "json"}, "propertiesFormat is one of map, raw, none"),
         ({"readFrom": "nearest"}, "readFrom is one of auto, master, slave"),
         ({"startingOffsetsByTimestamp": "1700000000000"}, "nor like"),
         ({"startingOffsetsByTimestamp": '{"t":{"b":{"0":-1}}}'}, "a time is milliseconds"),
@@ -92,3 +94,12 @@ def test_every_option_is_documented() -> None:
     readme = (ROOT / "spark" / "README.md").read_text(encoding="utf-8")
     for text in (options.__doc__ or "", readme.partition("## Options")[2]):
         assert not [name for name in options.NAMES if name not in text]
+
+
+def test_what_is_wrong_for_whoever_reads_is_told_before_it_is_known_who_does() -> None:
+    options.check({**NEEDED, "maxOffsetsPerTrigger": "5"})
+    options.check({**NEEDED, "endingOffsets": "latest"})
+    options.check({"gantrymq.namesrv": "h:1", "topic": "orders", "sinkId": "a sink's"})
+    for wrong in ({"startingOffset": "latest"}, {"endingOffsets": "latest", "maxOffsetsPerTrigger": "5"}):
+        with pytest.raises(ValueError):
+            options.check({**NEEDED, **wrong})
