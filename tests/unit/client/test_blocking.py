@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.client.blocking import BlockingProducer, BlockingPuller, Message
+from gantry.client.blocking import BlockingProducer, BlockingPuller, Message, ReadFrom
 from gantry.client.blockingsession import is_readable
 from gantry.client.hooks import Sending
 from gantry.client.settings import ProducerSettings
@@ -212,6 +212,26 @@ def test_a_puller_goes_where_the_answer_says_and_back() -> None:
                 for start in (0, 10, 20):
                     assert (await asyncio.to_thread(puller.pull, queue, start)).next_offset == start + 10
             assert group.offsets_pulled(MASTER) == [0, 20] and group.offsets_pulled(SLAVE) == [10]
+
+    play(story())
+
+
+def test_a_puller_may_ask_masters_only_or_slaves_first() -> None:
+    async def story() -> None:
+        async with Group(30) as group:
+            queue = MessageQueue("T", MASTER, 0)
+            group.answers[MASTER, PULL] = group.suggesting(1)
+            with BlockingPuller("g", nameserver=group.nameserver, read_from=ReadFrom.MASTER) as masters:
+                assert (await asyncio.to_thread(masters.pull, queue, 0)).next_offset == 10
+                assert (await asyncio.to_thread(masters.pull, queue, 10)).next_offset == 20
+                assert not group.asked(SLAVE, PULL)
+                await group.lose_master(True)
+                with pytest.raises(UnreachableError):
+                    await asyncio.to_thread(masters.max_offset, queue)
+            with BlockingPuller("g", nameserver=group.nameserver, read_from=ReadFrom.SLAVE) as slaves:
+                await group.bring_master()
+                assert (await asyncio.to_thread(slaves.pull, queue, 20)).next_offset == 30
+            assert group.offsets_pulled(MASTER) == [0, 10] and group.offsets_pulled(SLAVE) == [20]
 
     play(story())
 

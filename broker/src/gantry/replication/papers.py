@@ -1,6 +1,7 @@
 """What a member keeps on its disk beside the log: who it is, the epochs, and what must be done to the log.
 
-    gantry/identity.json   clusterUID: minted by the first master, taken over by its slaves; storeUID: of this folder
+    gantry/identity.json   clusterUID: the storeUID of the first master, or the register's; taken over by its slaves;
+                           storeUID: of this folder, also of one that is in no group
     gantry/epochs          the table of epochs, as bytes
     gantry/reshape.json    there while the log has to be cut, or begun elsewhere, before it is opened
 

@@ -6,9 +6,10 @@
     config/*.json  *.json.bak                  tables of the broker, and topicGenerations.json
     checkpoint  abort  lock                    RocketMQ's
     gantry/                                    ours: recovery (the recovery file), queues.json (next offsets),
-                                               segment.new and index.new (being allocated), reserve (room);
-                                               of a group's member: identity.json, epochs, reshape.json (what a start
-                                               has to do to the log first)
+                                               segment.new and index.new (being allocated), reserve (room),
+                                               identity.json (whose the folder is);
+                                               of a group's member: epochs, reshape.json (what a start has to do to
+                                               the log first)
 
 RocketMQ refuses a store whose commitlog or index folder holds a name that is not a number, therefore
 whatever is unfinished stands in our own folder and is renamed into its place.
