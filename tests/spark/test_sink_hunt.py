@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(900)]
 
 OPEN_MAX = 200
+PYTHON = str(ROOT / ".venv/bin/python")
 
 
 def numbers(spark: SparkSession, count: int, partitions: int = 2, begin: int = 0) -> DataFrame:
@@ -160,14 +161,44 @@ def test_a_sink_that_another_checkpoint_uses_is_refused_and_nobody_loses_a_row_u
     assert left_open(nameserver, f"sink-{topic}") == []
 
 
+def test_a_second_copy_of_a_task_that_goes_on_behind_the_commit_adds_nothing(topic: str, tmp_path: Path) -> None:
+    """What speculation does on a cluster: two at once write a partition, one of them counts, the other hears late."""
+    from gantry.client.batchadmin import SinkBatch
+    from gantry.client.blockingsinks import BlockingSinks
+    from pyspark_gantrymq import sink, sinkoptions
+    from pyspark_gantrymq.sinkcolumns import Row
+    from pyspark_gantrymq.sinksending import SinkSender
+
+    with GantryProcess(tmp_path / "data", {"transactions.check_interval_s": "0.5"}, python=PYTHON) as process:
+        nameserver = "{}:{}".format(*process.addresses["nameserver"])
+        options = sinkoptions.read({"gantrymq.namesrv": nameserver, "topic": topic, "mode": "transactional"})
+        with BlockingSinks(nameserver) as sinks:
+            one = SinkBatch("speculative", 0, sinks.home_of("speculative"))
+            copies = [
+                SinkSender(options, "query", "0", sink._half(options, one, f"0-writer-{name}")) for name in ("a", "b")
+            ]
+            for number in range(100):
+                for copy in copies:
+                    message_id = f"{number}-{id(copy)}"
+                    copy.send(Row(topic, b"%d" % number, f"UNIQ_KEY\x01{message_id}\x02".encode(), message_id))
+            copies[0].finish()
+            sinks.commit(one, ["0-writer-a"], sorted(copies[0].groups))
+            for number in range(100, 150):
+                copies[1].send(Row(topic, b"%d" % number, f"UNIQ_KEY\x01late-{number}\x02".encode(), f"late-{number}"))
+            copies[1].finish()
+        for copy in copies:
+            copy.close()
+        until(lambda: left_open(nameserver) == [], "what came late is rolled back")
+        assert bodies(nameserver, topic) == expected(100)
+
+
 def test_a_broker_that_takes_no_more_halves_fails_the_batch_and_keeps_nothing_of_it(
     spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
     from pyspark.errors import PySparkException
 
     config = {"transactions.open_max": str(OPEN_MAX), "transactions.check_interval_s": "0.5"}
-    python = str(ROOT / ".venv/bin/python")
-    with GantryProcess(tmp_path / "data", config, python=python) as process:
+    with GantryProcess(tmp_path / "data", config, python=PYTHON) as process:
         nameserver = "{}:{}".format(*process.addresses["nameserver"])
         small = {"sendTimeoutMs": "2000"}
         with pytest.raises(PySparkException, match="not sent within 2 s"):

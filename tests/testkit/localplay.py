@@ -43,10 +43,10 @@ _SMALL = ("--set", "store.disk_used_refuse=1.0", "--set", "store.disk_used_clean
 class Cluster:
     """See the module."""
 
-    def __init__(self, path: Path, *flags: str, python: str = sys.executable) -> None:
+    def __init__(self, path: Path, *flags: str) -> None:
         self.folder = Folder(path)
         path.mkdir(parents=True, exist_ok=True)
-        self._command = [python, *processes.GANTRY[1:], "local", "up", "--dir", str(path), *_SMALL, *flags]
+        self._command = [*processes.GANTRY, "local", "up", "--dir", str(path), *_SMALL, *flags]
         self._up: Member | None = None
         self.name_server = ""
 

@@ -12,7 +12,7 @@ from gantry.client.batchadmin import OpenPart
 from gantry.client.blocking import BlockingPuller
 from gantry.client.blockingsinks import BlockingSinks
 
-PATIENCE_S = 120.0
+PATIENCE_S = 240.0
 
 
 def bodies(nameserver: str, topic: str) -> list[str]:

@@ -1,0 +1,82 @@
+"""SIGKILL of the whole driver, JVM and all, in the middle of a transactional stream: every line is there once.
+
+The places are hit by name, where a proxy in front of the broker sees the request: while rows are written, around
+DECIDE, around END, around "done".  The next driver has the checkpoint and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from testkit.frameproxy import HOST, Cut, FrameProxy
+from testkit.process import GantryProcess
+from testkit.sinkdriver import Driver, files, run_to_end
+from testkit.sinktopic import once
+from testkit.sources import ROOT
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
+
+SEND, DECIDE, END = 310, 24004, 24005
+LINES = 300
+PLACES = {
+    "in the middle of the rows": Cut(SEND, "answered", LINES // 2),
+    "before the commit is decided": Cut(DECIDE, "before", marked=b'"commit"'),
+    "when it is decided and nobody was told": Cut(DECIDE, "answered", marked=b'"commit"'),
+    "before the halves are ended": Cut(END, "before"),
+    "when they have ended and nobody was told": Cut(END, "answered"),
+    "before it is done": Cut(DECIDE, "before", marked=b'"done"'),
+    "when it is done, and Spark does not know": Cut(DECIDE, "answered", marked=b'"done"'),
+}
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[tuple[str, FrameProxy]]:
+    """A broker behind a proxy that clients are sent to, and its name server."""
+    config = {"network.advertise": HOST, "transactions.check_interval_s": "0.5"}
+    python = str(ROOT / ".venv/bin/python")
+    with GantryProcess(tmp_path / "data", config, python=python) as process, FrameProxy(process.broker) as made:
+        yield "{}:{}".format(*process.addresses["nameserver"]), made
+
+
+def kill_at(place: Cut, nameserver: str, topic: str, folder: Path, proxy: FrameProxy) -> None:
+    """Lives of the driver until one is killed there."""
+    happened = proxy.happened
+    while proxy.happened == happened:
+        with Driver(nameserver, topic, folder) as driver:
+            proxy.wait_for(Cut(place.code, place.when, place.nth, driver.kill, place.marked))
+            is_finished = driver.finished()
+            assert not is_finished, "the place was never reached"
+            assert proxy.happened > happened or driver.was_too_slow(), driver.log()
+
+
+def test_every_line_is_there_once_wherever_a_commit_is_cut_off(
+    proxy: tuple[str, FrameProxy], topic: str, tmp_path: Path
+) -> None:
+    nameserver, between = proxy
+    expected = files(tmp_path, len(PLACES) + 1, LINES)
+    for place in PLACES.values():
+        kill_at(place, nameserver, topic, tmp_path, between)
+    between.wait_for(None)
+    run_to_end(nameserver, topic, tmp_path)
+    once(nameserver, topic, expected, tmp_path / "checkpoint")
+
+
+def test_an_answer_that_is_lost_is_asked_for_again(
+    proxy: tuple[str, FrameProxy], topic: str, tmp_path: Path
+) -> None:
+    nameserver, between = proxy
+    expected = files(tmp_path, len(PLACES), LINES)
+    places = iter(PLACES.values())
+
+    def next_place() -> None:
+        place = next(places, None)
+        if place is not None:
+            between.wait_for(Cut(place.code, place.when, place.nth, next_place, place.marked))
+
+    next_place()
+    run_to_end(nameserver, topic, tmp_path)
+    assert between.happened == len(PLACES)
+    once(nameserver, topic, expected, tmp_path / "checkpoint")
