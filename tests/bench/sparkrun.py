@@ -27,6 +27,7 @@ from sparkbackfill import backfill
 from sparkqueries import Ground, Row, aggregate, enough, enough_little, fill, latency, sink
 from sparkrows import decoding
 from sparktuples import TupleSource
+from sparkwriting import writing
 
 from testkit import sparksession
 from testkit.process import GantryProcess
@@ -52,7 +53,7 @@ def _machine() -> str:
     return f"{os.cpu_count()} x {model}, Linux {platform.release()}, {python}, {java}"
 
 
-def _with_queries(names: list[str], rounds: int, folder: Path, add: Callable[[list[Row]], None]) -> None:
+def _with_queries(names: list[str], rounds: int, folder: Path) -> None:
     """The queries that share a broker and a Spark."""
     # Spark's planners and workers load the yardsticks from here.
     os.environ["PYTHONPATH"] = str(_HERE)
@@ -67,7 +68,7 @@ def _with_queries(names: list[str], rounds: int, folder: Path, add: Callable[[li
                 command = [str(_SERVER / "gantry"), "topic", "create", name, "--queues", str(queues)]
                 subprocess.run([*command, "--namesrv", nameserver], check=True, stdout=subprocess.DEVNULL)
                 fill(nameserver, name, queues, count)
-                add(_loaded(name, lambda measure=measure, name=name: measure(ground, name)))
+                _write(_loaded(name, lambda measure=measure, name=name: measure(ground, name)))
         finally:
             spark.stop()
 
@@ -88,8 +89,8 @@ def table(rows: list[Row]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _written(rows: list[Row]) -> str:
-    """The table with what this run measured renewed, kept and put into the document."""
+def _write(rows: list[Row]) -> None:
+    """The table with what was measured renewed, kept and put into the document."""
     before = json.loads(_KEPT.read_text())["rows"] if _KEPT.exists() else []
     new = {str(row["figure"]): row for row in rows}
     every = [new.pop(row["figure"], row) for row in before] + list(new.values())
@@ -97,7 +98,6 @@ def _written(rows: list[Row]) -> str:
     head, _, rest = _RESULTS.read_text().partition(_BEGIN)
     text = f"{_machine()}\n\n{table(every)}"
     _RESULTS.write_text(f"{head}{_BEGIN}{text}{_END}{rest.partition(_END)[2]}")
-    return text
 
 
 def main() -> None:
@@ -111,16 +111,15 @@ def main() -> None:
     only = options.only.split(",")
     if set(only) - set(every):
         parser.error(f"--only knows {', '.join(every)}")
-    rows: list[Row] = []
     with tempfile.TemporaryDirectory(dir=options.folder or _HERE) as folder:
         if "decoding" in only:
-            rows += _loaded("decoding", decoding)
+            _write(_loaded("decoding", lambda: decoding() + writing()))
         queries = [name for name in _QUERIES if name in only]
         if queries:
-            _with_queries(queries, options.rounds, Path(folder), rows.extend)
+            _with_queries(queries, options.rounds, Path(folder))
         if "backfill" in only:
-            rows += _loaded("backfill", lambda: backfill(Path(folder), options.rounds))
-    print(_written(rows))
+            _write(_loaded("backfill", lambda: backfill(Path(folder), options.rounds)))
+    print(_RESULTS.read_text())
 
 
 if __name__ == "__main__":

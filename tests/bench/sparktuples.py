@@ -54,6 +54,15 @@ def _maker(name: str) -> Callable[[StoredMessage], object]:
     return (lambda one: one.properties) if kind.startswith("map") else value
 
 
+def row_of(row: Row, topic: str, message_id: str) -> sinkcolumns.Row:
+    """The message of a `Row`."""
+    values: dict[str, Any] = row.asDict()
+    body, pairs = values.pop("body"), values.get("properties")
+    if pairs is not None:
+        values["properties"] = list(pairs.items())
+    return sinkcolumns._row(values, body, topic, message_id, sinkcolumns.PROPERTIES_BYTES_MAX)
+
+
 class RowWriter(DataSourceStreamWriter):
     """As `StreamWriter` at least once, but for how it is given rows."""
 
@@ -66,13 +75,7 @@ class RowWriter(DataSourceStreamWriter):
         sender = SinkSender(self._given, "", "")
         try:
             for row in iterator:
-                values: dict[str, Any] = row.asDict()
-                body, pairs = values.pop("body"), values.get("properties")
-                if pairs is not None:
-                    values["properties"] = list(pairs.items())
-                sender.send(
-                    sinkcolumns._row(values, body, self._given.topic, ids.next(), sinkcolumns.PROPERTIES_BYTES_MAX)
-                )
+                sender.send(row_of(row, self._given.topic, ids.next()))
             sender.finish()
         finally:
             sender.close()
