@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,26 @@ def test_a_topic_that_was_made_anew_and_outgrew_the_checkpoint_is_noticed(
     assert ids(spark, tmp_path) == sorted(former + later)
     later += send(nameserver, topic, 5)
     assert sum(work_off(spark, nameserver, tmp_path, **options)) == 5
+
+
+@pytest.mark.slow
+def test_a_batch_is_not_repeated_with_messages_of_a_topic_that_was_made_anew(
+    spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
+) -> None:
+    options = {"subscribe": topic, "startingOffsets": "earliest"}
+    make_topic(nameserver, topic)
+    send(nameserver, topic, 10)
+    assert sum(work_off(spark, nameserver, tmp_path, **options)) == 10
+    # As if the driver had been killed before the batch was written: it is repeated, from the offsets that were logged.
+    shutil.rmtree(tmp_path / "ckpt/commits")
+    shutil.rmtree(tmp_path / "out")
+    delete_topic(nameserver, topic)
+    make_topic(nameserver, topic)
+    later = send(nameserver, topic, 30)
+    with pytest.raises(PySparkException, match=r"made anew .*; \d+ messages of the former were to be read"):
+        work_off(spark, nameserver, tmp_path, **options)
+    assert sum(work_off(spark, nameserver, tmp_path, **options, failOnDataLoss="false")) == 30
+    assert ids(spark, tmp_path) == sorted(later)
 
 
 @pytest.mark.slow
