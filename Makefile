@@ -23,7 +23,7 @@ SPREAD := -n $(WORKERS) --dist worksteal
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo demo-spark check lint types test test-full test-spark bench-spark spark-env interop kube cluster e2e crash sim bench soak fuzz model planted format crds readme lock clean
+.PHONY: help setup dev demo demo-spark check lint types test test-full test-spark bench-spark spark-env interop kube cluster e2e e2e-spark crash sim bench soak fuzz model planted format crds readme lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z0-9-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -67,8 +67,11 @@ kube: nodes            ## Kubernetes and etcd built from their Go modules, once 
 cluster: kube          ## four real kubelets on this machine with our images, and a shell that knows them; for root, until you leave it
 	@PYTHONPATH=tests $(PY) -m testkit.kube.shell
 
-e2e: kube skaffold     ## a cluster of four real kubelets on this machine, and what has to hold there; for root
+e2e: kube skaffold spark-operator  ## a cluster of four real kubelets on this machine, and what has to hold there; for root
 	@$(PY) -m pytest -q tests/e2e
+
+e2e-spark: kube spark-operator  ## of these, Spark: jobs run by the real spark-operator; 12 GB while it runs
+	@$(PY) -m pytest -q tests/e2e/test_spark_manifests.py tests/e2e/test_spark.py
 
 crash: dev             ## power cuts, failing disks, kill -9: the slow rounds too
 	@$(PY) -m pytest -q $(SPREAD) tests/crash
@@ -140,7 +143,7 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@requirements/install dev
 	@touch $@
 
-.PHONY: tools control-plane nodes skaffold
+.PHONY: tools control-plane nodes skaffold spark-operator
 tools: dev             # what tests start: PostgreSQL; Java, Node, other people's packages
 	@requirements/system "interop?" "database?"
 	@$(PY) tests/interop/prepare.py
@@ -151,6 +154,9 @@ control-plane: dev     # an API server, etcd, helm
 
 skaffold: control-plane  # what reads skaffold.yaml
 	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare skaffold --tidy
+
+spark-operator: control-plane  # what runs Spark's jobs on Kubernetes
+	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare spark --tidy
 
 nodes: control-plane   # and four kubelets
 	@requirements/system "nodes?"

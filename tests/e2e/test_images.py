@@ -16,7 +16,9 @@ from testkit.kube import images, projectimages
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 # Beyond the base, unpacked.
-MEGABYTES_MAX = {"broker": 100, "operator": 250}
+MEGABYTES_MAX = {"broker": 100, "operator": 250, "spark": 950}
+ENTRYPOINTS = {"broker": "gantry", "operator": "gantry-operator", "spark": "/opt/entrypoint"}
+USERS = {"broker": 10001, "operator": 10001, "spark": 185}  # Spark's own number, which its users' manifests have
 COMPILERS = {"gcc", "cc", "g++", "c++", "cpp", "cc1", "as", "ld", "tcc", "clang", "make"}
 
 
@@ -26,7 +28,7 @@ def builder() -> None:
         pytest.skip("missing buildah; make kube")
 
 
-@pytest.fixture(params=projectimages.TARGETS)
+@pytest.fixture(params=(*projectimages.TARGETS, projectimages.SPARK))
 def target(request: pytest.FixtureRequest) -> str:
     name: str = request.param
     return name
@@ -73,10 +75,11 @@ def test_an_image_has_no_compiler_and_no_installer(target: str) -> None:
 
 def test_an_image_runs_as_nobody_in_particular_and_owns_nothing(target: str) -> None:
     found, _, _ = settings(projectimages.tar(target))
-    assert found["User"] == "10001:10001"
-    assert found["Entrypoint"] == [{"broker": "gantry", "operator": "gantry-operator"}[target]]
+    user = USERS[target]
+    assert found["User"] == f"{user}:{user}"
+    assert found["Entrypoint"] == [ENTRYPOINTS[target]]
     files = list(added(target))
-    assert not [each.name for each in files if each.uid == 10001 or (each.mode & 0o6002 and each.isfile())]
+    assert not [each.name for each in files if each.uid == user or (each.mode & 0o6002 and each.isfile())]
 
 
 def test_the_broker_image_has_its_compiled_core_and_the_operators_programs_are_where_charts_call_them() -> None:

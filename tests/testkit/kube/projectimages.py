@@ -1,4 +1,4 @@
-"""The project's own images, built by its Dockerfile on the base of `images`: `broker()` and `operator()`.
+"""The project's own images, built by its Dockerfile on the base of `images`: TARGETS, which everybody needs, and SPARK.
 
 buildah works without a daemon and, told so, without pulling anything.  The machine's certificates and its settings of
 pip are lent to the build, because what they say is true of this machine alone.  A tar is made again when something that
@@ -18,12 +18,18 @@ from testkit.kube import images
 from testkit.sources import ROOT, tracked_files
 
 TARGETS = ("broker", "operator")
+SPARK = "spark"  # a gigabyte
 _COMMON = ("Dockerfile", ".dockerignore", "requirements/build.txt", "requirements/broker.txt", "broker/")
-_SOURCES = {"broker": _COMMON, "operator": (*_COMMON, "requirements/operator.txt", "operator/")}
+_SOURCES = {
+    "broker": _COMMON,
+    "operator": (*_COMMON, "requirements/operator.txt", "operator/"),
+    SPARK: (*_COMMON, "requirements/sparkrun.txt", "spark/src/", "spark/docker/", "spark/pyproject.toml"),
+}
 _NOT_IN_IMAGES = ("broker/docs/", "broker/demo/")
 _BUILD_S = 1800.0
 _LEFT_BEHIND = 12  # images of earlier builds, some hundred MB each, until they are removed
-_LENT = ("/etc/ssl/certs", "/etc/pip.conf")
+# Packages that write beside the certificates write into a layer that is thrown away.
+_LENT = {"/etc/ssl/certs": "O", "/etc/pip.conf": "ro"}
 
 
 def name(target: str) -> str:
@@ -41,10 +47,8 @@ def tar(target: str) -> Path:
 
 def bud(context: Path, dockerfile: Path, called: str, wanted: Path, *more: str) -> None:
     """Build an image on our base into the tar `wanted`, NAME-DIGEST.tar; the one that was NAME before goes."""
-    base = images.base()
-    if not _buildah("images", "-q", "--filter", f"reference={images.BASE}", "--no-trunc").strip():
-        _buildah("pull", f"docker-archive:{base}")
-    lent = [flag for path in _LENT if Path(path).exists() for flag in ("--volume", f"{path}:{path}:ro")]
+    stands_on(images.BASE, images.base())
+    lent = [flag for path, how in _LENT.items() if Path(path).exists() for flag in ("--volume", f"{path}:{path}:{how}")]
     flags = ["--pull-never", "--layers", "--network=host", "--build-arg", f"BASE={images.BASE}", *lent]
     if len(_buildah("images", "-q", "--filter", "dangling=true").split()) > _LEFT_BEHIND:
         _buildah("rmi", "--prune", "--force")
@@ -55,6 +59,12 @@ def bud(context: Path, dockerfile: Path, called: str, wanted: Path, *more: str) 
     unfinished.unlink(missing_ok=True)
     _buildah("push", called, f"docker-archive:{unfinished}:{called}")
     unfinished.replace(wanted)
+
+
+def stands_on(called: str, image: Path) -> None:
+    """An image in a tar can be built on, under its name."""
+    if not _buildah("images", "-q", "--filter", f"reference={called}", "--no-trunc").strip():
+        _buildah("pull", f"docker-archive:{image}")
 
 
 def _digest(target: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gantry_operator.api import groupdefinition, schema, topicdefinition
+from gantry_operator.api import groupdefinition, schema, sparkvalues, topicdefinition
 
 FILE = "values.schema.json"
 THING = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -38,6 +38,7 @@ def values() -> dict[str, Any]:
         "cluster": _spec_of(schema.definition()),
         "topics": _things("BrokerTopics of the cluster", topicdefinition.definition()),
         "consumerGroups": _things("ConsumerGroups of the cluster", groupdefinition.definition()),
+        "spark": sparkvalues.values(),
         "global": {"description": "Helm passes it to every chart; nothing here reads it.", "type": "object"},
     }
     return {

@@ -18,6 +18,8 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from pyspark_gantrymq.jobs import placement
+
 EVERY = "10 seconds"
 _LOCAL = {
     "spark.sql.session.timeZone": "UTC",
@@ -63,7 +65,12 @@ def session(given: Any) -> SparkSession:
         builder = builder.master(given.master)
         for name, value in {**_LOCAL, **pairs(given.conf)}.items():
             builder = builder.config(name, value)
-    return builder.getOrCreate()
+    made = builder.getOrCreate()
+    try:
+        placement.check(made, os.environ)
+    except placement.PlacementError as error:
+        sys.exit(str(error))
+    return made
 
 
 def stream(spark: SparkSession, given: Any, **fixed: str) -> DataFrame:

@@ -1,0 +1,72 @@
+"""What the value `spark` of the chart gantrymq-cluster may be: Spark jobs beside a cluster; pure.
+
+The kinds that come of it are the spark-operator's, whose definitions say the rest; here is what the chart itself takes
+apart.  Everything is closed, so that helm refuses a word that nothing reads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+# A SparkApplication is the beginning of the names of a Service and of pods.
+_NAME = "^[a-z]([-a-z0-9]{0,40}[a-z0-9])?$"
+_NAMESPACE = "^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+_ENVIRONMENT = "^[A-Za-z_][A-Za-z0-9_]*$"
+_FILE = "^[-._A-Za-z0-9]+$"
+_SIZE = "^[1-9][0-9]*([KMGTP]i?)?$"
+_MEMORY = "^[1-9][0-9]*[mg]$"
+_TIME = "^([0-9]+(ms|s|m|h))+$"
+JOBS = ("archive", "audit", "idempotent", "replay", "resend", "restore", "triage")
+_TEXT: dict[str, Any] = {"type": "string"}
+_TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": _TEXT}
+
+
+def values() -> dict[str, Any]:
+    """The JSON schema."""
+    volume = {
+        "size": {"type": "string", "pattern": _SIZE},
+        "storageClassName": _TEXT,
+        "accessMode": {"enum": ["ReadWriteMany", "ReadWriteOnce"]},
+    }
+    interval = {"type": "string", "pattern": _TIME}
+    monitoring = {"podMonitor": {"type": "boolean"}, "labels": _TEXTS, "interval": interval}
+    return _closed(
+        "Spark jobs on this cluster's topics, for the spark-operator.",
+        {
+            "namespace": {"type": "string", "pattern": _NAMESPACE},
+            "image": {"type": "string", "minLength": 1},
+            "imagePullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+            "imagePullSecrets": {"type": "array", "items": _TEXT},
+            "version": {"type": "string", "pattern": r"^\d+\.\d+\.\d+$"},
+            "volume": _closed("One volume for checkpoints and archives of all jobs.", volume),
+            "monitoring": _closed("A PodMonitor of the drivers.", monitoring),
+            "jobs": {"type": "array", "items": _job()},
+        },
+    )
+
+
+def _job() -> dict[str, Any]:
+    key = _closed("A key of a Secret.", {"name": {"type": "string", "minLength": 1}, "key": _TEXT})
+    made = _closed(
+        "A SparkApplication, or with a schedule a ScheduledSparkApplication.",
+        {
+            "name": {"type": "string", "pattern": _NAME},
+            "job": {"enum": list(JOBS)},
+            "arguments": {"type": "array", "items": _TEXT},
+            "schedule": _TEXT,
+            "executors": {"type": "integer", "minimum": 1},
+            "memory": {"type": "string", "pattern": _MEMORY},
+            "secrets": _named(_ENVIRONMENT, {**key, "required": ["name", "key"]}),
+            "files": _named(_FILE, _TEXT),
+            "nodeSelector": _TEXTS,
+        },
+    )
+    return {**made, "required": ["name", "job"]}
+
+
+def _closed(what: str, properties: dict[str, Any]) -> dict[str, Any]:
+    return {"description": what, "type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _named(pattern: str, each: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "propertyNames": {"pattern": pattern}, "additionalProperties": each}
