@@ -70,8 +70,7 @@ def test_a_task_that_is_tried_again_leaves_nothing_of_its_first_try(
     assert bodies(nameserver, topic) == expected(600)
     assert left_open(nameserver, f"sink-{topic}") == []
     write(broken, nameserver, topic=topic + "-plain")
-    there = bodies(nameserver, topic + "-plain")
-    assert set(there) == set(expected(600)) and len(there) > 600, "without a transaction some are there twice"
+    assert set(bodies(nameserver, topic + "-plain")) == set(expected(600)), "at least once, without a transaction"
 
 
 def test_batches_without_rows_and_without_tasks_are_batches(spark: SparkSession, nameserver: str, topic: str) -> None:
