@@ -6,14 +6,16 @@ The jobs read the cluster that the chart installed; what they made is held again
 from __future__ import annotations
 
 import json
+import secrets
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 
+import psycopg
 import pytest
 
 from e2e.conftest import require
-from testkit.kube import audit, binaries
+from testkit.kube import audit, binaries, database
 from testkit.kube.cluster import Cluster
 from testkit.kube.orders import Orders
 from testkit.kube.sparkplay import SINGLE, SparkJobs
@@ -135,6 +137,30 @@ def test_an_audit_by_schedule_finds_the_archive_complete(archived: SparkJobs) ->
         assert archived.state(run) == "COMPLETED"
     finally:
         archived.delete("scheduledsparkapplication", "orders-audit")
+
+
+def test_a_batch_counts_every_order_once_with_a_password_that_stands_in_no_plan(jobs: SparkJobs) -> None:
+    password = secrets.token_hex(16)
+    jobs.orders.client("topic", "create", "paid")
+    for tag, amount in (("cash", 1.5), ("card", 2.25), ("cash", 4.0)):
+        jobs.orders.client("produce", "paid", json.dumps({"amount": amount}), "--tags", tag)
+    made = ("create", "secret", "generic", "revenue-database", "-n", "spark", f"--from-literal=password={password}")
+    assert jobs.orders.kubectl(*made).returncode == 0
+    with database.reachable(jobs.orders.cluster, "revenue", password, "shop") as conninfo:
+        with psycopg.connect(conninfo) as connection:
+            connection.execute("SET ROLE revenue")
+            connection.execute("CREATE TABLE revenue (payment TEXT PRIMARY KEY, orders BIGINT, amount NUMERIC)")
+        for run in ("first", "second"):
+            jobs.apply("revenue.yaml", {"--subscribe=purchases": "--subscribe=paid"})
+            jobs.until(lambda: jobs.state("orders-revenue") == "COMPLETED", f"the {run} run has completed")
+            for asked in ("pods,configmaps,services,sparkapplications", "events"):
+                said = jobs.orders.kubectl("get", asked, "-n", "spark", "-o", "yaml").stdout
+                assert "orders-revenue" in said and password not in said
+            assert password not in jobs.log("orders-revenue-driver")
+            jobs.delete("sparkapplication", "orders-revenue")
+        with psycopg.connect(conninfo) as connection:
+            rows = connection.execute("SELECT payment, orders, amount FROM revenue ORDER BY payment").fetchall()
+    assert [(tag, orders, float(amount)) for tag, orders, amount in rows] == [("card", 1, 2.25), ("cash", 2, 5.5)]
 
 
 @pytest.mark.parametrize("volumes", ["shared", "local"])

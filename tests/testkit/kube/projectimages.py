@@ -20,10 +20,11 @@ from testkit.sources import ROOT, tracked_files
 TARGETS = ("broker", "operator")
 SPARK = "spark"  # a gigabyte
 _COMMON = ("Dockerfile", ".dockerignore", "requirements/build.txt", "requirements/broker.txt", "broker/")
+_SPARKS = ("spark/src/", "spark/docker/", "spark/pyproject.toml", "spark/setup.py")
 _SOURCES = {
     "broker": _COMMON,
     "operator": (*_COMMON, "requirements/operator.txt", "operator/"),
-    SPARK: (*_COMMON, "requirements/sparkrun.txt", "spark/src/", "spark/docker/", "spark/pyproject.toml"),
+    SPARK: (*_COMMON, "requirements/sparkrun.txt", *_SPARKS),
 }
 _NOT_IN_IMAGES = ("broker/docs/", "broker/demo/")
 _BUILD_S = 1800.0
