@@ -61,6 +61,15 @@ def write(database: Path, batch: DataFrame, number: int) -> None:
     launch.say(batch=number, counted=counted, repeated=0 if is_new else 1)
 
 
+def counted_before(database: Path) -> int:
+    """What earlier runs have counted: after them there may be nothing left to do."""
+    connection = sqlite3.connect(database)
+    connection.executescript(_TABLES)
+    (counted,) = connection.execute("SELECT coalesce(sum(orders), 0) FROM revenue").fetchone()
+    connection.close()
+    return int(counted)
+
+
 def main() -> int:
     """Until somebody ends it, or a query fails."""
     parser = launch.parser(__doc__, "pipeline")
@@ -69,9 +78,7 @@ def main() -> int:
     given: Any = parser.parse_args()
     given.start, given.option, given.subscribe = "earliest", [], TOPIC
     database: Path = given.folder / "revenue.db"
-    connection = sqlite3.connect(database)
-    connection.executescript(_TABLES)
-    connection.close()
+    before = counted_before(database)
     spark = launch.session(given)
     revenue = build(launch.stream(spark, given)).writeStream.outputMode("update")
     raw = archive.build(launch.stream(spark, given))
@@ -83,6 +90,7 @@ def main() -> int:
         checkpoint = str(given.folder / "checkpoints" / name)
         writer.queryName(name).option("checkpointLocation", checkpoint).trigger(processingTime="1 second").start()
     print("ready", flush=True)
+    launch.say(counted=before)
     spark.streams.awaitAnyTermination()
     return 1
 
