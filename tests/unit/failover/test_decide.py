@@ -292,3 +292,11 @@ def test_without_a_known_set_everybody_has_to_promise_before_logs_are_compared(p
     assert decide(sealed(*answers, record=record), NOW) == Promote(state(1).me, parse_set("1.0"))
     stranger = [replace(answers[0], store_uid="other"), *answers[1:]]
     assert kind(decide(sealed(*stranger, record=record), NOW)) is Blocked
+
+
+def test_without_a_known_set_whoever_knows_most_of_what_is_confirmed_leads_among_equal_logs() -> None:
+    record = replace(SEALED, phase=Phase.RECOVERING, in_sync=frozenset())
+    answers = [promised(0, confirmed=END - 900), promised(1), promised(2)]
+    assert decide(sealed(*answers, record=record), NOW) == Promote(state(1).me, parse_set("0.0,1.0,2.0"))
+    furthest = [promised(0, confirmed=END - 900, log_end=END + 1), promised(1), promised(2)]
+    assert decide(sealed(*furthest, record=record), NOW) == Promote(state(0).me, parse_set("0.0"))

@@ -19,6 +19,7 @@ broker/docs/failover.md, sections 3 and 4, is normative.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gantry.replication.hastate import MemberState, Role
@@ -347,7 +348,9 @@ def _without_set(seen: Snapshot, record: Record) -> Decision:
     strangers = [str(state.member) for state in answers if not _is_admitted(state, record)]
     if strangers:
         return Blocked(f"the stores of {strangers} are not those that the register knows")
-    return _best(seen, answers)
+    # Equal logs are not equal metadata: who has just come back may lack what the set was told since the last record.
+    # Who led knows best what is confirmed, and who was in sync comes next.
+    return _best(seen, answers, lambda state: -state.confirmed)
 
 
 def _is_admitted(state: MemberState, record: Record) -> bool:
@@ -355,8 +358,13 @@ def _is_admitted(state: MemberState, record: Record) -> bool:
     return store is not None and store.uid == state.store_uid
 
 
-def _best(seen: Snapshot, candidates: list[MemberState]) -> Promote:
+def _best(
+    seen: Snapshot, candidates: list[MemberState], rank: Callable[[MemberState], int] = lambda state: 0
+) -> Promote:
+    """Who leads: the furthest log; of equal ones the least rank, and then the preferred ordinal."""
     furthest = max(state.advance for state in candidates)
     equals = [state for state in candidates if state.advance == furthest]
-    chosen = min(equals, key=lambda state: (state.member.ordinal != seen.policy.preferred, state.member.ordinal))
+    chosen = min(
+        equals, key=lambda state: (rank(state), state.member.ordinal != seen.policy.preferred, state.member.ordinal)
+    )
     return Promote(chosen.me, frozenset(state.member for state in equals))
