@@ -154,7 +154,7 @@ class Cluster:
 
     def _read(self, client: RawClient, topic: str, queue: int, found: dict[Place, bytes]) -> bool:
         """Up to where the queue ended when this began; somebody may be sending still."""
-        end = client.call(_GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)})
+        end = client.ask(_GET_MAX_OFFSET, {"topic": topic, "queueId": str(queue)})
         begin = 1 + max((offset for one, offset in found if one == queue), default=-1)
         last = begin - 1
         for last, body in client.read(topic, queue, begin):

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
 from types import TracebackType
 
 from gantry.leaves import frames, records
+from gantry.wire.codes import ResponseCode
 
 SEND = 310
 PULL = 11
@@ -18,6 +20,9 @@ MAX_OFFSET = 30
 MIN_OFFSET = 31
 
 FOUND = 0
+# What a member says that is not a master yet, or has no permit for a moment; it has done nothing.
+_REFUSED_FOR_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION)
+_AGAIN_S = 0.05
 _GROUP = "raw-client"
 WAIT_S = 60.0  # a hang ends some time; a busy machine is no hang
 
@@ -70,12 +75,22 @@ class RawClient:
         assert reply.opaque == opaque
         return reply
 
+    def ask(self, code: int, ext: dict[str, str], body: bytes = b"") -> frames.Command:
+        """The reply of a member that serves; a request that is refused for the moment is sent again."""
+        until, pause = time.monotonic() + WAIT_S, threading.Event()
+        while True:
+            reply = self.call(code, ext, body)
+            if reply.code not in _REFUSED_FOR_NOW:
+                return reply
+            assert time.monotonic() < until, f"{code} is refused for {WAIT_S} s: {reply.code} {reply.remark}"
+            pause.wait(_AGAIN_S)
+
     def read(self, topic: str, queue_id: int, start: int = 0) -> list[tuple[int, bytes]]:
         """(queue offset, body) of everything in a queue from `start` on."""
         found: list[tuple[int, bytes]] = []
         offset = start
         while True:
-            reply = self.call(PULL, pull_fields(topic, queue_id, offset))
+            reply = self.ask(PULL, pull_fields(topic, queue_id, offset))
             if reply.code != FOUND:
                 return found
             found += split(reply.body)

@@ -55,7 +55,7 @@ class Producer(RawClient):
         ext = send_fields(TOPIC, 0)
         ext["a"], ext["f"] = GROUP, "4"
         ext["i"] = properties.pack({"UNIQ_KEY": key, "TRAN_MSG": "true", "PGROUP": GROUP}).decode()
-        return self.call(310, ext, key.encode())
+        return self.ask(310, ext, key.encode())
 
     def end(self, queue_offset: str, log_offset: str, outcome: int, is_check: bool = False) -> None:
         """One-way, as stock clients do."""
@@ -98,7 +98,7 @@ def delivered(client: RawClient) -> list[str]:
     keys: list[str] = []
     offset = 0
     while True:
-        reply = client.call(PULL, pull_fields(TOPIC, 0, offset))
+        reply = client.ask(PULL, pull_fields(TOPIC, 0, offset))
         if reply.code != 0:
             return keys
         at = 0
@@ -111,6 +111,8 @@ def delivered(client: RawClient) -> list[str]:
 
 def open_count(client: RawClient) -> int:
     """How many halves are open."""
-    listed = bodies.loads_object(client.call(24001, {}).body)
+    answer = client.ask(24001, {})
+    assert answer.code == 0, answer.remark
+    listed = bodies.loads_object(answer.body)
     assert isinstance(listed["open"], int)
     return listed["open"]
