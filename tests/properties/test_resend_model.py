@@ -86,5 +86,25 @@ def test_each_of_the_five_conditions_keeps_back_what_no_other_does(tables: Table
     assert sent_again(tables, [stub], logged, Rules(), condition) == {"kept"}
 
 
+def test_what_was_sent_again_is_not_missing_until_the_group_has_passed_its_new_place(tables: Tables) -> None:
+    tables.empty()
+    for row in (Stub("lost"), Logged("other", ("broker-a", 0, 9))):
+        row.write(tables)
+
+    def found(now_ms: int) -> list[str]:
+        return [row[0] for row in tables.ask(tables.say.missing, **Rules(now_ms).parameters())]
+
+    assert found(100) == ["lost"]
+    assert tables.run(tables.say.claim, message_id="lost", resends=0, next_resend_at_ms=200) == 1
+    assert found(200) == ["lost"], "as long as nobody says where it is now"
+    place = {"broker": "broker-a", "queue_id": 1, "queue_offset": 3}
+    assert tables.run(tables.say.moved, message_id="lost", resends=1, **place) == 1
+    assert found(200) == []
+    Logged("before", ("broker-a", 1, 2)).write(tables)
+    assert found(200) == []
+    Logged("after", ("broker-a", 1, 4)).write(tables)
+    assert found(200) == ["lost"]
+
+
 def test_there_are_five_conditions() -> None:
     assert list(schema.CONDITIONS) == list(KEPT_BACK)

@@ -100,6 +100,23 @@ def test_the_effect_confirms_the_stub_that_the_producer_keeps_here(database: str
         ]
 
 
+def test_a_message_whose_stub_was_withdrawn_has_no_effect_when_it_comes(database: str) -> None:
+    content = {"topic": "Orders", "body": b"tea", "message_keys": "", "tags": "", "properties": "{}"}
+    times = {"next_resend_at_ms": 1, "created_at_ms": 1}
+    with psycopg.connect(database) as connection:
+        for number in (1, 2):
+            connection.execute(idempotent.SAY.stub, {"message_id": f"id-{number:04}", **content, **times})
+        connection.execute(idempotent.SAY.void, {"message_id": "id-0002"})
+    messages = [message(number) for number in (3, 2, 1)]
+    assert consume(database, messages) == (3, 2, 0)
+    assert consume(database, messages) == (3, 0, 0)
+    assert effects(database) == ["id-0001", "id-0003"]
+    assert ask(database, "SELECT message_id, status FROM message_stub ORDER BY 1") == [
+        ("id-0001", "confirmed"),
+        ("id-0002", "void"),
+    ]
+
+
 @pytest.mark.parametrize("what", ["after", "before"])
 def test_an_effect_happens_once_when_the_answer_of_its_commit_is_lost(
     postgres: Postgres, database: str, what: str, monkeypatch: pytest.MonkeyPatch

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from gantry.client.blocking import BlockingProducer
+from gantry.client.blocking import BlockingProducer, BlockingPuller
 from gantry.client.consumer import Consumer
 from gantry.model.message import Message
 from testkit.jobdatabase import ask, tell
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 archive = pytest.importorskip("pyspark_gantrymq.jobs.archive", reason="missing pyspark; make spark-env")
 idempotent = pytest.importorskip("pyspark_gantrymq.jobs.idempotent")
+places = pytest.importorskip("pyspark_gantrymq.jobs.places")
 replay = pytest.importorskip("pyspark_gantrymq.jobs.replay")
 resend = pytest.importorskip("pyspark_gantrymq.jobs.resend")
 restore = pytest.importorskip("pyspark_gantrymq.jobs.restore")
+sinkoptions = pytest.importorskip("pyspark_gantrymq.sinkoptions")
 triage = pytest.importorskip("pyspark_gantrymq.jobs.triage")
 
 
@@ -83,9 +85,38 @@ def test_a_stub_that_is_missing_arrives_under_its_id(
     flags = ["--namesrv", nameserver, "--database", database, "--group", "packing", "--once"]
     assert resend.main(flags) == 0
     assert resend.main(flags) == 0
-    assert [(row.msgId, bytes(row.body), row["keys"]) for row in read(spark, nameserver, topic)] == [
-        ("lost", b"tea", "k1")
-    ]
+    (row,) = read(spark, nameserver, topic)
+    assert (row.msgId, bytes(row.body), row["keys"]) == ("lost", b"tea", "k1")
+    stub = ask(database, "SELECT resends, broker, queue_id, queue_offset FROM message_stub")
+    assert stub == [(1, row.brokerName, row.queueId, row.queueOffset)]
+    assert resend.main([*flags, "--void", "lost,unheard of"]) == 0
+    assert ask(database, "SELECT status FROM message_stub") == [("void",)]
+
+
+def test_whoever_sends_hears_where_each_message_is(nameserver: str, topic: str) -> None:
+    options = sinkoptions.read({"gantrymq.namesrv": nameserver, "deadLetterTopic": f"{topic}-dead"})
+    row = {"topic": topic, "body": b"x" * 10, "keys": "k", "tags": "", "properties": [("p", "q")]}
+    rows = [{**row, "msgId": f"i{nth}"} for nth in range(300)]
+    refused = {**rows[0], "msgId": "large", "body": b"x" * (5 << 20)}  # no topic takes so much
+    found = {place.message_id: place for place in places.sent(options, [*rows[:150], refused, *rows[150:]])}
+    assert set(found) == {row["msgId"] for row in rows}
+    with BlockingPuller("looking", nameserver=nameserver) as puller:
+        for queue in puller.queues(topic):
+            of = sorted(
+                (place.queue_offset, place.message_id)
+                for place in found.values()
+                if (place.broker, place.queue_id) == (queue.broker_name, queue.queue_id)
+            )
+            stored: list[tuple[int, str]] = []
+            while len(stored) < puller.max_offset(queue):
+                messages = puller.pull(queue, len(stored)).messages
+                stored += [(message.queue_offset, message.message_id) for message in messages]
+            assert of == stored
+
+
+def test_places_of_a_transaction_are_not_told(spark: SparkSession, nameserver: str) -> None:
+    with pytest.raises(ValueError, match="leave out option mode"):
+        places.send(spark.range(1), {"gantrymq.namesrv": nameserver, "mode": "transactional"})
 
 
 async def give_up(nameserver: str, group: str, topic: str, count: int) -> None:

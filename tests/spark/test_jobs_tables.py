@@ -17,25 +17,31 @@ if TYPE_CHECKING:
 functions = pytest.importorskip("pyspark.sql.functions", reason="missing pyspark; make spark-env")
 idempotent = pytest.importorskip("pyspark_gantrymq.jobs.idempotent")
 letters = pytest.importorskip("pyspark_gantrymq.jobs.letters")
+places = pytest.importorskip("pyspark_gantrymq.jobs.places")
 replay = pytest.importorskip("pyspark_gantrymq.jobs.replay")
 resend = pytest.importorskip("pyspark_gantrymq.jobs.resend")
+transactions = pytest.importorskip("pyspark_gantrymq.jobs.transactions")
 triage = pytest.importorskip("pyspark_gantrymq.jobs.triage")
 
 ID = "7F00000100002A139A56{:012X}"
 NOON = "2026-11-22T12:00:00Z"
+STUB = "SELECT resends, next_resend_at_ms, broker, queue_id, queue_offset FROM message_stub WHERE message_id = %s"
 STATES = "SELECT right(message_id, 1), state FROM dead_letter ORDER BY 1"
 
 
 class Sent:
-    """Instead of the sink."""
+    """Instead of the sink; what is sent comes to stand at the end of broker-b's queue 3."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
         self.batches: list[int] = []
 
-    def __call__(self, messages: DataFrame, batch: int = -1, began_ms: int = -1) -> None:
-        self.rows += messages.collect()
+    def __call__(self, messages: DataFrame, batch: int = -1, began_ms: int = -1) -> list[Any]:
+        found = messages.collect()
         self.batches.append(batch)
+        self.rows += found
+        first = len(self.rows) - len(found)
+        return [places.Place(row.msgId, "broker-b", 3, first + nth) for nth, row in enumerate(found)]
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +72,46 @@ def test_resend_finds_exactly_what_is_missing_and_sends_it_under_its_own_id(spar
     (row,) = sent.rows
     assert (row.topic, bytes(row.body), row.keys, row.tags) == ("Orders", b'{"order": 1}', "2026-0201", "")
     assert (row.properties, row.msgId) == ({"shop": "north"}, "lost")
-    found = ask(database, "SELECT resends, next_resend_at_ms FROM message_stub WHERE message_id = 'lost'")
-    assert found == [(1, 2_000 + 5_000 + 60_000)]
+    assert ask(database, STUB, ["lost"]) == [(1, 2_000 + 5_000 + 60_000, "broker-b", 3, 0)]
     assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 0
+
+
+def test_what_waits_in_a_backlog_since_it_was_sent_again_is_not_sent_a_third_time(
+    spark: SparkSession, database: str
+) -> None:
+    tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+    sent, rules = Sent(), resend.Rules("packing", backoff_ms=1_000)
+    assert resend.one_pass(spark, database, rules, 2_000, sent)["sent"] == 1
+    assert resend.one_pass(spark, database, rules, 9_000, sent)["sent"] == 0
+    tell(database, "INSERT INTO message_log VALUES ('packing', 'behind it', 'Orders', 'broker-b', 3, 1, 9000)")
+    assert resend.one_pass(spark, database, rules, 9_000, sent)["sent"] == 1
+    assert ask(database, STUB, ["lost"]) == [(2, 9_000 + 2_000, "broker-b", 3, 1)]
+
+
+def test_a_place_that_is_noted_late_does_not_replace_a_later_one(database: str) -> None:
+    tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+    rules = resend.Rules("packing", backoff_ms=0)
+
+    def each(work: Any) -> Any:
+        (found,) = transactions.carry_out(database, [()], lambda cursor, _: work(cursor))
+        return found
+
+    first = each(lambda cursor: resend.claim(rules, 2_000, cursor))
+    second = each(lambda cursor: resend.claim(rules, 3_000, cursor))
+    assert [row["message_id"] for row in first] == [row["message_id"] for row in second] == ["lost"]
+    later, earlier = (places.Place("lost", "broker-b", 0, offset) for offset in (8, 7))
+    assert each(lambda cursor: resend.note(second, [later], cursor)) == 1
+    assert each(lambda cursor: resend.note(first, [earlier], cursor)) == 0
+    assert each(lambda cursor: resend.note(first, [], cursor)) == 0
+    assert ask(database, STUB, ["lost"])[0][2:] == ("broker-b", 0, 8)
+
+
+def test_a_stub_that_was_withdrawn_is_sent_no_more(spark: SparkSession, database: str) -> None:
+    tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+    assert resend.withdraw(database, ["lost", "lost", "exhausted", "confirmed", "unheard of"]) == 2
+    sent = Sent()
+    counts = resend.one_pass(spark, database, resend.Rules("packing"), 2_000, sent)
+    assert counts == {"sent": 0, "exhausted": 0, "stuck": 0, "unplaced": 1}
 
 
 def test_of_100_missing_stubs_among_2000_exactly_those_are_sent(spark: SparkSession, database: str) -> None:

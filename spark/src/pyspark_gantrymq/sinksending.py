@@ -7,7 +7,8 @@
     refused for good                              a batch: its rows one by one; a row: to the dead-letter topic, or the
                                                   task fails with the broker's words
 
-`finish` returns when every row is acknowledged.  A message is tried for `sendTimeoutMs`.
+`finish` returns when every row is acknowledged.  A message is tried for `sendTimeoutMs`.  Who has to know where each
+row is now gives `stored`; it is called again where a row is sent again.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import random
 import time
 import zlib
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from gantry.client import questions
 from gantry.client.blockingsession import BlockingSession, master_of
 from gantry.client.outgoing import BODY_BYTES_MAX, Outgoing
+from gantry.client.question import number
 from gantry.client.selector import Turn, by_key
 from gantry.clock import SystemClock
 from gantry.errors import GantryError, RefusedError, UnreachableError
@@ -40,6 +43,7 @@ _STORED_BUT = frozenset(
 _PASSING = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
 _PATIENCE_S = 15.0
 _PAUSE_S = (0.02, 0.5)
+Stored = Callable[[Row, MessageQueue, int], None]  # a row, its queue, its offset there
 REASON, FROM_TOPIC, QUERY, BATCH = "GANTRY_SINK_REASON", "GANTRY_SINK_TOPIC", "GANTRY_SINK_QUERY", "GANTRY_SINK_BATCH"
 
 
@@ -61,13 +65,16 @@ class _Sent:
 class SinkSender:
     """One task's.  `extra` are packed properties of every row's own half; empty: no transaction."""
 
-    def __init__(self, options: SinkOptions, query: str, batch: str, extra: bytes = b"") -> None:
+    def __init__(
+        self, options: SinkOptions, query: str, batch: str, extra: bytes = b"", stored: Stored | None = None
+    ) -> None:
         self.groups: set[str] = set()  # that acknowledged something
         self.sent = 0
         self.dead = 0
         self._options = options
         self._origin = {QUERY: query, BATCH: batch}
         self._extra = extra
+        self._stored = stored
         self._session = BlockingSession(options.namesrv, None)
         self._pipes: dict[str, Pipe[_Sent]] = {}
         self._gathered: dict[str, list[Row]] = defaultdict(list)
@@ -177,6 +184,11 @@ class SinkSender:
         elif reply.code == ResponseCode.SUCCESS:
             self.groups.add(sent.queue.broker_name)
             self.sent += len(sent.rows)
+            if self._stored is not None and not sent.is_dead:
+                queue = replace(sent.queue, queue_id=number(reply, "queueId"))
+                first = number(reply, "queueOffset")
+                for nth, row in enumerate(sent.rows):
+                    self._stored(row, queue, first + nth)
         else:
             self._refused(sent, reply.code, reply.remark or str(reply.code))
 

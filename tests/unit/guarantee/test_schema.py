@@ -53,6 +53,43 @@ def test_only_one_of_two_who_saw_the_same_count_may_send_again(tables: Tables) -
     assert tables.run(tables.say.claim, **{**claim, "resends": 1}) == 0
 
 
+def test_a_stub_that_is_withdrawn_in_time_is_never_asked_for_again(tables: Tables) -> None:
+    for stub in (Stub("missing"), Stub("often", resends=3), Stub("nowhere", place=None), Stub("came")):
+        stub.write(tables)
+    for row in (Logged("came"), Logged("other", ("broker-a", 0, 20))):
+        row.write(tables)
+    asked = ("missing", "exhausted", "unplaced", "stuck")
+    assert [ids(tables, getattr(tables.say, name), before_ms=50) for name in asked] == [
+        ["missing"], ["often"], ["nowhere"], ["came"],
+    ]  # fmt: skip
+    for name in ("missing", "often", "nowhere", "came"):
+        assert tables.run(tables.say.void, message_id=name) == 1
+        assert tables.ask(tables.say.withdrawn, message_id=name) == [(1,)]
+        assert tables.run(tables.say.void, message_id=name) == 0
+        assert tables.run(tables.say.confirm, message_id=name) == 0
+    assert [ids(tables, getattr(tables.say, name), before_ms=50) for name in asked] == [[], [], [], []]
+    assert tables.run(tables.say.claim, message_id="missing", resends=0, next_resend_at_ms=200) == 0
+
+
+def test_a_stub_that_had_its_effect_is_not_withdrawn_any_more(tables: Tables) -> None:
+    Stub("a").write(tables)
+    assert tables.run(tables.say.confirm, message_id="a") == 1
+    assert tables.run(tables.say.void, message_id="a") == 0
+    assert tables.ask(tables.say.withdrawn, message_id="a") == []
+    assert tables.run(tables.say.void, message_id="unheard of") == 0
+
+
+def test_a_stub_stands_where_it_was_sent_last_whoever_says_so_late(tables: Tables) -> None:
+    Stub("a", place=("broker-a", 0, 5), resends=1).write(tables)
+    first = {"message_id": "a", "broker": "broker-a", "queue_id": 1, "queue_offset": 7}
+    assert tables.run(tables.say.claim, message_id="a", resends=1, next_resend_at_ms=200) == 1
+    second = {**first, "broker": "broker-b", "queue_offset": 3}
+    assert tables.run(tables.say.moved, **second, resends=2) == 1
+    assert tables.run(tables.say.moved, **first, resends=1) == 0
+    assert tables.run(tables.say.place, **first) == 0
+    assert tables.ask("SELECT broker, queue_id, queue_offset FROM message_stub") == [("broker-b", 1, 3)]
+
+
 def test_a_stub_without_a_place_is_for_a_person_when_it_is_due(tables: Tables) -> None:
     for stub in (Stub("nowhere", place=None), Stub("placed"), Stub("early", place=None, due_ms=101)):
         stub.write(tables)

@@ -11,7 +11,11 @@ message from being sent again for nothing.  What the five cannot decide is liste
 
 The invariant that consumers keep: the log row and the effect are one transaction, and the effect is carried out only
 if `log` inserted a row.  Then an effect happens once, whoever delivers the message how often, and whatever happens to
-the answer of a COMMIT.  `confirm` belongs into the same transaction where stub and effect share a database.
+the answer of a COMMIT.  `confirm` belongs into the same transaction where stub and effect share a database, before the
+effect: it and `void` want the same row, so a message either has its effect or is void, whoever comes first.
+
+A stub stands where its message was sent last.  Who sent it again says so (`moved`), or the fourth condition would look
+at a place that the group passed long ago, and the copy that waits in a backlog would be sent once more.
 
 Times are epoch milliseconds of one clock, given by the caller, so that a test decides what is due and two machines do
 not disagree inside one query.  Parameters are written `:name` here; `statements` renders them for the drivers (psycopg
@@ -101,8 +105,7 @@ CONDITIONS = {
 _FIELDS = "s.message_id, s.topic, s.body, s.message_keys, s.tags, s.properties, s.resends"
 _STUB_COLUMNS = "message_id, topic, body, message_keys, tags, properties, next_resend_at_ms, created_at_ms"
 _LOG_COLUMNS = "consumer_group, message_id, topic, broker, queue_id, queue_offset, received_at_ms"
-
-
+_PLACED = "UPDATE message_stub SET broker = :broker, queue_id = :queue_id, queue_offset = :queue_offset"
 _FORGET = """
 DELETE FROM message_log
 WHERE consumer_group = :consumer_group
@@ -122,11 +125,14 @@ class Statements:
 
     version: str  # of the tables that are there; before `create` it fails
     stub: str  # the producer, in the transaction of its business
-    place: str  # the producer, when the send was acknowledged
+    place: str  # the producer, when the send was acknowledged; nothing once the message was sent again
     log: str  # the consumer, before the effect: one row inserted, or none, and the effect is there already
-    confirm: str  # the consumer, after the effect
+    confirm: str  # the consumer, before the effect in the same transaction; else after it
+    withdrawn: str  # the consumer, after `confirm`: one row, and there must be no effect, or none
+    void: str  # producer or person: one row updated, and it is neither sent nor has it an effect; none: too late
     missing: str  # what has to be sent again: stubs for which all CONDITIONS hold
     claim: str  # before it is sent again: one row updated, or none, and somebody else does it
+    moved: str  # after it was sent again for the `resends`-th time: its place; none: it was sent once more since
     unplaced: str  # for a person: due, and its producer never said where it was sent to
     exhausted: str  # for a person: due, and sent as often as it may be
     stuck: str  # for a person: arrived before `before_ms`, and not confirmed
@@ -146,14 +152,16 @@ def statements(dialect: Dialect) -> Statements:
     texts = {
         "version": "SELECT version FROM message_guarantee",
         "stub": _insert("message_stub", _STUB_COLUMNS),
-        "place": "UPDATE message_stub SET broker = :broker, queue_id = :queue_id, queue_offset = :queue_offset\n"
-        "WHERE message_id = :message_id",
+        "place": f"{_PLACED}\nWHERE message_id = :message_id AND (resends = 0 OR queue_offset IS NULL)",
         "log": _insert("message_log", _LOG_COLUMNS) + "\nON CONFLICT (consumer_group, message_id) DO NOTHING",
         "confirm": "UPDATE message_stub SET status = 'confirmed'\n"
         "WHERE message_id = :message_id AND status = 'unconfirmed'",
+        "withdrawn": "SELECT 1 FROM message_stub WHERE message_id = :message_id AND status = 'void'",
+        "void": "UPDATE message_stub SET status = 'void'\nWHERE message_id = :message_id AND status = 'unconfirmed'",
         "missing": stubs_where(CONDITIONS.values()),
         "claim": "UPDATE message_stub SET resends = resends + 1, next_resend_at_ms = :next_resend_at_ms\n"
         "WHERE message_id = :message_id AND resends = :resends AND status = 'unconfirmed'",
+        "moved": f"{_PLACED}\nWHERE message_id = :message_id AND resends = :resends",
         "unplaced": stubs_where([*open_and_due, "s.queue_offset IS NULL"]),
         "exhausted": stubs_where([*open_and_due, "s.resends >= :resends_max"]),
         "stuck": stubs_where([CONDITIONS["unconfirmed"], _LOGGED.format(when=" AND l.received_at_ms < :before_ms")]),

@@ -4,9 +4,10 @@
         --database postgresql://... --effect effect.sql --checkpoint DIR [--once] [--redis redis://...]
 
 For each chunk of a partition one transaction: a row of `message_log` per message, and the effect for those whose row
-was inserted; then the stub, if the producer keeps one in this database, is confirmed.  Whatever repeats a message (a
-task tried again, a batch replayed after SIGKILL, a COMMIT whose answer was lost, two jobs at once, a producer that sent
-it twice) finds the row there and does nothing.  Messages of a queue keep their order within a batch.
+was inserted; the stub, if the producer keeps one in this database, is confirmed, and a message whose stub is void has
+no effect.  Whatever repeats a message (a task tried again, a batch replayed after SIGKILL, a COMMIT whose answer was
+lost, two jobs at once, a producer that sent it twice) finds the row there and does nothing.  Messages of a queue keep
+their order within a batch.
 
 The effect is one statement of SQL whose parameters are the columns of `build`, or, from a program, any function of a
 cursor and messages that can be pickled: `run(spark, source, consumption, ...)`.  A failure of the effect (data that it
@@ -30,7 +31,7 @@ from pyspark.sql import functions as f
 from gantry.guarantee import schema
 from pyspark_gantrymq.jobs import launch
 from pyspark_gantrymq.jobs.prefilter import Prefilter, identity
-from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, chunks, connect, inserted
+from pyspark_gantrymq.jobs.transactions import Cursor, Row, bring_a_row, carry_out, chunks, connect, inserted
 
 SAY = schema.statements(schema.POSTGRESQL)
 Effect = Callable[[Cursor, Sequence[Row]], None]
@@ -115,10 +116,19 @@ def _carry_out_chunk(
     # Everybody inserts in the order of the ids: two that hold some of each other's would wait for ever.
     ordered = sorted(left, key=lambda row: row["message_id"])
     fresh = [row for row, is_new in zip(ordered, inserted(cursor, SAY.log, ordered), strict=True) if is_new]
+    fresh = _confirmed(cursor, fresh)
     if fresh:
         consumption.effect(cursor, sorted(fresh, key=_place))
-        cursor.executemany(SAY.confirm, fresh)
     return database, [row["message_id"] for row in left], Counts(len(chunk), len(fresh), len(done))
+
+
+def _confirmed(cursor: Cursor, fresh: list[Row]) -> list[Row]:
+    """Those that have an effect.  Their stubs are confirmed before it: who withdraws one now waits, and is too late."""
+    confirmed = inserted(cursor, SAY.confirm, fresh)
+    others = [row for row, is_confirmed in zip(fresh, confirmed, strict=True) if not is_confirmed]
+    withdrawn = bring_a_row(cursor, SAY.withdrawn, others)
+    void = {row["message_id"] for row, is_void in zip(others, withdrawn, strict=True) if is_void}
+    return [row for row in fresh if row["message_id"] not in void]
 
 
 def _place(row: Row) -> tuple[str, str, int, int]:

@@ -1,16 +1,17 @@
 """Send again what should have had its effect by now and has not: a scan over message_stub and message_log.
 
     python -m pyspark_gantrymq.jobs.resend --namesrv HOST:PORT --database postgresql://... --group packing
-        [--once] [--every 30] [--resends-max 5] [--backoff 60] [--backlog 0]
+        [--once] [--every 30] [--resends-max 5] [--backoff 60] [--backlog 0] [--void ID,ID]
 
 One pass: the question `missing` (gantry.guarantee.schema, five conditions), then for each stub that it finds the
-counter is raised and the next time set, with a guard on the counter, and only then the message is sent, through the
-sink and under its own id.  Two jobs at once share the work.  A job that dies in between has raised the counter of
-messages that it did not send; they are due again after their backoff, which doubles with each time and has `--backlog`,
-the time that the group is expected to be behind, on top.
+counter is raised and the next time set, with a guard on the counter, and only then the message is sent, under its own
+id; its new place is written into its stub, so that it is not missing again while it waits in a backlog.  Two jobs at
+once share the work.  A job that dies in between has raised the counter of messages that it did not send, or did not
+note the places of; they are due again after their backoff, which doubles with each time and has `--backlog`, the time
+that the group is expected to be behind, on top.
 
 What a person has to look at is counted in each pass: exhausted, stuck, unplaced stubs.  `--show-for-a-person` prints
-their ids and sends nothing.
+their ids and sends nothing; `--void` withdraws stubs, which are then never sent again and have no effect.
 """
 
 from __future__ import annotations
@@ -18,14 +19,15 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from gantry.guarantee import schema
-from pyspark_gantrymq.jobs import launch
+from pyspark_gantrymq.jobs import launch, places
+from pyspark_gantrymq.jobs.places import Place
 from pyspark_gantrymq.jobs.sendable import properties
 from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, inserted
 
@@ -86,6 +88,25 @@ def claim(rules: Rules, now_ms: int, cursor: Cursor) -> list[Row]:
     return [row for row, is_ours in zip(found, inserted(cursor, SAY.claim, wanted), strict=True) if is_ours]
 
 
+def note(claimed: Sequence[Row], found: Sequence[Place], cursor: Cursor) -> int:
+    """How many of these that were claimed and sent stand where they are now; not those that were sent again since."""
+    now = {place.message_id: place for place in found}
+    # Claimed with the count of before; in the order of their ids, as above.
+    rows = [
+        {**asdict(now[row["message_id"]]), "resends": row["resends"] + 1}
+        for row in claimed
+        if row["message_id"] in now
+    ]
+    return sum(inserted(cursor, SAY.moved, rows))
+
+
+def withdraw(database: str, ids: Sequence[str]) -> int:
+    """How many of these stubs are void now; the others had their effect, were void before, or are not there."""
+    rows = [{"message_id": message_id} for message_id in sorted(set(ids))]
+    (changed,) = carry_out(database, [rows], lambda cursor, each: sum(inserted(cursor, SAY.void, each)))
+    return int(changed)
+
+
 def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[str]]:
     """Ids by the reason why nobody but a person can help."""
     found = {}
@@ -96,13 +117,14 @@ def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[st
 
 
 def one_pass(
-    spark: SparkSession, database: str, rules: Rules, now_ms: int, send: Callable[[DataFrame], None]
+    spark: SparkSession, database: str, rules: Rules, now_ms: int, send: Callable[[DataFrame], Sequence[Place]]
 ) -> dict[str, int]:
-    """Claim, send, and count."""
+    """Claim, send, note the places, and count."""
     (claimed,) = carry_out(database, [rules], lambda cursor, each: claim(each, now_ms, cursor))
     if claimed:
         rows = [tuple(row[name] for name in _FIELDS) for row in claimed]
-        send(build(spark.createDataFrame(rows, STUBS)))
+        found = send(build(spark.createDataFrame(rows, STUBS)))
+        list(carry_out(database, [found], lambda cursor, each: note(claimed, each, cursor)))
     (people,) = carry_out(database, [rules], lambda cursor, each: for_a_person(each, now_ms, cursor))
     return {"sent": len(claimed), **{name: len(ids) for name, ids in people.items()}}
 
@@ -120,6 +142,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--stuck-after", type=int, default=600, metavar="SECONDS")
     parser.add_argument("--rows-max", type=int, default=10_000, help="sent in one pass at most (10000)")
     parser.add_argument("--show-for-a-person", action="store_true")
+    parser.add_argument("--void", metavar="ID,ID", help="withdraw these stubs, and send nothing")
     given: Any = parser.parse_args(arguments)
     times = (given.backoff * 1000, given.backlog * 1000, given.stuck_after * 1000)
     rules = Rules(given.group, given.resends_max, *times, given.rows_max)
@@ -127,9 +150,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         (people,) = carry_out(given.database, [rules], lambda cursor, each: for_a_person(each, _now_ms(), cursor))
         launch.say(**people)
         return 0
+    if given.void:
+        launch.say(void=withdraw(given.database, given.void.split(",")))
+        return 0
     spark = launch.session(given)
+    options = {"gantrymq.namesrv": given.namesrv, **launch.pairs(given.option)}
+
+    def send(messages: DataFrame) -> Sequence[Place]:
+        return places.send(messages, options)
+
     while True:
-        launch.say(**one_pass(spark, given.database, rules, _now_ms(), lambda rows: launch.send(rows, given)))
+        launch.say(**one_pass(spark, given.database, rules, _now_ms(), send))
         if given.once:
             return 0
         time.sleep(given.every)

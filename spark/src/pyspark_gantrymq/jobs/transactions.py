@@ -88,11 +88,16 @@ def conninfo(database: str) -> str:
 
 
 def inserted(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
-    """Whether each row was inserted by this `INSERT ... ON CONFLICT DO NOTHING`, all in one round trip."""
+    """Whether each row was inserted by this `INSERT ... ON CONFLICT DO NOTHING`, or changed by this UPDATE."""
+    return bring_a_row(cursor, f"{text}\nRETURNING 1", rows)
+
+
+def bring_a_row(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
+    """Whether the statement brings something for each of these, all in one round trip."""
     given = list(rows)
     if not given:
         return []
-    cursor.executemany(f"{text}\nRETURNING 1", given, returning=True)
+    cursor.executemany(text, given, returning=True)
     found = [bool(cursor.fetchall())]
     while cursor.nextset():
         found.append(bool(cursor.fetchall()))

@@ -1,0 +1,78 @@
+"""Messages sent from executors, and where each of them stands now, which Spark's way of writing has no room for.
+
+A `df.write` tells whoever started it that all is done, and nothing of single rows; so this sends with the sink's own
+sender, at least once, from an ordinary task that returns places.  A task that Spark repeats sends its rows again, and
+their last places count.  A row that goes to the dead letters has no place; one that is refused without them fails the
+task, and then nothing is known of the others either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from gantry.client.identity import Identity
+from gantry.clock import SystemClock
+from gantry.model.route import MessageQueue
+from pyspark_gantrymq import sinkcolumns, sinkoptions
+from pyspark_gantrymq.jobs.transactions import Row, chunks
+from pyspark_gantrymq.sinksending import SinkSender
+
+_SCHEMA = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("body", pa.binary()),
+        ("keys", pa.string()),
+        ("tags", pa.string()),
+        ("properties", pa.map_(pa.string(), pa.string())),
+        ("msgId", pa.string()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a message was stored last."""
+
+    message_id: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+
+
+def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place]:
+    """Send messages of the columns of `_SCHEMA`; the places of those that their own topics took."""
+    given = sinkoptions.read(options)
+    if given.is_transactional:
+        raise ValueError("a batch that is decided as a whole does not tell its messages' places; leave out option mode")
+    sinkcolumns.check([(field.name, field.dataType.simpleString()) for field in messages.schema.fields], has_topic=True)
+    # Rows travel pickled: Spark's way by Arrow needs pandas.
+    return list(messages.rdd.map(_as_row).mapPartitions(partial(sent, given)).collect())
+
+
+def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Place]:
+    """For mapPartitions, in an executor: send a partition."""
+    found: dict[str, Place] = {}
+
+    def stored(row: sinkcolumns.Row, queue: MessageQueue, offset: int) -> None:
+        found[row.message_id] = Place(row.message_id, queue.broker_name, queue.queue_id, offset)
+
+    ids = Identity(options.namesrv.split(";")[0], SystemClock()).message_ids
+    sender = SinkSender(options, "", "", stored=stored)
+    try:
+        for chunk in chunks(rows):
+            for row in sinkcolumns.rows(pa.RecordBatch.from_pylist(chunk, _SCHEMA), options.topic, ids):
+                sender.send(row)
+        sender.finish()
+    finally:
+        sender.close()
+    yield from found.values()
+
+
+def _as_row(row: Any) -> Row:
+    return {**row.asDict(), "properties": list(row.properties.items())}
