@@ -88,6 +88,20 @@ def test_runs_and_walks_over_them(values: list[tuple[object, ...]], store_host: 
                 same_outcome(lambda a=arguments: walked(pure, *a), lambda a=arguments: walked(compiled, *a))
 
 
+@hostile
+@given(messages, st.sampled_from([V4, V6]), st.data())
+def test_whole_records(values: list[tuple[object, ...]], store_host: bytes, data: st.DataObject) -> None:
+    log = run(pure, pure_requests, values, store_host)
+    log += data.draw(st.sampled_from([b"", bytes(8), b"\0\0\0\x64\xcb\xd4\x31\x94" + bytes(92)]))
+    for _ in range(data.draw(st.integers(0, 2))):
+        if log:
+            log[data.draw(st.integers(0, len(log) - 1))] = data.draw(st.integers(0, 255))
+    end, bytes_max = data.draw(st.integers(0, len(log))), data.draw(st.integers(0, 1000))
+    for one in near(log):
+        arguments = (one, 0, min(end, len(one)), bytes_max)
+        same_outcome(lambda a=arguments: pure.whole(*a), lambda a=arguments: compiled.whole(*a))
+
+
 def viewed(records: ModuleType, data: bytes, at: int, end: int, check_crc: bool) -> object:
     record = records.view(data, at, end, check_crc)
     return [getattr(record, name) for name in stored.Record.__slots__]

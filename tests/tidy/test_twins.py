@@ -12,7 +12,7 @@ from testkit.sources import python_files, tree_of
 TWINS = {
     "frames": {"Send", "Pull", "decode", "encode_send_replies"},
     "requests": {"Send", "Pull"},
-    "records": {"Entry", "encode_run", "named", "run_bytes", "size_of", "view", "walk"},
+    "records": {"Entry", "encode_run", "named", "run_bytes", "size_of", "view", "walk", "whole"},
     "stored": {"Entry"},
     "queues": {"by_queue", "gather", "number", "pack_entries", "select", "stretches", "valid_count", "within"},
     "keys": {"hashed", "link", "matches"},

@@ -153,6 +153,26 @@ def test_a_range_that_ends_inside_a_record_is_bad_there() -> None:
         assert reason.startswith("bad: record at 5000 ")
 
 
+def test_whole_records_are_found_by_their_sizes_up_to_a_number_of_bytes_and_the_first_in_any_case() -> None:
+    data = run_of(*[send(number) for number in range(3)])
+    size = len(data) // 3
+    assert records.whole(data, 0, len(data), len(data)) == (len(data), "")
+    assert records.whole(data, 0, len(data), len(data) - 1) == (2 * size, "")
+    assert records.whole(data, size, len(data), size) == (2 * size, "")
+    assert records.whole(data, 0, len(data), 1) == (size, "")
+    assert records.whole(data, 0, 0, size) == (0, "")
+
+
+def test_whole_records_end_at_a_blank_and_what_is_none_is_bad() -> None:
+    data = run_of(send())
+    size = len(data)
+    blank = bytearray(100)
+    records.encode_blank(blank, 0, 100)
+    assert records.whole(data + blank, 0, size + 100, 1 << 20) == (size, "blank")
+    for odd in (bytes(100), b"\0\0", data[:-1], struct.pack(">ii", 90, records.MAGIC_V1) + bytes(92)):
+        assert records.whole(data + odd, 0, size + len(odd), 1 << 20) == (size, "bad")
+
+
 def test_a_record_that_stands_elsewhere_is_none() -> None:
     data = run_of(send())
     entries, stop, reason = records.walk(data, 0, len(data), BASE + 1, True)

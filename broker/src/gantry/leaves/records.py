@@ -57,6 +57,7 @@ __all__ = [
     "split_batch",
     "view",
     "walk",
+    "whole",
 ]
 
 MAGIC_V1 = -626843481
@@ -232,6 +233,30 @@ def walk(
             )
             at += size
     return entries, at, "more"
+
+
+def whole(
+    buffer: bytes | bytearray | memoryview, start: int, end: int, bytes_max: int
+) -> tuple[int, str]:
+    """Where the records from buffer[start] on end, by nothing but their sizes, and why there:
+
+    ""         at `end`, or before the record that would make them longer than `bytes_max`; the first always is
+    "blank"    a segment's filler stands there
+    "bad"      what stands there is no record, or not all of it below `end`
+    """
+    at = start
+    while at < end:
+        if end - at < _PAIR.size:
+            return at, "bad"
+        size, magic = _PAIR.unpack_from(buffer, at)
+        if magic == MAGIC_BLANK:
+            return at, "blank"
+        if not RECORD_BYTES_MIN <= size <= end - at:
+            return at, "bad"
+        if at > start and at + size - start > bytes_max:
+            break
+        at += size
+    return at, ""
 
 
 def view(buffer: bytes | bytearray | memoryview, at: int, end: int, check_crc: bool = False) -> Record:

@@ -225,16 +225,13 @@ class CommitLog:
         limit = min(end, segment.end)
         if limit == end and limit - start <= bytes_max and end < segment.end:
             return end, end
-        view, at, base = segment.view, start, segment.start
-        while at < limit:
-            size, magic = _HEAD.unpack_from(view, at - base)
-            if magic == records.MAGIC_BLANK:
-                return at + BLANK_BYTES, segment.end
-            if size <= 0 or size > limit - at:
-                raise CorruptRecordError(f"segment {segment.file.path}: no record at {at}, written up to {end}")
-            if at > start and at + size - start > bytes_max:
-                break
-            at += size
+        base = segment.start
+        position, why = records.whole(segment.view, start - base, limit - base, bytes_max)
+        at = base + position
+        if why == "blank":
+            return at + BLANK_BYTES, segment.end
+        if why:
+            raise CorruptRecordError(f"segment {segment.file.path}: no record at {at}, written up to {end}")
         return at, at
 
     def is_blank(self, data: memoryview, at: int) -> bool:

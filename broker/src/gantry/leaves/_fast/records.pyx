@@ -49,6 +49,7 @@ cdef enum:
     PROPERTIES_MAX = 32767
     V6 = 0x30
 
+cdef unsigned int BLANK = <unsigned int>(<long long>MAGIC_BLANK & 0xFFFFFFFF)
 cdef unsigned int V1 = <unsigned int>(<long long>MAGIC_V1 & 0xFFFFFFFF)
 cdef unsigned int V2 = <unsigned int>(<long long>MAGIC_V2 & 0xFFFFFFFF)
 
@@ -310,6 +311,32 @@ def walk(buffer, Py_ssize_t start, Py_ssize_t end, long long log_offset, bint ch
     more, at, reason = pure.walk(buffer, at, end, at + shift, check_crc, max(count_max - len(entries), 0))
     entries.extend([_as_ours(odd) for odd in more])
     return entries, at, reason
+
+
+def whole(buffer, Py_ssize_t start, Py_ssize_t end, Py_ssize_t bytes_max):
+    """Where the records from buffer[start] on end, by nothing but their sizes, and why there; see the pure twin."""
+    cdef Py_buffer memory
+    cdef const unsigned char* base
+    cdef Py_ssize_t at = start, size
+    PyObject_GetBuffer(buffer, &memory, PyBUF_SIMPLE)
+    try:
+        base = <const unsigned char*>memory.buf
+        if not (0 <= start and end <= memory.len):
+            raise ValueError(f"records: [{start}, {end}) of a buffer of {memory.len} bytes")
+        while at < end:
+            if end - at < 8:
+                return at, "bad"
+            if _u32(base + at + 4) == BLANK:
+                return at, "blank"
+            size = <int>_u32(base + at)
+            if size < MINIMUM or size > end - at:
+                return at, "bad"
+            if at > start and at + size - start > bytes_max:
+                break
+            at += size
+    finally:
+        PyBuffer_Release(&memory)
+    return at, ""
 
 
 cdef Py_ssize_t _properties_at(const unsigned char* at, Py_ssize_t size) noexcept nogil:
