@@ -13,23 +13,12 @@ import pytest
 
 from testkit.frameproxy import HOST, Cut, FrameProxy
 from testkit.process import GantryProcess
-from testkit.sinkdriver import Driver, files, run_to_end
+from testkit.sinkdriver import files, run_to_end
+from testkit.sinkkills import LINES, PLACES, kill_at
 from testkit.sinktopic import once
 from testkit.sources import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
-
-SEND, DECIDE, END = 310, 24004, 24005
-LINES = 300
-PLACES = {
-    "in the middle of the rows": Cut(SEND, "answered", LINES // 2),
-    "before the commit is decided": Cut(DECIDE, "before", marked=b'"commit"'),
-    "when it is decided and nobody was told": Cut(DECIDE, "answered", marked=b'"commit"'),
-    "before the halves are ended": Cut(END, "before"),
-    "when they have ended and nobody was told": Cut(END, "answered"),
-    "before it is done": Cut(DECIDE, "before", marked=b'"done"'),
-    "when it is done, and Spark does not know": Cut(DECIDE, "answered", marked=b'"done"'),
-}
 
 
 @pytest.fixture
@@ -39,17 +28,6 @@ def proxy(tmp_path: Path) -> Iterator[tuple[str, FrameProxy]]:
     python = str(ROOT / ".venv/bin/python")
     with GantryProcess(tmp_path / "data", config, python=python) as process, FrameProxy(process.broker) as made:
         yield "{}:{}".format(*process.addresses["nameserver"]), made
-
-
-def kill_at(place: Cut, nameserver: str, topic: str, folder: Path, proxy: FrameProxy) -> None:
-    """Lives of the driver until one is killed there."""
-    happened = proxy.happened
-    while proxy.happened == happened:
-        with Driver(nameserver, topic, folder) as driver:
-            proxy.wait_for(Cut(place.code, place.when, place.nth, driver.kill, place.marked))
-            is_finished = driver.finished()
-            assert not is_finished, "the place was never reached"
-            assert proxy.happened > happened or driver.was_too_slow(), driver.log()
 
 
 def test_every_line_is_there_once_wherever_a_commit_is_cut_off(

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from gantry.broker.broker import Broker
 from gantry.broker.config import BrokerConfig, Role
+from gantry.broker.machine import Machine
 from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import (
     MEMBERSHIP,
@@ -73,9 +74,10 @@ def _require_alone(config: BrokerConfig) -> None:
 class Standalone:
     """Both parts, in the order in which each needs the other: name server first, and last."""
 
-    def __init__(self, config: BrokerConfig, end: Callable[[], None]) -> None:
+    def __init__(self, config: BrokerConfig, end: Callable[[], None], machine: Machine | None = None) -> None:
         self.broker: Broker | None = None
         self._config = config
+        self._machine = machine
         self._end = end
         settings = NameServerSettings(host=config.network.bind, port=config.standalone.nameserver_port, http_port=None)
         self._name_server = NameServer(settings)
@@ -84,7 +86,7 @@ class Standalone:
         """1. the name server, 2. the broker, which registers there."""
         await self._name_server.start()
         own = reachable(self._config.network.bind, self._name_server.port)
-        self.broker = Broker(replace(self._config, name_servers=(own,)), on_failed=self._end)
+        self.broker = Broker(replace(self._config, name_servers=(own,)), self._end, self._machine)
         await self.broker.start()
 
     async def stop(self) -> None:
