@@ -319,9 +319,7 @@ def test_we_ask_and_java_answers(driver: Driver, quick: servers.Server, name: st
 
 
 @pytest.mark.parametrize("version", ["cpp-2.1.8", "cpp-2.1.11"])
-def test_the_cpp_client_consumes_in_order(
-    version: str, running: Running, server: servers.Server, name: str
-) -> None:
+def test_the_cpp_client_consumes_in_order(version: str, running: Running, server: servers.Server, name: str) -> None:
     require("cpp")
     cpp = running.driver(CLIENTS[version])
     servers.create_topic(server, name, queues=1)

@@ -42,6 +42,18 @@ def progress(driver: Driver, name: str) -> list[dict[str, object]]:
     raise AssertionError("not committed")
 
 
+def once_known(driver: Driver, op: str, **asked: object) -> Json:
+    """The answer once there is one: members are known by heartbeats 30 s apart, statistics are sampled every ten."""
+    deadline = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            return driver.call(op, **asked)
+        except DriverError as error:
+            if "not exist" not in str(error) or time.monotonic() > deadline:
+                raise
+        driver.settle(1.0)
+
+
 def filled(driver: Driver, server: servers.Server, name: str, count: int) -> None:
     servers.create_topic(server, name)
     driver.call("send", group=name + "p", topic=name, count=count, prefix=name)
@@ -55,7 +67,7 @@ def test_a_group_at_work_is_seen_and_goes_back_in_time(driver: Driver, server: s
     driver.call("subscribe", id=name, group=name, topic=name, expression="*")
     first = driver.receive(name, 8, WITHIN_S)
     assert total(progress(driver, name), "broker") == 8
-    seen = driver.call("connections", group=name, topic=name, producers=name + "p")
+    seen = once_known(driver, "connections", group=name, topic=name, producers=name + "p")
     client_id = str(seen["consumers"][0])  # type: ignore[index]
     assert seen["model"] == "CLUSTERING" and name in seen["topics"]  # type: ignore[operator]
     assert len(rows(seen, "producers")) == 1
@@ -75,20 +87,11 @@ def test_what_tools_compare_groups_by_is_read_by_rocketmqs_own(
     driver.call("subscribe", id=name, group=name, topic=name, expression="*")
     first = driver.receive(name, 8, WITHIN_S)
     progress(driver, name)
-    seen = driver.call("connections", group=name, topic=name, producers=name + "p")
+    seen = once_known(driver, "connections", group=name, topic=name, producers=name + "p")
     client_id = str(seen["consumers"][0])  # type: ignore[index]
     asked = {"group": name, "topic": name, "client": client_id, "broker": server.broker}
     asked["id"] = str(first[0]["offsetMsgId"])
-    deadline = time.monotonic() + WITHIN_S
-    while True:
-        # Statistics are sampled every ten seconds.
-        try:
-            found = driver.call("survey", **asked)
-            break
-        except DriverError as error:
-            if "not exist" not in str(error) or time.monotonic() > deadline:
-                raise
-        driver.settle(1.0)
+    found = once_known(driver, "survey", **asked)
     assert found["direct"] == "CR_SUCCESS"
     assert (found["offsets"], found["where"], found["put"], found["delay"]) == (8, 8, 8, 0)
     assert int(str(found["spans"])) > 0 and name + "p" in found["producers"]  # type: ignore[operator]
