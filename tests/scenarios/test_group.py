@@ -9,8 +9,10 @@ from pathlib import Path
 
 from gantry.broker.broker import Broker
 from gantry.broker.following import Following
+from gantry.broker.machine import Machine
 from gantry.broker.mastering import Mastering
 from gantry.broker.parts import Parts
+from gantry.clock import SystemClock
 from gantry.metadata import journal
 from gantry.metadata.clients import ConsumerGroup, Consumption
 from gantry.model.subscription import Subscription
@@ -37,7 +39,9 @@ class Group:
         self._ports: dict[int, int] = {}
         (folder / "secret").write_text("a secret for tests")
 
-    async def start(self, broker_id: int, role: str = "", **changes: object) -> Broker:
+    async def start(
+        self, broker_id: int, role: str = "", machine: Machine | None = None, **changes: object
+    ) -> Broker:
         role = role or ("SLAVE" if broker_id else "SYNC_MASTER")
         given: dict[str, object] = {
             "name": "broker-a",
@@ -49,7 +53,7 @@ class Group:
             "network__vip_port": -2,
             "replication__secret_file": str(self._folder / "secret"),
         }
-        broker = Broker(configuration(self._folder / f"member-{broker_id}", **(given | changes)))
+        broker = Broker(configuration(self._folder / f"member-{broker_id}", **(given | changes)), machine=machine)
         self.brokers[broker_id] = broker
         await broker.start()
         assert broker.addresses is not None
@@ -122,6 +126,35 @@ def test_sync_flush_on_both_sides_is_waited_for(tmp_path: Path) -> None:
             for number in range(20):
                 assert (await client.call(send("orders", b"%d" % number))).code == 0
                 assert slave.parts.store.flushed.offset == group.marks(0)[0], "answered before the slave's disk had it"
+
+    play(tmp_path, story)
+
+
+def test_an_empty_slave_joins_although_producers_leave_the_master_no_time(tmp_path: Path) -> None:
+    asked: list[float] = []
+
+    def wanted_s() -> float:
+        asked.append(SystemClock().monotonic())
+        return asked[-1]  # all of the time that passes
+
+    async def story(group: Group) -> None:
+        master = await group.start(0, role="ASYNC_MASTER", machine=Machine(wanted_s=wanted_s))
+        async with peer(master) as client:
+
+            async def produce() -> None:
+                await client.send(*[send("orders", bytes(100_000)) for _ in range(4)])
+                await client.receive(4)
+
+            for _ in range(100):
+                await produce()
+            slave = asyncio.ensure_future(group.start(1))
+            while len(group.mastery().mastery.in_sync) < 2:
+                await produce()
+                await asyncio.sleep(0.02)  # without a reason but the disk's
+            await slave
+            assert asked, "the master gave way"
+            await produce()
+        await until(lambda: group.marks(1) == group.marks(0))
 
     play(tmp_path, story)
 

@@ -153,6 +153,7 @@ class GroupMember(Member):
             lambda: f"boot-{self._boots}",
             process=process,
             register=lambda *_: self._register,
+            wanted_s=lambda: 0.0,
         )
 
     async def _one_life(self, broker: Broker, ending: asyncio.Event) -> None:

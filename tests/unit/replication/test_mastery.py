@@ -151,6 +151,17 @@ def test_a_slave_that_lost_its_tail_and_goes_again_leaves_where_it_is_not_needed
     assert one.tick(300, 10.1) == 300 and one.in_sync == [0]
 
 
+def test_waited_for_are_members_of_the_set_whoever_came_in_their_place_and_everybody_while_it_is_short() -> None:
+    one = joined(min_in_sync=1)
+    assert one.is_waited_for(1) and not one.is_waited_for(2)
+    one.lose(1, False, 4.0)
+    one.meet(hello(1, "store-1", 0), "here", 4.1)
+    assert one.is_waited_for(1), "the set has its former incarnation"
+    one.lose(1, True, 5.0)
+    assert one.in_sync == [0] and not one.is_waited_for(1)
+    assert mastery(min_in_sync=2).is_waited_for(2), "nothing is taken before somebody is there"
+
+
 def test_a_place_belongs_to_one_slave_at_a_time() -> None:
     one = joined()
     assert "taken" in one.meet(hello(1, "another store", 0), "there", 5.0)

@@ -20,6 +20,7 @@ from gantry.broker.shares import replication_rules
 from gantry.consume.sharing import MASTER, Sharing
 from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, SINK, Journal
 from gantry.replication.hub import Hub
+from gantry.replication.leftovers import Leftovers
 from gantry.replication.link import Connector
 from gantry.replication.mastery import Mastery, Term
 from gantry.replication.permit import Permit
@@ -144,7 +145,8 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     group = Mastering(store, mastery, source, tables, journal, parts.gate)
     if member.has_register:
         source.grant_s = config.replication.renew_every_s * _GRANT_RENEWALS
-    hub = Hub(member.keys, term.epoch, source, machine.clock, lambda: _nonce(machine))
+    leftovers = Leftovers(machine.wanted_s)
+    hub = Hub(member.keys, term.epoch, source, machine.clock, lambda: _nonce(machine), leftovers)
     if member.has_register:
         hub.beat_s = min(hub.beat_s, source.grant_s / _GRANT_BEATS)
     group.wire(hub, config.role is Role.SYNC_MASTER)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -40,6 +41,16 @@ def boot_id() -> str:
         return ""
 
 
+def wanted_s() -> float:
+    """For how many seconds in all this thread ran, or waited for a core; where only the former can be told, that."""
+    try:
+        with open("/proc/thread-self/schedstat", encoding="ascii") as file:
+            ran, waited, _ = file.read(80).split()
+    except (OSError, ValueError):
+        return time.thread_time()
+    return (int(ran) + int(waited)) / 1e9
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The real one, unless told otherwise.
@@ -47,7 +58,7 @@ class Machine:
     background: makes what blocks elsewhere than on the running loop.  reserve: takes the ports, see `ports`.
     chance: where ids that must not repeat between processes, and jitter, come from.  boot_id: which boot of the machine
     this is, empty when that cannot be told.  process: another one in each process; brokers that start anew in the same
-    one keep it.  register: opens the register that a configuration names.
+    one keep it.  register: opens the register that a configuration names.  wanted_s: of the loop's thread, below.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -58,3 +69,4 @@ class Machine:
     boot_id: Callable[[], str] = boot_id
     process: str = field(default_factory=lambda: secrets.token_hex(8))
     register: Callable[[ReplicationConfig, Disk], Register] = open_register
+    wanted_s: Callable[[], float] = wanted_s

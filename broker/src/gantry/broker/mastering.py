@@ -83,6 +83,7 @@ class Source:
         self._journal = journal
         self._group = group
         self._member = member
+        self.is_waited_for = mastery.is_waited_for
         self.judge_by_log = standing_judge(self._standing, self._tail)
         self.on_acked: Callable[[int, Ack], None] = lambda place, ack: None
         self.on_promised: Callable[[int, int], None] = lambda place, epoch: None

@@ -5,6 +5,9 @@ as views of its mapped files; what the socket does not take at once waits in the
 nothing more is read from the log for that slave.  What lies outside the warm window is brought in by the cold reader
 first.
 
+A slave that is far behind, and that nobody waits for, is fed from what producers leave (`leftovers`); what it was not
+sent for that reason goes out with the next write or tick that leaves something.
+
 One write to the log wakes all links once per turn of the loop, however many runs were appended.  When there is nothing
 to send, marks travel with a beat: ten times a second when they moved, else once a second, so that both ends know of the
 other's death after a few seconds of silence.
@@ -26,7 +29,9 @@ from gantry.errors import ConfigError, StoreError
 from gantry.replication import master
 from gantry.replication.handshake import Hello, No, Welcome
 from gantry.replication.haproof import Keys
+from gantry.replication.leftovers import Leftovers, Ration
 from gantry.replication.master import Feeding, preamble_fault
+from gantry.replication.mastery import NEAR_BYTES
 from gantry.wire import ha
 from gantry.wire.ha import Ack
 
@@ -68,6 +73,10 @@ class Source(Protocol):
         """A slave begins to follow; why it may not, if so."""
         ...
 
+    def is_waited_for(self, place: int) -> bool:
+        """Whether anything is confirmed only with this slave, or taken only when it is there."""
+        ...
+
     def acked(self, place: int, ack: Ack) -> None:
         """It has so much."""
         ...
@@ -88,8 +97,17 @@ class Source(Protocol):
 class Hub:
     """Loop thread only."""
 
-    def __init__(self, keys: Keys, epoch: int, source: Source, clock: Clock, nonce: Callable[[], bytes]) -> None:
+    def __init__(
+        self,
+        keys: Keys,
+        epoch: int,
+        source: Source,
+        clock: Clock,
+        nonce: Callable[[], bytes],
+        leftovers: Leftovers,
+    ) -> None:
         self.refused = 0
+        self.leftovers = leftovers
         self.beat_s = BEAT_S  # between two beats
         self._keys = keys
         self.epoch = epoch
@@ -202,6 +220,8 @@ class Link(asyncio.Protocol):
         self._is_leaving = False
         self._is_paused = False
         self._is_coming = False  # the cold reader is at it
+        self._ration = Ration(hub.leftovers)
+        self._is_held = False  # there is no room beside the producers
         self._brought = -1  # where it was last
         self._opened_s = self._heard_s = self._beaten_s = hub.clock.monotonic()
         self._marks = (0, 0, 0)
@@ -298,6 +318,9 @@ class Link(asyncio.Protocol):
             if start < log_start:
                 self._carry_out(machine.refuse(f"the slave is at {start}, and the log begins at {log_start} by now"))
                 return
+            self._is_held = self._gives_way(start, written)
+            if self._is_held:
+                return
             if self._brought != start and source.bring_in(start, CHUNK_BYTES, self._is_in):
                 self._is_coming, self._brought = True, start
                 return
@@ -310,6 +333,15 @@ class Link(asyncio.Protocol):
             self._write(records)
             self._marks = marks
             machine.sent(start, following)
+            self._ration.took(len(records))
+
+    def _gives_way(self, start: int, written: int) -> bool:
+        hub, hello = self._hub, self._machine.hello
+        if written - start <= NEAR_BYTES or hello is None:
+            return False
+        now_s = hub.clock.monotonic()
+        hub.leftovers.look(now_s, written)
+        return self._ration.is_used_up(now_s, written) and not hub.source.is_waited_for(hello.place)
 
     def _is_in(self) -> None:
         self._is_coming = False
@@ -324,6 +356,8 @@ class Link(asyncio.Protocol):
         if now_s - self._heard_s > SILENCE_S:
             self.end(f"silent for {SILENCE_S:g} s")
             return
+        if self._is_held:
+            self.feed()
         marks = self._hub.source.marks
         if self._machine.is_fed and (marks[1:] != self._marks[1:] or now_s - self._beaten_s >= self._hub.beat_s):
             # Chunks put none off: only the answer to a beat is a slave's word.

@@ -130,6 +130,10 @@ class Mastery:
             return True
         return any(self._is_absent(member, now_s) for member in self.insync.required if member != self._me)
 
+    def is_waited_for(self, place: int) -> bool:
+        """Whether confirming needs whoever is in this place, or everybody there is."""
+        return not self.insync.has_enough or any(member.ordinal == place for member in self.insync.required)
+
     def _is_absent(self, member: Member, now_s: float) -> bool:
         slave = self.slaves.get(member.ordinal)
         return slave is None or (not slave.is_connected and now_s - slave.seen_s >= SILENCE_S)
