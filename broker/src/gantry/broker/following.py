@@ -173,10 +173,6 @@ class Following:
 
     def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
         """Put the cluster and its epochs on the disk, then call done."""
-        if welcome.epoch < self._member.promised:
-            done(StoreError(self._too_low(welcome)))
-            return
-        self._grant_s = welcome.grant_ms / 1000
         if self._member.has_register:
             # An epoch is promised before anything is acknowledged in it.
             self._vowing.promise(welcome.epoch, lambda error: done(error) if error else self._adopt(welcome, done))
@@ -184,6 +180,12 @@ class Following:
             self._adopt(welcome, done)
 
     def _adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
+        # Here, since a seal may have come while this epoch was promised.  The housekeeper keeps the order: behind a
+        # promise no table of a lower epoch goes to the disk, which would hide in which epoch this member has been.
+        refusal = self._refusal(welcome)
+        if refusal is not None:
+            done(refusal)
+            return
         place = self._place
         identity = Identity(welcome.cluster_uid, self._member.identity.store_uid)
 
@@ -195,16 +197,19 @@ class Following:
         def finished(error: StoreError | None) -> None:
             if error is None:
                 self._member.identity, self._member.epochs = identity, welcome.epochs
-                if welcome.epoch < self._member.promised:  # by a seal that came meanwhile
-                    error = StoreError(self._too_low(welcome))
+                self._grant_s = welcome.grant_ms / 1000
+                error = self._refusal(welcome)  # for a seal that came meanwhile: nothing begins below it
             done(error)
 
         if not place.housekeeper.submit(job, finished):
             done(StoreError("too much waits for the disk"))
 
-    def _too_low(self, welcome: Welcome) -> str:
-        return (
-            f"this member promised epoch {self._member.promised}, the master is in {welcome.epoch}; restart the master "
+    def _refusal(self, welcome: Welcome) -> StoreError | None:
+        promised = self._member.promised
+        if welcome.epoch >= promised:
+            return None
+        return StoreError(
+            f"this member promised epoch {promised}, the master is in {welcome.epoch}; restart the master "
             "after it was sealed as well, or empty this slave's folder"
         )
 
@@ -239,7 +244,7 @@ class Following:
 
     def reshape(self, welcome: Welcome) -> None:
         """Have the next start change the log, and start anew."""
-        if welcome.epoch < self._member.promised:
+        if self._refusal(welcome) is not None:
             return  # the link has ended; what this master wants counts no longer
         mine = set(self._member.epochs.entries)
         kept = [one for one in welcome.epochs.entries if one in mine and one.start <= welcome.at]
