@@ -30,7 +30,8 @@ class Master:
         self.numbered: list[tuple[int, list[object]]] = []
         self.acks: dict[int, Ack] = {}
         self.gone: list[tuple[int, bool]] = []
-        self.cold = False
+        self.warm_from = 0  # what stands before it has to be brought in
+        self.brought: list[int] = []
         self.committed: list[bytes] = []
         self.needs: set[int] = set()
 
@@ -45,12 +46,12 @@ class Master:
         end = min(len(self.log), start + bytes_max)
         return memoryview(bytes(self.log[start:end])), end
 
-    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> bool:
-        if self.cold:
-            self.cold = False
-            asyncio.get_running_loop().call_soon(done)
-            return True
-        return False
+    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> int:
+        if start >= self.warm_from:
+            return 0
+        self.brought.append(start)
+        asyncio.get_running_loop().call_soon(done)
+        return bytes_max
 
     def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
         return [one for one in self.numbered if one[0] > after]

@@ -135,10 +135,10 @@ def test_a_connection_that_is_never_made_is_given_up_when_another_master_is_name
 
 def test_what_is_cold_is_brought_in_first() -> None:
     async def story(play: Play) -> None:
-        play.master.cold = True
-        play.master.log += b"record"
-        await until(lambda: len(play.slave.copy) == 6)
-        assert not play.master.cold
+        play.master.warm_from = 5 << 20
+        play.master.log += bytes(6 << 20)
+        await until(lambda: len(play.slave.copy) == 6 << 20)
+        assert play.master.brought == [0, 2 << 20, 4 << 20], "several chunks at once, and nothing that is warm"
 
     run(story)
 

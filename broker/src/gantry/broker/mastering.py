@@ -126,14 +126,15 @@ class Source:
         """Whole records, and where the next ones begin."""
         return self._store.chunk(start, bytes_max)
 
-    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> bool:
-        """Have a chunk that is cold read, then call done; False when it is warm."""
+    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> int:
+        """Have a stretch that is cold read, then call done; how long it is, 0 when it is warm."""
         store = self._store
         if store.written.offset - start <= store.settings.warm_bytes:
-            return False
+            return 0
         room = store.settings.segment_bytes - start % store.settings.segment_bytes
-        store.bring_in([(start, min(bytes_max, room))], done)
-        return True
+        coming = min(bytes_max, room)
+        store.bring_in([(start, coming)], done)
+        return coming
 
     def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
         """Numbered changes of metadata behind this one."""

@@ -42,6 +42,8 @@ HANDSHAKE_S = 5.0
 SILENCE_S = 5.0
 BEAT_S = 1.0
 CHUNK_BYTES = 256 << 10
+# Brought in at once, several chunks: a hand-over to the cold reader costs more than reading one that is in memory.
+_AHEAD_BYTES = 2 << 20
 _OUTPUT_BYTES_HIGH = 1 << 20
 
 
@@ -61,8 +63,8 @@ class Source(Protocol):
         """Whole records, and where the next ones begin."""
         ...
 
-    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> bool:
-        """Have a chunk that is cold read, then call done; False when it is warm."""
+    def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> int:
+        """Have a stretch that is cold read, then call done; how long it is, 0 when it is warm."""
         ...
 
     def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
@@ -222,7 +224,7 @@ class Link(asyncio.Protocol):
         self._is_coming = False  # the cold reader is at it
         self._ration = Ration(hub.leftovers)
         self._is_held = False  # there is no room beside the producers
-        self._brought = -1  # where it was last
+        self._brought = (-1, -1)  # where it was last, and up to where
         self._opened_s = self._heard_s = self._beaten_s = hub.clock.monotonic()
         self._marks = (0, 0, 0)
 
@@ -321,8 +323,7 @@ class Link(asyncio.Protocol):
             self._is_held = self._gives_way(start, written)
             if self._is_held:
                 return
-            if self._brought != start and source.bring_in(start, CHUNK_BYTES, self._is_in):
-                self._is_coming, self._brought = True, start
+            if self._waits_for_reader(start):
                 return
             try:
                 records, following = source.chunk(start, CHUNK_BYTES)
@@ -342,6 +343,18 @@ class Link(asyncio.Protocol):
         now_s = hub.clock.monotonic()
         hub.leftovers.look(now_s, written)
         return self._ration.is_used_up(now_s, written) and not hub.source.is_waited_for(hello.place)
+
+    def _waits_for_reader(self, start: int) -> bool:
+        begun, end = self._brought
+        if begun == start or start + CHUNK_BYTES <= end:
+            return False
+        self._is_coming, self._brought = True, (start, start)  # it may be in at once
+        coming = self._hub.source.bring_in(start, _AHEAD_BYTES, self._is_in)
+        if not coming:
+            self._is_coming = False
+        elif self._brought[0] == start:
+            self._brought = start, start + coming
+        return coming > 0
 
     def _is_in(self) -> None:
         self._is_coming = False
