@@ -49,6 +49,8 @@ def test_a_batch_begins_and_ends_where_it_is_told_to(spark: SparkSession, namese
     assert sorted(int(row.body) for row in bodies.collect()) == [5, 6, 7, 8]
     assert read(spark, nameserver, subscribePattern=f"{topic[:-1]}.", tags="b").count() == 10
     assert read(spark, nameserver, subscribe=topic, sqlFilter="TAGS = 'a'").count() == 10
+    tuned = {"pullBatchSize": "3", "pullsInFlight": "2", "checkCrc": "false", "fetchOffset.numRetries": "0"}
+    assert sorted(int(row.body) for row in read(spark, nameserver, subscribe=topic, **tuned).collect()) == [*range(20)]
     later = read(spark, nameserver, subscribe=topic, startingTimestamp=str(10**14))
     assert later.count() == 0
     assert len(sent) == 19

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gantry.client.blocking import MessageQueue, PullResult, PullStatus
-from gantry.errors import UnreachableError
+from gantry.errors import RemoteProtocolError, UnreachableError
 from pyspark_gantrymq import pulls
 from pyspark_gantrymq.offsets import Queue, Stretch
 from pyspark_gantrymq.options import parse
@@ -23,9 +23,11 @@ class Scripted:
     """Answers one after the other."""
 
     def __init__(self, *answers: PullResult | Exception) -> None:
+        self.counts: list[object] = []
         self._answers: Iterator[PullResult | Exception] = iter(answers)
 
-    def pull(self, queue: MessageQueue, offset: int, **_: object) -> PullResult:
+    def pull(self, queue: MessageQueue, offset: int, **wanted: object) -> PullResult:
+        self.counts.append(wanted["count_max"])
         answer = next(self._answers)
         if isinstance(answer, Exception):
             raise answer
@@ -38,12 +40,30 @@ def found(*offsets: int, to: int | None = None) -> PullResult:
 
 
 def read(puller: Scripted, end: int = 4, options: object = OPTIONS) -> list[int]:
-    batches = pulls._stretch(puller, options, ["queueOffset"], Stretch(QUEUE, 0, end))  # type: ignore[arg-type]
+    names = ["queueOffset", "body"]
+    batches = pulls._stretch(puller, options, names, Stretch(QUEUE, 0, end))  # type: ignore[arg-type]
     return [at for batch in batches for at in batch.column(0).to_pylist()]
 
 
 def test_what_comes_behind_the_end_of_a_stretch_is_left_out() -> None:
     assert read(Scripted(found(0, 1), found(2, 3, 4, 5))) == [0, 1, 2, 3]
+
+
+def test_no_more_is_asked_for_at_once_than_is_wanted() -> None:
+    puller = Scripted(found(0, 1), found(2), found(3))
+    assert read(puller, options=replace(OPTIONS, pull_rows=2)) == [0, 1, 2, 3]
+    assert puller.counts == [2, 2, 1]
+    few = replace(OPTIONS, pull_rows=10)
+    pieces = pulls._pieces(few, [Stretch(QUEUE, 5, 28)])
+    assert [(one.start, one.end) for one in pieces] == [(5, 15), (15, 25), (25, 28)]
+
+
+def test_a_body_that_is_not_its_checksum_s_fails_the_query_unless_nobody_looks() -> None:
+    records = run([Stored(b"tea")] * 4).replace(b"tea", b"tee", 1)
+    broken = PullResult(PullStatus.FOUND, 4, 0, 99, records=records)
+    with pytest.raises(RemoteProtocolError, match="0 good records"):
+        read(Scripted(broken))
+    assert read(Scripted(broken), options=replace(OPTIONS, is_checked=False)) == [0, 1, 2, 3]
 
 
 def test_a_broker_that_is_away_or_behind_is_asked_again() -> None:

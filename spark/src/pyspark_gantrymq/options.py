@@ -11,14 +11,18 @@
     startingOffsetsByTimestampStrategy   where no message is so late: latest, or error
     endingOffsets, endingTimestamp, endingOffsetsByTimestamp   the same for the end of a batch: latest, or JSON
     groupId                              what `group` begins at; a stream tells it how far it is
+    commitOffsets                        whether it does: true, false, or force: also backwards
     failOnDataLoss                       true: messages that are gone fail the query; false: the log counts them
     tags | sqlFilter                     only messages with such tags, or properties: the broker looks
     maxOffsetsPerTrigger                 messages of a stream's batch, at most; minOffsetsPerTrigger: no batch of fewer,
                                          unless maxTriggerDelay (15m) is over
     maxBytesPerTrigger                   bytes of a stream's batch, about: as stored, by samples
     pullsInFlight                        answers that a task waits for at a time: see `ahead`
+    pullBatchSize                        messages that a task asks for at once
+    checkCrc                             true: a body that does not match its checksum fails the query; false: not asked
     propertiesFormat                     map, raw or none: see `columns`
     maxOutage                            how long a broker may be away before the query fails
+    fetchOffset.numRetries, fetchOffset.retryIntervalMs   how often, and with which pause, the driver asks brokers again
     readFrom                             master, slave, auto: which member of a broker group is asked
     minPartitions, maxRecordsPerPartition, targetRowsPerPartition, maxPartitions   see `planning`
 
@@ -30,6 +34,7 @@ Pure: no Spark, no broker, no clock.
 from __future__ import annotations
 
 import difflib
+import enum
 import json
 import re
 from collections.abc import Mapping
@@ -47,12 +52,18 @@ _BOTH = (
     "gantrymq.namesrv", "subscribe", "subscribePattern", "assign", "startingOffsets", "startingOffsetsDefault",
     "startingTimestamp", "startingOffsetsByTimestamp", "startingOffsetsByTimestampStrategy", "groupId",
     "failOnDataLoss", "tags", "sqlFilter", "minPartitions", "maxRecordsPerPartition", "targetRowsPerPartition",
-    "maxPartitions", "maxOutage", "readFrom", "propertiesFormat", "pullsInFlight",
+    "maxPartitions", "maxOutage", "readFrom", "propertiesFormat", "pullsInFlight", "pullBatchSize", "checkCrc",
+    "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
 )  # fmt: skip
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
-_STREAM_ONLY = ("maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay")
+_STREAM_ONLY = (
+    "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "commitOffsets",
+)  # fmt: skip
 NAMES = (*_BOTH, *_BATCH_ONLY, *_STREAM_ONLY)
 _LANES, _LANES_MAX = 4, 32
+_PULL_ROWS, _PULL_ROWS_MAX = 1024, 65_536
+_RETRIES, _RETRIES_MAX = 5, 100
+_PAUSE_MS, _PAUSE_MS_MAX = 1000, 60_000
 _OUTAGE_S_MAX = 86_400.0
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
@@ -68,6 +79,14 @@ class Bound(NamedTuple):
     otherwise: int = EARLIEST
 
 
+class Commits(enum.Enum):
+    """What a stream tells its group."""
+
+    TRUE = "true"  # how far it is, never backwards
+    FALSE = "false"  # nothing
+    FORCE = "force"  # how far it is
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """One query's."""
@@ -79,6 +98,7 @@ class Options:
     start: Bound
     end: Bound
     group: str
+    commits: Commits
     is_strict: bool
     tags: str
     sql: str
@@ -87,9 +107,13 @@ class Options:
     rows_min: int
     delay_s: float
     outage_s: float
+    retries: int
+    pause_s: float
     read_from: ReadFrom
     properties: str
     lanes: int
+    pull_rows: int
+    is_checked: bool
     plan: Plan
 
     @property
@@ -133,6 +157,7 @@ def parse(given: Mapping[str, str], is_stream: bool) -> Options:
         start=_bound(values, "starting", LATEST if is_stream else EARLIEST),
         end=_bound(values, "ending", LATEST),
         group=values.get("groupId", ""),
+        commits=_commits(values),
         is_strict=_yes(values, "failOnDataLoss"),
         tags=values.get("tags", ""),
         sql=values.get("sqlFilter", ""),
@@ -141,8 +166,12 @@ def parse(given: Mapping[str, str], is_stream: bool) -> Options:
         rows_min=_number(values, "minOffsetsPerTrigger", 0),
         delay_s=_seconds(values, "maxTriggerDelay", "15m"),
         outage_s=_seconds(values, "maxOutage", "10m" if is_stream else "1m", _OUTAGE_S_MAX),
+        retries=_number(values, "fetchOffset.numRetries", _RETRIES, _RETRIES_MAX, 0),
+        pause_s=_number(values, "fetchOffset.retryIntervalMs", _PAUSE_MS, _PAUSE_MS_MAX) / 1000,
         properties=_format(values.get("propertiesFormat", MAP)),
         lanes=_number(values, "pullsInFlight", _LANES, _LANES_MAX),
+        pull_rows=_number(values, "pullBatchSize", _PULL_ROWS, _PULL_ROWS_MAX),
+        is_checked=_yes(values, "checkCrc"),
         read_from=_read_from(values.get("readFrom", "master")),
         plan=Plan(
             _number(values, "minPartitions", 0),
@@ -232,12 +261,12 @@ def _by_queue(text: str, option: str, example: str, lowest: int) -> dict[Queue, 
     return found
 
 
-def _number(values: Mapping[str, str], name: str, otherwise: int, largest: int = 10**18) -> int:
+def _number(values: Mapping[str, str], name: str, otherwise: int, largest: int = 10**18, least: int = 1) -> int:
     text = values.get(name, "")
     if not text:
         return otherwise
-    if not re.fullmatch("[0-9]{1,18}", text) or not int(text):
-        raise ValueError(f"option {name} has to be a whole number above 0")
+    if not re.fullmatch("[0-9]{1,18}", text) or int(text) < least:
+        raise ValueError(f"option {name} has to be a whole number {'above 0' if least else 'of 0 or above'}")
     if int(text) > largest:
         raise ValueError(f"option {name} may be {largest} at most")
     return int(text)
@@ -257,6 +286,18 @@ def _seconds(values: Mapping[str, str], name: str, otherwise: str, longest_s: fl
     if int(found[1]) * _SECONDS[found[2]] > longest_s:
         raise ValueError(f"option {name} may be {longest_s / 3600:.0f}h at most")
     return int(found[1]) * _SECONDS[found[2]]
+
+
+def _commits(values: Mapping[str, str]) -> Commits:
+    text = values.get("commitOffsets")
+    if text is None:
+        return Commits.TRUE
+    if not values.get("groupId"):
+        raise ValueError("option commitOffsets is of a group, and option groupId is missing")
+    try:
+        return Commits(text.lower())
+    except ValueError as error:
+        raise ValueError(f"option commitOffsets is one of {', '.join(one.value for one in Commits)}") from error
 
 
 def _format(text: str) -> str:

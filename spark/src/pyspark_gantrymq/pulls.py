@@ -31,7 +31,6 @@ from pyspark_gantrymq.standing import ANEW, gone_text, made_anew, other_cluster,
 from pyspark_gantrymq.vectors import Pulled
 
 PATIENCE_S = 60.0
-_PULL_COUNT = 1024
 _PULL_BYTES = 4 << 20
 _PIECES_MAX = 4096
 _PAUSE_S = 0.2
@@ -74,7 +73,7 @@ def _pieces(options: Options, stretches: Sequence[Stretch]) -> list[Stretch]:
         return list(stretches)
     found = []
     for one in stretches:
-        rows = max(_PULL_COUNT, (one.end - one.start) // _PIECES_MAX)
+        rows = max(options.pull_rows, (one.end - one.start) // _PIECES_MAX)
         found += [Stretch(one.queue, at, min(at + rows, one.end)) for at in range(one.start, one.end, rows)]
     return found
 
@@ -131,7 +130,7 @@ def _stretch(puller: BlockingPuller, options: Options, names: Sequence[str], one
         if found.next_offset <= at or found.status is PullStatus.OFFSET_ILLEGAL:
             patience.wait(f"{found.status.value}; it ends at {found.max_offset}")
             continue
-        pulled = Pulled(found.records, one.queue.broker)
+        pulled = Pulled(found.records, one.queue.broker, options.is_checked)
         batch = pulled.batch(names, one.end)
         count = len(batch)
         if not options.is_filtered and not np.array_equal(pulled.offsets, np.arange(at, at + count)):
@@ -144,7 +143,7 @@ def _stretch(puller: BlockingPuller, options: Options, names: Sequence[str], one
 
 def _pull(puller: BlockingPuller, options: Options, one: Stretch, at: int) -> PullResult | str:
     """The answer; who is asked and what is wrong when there is none just now."""
-    count = min(_PULL_COUNT, one.end - at)
+    count = min(options.pull_rows, one.end - at)
     wanted = Sql(options.sql) if options.sql else options.tags
     try:
         queue = survey.queue_of(one.queue)

@@ -29,11 +29,11 @@ from gantry.model.names import topic_fault
 from gantry.transaction.batches import is_sink
 
 AT_LEAST_ONCE, TRANSACTIONAL = "at-least-once", "transactional"
-_NAMES = (
+NAMES = (
     "gantrymq.namesrv", "topic", "producerGroup", "mode", "sinkId", "batchId", "owner", "deadLetterTopic",
     "sendBatchSize", "lingerBytes", "inFlight", "sendTimeoutMs", "commitTimeoutMs", "immunitySeconds",
 )  # fmt: skip
-_KNOWN = {name.lower(): name for name in _NAMES}
+_KNOWN = {name.lower(): name for name in NAMES}
 _GROUP = "gantrymq-spark-sink"
 _SPARKS = frozenset({"checkpointlocation", "path", "queryname", "outputmode"})
 
@@ -65,7 +65,7 @@ def read(options: Mapping[str, str]) -> SinkOptions:
     for name in given:
         if name not in _KNOWN and name not in _SPARKS:
             near = difflib.get_close_matches(name, _KNOWN, 1)
-            hint = f"; did you mean {_KNOWN[near[0]]}?" if near else f"; there are {', '.join(_NAMES)}"
+            hint = f"; did you mean {_KNOWN[near[0]]}?" if near else f"; there are {', '.join(NAMES)}"
             raise ValueError(f"option {name} is not known to the sink{hint}")
     namesrv = given.get("gantrymq.namesrv", "")
     if not namesrv:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -31,7 +32,7 @@ from pyspark.sql.streaming.datasource import (
 from gantry.errors import GantryError
 from pyspark_gantrymq import groupoffsets, limits, offsets, planning, standing, survey
 from pyspark_gantrymq.offsets import Offset, Queue
-from pyspark_gantrymq.options import EARLIEST, Options
+from pyspark_gantrymq.options import EARLIEST, Commits, Options
 from pyspark_gantrymq.pulls import Task, read
 from pyspark_gantrymq.standing import Ends, Outage, Seen
 
@@ -101,10 +102,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: Offset) -> None:
         """Tell the group, where there is one; what went wrong is told at the next batch."""
-        if not self._options.group:
+        if not self._options.group or self._options.commits is Commits.FALSE:
             return
+        is_forced, reached = self._options.commits is Commits.FORCE, offsets.positions(end)
         try:
-            groupoffsets.tell(self._options.nameserver, self._options.group, offsets.positions(end))
+            groupoffsets.tell(self._options.nameserver, self._options.group, reached, is_forced)
         except GantryError as error:
             log.warning("group %s was not told its offsets: %s", self._options.group, error)
 
@@ -115,7 +117,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What brokers say; RuntimeError when one is away for too long."""
         is_patient = self._target is None and not offsets.is_sentinel(start)
         expected = [] if offsets.is_sentinel(start) else sorted(standing.places(start))
-        self._seen = survey.look(self._options, expected, *([1] if self._outage.is_on else []))
+        # Who is away already is not asked again at once: the next trigger does.
+        options = replace(self._options, retries=0) if self._outage.is_on else self._options
+        self._seen = survey.look(options, expected)
         away = {**self._seen.away, **(self._seen.gone if self._options.is_strict else {})}
         if not self._options.is_strict:
             for name, why in self._seen.gone.items():

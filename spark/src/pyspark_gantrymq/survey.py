@@ -25,8 +25,6 @@ from pyspark_gantrymq.standing import Ends, Seen
 GROUP = "gantrymq-spark"  # pulls under a name of its own: a reset of the user's group must not move a query
 NAMESERVER = "gantrymq.namesrv"
 AWAY = (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError)
-_ATTEMPTS = 5
-_PAUSE_S = 0.5
 _SAMPLE = 32
 _SAMPLE_BYTES = 256 << 10
 T = TypeVar("T")
@@ -60,13 +58,13 @@ def whole(options: Options) -> Seen:
     return seen
 
 
-def look(options: Options, expected: Collection[Place] = (), attempts: int = _ATTEMPTS) -> Seen:
+def look(options: Options, expected: Collection[Place] = ()) -> Seen:
     """Every queue of the query that answers; `expected`: what a stream has read of so far."""
     seen = _looked(options, expected)
-    for attempt in range(1, attempts):
+    for _ in range(options.retries):
         if not seen.away and not seen.gone:
             break
-        time.sleep(_PAUSE_S * attempt)
+        time.sleep(options.pause_s)
         seen = _looked(options, expected)
     missing = options.assigned - seen.ends.keys()
     if missing and not seen.away and not seen.gone:
@@ -123,14 +121,14 @@ def sizes(options: Options, shares: Mapping[Queue, int], at: Mapping[Queue, int]
 
 def asked(options: Options, group: str, question: Callable[[BlockingPuller], T]) -> T:
     """The answer to a question, asked again while brokers do not answer."""
-    for attempt in range(1, _ATTEMPTS + 1):
+    for left in range(options.retries, -1, -1):
         try:
             with puller_of(options, group) as puller:
                 return question(puller)
         except (UnreachableError, OutcomeUnknownError, RefusedError):
-            if attempt == _ATTEMPTS:
+            if not left:
                 raise
-            time.sleep(_PAUSE_S * attempt)
+            time.sleep(options.pause_s)
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from gantry.client.results import ReadFrom
-from pyspark_gantrymq import options
+from pyspark_gantrymq import options, sinkoptions
 from pyspark_gantrymq.offsets import Queue
-from pyspark_gantrymq.options import EARLIEST, LATEST, Bound, parse
+from pyspark_gantrymq.options import EARLIEST, LATEST, Bound, Commits, parse
 from testkit.sources import ROOT
 
 NEEDED = {"gantrymq.namesrv": "h:1", "subscribe": "orders"}
@@ -29,6 +31,19 @@ def test_times_are_named_queue_by_queue() -> None:
 def test_an_outage_is_waited_out_for_minutes_by_a_stream_and_from_the_master() -> None:
     stream, batch = parse(NEEDED, is_stream=True), parse(NEEDED, is_stream=False)
     assert (stream.outage_s, batch.outage_s, stream.read_from) == (600, 60, ReadFrom.MASTER)
+
+
+def test_a_stream_tells_its_group_unless_it_is_told_not_to() -> None:
+    group = {**NEEDED, "groupId": "g"}
+    assert parse(group, is_stream=True).commits is Commits.TRUE
+    assert parse({**group, "commitOffsets": "Force"}, is_stream=True).commits is Commits.FORCE
+    assert parse({**group, "commitOffsets": "false"}, is_stream=True).commits is Commits.FALSE
+
+
+def test_nobody_needs_to_be_asked_a_second_time() -> None:
+    found = parse({**NEEDED, "fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "250"}, is_stream=False)
+    assert (found.retries, found.pause_s) == (0, 0.25)
+    assert (parse(NEEDED, is_stream=False).retries, parse(NEEDED, is_stream=False).pause_s) == (5, 1.0)
 
 
 def test_names_count_without_case() -> None:
@@ -62,6 +77,14 @@ def test_offsets_are_named_queue_by_queue() -> None:
         ({"maxOutage": "long"}, "maxOutage is a number with"),
         ({"maxBytesPerTrigger": "1MB"}, "maxBytesPerTrigger has to be"),
         ({"pullsInFlight": "33"}, "pullsInFlight may be 32 at most"),
+        ({"pullBatchSize": "65537"}, "pullBatchSize may be 65536 at most"),
+        ({"checkCrc": "yes"}, "checkCrc is either true or false"),
+        ({"commitOffsets": "false"}, "option commitOffsets is of a group, and option groupId is missing"),
+        ({"groupId": "g", "commitOffsets": "no"}, "commitOffsets is one of true, false, force"),
+        ({"fetchOffset.numRetries": "-1"}, "numRetries has to be a whole number of 0 or above"),
+        ({"fetchOffset.numRetries": "101"}, "numRetries may be 100 at most"),
+        ({"fetchOffset.retryIntervalMs": "0"}, "retryIntervalMs has to be a whole number above 0"),
+        ({"groupIdPrefix": "spark"}, "unknown option groupIdPrefix; did you mean groupId"),
         ({"propertiesFormat": "json"}, "propertiesFormat is one of map, raw, none"),
         ({"readFrom": "nearest"}, "readFrom is one of auto, master, slave"),
         ({"startingOffsetsByTimestamp": "1700000000000"}, "nor like"),
@@ -90,10 +113,18 @@ def test_an_error_shows_no_value() -> None:
         assert "s3cret" not in str(failure.value)
 
 
+def in_table(heading: str) -> set[str]:
+    """The options in the README's table below a heading."""
+    below = (ROOT / "spark" / "README.md").read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    table = below.partition("| option |")[2].partition("\n\n")[0]
+    return set(re.findall("`([^`]+)`", " ".join(line.split("|")[1] for line in table.splitlines()[2:])))
+
+
 def test_every_option_is_documented() -> None:
-    readme = (ROOT / "spark" / "README.md").read_text(encoding="utf-8")
-    for text in (options.__doc__ or "", readme.partition("## Options")[2]):
-        assert not [name for name in options.NAMES if name not in text]
+    assert in_table("Options") == set(options.NAMES)
+    assert in_table("Writing") == set(sinkoptions.NAMES)
+    for names, text in ((options.NAMES, options.__doc__ or ""), (sinkoptions.NAMES, sinkoptions.__doc__ or "")):
+        assert not [name for name in names if name not in text]
 
 
 def test_what_is_wrong_for_whoever_reads_is_told_before_it_is_known_who_does() -> None:

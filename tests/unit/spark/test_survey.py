@@ -1,0 +1,50 @@
+"""How often brokers are asked before what they do not say is an error, or somebody who is away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gantry.errors import UnreachableError
+from pyspark_gantrymq import survey
+from pyspark_gantrymq.options import parse
+from pyspark_gantrymq.standing import Seen
+
+OPTIONS = replace(parse({"gantrymq.namesrv": "h:1", "subscribe": "t"}, is_stream=False), pause_s=0.0)
+AWAY = Seen(away={"broker-a": "away"})
+
+
+@pytest.mark.parametrize("retries", [0, 3])
+def test_a_question_is_asked_again_so_often(retries: int) -> None:
+    asked = []
+
+    def question(puller: object) -> None:
+        asked.append(puller)
+        raise UnreachableError("away")
+
+    with pytest.raises(UnreachableError):
+        survey.asked(replace(OPTIONS, retries=retries), "g", question)
+    assert len(asked) == retries + 1
+
+
+def test_an_answer_ends_the_questions() -> None:
+    answers = iter([UnreachableError("away"), 7])
+
+    def question(_: object) -> int:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    assert survey.asked(OPTIONS, "g", question) == 7
+
+
+@pytest.mark.parametrize(("answers", "retries", "asked"), [([AWAY] * 3, 2, 3), ([AWAY], 0, 1), ([AWAY, Seen()], 9, 2)])
+def test_who_is_away_is_looked_for_again_so_often(
+    answers: list[Seen], retries: int, asked: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = iter(answers)
+    monkeypatch.setattr(survey, "_looked", lambda *_: next(left))
+    assert survey.look(replace(OPTIONS, retries=retries)) == answers[asked - 1]
+    assert list(left) == []
