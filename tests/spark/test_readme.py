@@ -11,16 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from testkit.newcomer import README, programs
 from testkit.sources import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-README = (ROOT / "spark/README.md").read_text(encoding="utf-8")
 ADDRESS = "127.0.0.1:9876"
 WITHIN_S = 600.0
-
-
-def programs() -> list[str]:
-    return re.findall(r"^```python\n(.*?)^```", README, re.MULTILINE | re.DOTALL)
 
 
 def run(program: str, folder: Path, nameserver: str, **variables: str) -> subprocess.CompletedProcess[str]:
@@ -39,7 +35,7 @@ def run(program: str, folder: Path, nameserver: str, **variables: str) -> subpro
 
 
 def test_the_six_lines_and_the_stream_show_what_was_sent(nameserver: str, tmp_path: Path) -> None:
-    (line,) = re.findall(r"^    gantry (produce .*)$", README, re.MULTILINE)
+    (line,) = re.findall(r"^    gantry (produce .*)$", README.read_text(encoding="utf-8"), re.MULTILINE)
     gantry = str(ROOT / ".venv/bin/gantry")
     subprocess.run([gantry, *shlex.split(line), "--namesrv", nameserver], check=True, capture_output=True, timeout=60)
     six, stream, *_ = programs()
@@ -62,4 +58,4 @@ def test_what_is_missing_is_said_in_the_words_of_the_readme(
 ) -> None:
     done = run(programs()[0], tmp_path, "127.0.0.1:1", **variables)
     assert done.returncode != 0 and what in done.stderr, done.stderr[-4000:]
-    assert what in README
+    assert what in README.read_text(encoding="utf-8")
