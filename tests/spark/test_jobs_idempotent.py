@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 idempotent = pytest.importorskip("pyspark_gantrymq.jobs.idempotent", reason="missing pyspark; make spark-env")
 transactions = pytest.importorskip("pyspark_gantrymq.jobs.transactions")
 
+STUBS = "SELECT message_id, status FROM message_stub ORDER BY 1"
 EFFECT = "INSERT INTO effects (message_id, queue_offset) VALUES (:message_id, :queue_offset)"
 
 
@@ -53,6 +54,15 @@ def message(number: int, **more: object) -> dict[str, Any]:
     row = {"message_id": f"id-{number:04}", "topic": "Orders", "broker": "broker-a", "queue_id": 0}
     row |= {"queue_offset": number, "message_keys": "", "tags": "", "body": b"tea", "properties": "{}"}
     return {**row, "born_at_ms": 1, "received_at_ms": 2, **more}
+
+
+def write_stubs(database: str, *numbers: int) -> None:
+    """As the producer of these messages does, in the same database."""
+    content = {"topic": "Orders", "body": b"tea", "message_keys": "", "tags": "", "properties": "{}"}
+    times = {"next_resend_at_ms": 1, "created_at_ms": 1}
+    with psycopg.connect(database) as connection:
+        for number in numbers:
+            connection.execute(idempotent.SAY.stub, {"message_id": f"id-{number:04}", **content, **times})
 
 
 def consume(database: str, messages: Sequence[dict[str, Any]], **more: Any) -> tuple[int, int, int]:
@@ -87,34 +97,20 @@ def test_an_effect_that_fails_leaves_nothing_behind(database: str) -> None:
 
 
 def test_the_effect_confirms_the_stub_that_the_producer_keeps_here(database: str) -> None:
-    content = {"topic": "Orders", "body": b"tea", "message_keys": "", "tags": "", "properties": "{}"}
-    times = {"next_resend_at_ms": 1, "created_at_ms": 1}
-    with psycopg.connect(database) as connection:
-        for number in (1, 2):
-            connection.execute(idempotent.SAY.stub, {"message_id": f"id-{number:04}", **content, **times})
+    write_stubs(database, 1, 2)
     consume(database, [message(1), message(3)])
-    with psycopg.connect(database) as connection:
-        assert connection.execute("SELECT message_id, status FROM message_stub ORDER BY 1").fetchall() == [
-            ("id-0001", "confirmed"),
-            ("id-0002", "unconfirmed"),
-        ]
+    assert ask(database, STUBS) == [("id-0001", "confirmed"), ("id-0002", "unconfirmed")]
 
 
 def test_a_message_whose_stub_was_withdrawn_has_no_effect_when_it_comes(database: str) -> None:
-    content = {"topic": "Orders", "body": b"tea", "message_keys": "", "tags": "", "properties": "{}"}
-    times = {"next_resend_at_ms": 1, "created_at_ms": 1}
+    write_stubs(database, 1, 2)
     with psycopg.connect(database) as connection:
-        for number in (1, 2):
-            connection.execute(idempotent.SAY.stub, {"message_id": f"id-{number:04}", **content, **times})
         connection.execute(idempotent.SAY.void, {"message_id": "id-0002"})
     messages = [message(number) for number in (3, 2, 1)]
     assert consume(database, messages) == (3, 2, 0)
     assert consume(database, messages) == (3, 0, 0)
     assert effects(database) == ["id-0001", "id-0003"]
-    assert ask(database, "SELECT message_id, status FROM message_stub ORDER BY 1") == [
-        ("id-0001", "confirmed"),
-        ("id-0002", "void"),
-    ]
+    assert ask(database, STUBS) == [("id-0001", "confirmed"), ("id-0002", "void")]
 
 
 @pytest.mark.parametrize("what", ["after", "before"])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import runpy
 import sqlite3
+from argparse import Namespace
 from collections.abc import Iterable
 from contextlib import closing
 from pathlib import Path
@@ -42,6 +45,41 @@ def test_every_order_once_in_both_is_good(tmp_path: Path) -> None:
 def test_an_archive_that_is_not_the_ledger_is_told(tmp_path: Path, archived: str, what: str) -> None:
     found = counted(tmp_path, archived)
     assert not found.is_good and what in closing_table(found, tmp_path)
+
+
+class Story:
+    """Instead of the demonstration's own: what it left, an order of the first minute missing where another is twice."""
+
+    def __init__(self, folder: Path, orders: int, screen: object) -> None:
+        self._folder = folder
+        self._is_broken = orders < 0
+
+    async def run(self) -> Counted:
+        if self._is_broken:
+            return counted(self._folder, "aac", [("08:01", 2, 52800), ("08:02", 1, 4700)])
+        return counted(self._folder, "abc")
+
+    async def stop(self) -> None:
+        """Nothing runs."""
+
+
+@pytest.mark.parametrize(("orders", "code"), [(3, 0), (-3, 1)])
+def test_an_account_that_is_broken_ends_the_demonstration_with_exit_code_1(
+    tmp_path: Path, orders: int, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = runpy.run_path(str(ROOT / "spark/demo/run.py"))
+    play = program["play"]
+    play.__globals__["Demonstration"] = Story
+    assert asyncio.run(play(Namespace(folder=tmp_path / "demo", orders=orders))) == code
+    last = capsys.readouterr().out.splitlines()[-1]
+    broken = "BROKEN PROMISE: 1 orders not archived, 0 unknown, 1 twice, 0 minutes wrong, such as 2-0001, a"
+    assert last == (broken if code else "Every order is archived once and counted once.")
+
+
+def test_an_order_that_is_missing_is_not_made_up_for_by_one_that_is_counted_twice(tmp_path: Path) -> None:
+    # As many orders as there are, and one of them in place of another.
+    found = counted(tmp_path, "abc", [("08:01", 3, 79200)])
+    assert found.counted == found.rows and found.wrong_minutes == ["08:01", "08:02"] and not found.is_good
 
 
 @pytest.mark.parametrize("revenue", [REVENUE[:1], [*REVENUE, ("08:03", 1, 1)], [("08:01", 3, 79200), REVENUE[1]]])
