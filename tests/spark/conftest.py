@@ -14,11 +14,14 @@ from typing import TYPE_CHECKING
 import pytest
 from _pytest.runner import runtestprotocol
 
+from testkit.frameproxy import HOST, FrameProxy
 from testkit.process import GantryProcess
 from testkit.sources import ROOT
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from testkit.postgres import Postgres
 
 if importlib.util.find_spec("pyspark") is None:
     collect_ignore_glob = ["test_*.py"]
@@ -71,6 +74,23 @@ def nameserver(shared_broker: GantryProcess) -> str:
     """Where the shared broker's name server listens."""
     host, port = shared_broker.addresses["nameserver"]
     return f"{host}:{port}"
+
+
+@pytest.fixture
+def proxy(tmp_path: Path) -> Iterator[tuple[str, FrameProxy]]:
+    """A broker of this test's own behind a proxy that clients are sent to, and its name server."""
+    config = {"network.advertise": HOST, "transactions.check_interval_s": "0.5"}
+    with GantryProcess(tmp_path / "data", config, python=SERVER_PYTHON) as process, FrameProxy(process.broker) as made:
+        yield "{}:{}".format(*process.addresses["nameserver"]), made
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Postgres]:
+    """An empty server; each test makes databases of its own."""
+    from testkit.postgres import running_postgres
+
+    with running_postgres() as server:
+        yield server
 
 
 @pytest.fixture

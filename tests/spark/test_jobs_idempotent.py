@@ -15,7 +15,7 @@ import pytest
 
 from testkit.commitproxy import cutting
 from testkit.jobdatabase import ask, tell
-from testkit.postgres import Postgres, running_postgres
+from testkit.postgres import Postgres
 from testkit.redisserver import RedisServer, running_redis
 from testkit.sparksamples import FOLDER, sample
 
@@ -27,12 +27,6 @@ transactions = pytest.importorskip("pyspark_gantrymq.jobs.transactions")
 
 STUBS = "SELECT message_id, status FROM message_stub ORDER BY 1"
 EFFECT = "INSERT INTO effects (message_id, queue_offset) VALUES (:message_id, :queue_offset)"
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 @pytest.fixture
@@ -161,6 +155,18 @@ def test_the_tables_are_made_once_by_whoever_comes_first(postgres: Postgres) -> 
         starter.join(60)
     with psycopg.connect(made) as connection:
         assert connection.execute("SELECT version FROM message_guarantee").fetchall() == [(1,)]
+
+
+@pytest.mark.parametrize("what", ["after", "before"])
+def test_the_tables_are_made_though_the_answer_to_their_commit_is_lost(
+    what: str, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transactions, "PAUSE_S", 0.0)
+    made = postgres.database()
+    with cutting(postgres.port, lambda nth: what if nth == 1 else "") as proxy:
+        idempotent.prepare(postgres.conninfo(made.rpartition("/")[2], proxy.port))
+    assert proxy.cuts == [what]
+    assert ask(made, "SELECT version FROM message_guarantee") == [(1,)]
 
 
 def test_redis_keeps_what_is_done_from_the_database(database: str, redis_server: RedisServer) -> None:

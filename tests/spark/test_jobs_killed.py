@@ -8,33 +8,18 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from gantry.client.blocking import BlockingProducer
-from gantry.model.message import Message
 from testkit.jobdatabase import ask, tell
-from testkit.postgres import Postgres, running_postgres
+from testkit.postgres import Postgres
 from testkit.sparkjob import SparkJob, work_off
+from testkit.sparkstream import send_numbers
 
 EFFECT = "INSERT INTO effects (message_id, body) VALUES (:message_id, :body)"
 A_ROUND = 300
 QUIET_S = 2.0
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
-
-
-def send(nameserver: str, topic: str, numbers: range) -> dict[str, bytes]:
-    """id -> body of what was acknowledged."""
-    with BlockingProducer("shop", nameserver=nameserver) as producer:
-        bodies = [str(number).encode() for number in numbers]
-        return {producer.send(Message(topic, body)).message_id: body for body in bodies}
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=[pytest.mark.slow, pytest.mark.timeout(3600)])])
@@ -51,7 +36,7 @@ def test_a_job_killed_at_random_points_has_every_effect_once(
     sent: dict[str, bytes] = {}
     kills = 0
     for nth in range(rounds):
-        sent |= send(nameserver, topic, range(nth * A_ROUND, nth * A_ROUND + A_ROUND))
+        sent |= send_numbers(nameserver, topic, range(nth * A_ROUND, nth * A_ROUND + A_ROUND))
         with SparkJob("idempotent", [*flags, "--option", "maxOffsetsPerTrigger=60"], tmp_path / "log") as job:
             if job.has_begun():
                 kills += 1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ from gantry.client.blocking import BlockingProducer, BlockingPuller
 from gantry.client.consumer import Consumer
 from gantry.model.message import Message
 from testkit.jobdatabase import ask, tell
-from testkit.postgres import Postgres, running_postgres
+from testkit.postgres import Postgres
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,12 +28,6 @@ resend = pytest.importorskip("pyspark_gantrymq.jobs.resend")
 restore = pytest.importorskip("pyspark_gantrymq.jobs.restore")
 sinkoptions = pytest.importorskip("pyspark_gantrymq.sinkoptions")
 triage = pytest.importorskip("pyspark_gantrymq.jobs.triage")
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 def read(spark: SparkSession, nameserver: str, topic: str) -> list[Any]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from testkit.jobdatabase import ask, tell
-from testkit.postgres import Postgres, running_postgres
+from testkit.postgres import Postgres
 from testkit.sparksamples import FOLDER, sample
 
 if TYPE_CHECKING:
@@ -42,12 +41,6 @@ class Sent:
         self.rows += found
         first = len(self.rows) - len(found)
         return [places.Place(row.msgId, "broker-b", 3, first + nth) for nth, row in enumerate(found)]
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Postgres]:
-    with running_postgres() as server:
-        yield server
 
 
 @pytest.fixture

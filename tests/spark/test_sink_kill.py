@@ -6,28 +6,16 @@ DECIDE, around END, around "done".  The next driver has the checkpoint and nothi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from testkit.frameproxy import HOST, Cut, FrameProxy
-from testkit.process import GantryProcess
+from testkit.frameproxy import Cut, FrameProxy
 from testkit.sinkdriver import files, run_to_end
 from testkit.sinkkills import LINES, PLACES, kill_at
 from testkit.sinktopic import once
-from testkit.sources import ROOT
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture
-def proxy(tmp_path: Path) -> Iterator[tuple[str, FrameProxy]]:
-    """A broker behind a proxy that clients are sent to, and its name server."""
-    config = {"network.advertise": HOST, "transactions.check_interval_s": "0.5"}
-    python = str(ROOT / ".venv/bin/python")
-    with GantryProcess(tmp_path / "data", config, python=python) as process, FrameProxy(process.broker) as made:
-        yield "{}:{}".format(*process.addresses["nameserver"]), made
 
 
 def test_every_line_is_there_once_wherever_a_commit_is_cut_off(

@@ -52,7 +52,7 @@ class Marked:
         try:
             line = self._lines.get(timeout=seconds)
         except queue.Empty:
-            raise AssertionError(f"nothing said for {seconds} s\n{self.log()[-6000:]}") from None
+            raise AssertionError(f"nothing said for {seconds} s\n{self.story()}") from None
         if line is None:
             self._lines.put(None)
         return line
@@ -77,7 +77,7 @@ class Marked:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired as error:
-            raise AssertionError(f"still running after {seconds} s\n{self.log()[-6000:]}") from error
+            raise AssertionError(f"still running after {seconds} s\n{self.story()}") from error
 
     def was_too_slow(self) -> bool:
         """Whether it ended for no other reason than a machine that is too busy for Spark."""
@@ -86,6 +86,10 @@ class Marked:
     def log(self) -> str:
         """All that it wrote to stderr."""
         return self._log.read_bytes()[self._log_begin :].decode(errors="replace")
+
+    def story(self) -> str:
+        """The end of that, without Java's stacks, which are longer than everything else."""
+        return "\n".join(line for line in self.log().splitlines() if not line.startswith("\tat "))[-8000:]
 
     def close(self, is_failing: bool) -> None:
         """Nothing of it is left; AssertionError when something outlived its JVM, unless a test fails already."""

@@ -70,7 +70,7 @@ class Driver:
 
     def log(self) -> str:
         """What it wrote to stderr, its end."""
-        return self._process.log()[-8000:]
+        return self._process.story()
 
     def __enter__(self) -> Driver:
         return self

@@ -38,7 +38,7 @@ class SparkJob:
                 found: dict[str, Any] = json.loads(line)
                 return found
         code = self.process.wait(START_S)
-        raise AssertionError(f"no line; exit code {code}\n{self.log()[-6000:]}")
+        raise AssertionError(f"no line; exit code {code}\n{self.story()}")
 
     def has_begun(self) -> bool:
         """Wait for its first line; False when it ended because this machine is too busy for Spark."""
@@ -66,6 +66,10 @@ class SparkJob:
         """All that it wrote to stderr."""
         return self._process.log()
 
+    def story(self) -> str:
+        """The end of that, without Java's stacks."""
+        return self._process.story()
+
     def __enter__(self) -> SparkJob:
         return self
 
@@ -81,5 +85,5 @@ def work_off(name: str, arguments: Sequence[str], log: Path) -> None:
         with SparkJob(name, arguments, log) as job:
             if job.wait() == 0:
                 return
-            assert job.was_too_slow(), job.log()[-6000:]
+            assert job.was_too_slow(), job.story()
     raise AssertionError(f"{_STARTS_MAX} times too slow a machine")

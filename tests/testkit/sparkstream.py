@@ -30,6 +30,12 @@ def send_bodies(nameserver: str, topic: str, bodies: Iterable[bytes]) -> list[st
         return [producer.send(Message(topic, body)).message_id for body in bodies]
 
 
+def send_numbers(nameserver: str, topic: str, numbers: Iterable[int]) -> dict[str, bytes]:
+    """Id and body of messages with these bodies, which were acknowledged."""
+    bodies = [b"%d" % number for number in numbers]
+    return dict(zip(send_bodies(nameserver, topic, bodies), bodies, strict=True))
+
+
 def make_topic(nameserver: str, topic: str, queues: int = 2) -> None:
     """Make a topic, or give it so many queues."""
 

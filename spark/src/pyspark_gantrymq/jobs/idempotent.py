@@ -31,7 +31,7 @@ from pyspark.sql import functions as f
 from gantry.guarantee import schema
 from pyspark_gantrymq.jobs import launch
 from pyspark_gantrymq.jobs.prefilter import Prefilter, identity
-from pyspark_gantrymq.jobs.transactions import Cursor, Row, bring_a_row, carry_out, chunks, connect, inserted
+from pyspark_gantrymq.jobs.transactions import Cursor, Row, bring_a_row, carry_out, carry_out_once, chunks, inserted
 
 SAY = schema.statements(schema.POSTGRESQL)
 Effect = Callable[[Cursor, Sequence[Row]], None]
@@ -150,16 +150,19 @@ def _as_row(row: Any) -> Row:
 
 def prepare(database: str) -> None:
     """The tables of the guarantee, where they are missing; of two that start at once the second waits."""
-    with connect(database) as connection, connection.transaction(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('message_guarantee'))")
-        cursor.execute("SELECT to_regclass('message_guarantee')")
-        there = cursor.fetchone()
-        found = 0
-        if there is not None and there[0] is not None:
-            cursor.execute(SAY.version)
-            found = (cursor.fetchone() or (0,))[0]
-        for statement in schema.create(schema.POSTGRESQL, found):
-            cursor.execute(statement)
+    carry_out_once(database, _make_tables)
+
+
+def _make_tables(cursor: Cursor) -> None:
+    cursor.execute("SELECT pg_advisory_xact_lock(hashtext('message_guarantee'))")
+    cursor.execute("SELECT to_regclass('message_guarantee')")
+    there = cursor.fetchone()
+    found = 0
+    if there is not None and there[0] is not None:
+        cursor.execute(SAY.version)
+        found = (cursor.fetchone() or (0,))[0]
+    for statement in schema.create(schema.POSTGRESQL, found):
+        cursor.execute(statement)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -72,6 +72,12 @@ def carry_out(database: str, parts: Iterable[T], work: Callable[[Cursor, T], Any
             connection.close()
 
 
+def carry_out_once(database: str, work: Callable[[Cursor], T]) -> T:
+    """What one piece of work brings, its transaction known to be committed."""
+    (result,) = carry_out(database, [None], lambda cursor, _: work(cursor))
+    return result  # type: ignore[no-any-return]
+
+
 def connect(database: str) -> Connection:
     """A connection whose commits survive the database's own crash: Spark's checkpoint moves on because of them."""
     target = conninfo(database)

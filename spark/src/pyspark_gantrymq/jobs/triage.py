@@ -29,7 +29,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
 from pyspark_gantrymq.jobs import launch, letters
-from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, chunks, connect, inserted
+from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, carry_out_once, chunks, inserted
 
 TOPICS = "%DLQ%.*"
 _PREFIX = len("%DLQ%")
@@ -116,10 +116,13 @@ def on_batch(database: str, approve: bool, archive: str, batch: DataFrame, numbe
 
 def prepare(database: str) -> None:
     """The tables, where they are missing."""
-    with connect(database) as connection, connection.transaction(), connection.cursor() as cursor:
-        cursor.execute("SELECT pg_advisory_xact_lock(hashtext('dead_letter'))")
-        for statement in letters.CREATE:
-            cursor.execute(statement)
+    carry_out_once(database, _make_tables)
+
+
+def _make_tables(cursor: Cursor) -> None:
+    cursor.execute("SELECT pg_advisory_xact_lock(hashtext('dead_letter'))")
+    for statement in letters.CREATE:
+        cursor.execute(statement)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
