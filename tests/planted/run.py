@@ -6,7 +6,8 @@ no proof either).  The compiled leaves are switched off, because the faults are 
 
 Arguments choose mutants by a part of their name; without any, all are run.  `--from N` and `--to N` choose by the
 number in the list, from 1 on, so that a run that takes an hour may be done in parts, and go on where it was broken off.
-Exit code 1 when one survives.
+Exit code 1 when one survives.  Beside "killed" stands what the test said: look there whether it was the fault that
+killed, and not the patience of a test on a busy machine.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ _COPIED = ("broker/src", "operator/src", "tests", "pyproject.toml")
 _LEFT_OUT = shutil.ignore_patterns("*.so", "interop", "node_modules", ".cache")
 _TEST_SECONDS = 600
 _GREEN, _RED = 0, 1
+_KILLED, _NO_END = "killed", "no end after"
+_WHY_CHARS = 120
 
 
 def main(arguments: list[str]) -> int:
@@ -44,8 +47,8 @@ def main(arguments: list[str]) -> int:
                 print(f"not green before anything is planted: {mutant.test}\n{output[-3000:]}")
         begun = time.monotonic()
         verdict = _verdict(mutant) if green[mutant.test] else "not tried: its test is not green without it"
-        print(f"{number:>3} {mutant.name:<52} {verdict} ({time.monotonic() - begun:.1f} s)", flush=True)
-        if verdict != "killed":
+        print(f"{number:>3} {mutant.name:<52} ({time.monotonic() - begun:.1f} s) {verdict}", flush=True)
+        if not verdict.startswith(_KILLED):
             faults.append(mutant.name)
     print(f"{len(mutants) - len(faults)} of {len(mutants)} planted faults killed")
     return 1 if faults else 0
@@ -70,10 +73,16 @@ def _verdict(mutant: Mutant) -> str:
         return f"does not fit: its text does not stand exactly once in {mutant.file}"
     code, output = _run(mutant.test, mutant)
     if code == _RED:
-        return "killed"
+        return f"{_KILLED}: {_why(output)}"
     if code == _GREEN:
         return f"SURVIVED {mutant.test}"
     return f"no proof, pytest ended with {code}:\n{output[-2000:]}"
+
+
+def _why(output: str) -> str:
+    """What the test said first: a machine that was too slow kills as well, and proves nothing."""
+    said = next((line for line in output.splitlines() if line.startswith(("E  ", _NO_END))), "it does not say why")
+    return said.removeprefix("E").strip()[:_WHY_CHARS]
 
 
 def _run(test: str, mutant: Mutant | None) -> tuple[int, str]:
@@ -100,7 +109,7 @@ def _run(test: str, mutant: Mutant | None) -> tuple[int, str]:
                 command, cwd=copy, env=environment, capture_output=True, text=True, timeout=_TEST_SECONDS, check=False
             )
         except subprocess.TimeoutExpired as error:
-            return _RED, f"no end after {_TEST_SECONDS} s: {error}"
+            return _RED, f"{_NO_END} {_TEST_SECONDS} s: {error}"
         return done.returncode, done.stdout + done.stderr
 
 

@@ -14,11 +14,12 @@ PLAYS = sorted((TESTS / "scenarios" / "replication").glob("*.txt"))
 
 
 @pytest.fixture(scope="module")
-def differences() -> str:
-    """What is told otherwise now, of all plays: one process, whose order of sets is always the same."""
+def differences(request: pytest.FixtureRequest) -> str:
+    """What is told otherwise now, of the plays that are asked for: one process, its order of sets always the same."""
+    chosen = {item.name.partition("[")[2].rstrip("]") for item in request.session.items}
     paths = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = os.environ | {"PYTHONPATH": paths, "PYTHONHASHSEED": "0"}
-    command = [sys.executable, "-m", "simulation.groupplay", *map(str, PLAYS)]
+    command = [sys.executable, "-m", "simulation.groupplay", *(str(play) for play in PLAYS if play.stem in chosen)]
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
     assert ran.returncode in (0, 1) and not ran.stderr, ran.stdout + ran.stderr
     return ran.stdout
