@@ -11,8 +11,8 @@ which never goes, would keep everything.  After the four days
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,7 @@ import pytest
 
 from gantry.client.blocking import BlockingPuller
 from gantry.client.blockingsinks import BlockingSinks
+from gantry.errors import GantryError
 from gantry.leaves import properties
 from testkit.frameproxy import HOST, FrameProxy
 from testkit.movedclock import DAY_MS, HOUR_MS, Hands
@@ -27,9 +28,9 @@ from testkit.process import GantryProcess
 from testkit.rawclient import RawClient, send_fields
 from testkit.sinkdriver import files, run_to_end
 from testkit.sinkkills import LINES, PLACES, kill_at
-from testkit.sinktopic import bodies, left_open, once, sink_in
+from testkit.sinktopic import bodies, left_open, once, sink_in, until
 from testkit.sources import ROOT
-from testkit.sparkstream import eventually, make_topic, send_bodies, stream, work_off
+from testkit.sparkstream import make_topic, send_bodies, stream, work_off
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,7 +48,7 @@ GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
 KILOBYTE = "x" * 1000
 
 
-@contextmanager
+@contextlib.contextmanager
 def running(folder: Path, **more: str) -> Iterator[tuple[GantryProcess, Hands, str]]:
     clock = Hands(folder / "clock")
     command = clock.command(PYTHON, folder / "data")
@@ -56,10 +57,17 @@ def running(folder: Path, **more: str) -> Iterator[tuple[GantryProcess, Hands, s
 
 
 def ends(nameserver: str, topic: str) -> tuple[int, int]:
-    """How many messages of a topic are gone, and how many there ever were."""
-    with BlockingPuller("looking", nameserver=nameserver) as puller:
-        queues = puller.queues(topic)
-        return sum(map(puller.min_offset, queues)), sum(map(puller.max_offset, queues))
+    """How many messages of a topic are gone, and how many there ever were; asked again where nobody answers in time."""
+    found: list[tuple[int, int]] = []
+
+    def is_told() -> bool:
+        with contextlib.suppress(GantryError), BlockingPuller("looking", nameserver=nameserver) as puller:
+            queues = puller.queues(topic)
+            found.append((sum(map(puller.min_offset, queues)), sum(map(puller.max_offset, queues))))
+        return bool(found)
+
+    until(is_told, f"the ends of {topic} are told")
+    return found[0]
 
 
 def four_days(clock: Hands, nameserver: str) -> None:
@@ -98,11 +106,19 @@ def test_a_query_that_runs_over_four_idle_days_goes_on_with_every_message_once(
         writer = copied(spark, nameserver, topic).writeStream.format("gantrymq").options(**target)
         writer = writer.option("checkpointLocation", str(checkpoint))
         query = writer.trigger(processingTime="1 second").start()
+
+        def copies(count: int) -> None:
+            def has_come() -> bool:
+                assert query.isActive, query.exception()
+                return ends(nameserver, into)[1] == count
+
+            until(has_come, f"{count} messages are copied")
+
         try:
             send_bodies(nameserver, topic, [f"{KILOBYTE}{nth}".encode() for nth in range(1000)])
-            eventually(lambda: ends(nameserver, into)[1] == 1000, "what was sent is copied")
+            copies(1000)
             send_bodies(nameserver, topic, [KILOBYTE.encode()])  # the group hears of a batch with the next one
-            eventually(lambda: ends(nameserver, into)[1] == 1001, "one more")
+            copies(1001)
             sink = sink_in(checkpoint)
             copied_once = spark.range(3).selectExpr("cast('passing' as binary) as body").write.format("gantrymq")
             copied_once.mode("append").options(**{**target, "topic": "Others"}).save()
@@ -114,9 +130,9 @@ def test_a_query_that_runs_over_four_idle_days_goes_on_with_every_message_once(
                 assert len(sinks.look()[0]) == 2, "the stream's sink, and that of a single batch"
 
                 four_days(clock, nameserver)
-                eventually(lambda: ends(nameserver, topic) == (1001, 1001), "what was read is gone")
-                eventually(lambda: ends(nameserver, into) == (1001, 1001), "what was written is gone")
-                eventually(lambda: ends(nameserver, GIVEN_UP)[1] == 1, "nobody ends that transaction")
+                until(lambda: ends(nameserver, topic) == (1001, 1001), "what was read is gone")
+                until(lambda: ends(nameserver, into) == (1001, 1001), "what was written is gone")
+                until(lambda: ends(nameserver, GIVEN_UP)[1] == 1, "nobody ends that transaction")
                 assert [info.sink for info in sinks.look()[0]] == [sink]
                 assert (puller.committed(queue), decided(sinks, sink)) == (group_at, batch)
                 assert left_open(nameserver) == [] and query.isActive, query.exception()
@@ -124,7 +140,7 @@ def test_a_query_that_runs_over_four_idle_days_goes_on_with_every_message_once(
 
                 later = [f"{KILOBYTE}{nth}" for nth in range(1001, 1301)]
                 send_bodies(nameserver, topic, [each.encode() for each in later])
-                eventually(lambda: ends(nameserver, into)[1] == 1301, "what comes after the four days is copied")
+                copies(1301)
                 assert decided(sinks, sink) > batch
         finally:
             query.stop()
@@ -152,7 +168,7 @@ def test_a_query_that_stood_still_for_four_days_goes_on_where_it_was(
         send_bodies(nameserver, topic, [KILOBYTE.encode()] * 600)
         assert sum(work_off(spark, nameserver, tmp_path, **options)) == 600
         four_days(clock, nameserver)
-        eventually(lambda: ends(nameserver, topic) == (600, 600), "what was read is gone")
+        until(lambda: ends(nameserver, topic) == (600, 600), "what was read is gone")
         morning(clock)
         assert work_off(spark, nameserver, tmp_path, **options) == []
         send_bodies(nameserver, topic, [KILOBYTE.encode()] * 50)
@@ -177,7 +193,7 @@ def test_a_batch_that_a_killed_driver_left_is_there_once_when_its_query_starts_a
         waiting = sum(part.halves for part in left_open(nameserver, sink))
         assert waiting >= LINES
         four_days(clock, nameserver)
-        eventually(lambda: ends(nameserver, "Others")[0] > 0, "what is old is deleted")
+        until(lambda: ends(nameserver, "Others")[0] > 0, "what is old is deleted")
         morning(clock)
         open_parts = left_open(nameserver, sink)
         assert sum(part.halves for part in open_parts) == waiting
