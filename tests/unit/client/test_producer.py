@@ -19,7 +19,7 @@ from testkit.scripted import NAMESERVER, ScriptedCluster, refuse, silence
 from testkit.turning import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
-QUICK = ProducerSettings(timeout_s=0.3, attempt_timeout_s=0.05)
+QUICK = ProducerSettings(timeout_s=1.5, attempt_timeout_s=0.5)  # a busy machine takes a while to connect
 WITHIN_S = 10.0
 
 
@@ -37,7 +37,7 @@ def test_a_group_that_fails_is_left_and_the_message_keeps_its_id(answer: object)
         async with ScriptedCluster(groups=2) as cluster:
             for name in cluster.names:
                 cluster.answers[name, SEND] = answer  # type: ignore[assignment]
-            settings = ProducerSettings(timeout_s=5.0, attempt_timeout_s=0.05)
+            settings = ProducerSettings(timeout_s=WITHIN_S, attempt_timeout_s=0.2)
             async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
                 sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
                 await until(lambda: cluster.asked("broker-a", SEND) and cluster.asked("broker-b", SEND))
@@ -120,7 +120,7 @@ def test_refused_until_the_time_is_up_is_a_refusal() -> None:
                 with pytest.raises(RefusedError) as caught:
                     await producer.send(Message("T", b"x"))
             assert caught.value.code == ResponseCode.SERVICE_NOT_AVAILABLE
-            assert 1 < len(cluster.asked("broker-a", SEND)) < 10  # it paused in between
+            assert 1 < len(cluster.asked("broker-a", SEND)) < 40  # it paused in between
 
     play(story())
 
