@@ -1,7 +1,7 @@
 /* Load generator: pipelined requests over N connections with a window each, from one thread.
  *
  *   loadgen --port P --mode send|pull|redis|fixed|half|transact [--host A] [--connections N] [--window W] [--size BYTES]
- *           [--seconds S] [--warmup S] [--topic T] [--queues Q] [--batch N] [--pid PID] [--count N]
+ *           [--seconds S] [--warmup S] [--topic T] [--queues Q] [--batch N] [--pid PID] [--count N] [--rate R]
  *
  * send   RocketMQ SEND_MESSAGE_V2 (310), JSON headers; every reply must carry code 0 and the opaque it answers.
  * pull   RocketMQ PULL_MESSAGE (11) of --batch messages; bodies are walked record by record.
@@ -11,6 +11,9 @@
  *        reply is there END_TRANSACTION (37, commit) with the offsets that it gave; the commit's reply ends the pair,
  *        and all figures are per pair.  Both requests want an answer.
  * fixed  the frames of send, any reply of a whole frame counts (for a server that answers with constant bytes).
+ *
+ * With --rate no more than so many requests a second are begun, on all connections together, and no more than the
+ * windows hold; what was not begun in time is begun later.
  *
  * A run ends by --seconds or by --count, whichever comes first, and never outlives seconds + warmup + 10.
  * One line of JSON on stdout: messages, rate, latency quantiles (us), errors, and with --pid the CPU that
@@ -59,11 +62,13 @@ static struct options {
     enum mode mode;
     double seconds, warmup;
     long long count;
-} opt = {"127.0.0.1", "Bench", 0, 1, 1, 1024, 8, 32, 0, SEND, 2.0, 0.5, 0};
+    double rate;
+} opt = {"127.0.0.1", "Bench", 0, 1, 1, 1024, 8, 32, 0, SEND, 2.0, 0.5, 0, 0};
 
 static char frame[1 << 20];
 static size_t frame_len, opaque_at, key_at, queue_at;
-static unsigned long long messages, errors, bytes_in;
+static unsigned long long messages, errors, bytes_in, begun;
+static uint64_t began_ns;
 static int measuring;
 static char first_error[256];
 
@@ -192,8 +197,13 @@ static void enqueue(struct connection *c, int index) {
     c->sent_ns[c->sent++ % WINDOW_MAX] = now_ns();
 }
 
+/* Whether another request is due; without --rate always. */
+static int is_due(void) {
+    return opt.rate <= 0 || (double)begun < opt.rate * (double)(now_ns() - began_ns) / 1e9;
+}
+
 static void pump(struct connection *c, int index) {
-    while ((int)(c->sent - c->done) < opt.window) enqueue(c, index);
+    while ((int)(c->sent - c->done) < opt.window && is_due()) { enqueue(c, index); begun++; }
     while (c->writable && c->out_at < c->out_len) {
         ssize_t n = write(c->fd, c->out + c->out_at, c->out_len - c->out_at);
         if (n < 0 && errno == EAGAIN) { c->writable = 0; break; }
@@ -352,6 +362,7 @@ static void parse(int argc, char **argv) {
         else if (!strcmp(k, "--batch")) opt.batch = atoi(v);
         else if (!strcmp(k, "--pid")) opt.pid = atoi(v);
         else if (!strcmp(k, "--count")) opt.count = atoll(v);
+        else if (!strcmp(k, "--rate")) opt.rate = atof(v);
         else if (!strcmp(k, "--seconds")) opt.seconds = atof(v);
         else if (!strcmp(k, "--warmup")) opt.warmup = atof(v);
         else if (!strcmp(k, "--mode")) opt.mode = !strcmp(v, "pull") ? PULL : !strcmp(v, "redis") ? REDIS : !strcmp(v, "fixed") ? FIXED :
@@ -372,14 +383,16 @@ int main(int argc, char **argv) {
     else if (opt.mode != PULL) build_send();
     int poll = epoll_create1(0);
     for (int i = 0; i < opt.connections; i++) open_connection(&connections[i], i, poll);
+    began_ns = now_ns();
     for (int i = 0; i < opt.connections; i++) pump(&connections[i], i);
     uint64_t begin = now_ns(), start = begin + (uint64_t)(opt.warmup * 1e9), end = start + (uint64_t)(opt.seconds * 1e9), cpu = 0, began = 0;
     struct epoll_event events[CONNECTIONS_MAX];
     for (;;) {
-        int n = epoll_wait(poll, events, CONNECTIONS_MAX, 1000);
+        int n = epoll_wait(poll, events, CONNECTIONS_MAX, opt.rate > 0 ? 1 : 1000);
         uint64_t now = now_ns();
         if (!measuring && now >= start) { measuring = 1; began = now; cpu = opt.pid ? cpu_ns(opt.pid) : 0; }
         if (now >= end || (opt.count && messages >= (unsigned long long)opt.count)) break;
+        for (int i = 0; opt.rate > 0 && i < opt.connections; i++) pump(&connections[i], i);
         for (int i = 0; i < n; i++) serve(&connections[events[i].data.u32], (int)events[i].data.u32, events[i].events);
     }
     double took = (double)(now_ns() - began) / 1e9;

@@ -1,4 +1,4 @@
-"""What replication costs: CPU of master and slave per message, delay of an answer, and how fast an empty slave fills.
+"""What replication costs: CPU of master and slave per message, and the delay of an answer.
 
 Both run on this machine beside the load generator, on as many cores as there are: rates say nothing, the CPU of each
 process per message does.
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from scenarios import Bench, Row
 
 _TICKS_S = os.sysconf("SC_CLK_TCK")
-_CATCH_UP_MESSAGES = int(os.environ.get("BENCH_CATCH_UP_MESSAGES", "1700000"))  # 2 GiB
 _CATCH_UP_S_MAX = 300.0
 
 
 @contextmanager
-def _broker(folder: Path, role: str, ha_port: int, secret: Path | None) -> Iterator[Server]:
+def broker(folder: Path, role: str, ha_port: int, secret: Path | None) -> Iterator[Server]:
+    """A master or a slave; without a secret nobody can follow."""
     folder.mkdir(exist_ok=True)
     env = {
         "GANTRY_STORE_ROOT": str(folder / "store"),
@@ -50,21 +50,23 @@ def _broker(folder: Path, role: str, ha_port: int, secret: Path | None) -> Itera
         yield Server(process.pid, int(line.split()[1].rpartition(":")[2]), time.monotonic() - begin)
 
 
-def _cpu_s(pid: int) -> float:
+def cpu_s(pid: int) -> float:
+    """User and system time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_S
 
 
-def _log_bytes(folder: Path) -> int:
+def log_bytes(folder: Path) -> int:
     """How far the log has come: the last block that is not zero, by halving; the last segment is allocated ahead."""
     block = 4096
+    zeros = bytes(block)
     for segment in sorted((folder / "store" / "commitlog").iterdir(), reverse=True):
         low, high = 0, segment.stat().st_size // block
         with segment.open("rb") as file:
             while low < high:
                 middle = (low + high) // 2
                 file.seek(middle * block)
-                low, high = (middle + 1, high) if any(file.read(block)) else (low, middle)
+                low, high = (middle + 1, high) if file.read(block) != zeros else (low, middle)
         if low:
             return int(segment.name) + low * block
     return 0
@@ -72,7 +74,7 @@ def _log_bytes(folder: Path) -> int:
 
 def _wait_equal(master: Path, slave: Path) -> None:
     end = time.monotonic() + _CATCH_UP_S_MAX
-    while _log_bytes(slave) < _log_bytes(master):
+    while log_bytes(slave) < log_bytes(master):
         if time.monotonic() > end:
             raise SystemExit("the slave did not catch up")
         time.sleep(0.02)
@@ -82,9 +84,9 @@ def _point(bench: Bench, server: Server, slave: Server | None, connections: int,
     """One load, with the slave's CPU per message beside the master's."""
     runs = []
     for _ in range(bench.rounds):
-        before = _cpu_s(slave.pid) if slave is not None else 0.0
+        before = cpu_s(slave.pid) if slave is not None else 0.0
         run = bench.load(server, mode="send", connections=connections, window=window, warmup=0)
-        spent = _cpu_s(slave.pid) - before if slave is not None else 0.0
+        spent = cpu_s(slave.pid) - before if slave is not None else 0.0
         run["slave_us"] = 1e6 * spent / max(run["rate"] * bench.seconds, 1)
         runs.append(run)
     runs.sort(key=lambda run: run["cpu_us_per_message"])
@@ -92,27 +94,26 @@ def _point(bench: Bench, server: Server, slave: Server | None, connections: int,
 
 
 def replication(bench: Bench) -> list[Row]:
-    """64 x 8 and 1 x 1 of 1 KiB alone, with one slave under both roles; then an empty slave."""
+    """64 x 8 and 1 x 1 of 1 KiB alone, and with one slave under both roles."""
     folder, secret = bench.folder / "replication", bench.folder / "secret"
     folder.mkdir()
     secret.write_text("a secret for figures\n")
     rows: list[Row] = []
-    with _broker(folder / "alone", "ASYNC_MASTER", free_port(), None) as master:
+    with broker(folder / "alone", "ASYNC_MASTER", free_port(), None) as master:
         alone = {point: _point(bench, master, None, *point) for point in ((64, 8), (1, 1))}
     rows += [_row(f"alone {a} x {b}", run, run, "yardstick") for (a, b), run in alone.items()]
     for role in ("SYNC_MASTER", "ASYNC_MASTER"):
         ha_port = free_port()
         homes = folder / f"{role}-master", folder / f"{role}-slave"
         with (
-            _broker(homes[0], role, ha_port, secret) as master,
-            _broker(homes[1], "SLAVE", ha_port, secret) as slave,
+            broker(homes[0], role, ha_port, secret) as master,
+            broker(homes[1], "SLAVE", ha_port, secret) as slave,
         ):
             _wait_joined(bench, master)
             for point, target in (((64, 8), "master <= 1.4 x, both <= 2.2 x"), ((1, 1), "p50 <= alone + 500 us")):
                 run = _point(bench, master, slave, *point)
                 rows.append(_row(f"{role}, one slave, {point[0]} x {point[1]}", run, alone[point], target))
             _wait_equal(*homes)
-    rows += _catch_up(bench, folder, secret)
     return rows
 
 
@@ -143,39 +144,3 @@ def _row(name: str, run: dict[str, float], alone: dict[str, float], target: str)
         "errors": run["errors"],
         "target": target,
     }
-
-
-def _catch_up(bench: Bench, folder: Path, secret: Path) -> list[Row]:
-    """An empty slave beside nobody else; then another one while producers send."""
-    ha_port, full = free_port(), folder / "full"
-    with _broker(full, "ASYNC_MASTER", ha_port, secret) as master:
-        bench.load(master, mode="send", connections=4, window=256, count=_CATCH_UP_MESSAGES, seconds=240)
-        total = _log_bytes(full)
-        with _broker(folder / "empty", "SLAVE", ha_port, secret) as slave:
-            begin, before = time.monotonic(), _cpu_s(slave.pid)
-            _wait_equal(full, folder / "empty")
-            took, spent = time.monotonic() - begin, _cpu_s(slave.pid) - before
-        alone = bench.load(master, mode="send", connections=4, window=16, warmup=0)
-        busy = _log_bytes(full)
-        with _broker(folder / "beside", "SLAVE", ha_port, secret):
-            begin, rates = time.monotonic(), []
-            while _log_bytes(folder / "beside") < busy:
-                if time.monotonic() - begin > _CATCH_UP_S_MAX:
-                    raise SystemExit("the slave did not catch up beside producers")
-                rates.append(bench.load(master, mode="send", connections=4, window=16, warmup=0, seconds=1)["rate"])
-            beside_s = time.monotonic() - begin
-    return [
-        {
-            "figure": f"an empty slave takes {total / 2**20:.0f} MiB",
-            "mb_s": round(total / 1e6 / took),
-            "slave_us": round(1e6 * spent / _CATCH_UP_MESSAGES, 2),
-            "target": ">= 300 MB/s or the disk's speed",
-        },
-        {
-            "figure": f"the same beside producers, 4 x 16, {busy / 2**20:.0f} MiB",
-            "mb_s": round(busy / 1e6 / beside_s),
-            "rate": round(sum(rates) / len(rates)),
-            "kept": f"{100 * sum(rates) / len(rates) / alone['rate']:.0f} %",
-            "target": "producers keep >= 80 %",
-        },
-    ]

@@ -18,6 +18,7 @@ from os import kill
 from pathlib import Path
 
 import pages
+from catchup import catch_up
 from consumption import consumption
 from delays import delays
 from failover import failover
@@ -191,6 +192,7 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "lag": lag,
     "scrapes": scrapes,
     "replication": replication,
+    "catch-up": catch_up,
     "restarts": restarts,
     "failover": failover,
     "failover-clients": failover_clients,
