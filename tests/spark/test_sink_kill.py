@@ -1,19 +1,21 @@
 """SIGKILL of the whole driver, JVM and all, in the middle of a transactional stream: every line is there once.
 
 The places are hit by name, where a proxy in front of the broker sees the request: while rows are written, around
-DECIDE, around END, around "done".  The next driver has the checkpoint and nothing else.
+DECIDE, around END, around "done".  Then at random moments.  The next driver has the checkpoint and nothing else.
 """
 
 from __future__ import annotations
 
+import random
+import threading
 from pathlib import Path
 
 import pytest
 
 from testkit.frameproxy import Cut, FrameProxy
-from testkit.sinkdriver import files, run_to_end
+from testkit.sinkdriver import Driver, files, run_to_end
 from testkit.sinkkills import LINES, PLACES, kill_at
-from testkit.sinktopic import once
+from testkit.sinktopic import once, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
@@ -45,4 +47,22 @@ def test_an_answer_that_is_lost_is_asked_for_again(
     next_place()
     run_to_end(nameserver, topic, tmp_path)
     assert between.happened == len(PLACES)
+    once(nameserver, topic, expected, tmp_path / "checkpoint")
+
+
+def test_every_line_is_there_once_whenever_the_driver_is_killed(nameserver: str, topic: str, tmp_path: Path) -> None:
+    chance = random.Random(11)
+    expected = files(tmp_path, 16, LINES)
+
+    def batches() -> int:
+        return len(list(tmp_path.glob("checkpoint/commits/[0-9]*")))
+
+    for number in range(5):
+        with Driver(nameserver, topic, tmp_path) as driver:
+            driver.begun()
+            wanted = batches() + number % 3
+            until(lambda wanted=wanted: batches() >= wanted or driver.is_over(), "the batch is finished")  # type: ignore[misc]
+            threading.Event().wait(chance.uniform(0.0, 3.0))
+            driver.kill()
+    run_to_end(nameserver, topic, tmp_path)
     once(nameserver, topic, expected, tmp_path / "checkpoint")
