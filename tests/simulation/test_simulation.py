@@ -15,7 +15,7 @@ from simulation.world import Broken
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
-SEEDS = 12  # of brokers with static roles: some ten seconds of one core
+SEEDS = 16  # of brokers with static roles: some fifteen seconds of one core
 GROUP_SEEDS = 20  # of groups with a register: some fifty
 SINK_SEEDS = 9  # of groups with a sink of Spark's besides
 
