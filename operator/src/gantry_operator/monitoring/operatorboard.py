@@ -142,7 +142,7 @@ ALERTS = (
     Alert(
         "GantryOperatorPassesFail",
         "sum by (instance, class) "
-        '(rate(gantrymq_operator_errors_total{class=~"forbidden|invalid|timeout|other"}[10m])) > 0',
+        '(increase(gantrymq_operator_errors_total{class=~"forbidden|invalid|timeout|other"}[10m])) > 3',
         "10m",
         "warning",
         "Passes of {{ $labels.instance }} fail: {{ $labels.class }}",
