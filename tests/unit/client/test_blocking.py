@@ -26,7 +26,7 @@ from testkit.onequeue import COMMIT, MASTER, PULL, SLAVE, Group, play
 from testkit.scripted import NAMESERVER, ScriptedCluster, offset, refuse, silence
 
 SEND = RequestCode.SEND_MESSAGE_V2
-QUICK = ProducerSettings(timeout_s=0.3, attempt_timeout_s=0.05)
+QUICK = ProducerSettings(timeout_s=1.5, attempt_timeout_s=0.5)  # a busy machine takes a while to connect
 
 
 def beside(cluster: ScriptedCluster, calls: Callable[[], None]) -> None:

@@ -33,7 +33,7 @@ from testkit.turning import until
 
 SEND, END = RequestCode.SEND_MESSAGE_V2, RequestCode.END_TRANSACTION
 QUICK = TransactionSettings(
-    ProducerSettings(timeout_s=0.3, attempt_timeout_s=0.05), CheckSettings(timeout_s=0.05), end_timeout_s=0.05
+    ProducerSettings(timeout_s=1.5, attempt_timeout_s=0.5), CheckSettings(timeout_s=0.05), end_timeout_s=0.5
 )
 PATIENT = TransactionSettings(  # where every answer comes, however slow the machine
     ProducerSettings(timeout_s=30.0, attempt_timeout_s=30.0), CheckSettings(timeout_s=30.0), end_timeout_s=30.0
