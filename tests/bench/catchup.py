@@ -131,10 +131,9 @@ def _disk(folder: Path, total: int) -> list[Row]:
 
 
 def _beside(pair: _Pair, master: Server) -> list[Row]:
-    bench, rows = pair.bench, []
-    pages.write_us(pair.folder, 256, pages.TOUCH_BYTES)
-    full = bench.load(master, **_LOAD)["rate"]
-    for name, options in (("full rate", {}), ("half rate", {"rate": round(full / 2)})):
+    bench, rows, full = pair.bench, [], 0.0
+    for name in ("full rate", "half rate"):
+        options = {"rate": round(full / 2)} if full else {}
         runs = []
         for _ in range(bench.rounds):
             pages.write_us(pair.folder, 256, _TOUCHED)
@@ -148,6 +147,7 @@ def _beside(pair: _Pair, master: Server) -> list[Row]:
                 step = bench.load(master, **_LOAD, **options)
             runs.append((beside["rate"] / alone["rate"], alone, step, beside))
         kept, alone, step, beside = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
+        full = full or alone["rate"]
         rows += [
             _row(f"{name}, no slave", alone, "yardstick"),
             _row(f"{name}, in step", step, "yardstick") | {"kept": f"{100 * step['rate'] / alone['rate']:.0f} %"},
