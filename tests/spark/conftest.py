@@ -6,7 +6,9 @@ PySpark they are not collected (`make test` runs them besides the others).
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +23,7 @@ from testkit.sources import ROOT
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from interop.servers import Apache
     from testkit.postgres import Postgres
 
 if importlib.util.find_spec("pyspark") is None:
@@ -91,6 +94,22 @@ def postgres() -> Iterator[Postgres]:
 
     with running_postgres() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
+    """Apache's own name server and broker, RocketMQ 5 from Maven Central."""
+    from interop.servers import Apache
+
+    home = tmp_path_factory.mktemp("apache")
+    made = Apache("5.x", home, home / "data")
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+        with contextlib.suppress(OSError):
+            shutil.rmtree(home)
 
 
 @pytest.fixture

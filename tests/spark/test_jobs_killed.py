@@ -1,17 +1,19 @@
-"""Whole jobs against a real broker and a real PostgreSQL; their drivers get SIGKILL at random points.
+"""Whole jobs against a real broker and a real PostgreSQL: drivers get SIGKILL at random points, COMMITs lose answers.
 
-One round with each commit, twenty in the slow level: every round sends messages, lets a job begin on its checkpoint,
-and kills driver and JVM some time after its first batch.  At the end a last run works off the rest.
+One round of kills with each commit, twenty in the slow level: every round sends messages, lets a job begin on its
+checkpoint, and kills driver and JVM some time after its first batch.  At the end a last run works off the rest.
 """
 
 from __future__ import annotations
 
 import random
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from testkit.commitproxy import cutting
 from testkit.jobdatabase import ask, tell
 from testkit.postgres import Postgres
 from testkit.sparkjob import SparkJob, work_off
@@ -44,6 +46,38 @@ def test_a_job_killed_at_random_points_has_every_effect_once(
             job.kill()
     work_off("idempotent", [*flags, "--once"], tmp_path / "log")
     assert kills > rounds // 2 or rounds == 1
+    found = ask(database, "SELECT message_id, body FROM effects ORDER BY number")
+    assert len(found) == len(sent)
+    assert {message_id: bytes(body) for message_id, body in found} == sent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_two_jobs_at_once_have_every_effect_once_though_answers_to_their_commits_are_lost(
+    nameserver: str, topic: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    database = postgres.database()
+    tell(database, "CREATE TABLE effects (number BIGSERIAL, message_id TEXT, body BYTEA)")
+    effect = tmp_path / "effect.sql"
+    effect.write_text(EFFECT)
+    sent = send_numbers(nameserver, topic, range(600))
+    chance, lock = random.Random(7), threading.Lock()
+
+    def lose(_: int) -> str:
+        with lock:
+            return chance.choice(("after", "before", "", "", ""))
+
+    with cutting(postgres.port, lose) as proxy:
+        through = database.replace(f":{postgres.port}/", f":{proxy.port}/")
+        flags = ["--namesrv", nameserver, "--subscribe", topic, "--database", through, "--group", "revenue", "--once"]
+        flags += ["--effect", str(effect), "--option", "maxOffsetsPerTrigger=40"]
+
+        def consume(name: str) -> None:
+            work_off("idempotent", [*flags, "--checkpoint", str(tmp_path / name)], tmp_path / f"{name}.log")
+
+        with ThreadPoolExecutor(2) as both:
+            list(both.map(consume, ("north", "south")))
+    assert {"after", "before"} <= set(proxy.cuts) and len(proxy.cuts) > 5
     found = ask(database, "SELECT message_id, body FROM effects ORDER BY number")
     assert len(found) == len(sent)
     assert {message_id: bytes(body) for message_id, body in found} == sent

@@ -107,6 +107,30 @@ def test_whoever_sends_hears_where_each_message_is(nameserver: str, topic: str) 
             assert of == stored
 
 
+def test_a_stub_that_is_refused_holds_nobody_up(
+    spark: SparkSession, nameserver: str, topic: str, postgres: Postgres, capsys: pytest.CaptureFixture[str]
+) -> None:
+    database = postgres.database()
+    idempotent.prepare(database)
+    columns = "message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, created_at_ms"
+    tell(
+        database,
+        f"INSERT INTO message_stub ({columns}) SELECT 'id-' || n, '{topic}', 'x', 1, 'b', 0, n, 1 "
+        "FROM generate_series(1, 200) n",
+        "UPDATE message_stub SET body = decode(repeat('78', 5 << 20), 'hex') WHERE message_id IN ('id-50', 'id-120')",
+        f"INSERT INTO message_log VALUES ('packing', 'later', '{topic}', 'b', 0, 1000, 1)",
+    )
+    flags = ["--namesrv", nameserver, "--database", database, "--group", "packing", "--once"]
+    assert resend.main(flags) == 1
+    told = capsys.readouterr()
+    assert '"sent": 198, "refused": 2' in told.out
+    assert "stub id-50 is refused: " in told.err and "stub id-120 is refused: " in told.err
+    found = {row.msgId: row for row in read(spark, nameserver, topic)}
+    assert set(found) == {f"id-{n}" for n in range(1, 201)} - {"id-50", "id-120"}
+    for message_id, at in ask(database, "SELECT message_id, queue_offset FROM message_stub WHERE resends = 1"):
+        assert at == found[message_id].queueOffset if message_id in found else int(message_id[3:])
+
+
 def test_places_of_a_transaction_are_not_told(spark: SparkSession, nameserver: str) -> None:
     with pytest.raises(ValueError, match="leave out option mode"):
         places.send(spark.range(1), {"gantrymq.namesrv": nameserver, "mode": "transactional"})

@@ -61,7 +61,7 @@ def test_resend_finds_exactly_what_is_missing_and_sends_it_under_its_own_id(spar
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
     sent, rules = Sent(), resend.Rules("packing", backoff_ms=60_000, backlog_ms=5_000)
     counts = resend.one_pass(spark, database, rules, 2_000, sent)
-    assert counts == {"sent": 1, "exhausted": 1, "stuck": 0, "unplaced": 1}
+    assert counts == {"sent": 1, "refused": 0, "exhausted": 1, "stuck": 0, "unplaced": 1}
     (row,) = sent.rows
     assert (row.topic, bytes(row.body), row.keys, row.tags) == ("Orders", b'{"order": 1}', "2026-0201", "")
     assert (row.properties, row.msgId) == ({"shop": "north"}, "lost")
@@ -104,7 +104,7 @@ def test_a_stub_that_was_withdrawn_is_sent_no_more(spark: SparkSession, database
     assert resend.withdraw(database, ["lost", "lost", "exhausted", "confirmed", "unheard of"]) == 2
     sent = Sent()
     counts = resend.one_pass(spark, database, resend.Rules("packing"), 2_000, sent)
-    assert counts == {"sent": 0, "exhausted": 0, "stuck": 0, "unplaced": 1}
+    assert counts == {"sent": 0, "refused": 0, "exhausted": 0, "stuck": 0, "unplaced": 1}
 
 
 def test_of_100_missing_stubs_among_2000_exactly_those_are_sent(spark: SparkSession, database: str) -> None:

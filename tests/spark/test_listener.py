@@ -63,7 +63,7 @@ def test_a_group_is_told_the_last_batch_of_a_query_that_ends_or_is_stopped(
         spark.streams.removeListener(listener)
 
 
-def test_a_group_that_is_further_ahead_stays_there(
+def test_a_group_that_is_further_ahead_stays_there_unless_it_is_forced(
     spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
 ) -> None:
     make_topic(nameserver, topic, 1)
@@ -75,6 +75,8 @@ def test_a_group_that_is_further_ahead_stays_there(
         ahead = {Queue(topic, queue.broker_name, 0): 12}
         GantryMQOffsetListener(nameserver, group)._tell("run", ahead)
         assert puller.committed(queue) == 20
+        GantryMQOffsetListener(nameserver, group, force=True)._tell("run", ahead)
+        assert puller.committed(queue) == 12
         GantryMQOffsetListener(nameserver, group)._tell("run", dict.fromkeys(ahead, 21))
         assert puller.committed(queue) == 21
 

@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from interop import servers
 from testkit.sinktopic import bodies
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from interop import servers
+
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
 
 DELIVERED_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Apache]:
-    home = tmp_path_factory.mktemp("apache")
-    made = servers.Apache("5.x", home, home / "data")
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()
-        with contextlib.suppress(OSError):
-            shutil.rmtree(home)
 
 
 def write(df: DataFrame, server: servers.Apache, **options: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,17 +18,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
-
-
-@pytest.fixture(scope="module")
-def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[servers.Apache]:
-    home = tmp_path_factory.mktemp("apache")
-    made = servers.Apache("5.x", home, home / "data")
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()
 
 
 def send(server: servers.Apache, topic: str, count: int, tags: str = "") -> list[str]:

@@ -11,21 +11,27 @@ from pathlib import Path
 from gantry.client.batchadmin import OpenPart
 from gantry.client.blocking import BlockingPuller
 from gantry.client.blockingsinks import BlockingSinks
+from gantry.model.message import StoredMessage
 
 PATIENCE_S = 240.0
 
 
 def bodies(nameserver: str, topic: str) -> list[str]:
     """All of them, sorted."""
-    found = []
+    return sorted(message.body.decode() for message in messages(nameserver, topic))
+
+
+def messages(nameserver: str, topic: str) -> list[StoredMessage]:
+    """All messages of a topic, queue by queue."""
+    found: list[StoredMessage] = []
     with BlockingPuller("look", nameserver=nameserver) as puller:
         for queue in puller.queues(topic):
             at, end = 0, puller.max_offset(queue)
             while at < end:
                 pulled = puller.pull(queue, at, count_max=1000)
-                found += [message.body.decode() for message in pulled.messages]
+                found += pulled.messages
                 at = pulled.next_offset
-    return sorted(found)
+    return found
 
 
 def left_open(nameserver: str, sink: str = "") -> list[OpenPart]:

@@ -6,6 +6,8 @@ A source hears that a batch is finished when the next one is planned: never for 
 query that was stopped.  Spark's own news of a finished batch comes for each, after it is committed to the checkpoint;
 so the group may be behind the checkpoint, and never ahead of it.  News comes in order, from a thread of the driver.
 
+A group that somebody has set further ahead is left there; with `force=True` it is set back to where the query is.
+
 A broker that does not answer costs a line in the log, and the next batch tells it all again.
 """
 
@@ -31,11 +33,12 @@ log = logging.getLogger(__name__)
 class GantryMQOffsetListener(StreamingQueryListener):
     """For the query of this name; without one for every query of the session that reads from GantryMQ."""
 
-    def __init__(self, nameserver: str, group: str, query: str = "") -> None:
+    def __init__(self, nameserver: str, group: str, query: str = "", force: bool = False) -> None:
         check_group(group)
         self._nameserver = nameserver
         self._group = group
         self._query = query
+        self._is_forced = force
         self._told: dict[str, dict[Queue, int]] = {}  # by query, while it lives
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 (Spark's name)
@@ -61,7 +64,7 @@ class GantryMQOffsetListener(StreamingQueryListener):
         if not news:
             return
         try:
-            groupoffsets.tell(self._nameserver, self._group, news)
+            groupoffsets.tell(self._nameserver, self._group, news, self._is_forced)
         except GantryError as error:
             log.warning("group %s was not told its offsets: %s", self._group, error)
         else:

@@ -8,7 +8,8 @@
                                                   task fails with the broker's words
 
 `finish` returns when every row is acknowledged.  A message is tried for `sendTimeoutMs`.  Who has to know where each
-row is now gives `stored`; it is called again where a row is sent again.
+row is now gives `stored`; it is called again where a row is sent again.  Who gives `refused` is told of each row that
+is refused for good, and the others go on.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ _PASSING = frozenset({ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, Respo
 _PATIENCE_S = 15.0
 _PAUSE_S = (0.02, 0.5)
 Stored = Callable[[Row, MessageQueue, int], None]  # a row, its queue, its offset there
+Refused = Callable[[Row, str], None]  # a row, the broker's words
 REASON, FROM_TOPIC, QUERY, BATCH = "GANTRY_SINK_REASON", "GANTRY_SINK_TOPIC", "GANTRY_SINK_QUERY", "GANTRY_SINK_BATCH"
 
 
@@ -66,7 +68,13 @@ class SinkSender:
     """One task's.  `extra` are packed properties of every row's own half; empty: no transaction."""
 
     def __init__(
-        self, options: SinkOptions, query: str, batch: str, extra: bytes = b"", stored: Stored | None = None
+        self,
+        options: SinkOptions,
+        query: str,
+        batch: str,
+        extra: bytes = b"",
+        stored: Stored | None = None,
+        refused: Refused | None = None,
     ) -> None:
         self.groups: set[str] = set()  # that acknowledged something
         self.sent = 0
@@ -75,6 +83,7 @@ class SinkSender:
         self._origin = {QUERY: query, BATCH: batch}
         self._extra = extra
         self._stored = stored
+        self._told_refused = refused
         self._session = BlockingSession(options.namesrv, None)
         self._pipes: dict[str, Pipe[_Sent]] = {}
         self._gathered: dict[str, list[Row]] = defaultdict(list)
@@ -224,6 +233,9 @@ class SinkSender:
 
     def _bury(self, row: Row, why: str) -> None:
         """To the dead-letter topic: the same body, its properties where they fit, and why."""
+        if not self._options.dead_letters and self._told_refused is not None:
+            self._told_refused(row, why)
+            return
         if not self._options.dead_letters:
             self._fail(f"a row for topic {row.topic!r} is refused: {why}; set deadLetterTopic, or drop such rows")
             return

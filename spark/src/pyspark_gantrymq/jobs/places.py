@@ -2,8 +2,9 @@
 
 A `df.write` tells whoever started it that all is done, and nothing of single rows; so this sends with the sink's own
 sender, at least once, from an ordinary task that returns places.  A task that Spark repeats sends its rows again, and
-their last places count.  A row that goes to the dead letters has no place; one that is refused without them fails the
-task, and then nothing is known of the others either.
+their last places count.  A row that goes to the dead letters has no place, nor has one that is refused for good: that
+one is told with the broker's words, and the others go on.  A task that finds no broker fails, as a sink's does; then
+nothing is known of its rows.
 """
 
 from __future__ import annotations
@@ -45,8 +46,16 @@ class Place:
     queue_offset: int
 
 
-def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place]:
-    """Send messages of the columns of `_SCHEMA`; the places of those that their own topics took."""
+@dataclass(frozen=True)
+class Refusal:
+    """Why a message was not stored, and would not be if it were sent again."""
+
+    message_id: str
+    why: str
+
+
+def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place | Refusal]:
+    """Send messages of the columns of `_SCHEMA`: what became of each that did not go to the dead letters."""
     given = sinkoptions.read(options)
     if given.is_transactional:
         raise ValueError("a batch that is decided as a whole does not tell its messages' places; leave out option mode")
@@ -55,15 +64,18 @@ def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place]:
     return list(messages.rdd.map(_as_row).mapPartitions(partial(sent, given)).collect())
 
 
-def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Place]:
+def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Place | Refusal]:
     """For mapPartitions, in an executor: send a partition."""
-    found: dict[str, Place] = {}
+    found: dict[str, Place | Refusal] = {}
 
     def stored(row: sinkcolumns.Row, queue: MessageQueue, offset: int) -> None:
         found[row.message_id] = Place(row.message_id, queue.broker_name, queue.queue_id, offset)
 
+    def refused(row: sinkcolumns.Row, why: str) -> None:
+        found[row.message_id] = Refusal(row.message_id, why)
+
     ids = Identity(options.namesrv.split(";")[0], SystemClock()).message_ids
-    sender = SinkSender(options, "", "", stored=stored)
+    sender = SinkSender(options, "", "", stored=stored, refused=refused)
     try:
         for chunk in chunks(rows):
             for row in sinkcolumns.rows(pa.RecordBatch.from_pylist(chunk, _SCHEMA), options.topic, ids):

@@ -10,8 +10,10 @@ once share the work.  A job that dies in between has raised the counter of messa
 note the places of; they are due again after their backoff, which doubles with each time and has `--backlog`, the time
 that the group is expected to be behind, on top.
 
-What a person has to look at is counted in each pass: exhausted, stuck, unplaced stubs.  `--show-for-a-person` prints
-their ids and sends nothing; `--void` withdraws stubs, which are then never sent again and have no effect.
+What a person has to look at is counted in each pass: stubs that were refused for good, with the broker's words on
+stderr (they are tried until they are exhausted, and hold nobody up), exhausted, stuck, unplaced ones.
+`--show-for-a-person` prints their ids and sends nothing; `--void` withdraws stubs, which are then never sent again and
+have no effect.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from pyspark.sql import functions as f
 
 from gantry.guarantee import schema
 from pyspark_gantrymq.jobs import launch, places
-from pyspark_gantrymq.jobs.places import Place
+from pyspark_gantrymq.jobs.places import Place, Refusal
 from pyspark_gantrymq.jobs.sendable import properties
 from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, inserted
 
@@ -37,6 +39,8 @@ STUBS = (
 )
 _FIELDS = [part.split()[0] for part in STUBS.split(", ")]
 _DOUBLED_MAX = 10  # a thousand times the backoff
+_REFUSALS_SHOWN = 100  # of one pass
+Send = Callable[[DataFrame], Sequence[Place | Refusal]]
 
 
 @dataclass(frozen=True)
@@ -117,20 +121,26 @@ def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[st
 
 
 def one_pass(
-    spark: SparkSession, database: str, rules: Rules, now_ms: int, send: Callable[[DataFrame], Sequence[Place]]
+    spark: SparkSession, database: str, rules: Rules, now_ms: int, send: Send
 ) -> dict[str, int]:
     """Claim, send, note the places, and count."""
+    refusals: list[Refusal] = []
     (claimed,) = carry_out(database, [rules], lambda cursor, each: claim(each, now_ms, cursor))
     if claimed:
         rows = [tuple(row[name] for name in _FIELDS) for row in claimed]
         found = send(build(spark.createDataFrame(rows, STUBS)))
-        list(carry_out(database, [found], lambda cursor, each: note(claimed, each, cursor)))
+        stored = [each for each in found if isinstance(each, Place)]
+        refusals = [each for each in found if isinstance(each, Refusal)]
+        list(carry_out(database, [stored], lambda cursor, each: note(claimed, each, cursor)))
+        for refusal in refusals[:_REFUSALS_SHOWN]:
+            print(f"stub {refusal.message_id} is refused: {refusal.why}", file=sys.stderr, flush=True)
     (people,) = carry_out(database, [rules], lambda cursor, each: for_a_person(each, now_ms, cursor))
-    return {"sent": len(claimed), **{name: len(ids) for name, ids in people.items()}}
+    counts = {"sent": len(claimed) - len(refusals), "refused": len(refusals)}
+    return {**counts, **{name: len(ids) for name, ids in people.items()}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """One pass with --once, else one every so often, until stopped."""
+    """One pass with --once (exit code 1 when something was refused), else one every so often, until stopped."""
     parser = launch.sends(launch.parser(__doc__, "resend"))
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
     parser.add_argument("--group", required=True, help="the consumer group whose log says what arrived")
@@ -156,13 +166,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = launch.session(given)
     options = {"gantrymq.namesrv": given.namesrv, **launch.pairs(given.option)}
 
-    def send(messages: DataFrame) -> Sequence[Place]:
+    def send(messages: DataFrame) -> Sequence[Place | Refusal]:
         return places.send(messages, options)
 
     while True:
-        launch.say(**one_pass(spark, given.database, rules, _now_ms(), send))
+        counts = one_pass(spark, given.database, rules, _now_ms(), send)
+        launch.say(**counts)
         if given.once:
-            return 0
+            return 1 if counts["refused"] else 0
         time.sleep(given.every)
 
 
