@@ -35,13 +35,13 @@ QUIET_S = 1.5
 PASSED = 10**9  # an offset that the consumer group has passed
 STUBS = (
     "INSERT INTO message_stub (message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, "
-    "created_at_ms) SELECT 'id-' || n, %s, 'x', 1, 'b', 0, n, 1 FROM generate_series(%s, %s) n"
+    "created_at_ms) SELECT 'id-' || n, %s, 'x', 1, 'b', 0, n, 1 FROM generate_series(%s::int, %s::int) n"
 )
 LETTERS = (
     "INSERT INTO dead_letter (consumer_group, message_id, replays, topic, broker, queue_id, queue_offset, "
     "message_keys, tags, body, properties, error_class, route, reconsume_times, born_at_ms, died_at_ms, state) "
     "SELECT 'packing', 'id-' || n, 0, %s, 'b', 0, n, '', '', 'x', '{}', 'ReadTimeout', 'transient', 16, 1, n, "
-    "'approved' FROM generate_series(%s, %s) n"
+    "'approved' FROM generate_series(%s::int, %s::int) n"
 )
 
 

@@ -14,10 +14,10 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from gantry.client.blocking import BlockingProducer, BlockingPuller
 from gantry.errors import GantryError
 from gantry.model.message import Message
+from testkit.localcommand import LocalCluster
 from testkit.ports import free_port
 from testkit.process import GantryProcess
 from testkit.sources import ROOT
-from testkit.sparkcluster import LocalCluster
 from testkit.sparkstream import eventually, make_topic, send, stream, work_off
 
 if TYPE_CHECKING:
@@ -87,11 +87,11 @@ def comes_along(query: StreamingQuery, count: int) -> None:
 def test_a_query_reads_everything_once_across_restarts_and_failovers(
     spark: SparkSession, topic: str, tmp_path: Path
 ) -> None:
-    with LocalCluster(tmp_path / "cluster", PYTHON, "--replicas", "3", "--failover-timers", "fast") as cluster:
-        make_topic(cluster.nameserver, topic, 4)
-        query = start(stream(spark, cluster.nameserver, subscribe=topic, startingOffsets="earliest"), tmp_path)
+    with LocalCluster(tmp_path / "cluster", "--replicas", "3", "--failover-timers", "fast") as cluster:
+        make_topic(cluster.name_server, topic, 4)
+        query = start(stream(spark, cluster.name_server, subscribe=topic, startingOffsets="earliest"), tmp_path)
         try:
-            with Sending(cluster.nameserver, topic) as sending:
+            with Sending(cluster.name_server, topic) as sending:
                 comes_along(query, 20)
                 cluster.do("kill", "broker-a", "--master")  # comes back by itself, and another one leads
                 sending.more()
@@ -99,14 +99,14 @@ def test_a_query_reads_everything_once_across_restarts_and_failovers(
                 cluster.do("kill", "broker-a", "--master", "--keep-down")
                 sending.more()
                 comes_along(query, len(sending.acknowledged))
-            comes_along(query, ends(cluster.nameserver, topic))
+            comes_along(query, ends(cluster.name_server, topic))
         finally:
             query.stop()
         rows = spark.read.parquet(str(tmp_path / "out")).select("queueId", "queueOffset", "msgId").collect()
         assert {row.msgId for row in rows} >= set(sending.acknowledged)
-        assert len({(row.queueId, row.queueOffset) for row in rows}) == len(rows) == ends(cluster.nameserver, topic)
+        assert len({(row.queueId, row.queueOffset) for row in rows}) == len(rows) == ends(cluster.name_server, topic)
         for place in ("slave", "auto", "master"):
-            batch = spark.read.format("gantrymq").option("gantrymq.namesrv", cluster.nameserver)
+            batch = spark.read.format("gantrymq").option("gantrymq.namesrv", cluster.name_server)
             assert batch.options(subscribe=topic, readFrom=place, maxOutage="5m").load().count() == len(rows)
 
 
