@@ -23,6 +23,7 @@ from pathlib import Path
 
 import pyarrow
 import pyspark
+from servers import running
 from sparkbackfill import backfill
 from sparkqueries import Ground, Row, aggregate, enough, enough_little, fill, latency, sink
 from sparkrows import decoding
@@ -57,12 +58,15 @@ def _with_queries(names: list[str], rounds: int, folder: Path) -> None:
     """The queries that share a broker and a Spark."""
     # Spark's planners and workers load the yardsticks from here.
     os.environ["PYTHONPATH"] = str(_HERE)
-    with GantryProcess(folder / "broker", python=str(_SERVER / "python")) as process:
+    python, answers = str(_SERVER / "python"), str(_HERE / "sparkanswering.py")
+    with GantryProcess(folder / "broker", python=python) as process, running([python, answers]) as answering:
+        assert answering.stdout is not None
+        port = answering.stdout.readline().split()[1]
         nameserver = "{}:{}".format(*process.addresses["nameserver"])
         spark = sparksession.start(folder)
         try:
             spark.dataSource.register(TupleSource)
-            ground = Ground(spark, nameserver, folder, rounds)
+            ground = Ground(spark, nameserver, folder, rounds, f"127.0.0.1:{port}")
             for name in names:
                 measure, queues, count = _QUERIES[name]
                 command = [str(_SERVER / "gantry"), "topic", "create", name, "--queues", str(queues)]
