@@ -83,11 +83,13 @@ class BlockingSinks:
         raise UnreachableError(f"no broker is registered at {', '.join(self._session.nameservers)}")
 
     def home_of(self, sink: str, groups: Sequence[str] = ()) -> str:
-        """The group that decides about a sink: who knows it as that; else the one of `groups` that its name chooses.
+        """The group that decides about a sink: the one that it has; else the one of `groups` that its name chooses.
 
-        Every registered group is asked, so one that has no master now is waited for.
+        Every registered group is asked, so one that has no master now is waited for.  Open halves name their home too:
+        it may have decided about them and have gone from the name servers before anybody else heard of it.
         """
-        known = {info.home for info in self.look(sink)[0] if info.sink == sink}
+        infos, parts, _ = self.look(sink)
+        known = {info.home for info in infos if info.sink == sink} | {part.home for part in parts if part.sink == sink}
         if len(known) > 1:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"sink {sink} has several homes: {', '.join(sorted(known))}")
         if known:
