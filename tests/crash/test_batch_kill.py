@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gantry.client.batchadmin import COMMIT, decided
+from gantry.client.blockingsession import BlockingSession
 from gantry.client.blockingsinks import BlockingSinks
 from gantry.errors import GantryError
 from testkit.batchledger import SINK, Batches
@@ -33,8 +35,7 @@ _CONFIG = {
 def _work(process: GantryProcess, batches: Batches) -> None:
     """Batches until the broker is killed, somewhere in the work of one of them."""
     chance, last = batches.chance, batches.chance.randint(0, 3)
-    host, port = process.addresses["nameserver"]
-    with BlockingSinks(f"{host}:{port}", within_s=3.0) as sinks, RawClient(process.broker) as client:
+    with BlockingSinks(_name_server(process), within_s=3.0) as sinks, RawClient(process.broker) as client:
         home = sinks.home_of(SINK)
         for number in range(last + 1):
             one = batches.batch(home)
@@ -46,6 +47,10 @@ def _work(process: GantryProcess, batches: Batches) -> None:
         process.popen.wait(60)
 
 
+def _name_server(process: GantryProcess) -> str:
+    return "{}:{}".format(*process.addresses["nameserver"])
+
+
 def _rounds(folder: Path, seed: int, count: int) -> None:
     batches = Batches(random.Random(seed))
     for _ in range(count):
@@ -55,12 +60,30 @@ def _rounds(folder: Path, seed: int, count: int) -> None:
             except (OSError, GantryError):
                 process.kill()
     with GantryProcess(folder / "data", _CONFIG) as process, RawClient(process.broker) as reader:
-        host, port = process.addresses["nameserver"]
-        with BlockingSinks(f"{host}:{port}") as sinks:
+        with BlockingSinks(_name_server(process)) as sinks:
             one = batches.batch(sinks.home_of(SINK))
             sinks.commit(one, [batches.write(reader, one, 3)], [one.home])
             batches.finished += 1
             assert sinks.look(SINK)[1] == [], "nothing of the sink is open"
+        assert open_count(reader) == 0
+        batches.check(delivered(reader))
+        process.stop()
+
+
+def test_a_batch_that_was_decided_before_a_kill_is_ended_whole_right_after_the_start(tmp_path: Path) -> None:
+    batches = Batches(random.Random(4))
+    with GantryProcess(tmp_path / "data", _CONFIG) as process, RawClient(process.broker) as client:
+        with BlockingSinks(_name_server(process)) as sinks:
+            one = batches.batch(sinks.home_of(SINK))
+            part = batches.write(client, one, 20)
+            session = BlockingSession(_name_server(process), None)
+            decision = session.ask(sinks.cluster().masters()[one.home], decided(one, COMMIT, [part], [one.home]))
+            session.close()
+        process.kill()
+    with GantryProcess(tmp_path / "data", _CONFIG) as process, RawClient(process.broker) as reader:
+        with BlockingSinks(_name_server(process)) as sinks:
+            sinks.finish(one, decision)
+        batches.finished += 1
         assert open_count(reader) == 0
         batches.check(delivered(reader))
         process.stop()

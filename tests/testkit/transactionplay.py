@@ -15,7 +15,7 @@ import asyncio
 import copy
 import random
 from collections.abc import Awaitable, Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from gantry.append.acks import AckLimits, Acks
 from gantry.append.admit import Admission, Limits, WriteGate
@@ -32,6 +32,7 @@ from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.settings import Flush, StoreSettings
 from gantry.transaction.batch_handlers import Copies, batches_of
+from gantry.transaction.batchends import Ended
 from gantry.transaction.checker import Book, Rules
 from gantry.transaction.ends import Ends
 from gantry.transaction.handlers import TransactionHandlers
@@ -47,6 +48,8 @@ from testkit.simdisk import SimDisk
 
 HOST = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")
 GROUP = "payers"
+T = TypeVar("T")
+
 TOPIC = "orders"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
@@ -307,7 +310,11 @@ class TransactionPlay:
         command = frames.Command(RequestCode.END_BATCH, opaque=next(self._opaques), ext=ext, body=bodies.dumps(named))
         return asyncio.run(self._turned(self.batches.end(self.connection, command)))  # type: ignore[arg-type]
 
-    async def _turned(self, answer: Awaitable[frames.Command]) -> frames.Command:
+    def ended(self, sink: str) -> Ended:
+        """What END_BATCH does when it has seen to it that everything is confirmed, without that."""
+        return asyncio.run(self._turned(self.batches._ends.end(sink)))
+
+    async def _turned(self, answer: Awaitable[T]) -> T:
         """What it comes to, while the loop turns and the disk works."""
         task = asyncio.ensure_future(answer)
         while not task.done():

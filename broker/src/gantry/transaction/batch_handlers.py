@@ -6,7 +6,9 @@ change, and a wait that takes too long says that the outcome is open: asked agai
 could not confirm a message it decides nothing either.
 
 END_BATCH goes to every group that may have halves of the batch, and carries the decision; a group that is not the home
-keeps it beside its own, and so also ends what comes late or what the sink did not live to ask for.
+keeps it beside its own, and so also ends what comes late or what the sink did not live to ask for.  A process that has
+just begun does not know yet whether every copy has what it found in its table; it sees to that first, for whoever hears
+that nothing is left goes on to "done", and what is open of a batch that is done is rolled back.
 """
 
 from __future__ import annotations
@@ -93,6 +95,8 @@ class BatchHandlers:
         refused = self._heard(batch, header.boolean("done"), command)
         if refused is not None:
             return refusal(command, refused)
+        if not self.decisions.is_confirmed and not await self._are_kept():
+            return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_KEPT)
         ended = await self._ends.end(batch.sink)
         if ended.late:
             return reply(command, ResponseCode.SYSTEM_ERROR, "not confirmed in time; ask again, nothing ends twice")
@@ -149,6 +153,10 @@ class BatchHandlers:
                 return self.decisions.abort(batch, parts, now_ms)
             return self.decisions.commit(batch, parts, now_ms, groups[:_GROUPS_MAX])
         if action == DONE:
+            lacks = self._ends.lacks(batch)
+            if lacks:
+                remark = f"{lacks} halves of batch {batch.number} of sink {batch.sink} are open; end them first"
+                return Refusal(ResponseCode.SYSTEM_ERROR, remark)
             self.decisions.done(batch)
         elif action == FORGET:
             if not is_by_hand or batch.sink in self._book.parts.sinks():
@@ -161,11 +169,18 @@ class BatchHandlers:
         return None
 
     async def _when_kept(self, command: Command, sink: str) -> Command:
-        number, shown = self.decisions.number, self._shown(sink)
-        if not await self._copies.caught_up():
+        shown = self._shown(sink)
+        if not await self._are_kept():
             return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_KEPT)
-        self.decisions.confirm(number)
         return reply(command, body=shown)
+
+    async def _are_kept(self) -> bool:
+        """Wait until every copy has what is decided by now; False when that takes too long."""
+        number = self.decisions.number
+        if not await self._copies.caught_up():
+            return False
+        self.decisions.confirm(number)
+        return True
 
     def _heard(self, batch: Batch, is_done: bool, command: Command) -> Refusal | None:
         """Learn what the request carries, where this is not the home; at home it has to be known."""

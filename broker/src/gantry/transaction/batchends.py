@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.coldreads import ColdReads
-from gantry.transaction.decisions import Decisions
+from gantry.transaction.decisions import Batch, Decisions
 from gantry.transaction.oplog import Outcome
 from gantry.transaction.settle import Settling, Wish
 
@@ -31,7 +31,7 @@ _WAIT_S = 5.0
 
 
 class Ended(NamedTuple):
-    """What a call did; `left` are open halves that have a verdict, `late`: not confirmed in time."""
+    """What a call did; `left` are open halves of which anything is decided, `late`: not confirmed in time."""
 
     settled: int
     left: int
@@ -82,7 +82,16 @@ class BatchEnds:
 
     def _left(self, sink: str) -> int:
         parts = self._settling.book.parts.parts(sink)
-        return sum(len(part.roots) for part in parts if self._decisions.verdict(part.key) is not Outcome.OPEN)
+        return sum(len(part.roots) for part in parts if self._decisions.verdict_to_be(part.key) is not Outcome.OPEN)
+
+    def lacks(self, batch: Batch) -> int:
+        """How many halves of the newest decision's own parts are open: none may be, when it is called done."""
+        sink = self._decisions.find(batch.sink)
+        if sink is None or sink.batch != batch.number or not sink.parts:
+            return 0
+        parts = self._settling.book.parts.parts(batch.sink)
+        chosen = [part for part in parts if part.key.batch == batch.number and part.key.part in sink.parts]
+        return sum(len(part.roots) for part in chosen)
 
 
 class MarkWaits:

@@ -127,6 +127,13 @@ class Decisions:
         sink = self._sinks.get(key.sink)
         if sink is None or sink.number > self._confirmed:
             return Outcome.OPEN
+        return self.verdict_to_be(key)
+
+    def verdict_to_be(self, key: BatchKey) -> Outcome:
+        """The same, confirmed or not: to count what has to be ended still, and for nothing else."""
+        sink = self._sinks.get(key.sink)
+        if sink is None:
+            return Outcome.OPEN
         if key.batch > sink.batch:
             return Outcome.ROLLED_BACK if (key.batch, key.part) in sink.aborted else Outcome.OPEN
         is_chosen = key.batch == sink.batch and sink.parts is not None and key.part in sink.parts
