@@ -16,6 +16,7 @@ from pyspark_gantrymq.options import parse
 from testkit.storedrun import Stored, run
 
 OPTIONS = parse({"gantrymq.namesrv": "h:1", "subscribe": "t"}, is_stream=False)
+LENIENT = replace(OPTIONS, is_strict=False)
 QUEUE = Queue("t", "b", 0)
 
 
@@ -39,9 +40,10 @@ def found(*offsets: int, to: int | None = None) -> PullResult:
     return PullResult(PullStatus.FOUND, offsets[-1] + 1 if to is None else to, 0, 99, records=records)
 
 
-def read(puller: Scripted, end: int = 4, options: object = OPTIONS) -> list[int]:
+def read(puller: Scripted, end: int = 4, options: object = OPTIONS, master: Scripted | None = None) -> list[int]:
     names = ["queueOffset", "body"]
-    batches = pulls._stretch(puller, options, names, Stretch(QUEUE, 0, end))  # type: ignore[arg-type]
+    masters = master or puller
+    batches = pulls._stretch(puller, masters, options, names, Stretch(QUEUE, 0, end))  # type: ignore[arg-type]
     return [at for batch in batches for at in batch.column(0).to_pylist()]
 
 
@@ -76,24 +78,96 @@ def test_who_never_answers_fails_the_task() -> None:
         read(Scripted(UnreachableError("b: away")), options=replace(OPTIONS, outage_s=-1.0))
 
 
-def test_a_hole_is_an_error() -> None:
-    with pytest.raises(RuntimeError, match="t/b/0: the answer from 0 on has a hole"):
+def moved(status: PullStatus, to: int, first: int = 0) -> PullResult:
+    return PullResult(status, to, first, 99)
+
+
+LOST = [
+    pytest.param([moved(PullStatus.NO_MATCH, 3)], id="entries of lost messages"),
+    pytest.param([moved(PullStatus.NO_MATCH, 3, 3)], id="a slave that begins later"),
+    pytest.param([moved(PullStatus.NO_NEW_MESSAGE, 3)], id="a damaged queue"),
+    pytest.param([], id="they are missing before others"),
+]
+
+
+@pytest.mark.parametrize("answers", LOST)
+def test_messages_that_an_answer_passes_over_fail_the_query_with_their_count(answers: list[PullResult]) -> None:
+    with pytest.raises(RuntimeError, match="t/b/0: messages 0 to 2 are gone, 3 in all; option failOnDataLoss"):
+        read(Scripted(*answers, found(3)))
+
+
+@pytest.mark.parametrize("answers", LOST)
+def test_messages_that_an_answer_passes_over_are_counted_where_that_is_wanted(
+    answers: list[PullResult], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert read(Scripted(*answers, found(3)), options=LENIENT) == [3]
+    assert caplog.messages == ["t/b/0: messages 0 to 2 are gone, 3 in all; passed over"]
+
+
+def test_each_hole_between_messages_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(RuntimeError, match="messages 1 to 1 are gone, 1 in all"):
         read(Scripted(found(0, 2, 3)))
+    with caplog.at_level(logging.WARNING):
+        assert read(Scripted(found(0, 2, 5, 9)), 7, LENIENT) == [0, 2, 5]
+    said = [(1, 1, 1), (3, 4, 2), (6, 6, 1)]
+    assert caplog.messages == [f"t/b/0: messages {a} to {b} are gone, {n} in all; passed over" for a, b, n in said]
+
+
+@pytest.mark.parametrize("answers", LOST)
+def test_what_a_slave_lacks_is_read_from_its_master(answers: list[PullResult]) -> None:
+    slave, master = Scripted(*answers, found(3)), Scripted(found(0, 1), found(2, 3))
+    assert read(slave, master=master) == [0, 1, 2, 3]
+
+
+def test_what_a_slave_lacks_is_lost_when_its_master_says_so_too(caplog: pytest.LogCaptureFixture) -> None:
+    slave, late = Scripted(moved(PullStatus.NO_MATCH, 3, 3)), moved(PullStatus.OFFSET_ILLEGAL, 2, 2)
+    with pytest.raises(RuntimeError, match="messages 0 to 1 are gone, 2 in all"):
+        read(slave, master=Scripted(late))
+    slave = Scripted(moved(PullStatus.NO_MATCH, 3, 3))
+    with caplog.at_level(logging.WARNING):
+        assert read(slave, options=LENIENT, master=Scripted(late, found(2, 3))) == [2, 3]
+    assert caplog.messages == ["t/b/0: messages 0 to 1 are gone, 2 in all; passed over"]
+
+
+def test_what_a_slave_lacks_is_not_lost_while_its_master_is_away() -> None:
+    lacking = moved(PullStatus.NO_MATCH, 3, 3)
+    slave, master = Scripted(lacking, lacking), Scripted(UnreachableError("b: away"), found(0, 1, 2, 3))
+    assert read(slave, master=master) == [0, 1, 2, 3]
+    impatient = replace(LENIENT, outage_s=-1.0)
+    with pytest.raises(RuntimeError, match="no answer: b: away; a slave says: t/b/0: messages 0 to 2 are gone"):
+        read(Scripted(lacking), options=impatient, master=Scripted(UnreachableError("b: away")))
+
+
+def test_the_master_is_asked_for_what_a_slave_does_not_come_to() -> None:
+    behind = [moved(PullStatus.NO_MATCH, 2)] * pulls._LAGS_MAX
+    assert read(Scripted(found(0, 1), *behind), master=Scripted(found(2, 3))) == [0, 1, 2, 3]
 
 
 def test_messages_that_retention_took_fail_the_query_with_their_count() -> None:
-    moved = PullResult(PullStatus.OFFSET_ILLEGAL, 3, 3, 9)
     with pytest.raises(RuntimeError, match="messages 0 to 2 are gone, 3 in all; option failOnDataLoss"):
-        read(Scripted(moved))
+        read(Scripted(moved(PullStatus.OFFSET_ILLEGAL, 3, 3)))
 
 
 def test_messages_that_retention_took_are_counted_where_that_is_wanted(caplog: pytest.LogCaptureFixture) -> None:
-    moved, lenient = PullResult(PullStatus.OFFSET_ILLEGAL, 3, 3, 9), replace(OPTIONS, is_strict=False)
     with caplog.at_level(logging.WARNING):
-        assert read(Scripted(moved, found(3)), options=lenient) == [3]
+        assert read(Scripted(moved(PullStatus.OFFSET_ILLEGAL, 3, 3), found(3)), options=LENIENT) == [3]
     assert "t/b/0: messages 0 to 2 are gone, 3 in all; passed over" in caplog.text
 
 
-def test_a_filter_leaves_holes_and_may_match_nothing() -> None:
-    nothing = PullResult(PullStatus.NO_MATCH, 2, 0, 99)
-    assert read(Scripted(nothing, found(3, to=5)), options=replace(OPTIONS, tags="a")) == [3]
+def test_a_filter_leaves_holes_and_may_match_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    filtered = replace(OPTIONS, sql="a > 1")
+    assert read(Scripted(moved(PullStatus.NO_MATCH, 2), found(3, to=5)), options=filtered) == [3]
+    assert read(Scripted(found(1, 3, to=4)), options=filtered) == [1, 3]
+    slave = Scripted(moved(PullStatus.NO_MATCH, 2), found(3, to=5))
+    assert read(slave, options=filtered, master=Scripted()) == [3]
+    assert not caplog.messages
+
+
+def test_what_no_filter_saw_is_lost(caplog: pytest.LogCaptureFixture) -> None:
+    filtered, begins_later = replace(OPTIONS, sql="a > 1"), moved(PullStatus.NO_MATCH, 3, 3)
+    with pytest.raises(RuntimeError, match="0 to 2 are gone, 3 in all, whether the filter would have let them through"):
+        read(Scripted(begins_later), options=filtered)
+    with caplog.at_level(logging.WARNING):
+        assert read(Scripted(begins_later, found(3)), options=replace(filtered, is_strict=False)) == [3]
+    assert "messages 0 to 2 are gone, 3 in all, whether" in caplog.text

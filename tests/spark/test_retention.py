@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 
 from gantry.client.admin import Admin
-from gantry.client.blocking import BlockingPuller
+from gantry.client.blocking import BlockingPuller, ReadFrom
+from pyspark_gantrymq import pulls
+from pyspark_gantrymq.offsets import Queue, Stretch
+from pyspark_gantrymq.options import parse
+from testkit.localcommand import LocalCluster
 from testkit.process import GantryProcess
 from testkit.sources import ROOT
 from testkit.sparkstream import eventually, make_topic, send_bodies, work_off
@@ -74,3 +79,31 @@ def test_a_reader_that_retention_overtook_fails_or_counts_what_is_lost(
         assert (sum(batches), max(batches)) == (1600 - first, min(200, 1600 - first))
         rows = spark.read.parquet(str(tmp_path / "out")).select("queueOffset").collect()
         assert sorted(row.queueOffset for row in rows) == [*range(100), *range(first, 1600)]
+
+
+def test_a_batch_that_is_repeated_from_a_slave_behind_retention_says_what_is_missing(
+    topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hours = {"store.delete_hours": ",".join(f"{hour:02}" for hour in range(24))}  # for slaves: nobody asks them
+    flags = [text for key, value in (CONFIG | hours).items() for text in ("--set", f"{key}={value}")]
+    with LocalCluster(tmp_path / "cluster", "--replicas", "2", *flags) as cluster:
+        make_topic(cluster.name_server, topic, 1)
+        send(cluster.name_server, topic, 1500)
+        with BlockingPuller("looking", nameserver=cluster.name_server, read_from=ReadFrom.SLAVE) as puller:
+            (queue,) = puller.queues(topic)
+            eventually(lambda: puller.min_offset(queue) > 1000, "a slave deletes what is old")
+        given = {"gantrymq.namesrv": cluster.name_server, "subscribe": topic, "readFrom": "slave"}
+
+        def read(**more: str) -> list[int]:
+            """What a query has in its log of offsets, without a look at what is there, as after a kill."""
+            task = pulls.Task([Stretch(Queue(topic, queue.broker_name, 0), 100, 1000)])
+            batches = pulls.read(parse(given | more, is_stream=True), ["queueOffset"], task)
+            return [at for batch in batches for at in batch.column(0).to_pylist()]
+
+        with pytest.raises(RuntimeError, match="messages 100 to 999 are gone, 900 in all; option failOnDataLoss=false"):
+            read()
+        with caplog.at_level(logging.WARNING):
+            assert read(failOnDataLoss="false") == []
+        assert caplog.messages == [
+            f"{topic}/{queue.broker_name}/0: messages 100 to 999 are gone, 900 in all; passed over"
+        ]

@@ -1,7 +1,9 @@
 """What a task does: pull every message of its stretches, or say which are missing.
 
-Queue offsets are dense, so without a filter each offset of a stretch is a message, and a hole is seen at once.  What
-retention took before the task came is counted: an error, or with failOnDataLoss=false a line in the executor's log.
+What is gone when the task comes, by retention or from a damaged store, is counted (`gaps`): an error, or with
+failOnDataLoss=false a line in the executor's log.  Only a master is believed that something is gone: a slave may begin
+later, or be behind, so who has a slave's word for it asks the master for the same, and reads it there.
+
 A broker that is away, or a slave that is behind, is asked again for as long as option maxOutage says, in a repeated
 task for PATIENCE_S at most; then the task fails, and Spark repeats it.
 
@@ -17,14 +19,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
-from gantry.client.blocking import BlockingPuller, PullResult, PullStatus, Sql
+from gantry.client.blocking import BlockingPuller, PullResult, ReadFrom, Sql
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
-from pyspark_gantrymq import ahead, survey
+from pyspark_gantrymq import ahead, gaps, survey
 from pyspark_gantrymq.offsets import NOBODY, Identity, Place, Stretch
 from pyspark_gantrymq.options import Options
 from pyspark_gantrymq.standing import ANEW, gone_text, made_anew, other_cluster, place_of
@@ -34,6 +35,7 @@ PATIENCE_S = 60.0
 _PULL_BYTES = 4 << 20
 _PIECES_MAX = 4096
 _PAUSE_S = 0.2
+_LAGS_MAX = 5  # answers of a slave that has not come so far, before its master is asked
 log = logging.getLogger(__name__)
 
 
@@ -60,7 +62,8 @@ def read(options: Options, names: Sequence[str], partition: InputPartition) -> I
         @contextlib.contextmanager
         def opened() -> Iterator[Callable[[Stretch], Iterator[pa.RecordBatch]]]:
             with survey.puller_of(options) as puller:
-                yield lambda one: _stretch(puller, options, names, one)
+                sure = puller if options.read_from is ReadFrom.MASTER else masters
+                yield lambda one: _stretch(puller, sure, options, names, one)
 
         yield from ahead.in_order(_pieces(options, wanted), options.lanes, opened)
         for place in held:  # what was read by now cannot be passed over
@@ -114,31 +117,35 @@ class _Patience:
         time.sleep(_PAUSE_S)
 
 
-def _stretch(puller: BlockingPuller, options: Options, names: Sequence[str], one: Stretch) -> Iterator[pa.RecordBatch]:
-    at, patience = one.start, _Patience(options, f"{one.queue}: offset {one.start}")
+def _stretch(
+    puller: BlockingPuller, masters: BlockingPuller, options: Options, names: Sequence[str], one: Stretch
+) -> Iterator[pa.RecordBatch]:
+    """One stretch's messages; `masters` is asked where `puller`, unless that is the same, lacks something."""
+    at, patience, asked = one.start, _Patience(options, f"{one.queue}: offset {one.start}"), puller
+    lags, doubt = 0, ""
     while at < one.end:
-        found = _pull(puller, options, one, at)
-        first = found.min_offset if isinstance(found, PullResult) and found.status is PullStatus.OFFSET_ILLEGAL else at
-        if first > at:
-            to = min(first, one.end)
-            _lost(options, one, at, to)
-            at, patience = to, _Patience(options, f"{one.queue}: offset {to}")
-            continue
+        found = _pull(asked, options, one, at)
         if isinstance(found, str):
-            patience.wait(found)
-            continue
-        if found.next_offset <= at or found.status is PullStatus.OFFSET_ILLEGAL:
-            patience.wait(f"{found.status.value}; it ends at {found.max_offset}")
+            patience.wait(found + doubt)
+            asked = puller
             continue
         pulled = Pulled(found.records, one.queue.broker, options.is_checked)
-        batch = pulled.batch(names, one.end)
-        count = len(batch)
-        if not options.is_filtered and not np.array_equal(pulled.offsets, np.arange(at, at + count)):
-            raise RuntimeError(f"{one.queue}: the answer from {at} on has a hole; offsets are dense without a filter")
-        if count:
+        lost, to = gaps.judged(one._replace(start=at), found, pulled.offsets.tolist(), options.is_filtered)
+        if lost and asked is not masters:
+            asked, doubt = masters, f"; a slave says: {gone_text(*lost[0])}"
+            continue
+        for each in lost:
+            _lost(options, each)
+        if to <= at:
+            patience.wait(f"{found.status.value}; it ends at {found.max_offset}")
+            lags += 1
+            asked = masters if lags >= _LAGS_MAX else asked
+            continue
+        batch = pulled.batch(names, one.end) if found.records else ()
+        if len(batch):
             yield batch
-        at = found.next_offset if options.is_filtered or not count else at + count
-        patience = _Patience(options, f"{one.queue}: offset {at}")
+        at, patience = to, _Patience(options, f"{one.queue}: offset {to}")
+        lags, doubt = 0, ""
 
 
 def _pull(puller: BlockingPuller, options: Options, one: Stretch, at: int) -> PullResult | str:
@@ -156,8 +163,10 @@ def _pull(puller: BlockingPuller, options: Options, one: Stretch, at: int) -> Pu
         return f"no answer: {error}"
 
 
-def _lost(options: Options, one: Stretch, at: int, to: int) -> None:
-    text = gone_text(one.queue, at, to)
+def _lost(options: Options, one: Stretch) -> None:
+    text = gone_text(*one)
+    if options.is_filtered:
+        text += ", whether the filter would have let them through or not"
     if options.is_strict:
         raise RuntimeError(f"{text}; option failOnDataLoss=false passes over them")
     log.warning("%s; passed over", text)
