@@ -232,6 +232,13 @@ def test_a_half_of_a_batch_is_put_back_once_an_immunity_time_and_stays_what_it_i
     assert keys(play) == ["p"]
 
 
+def test_a_sink_that_is_named_is_listed_with_all_its_parts() -> None:
+    play = TransactionPlay()
+    for number in range(1100):
+        play.half(b"x", f"{number}", SPARK_TXN=f"s/1/{number}-try/b")
+    assert [len(play.listed(sink)) for sink in ("", "s", "other")] == [1000, 1100, 0]
+
+
 def test_what_does_not_say_to_which_batch_it_belongs_is_refused() -> None:
     play = TransactionPlay()
     assert play.half(SPARK_TXN="s/1/a").code == ResponseCode.MESSAGE_ILLEGAL

@@ -24,7 +24,7 @@ from gantry.leaves import frames, properties, records
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
-from gantry.model import names
+from gantry.model import documents, names
 from gantry.produce.send import Sending
 from gantry.schedule.intake import DelayIntake
 from gantry.schedule.rules import DelayRules
@@ -309,6 +309,13 @@ class TransactionPlay:
         ext = {"sinkId": sink, "batchId": str(batch), "home": home}
         command = frames.Command(RequestCode.END_BATCH, opaque=next(self._opaques), ext=ext, body=bodies.dumps(named))
         return asyncio.run(self._turned(self.batches.end(self.connection, command)))  # type: ignore[arg-type]
+
+    def listed(self, sink: str) -> list[object]:
+        """The open parts that LIST_SINKS tells, of a sink or of all."""
+        ext = {"sinkId": sink} if sink else {}
+        command = frames.Command(RequestCode.LIST_SINKS, opaque=next(self._opaques), ext=ext)
+        answer = self.batches.page(self.connection, command)  # type: ignore[arg-type]
+        return documents.array(bodies.loads_object(answer.body), "parts")
 
     def ended(self, sink: str) -> Ended:
         """What END_BATCH does when it has seen to it that everything is confirmed, without that."""

@@ -24,16 +24,16 @@ def part(name: str, halves: int = 2) -> dict[str, object]:
     return {**place, "halves": halves, "ageMs": 5000, "verdict": "undecided"}
 
 
-def page(*parts: dict[str, object]) -> dict[str, object]:
+def page(*parts: dict[str, object], more: int = 0) -> dict[str, object]:
     known = {"sinkId": "s", "home": "broker-a", "batch": 3, "done": True, "parts": 0, "aborted": 1, "decidedMs": 9}
-    return {"sinks": [known], "parts": list(parts), "sinkCount": 1, "partCount": len(parts)}
+    return {"sinks": [known], "parts": list(parts), "sinkCount": 1, "partCount": len(parts) + more}
 
 
 def decision(batch: int, parts: list[str], is_done: bool = False) -> dict[str, object]:
     return {"batch": batch, "parts": parts, "groups": ["broker-a"], "done": is_done}
 
 
-def run(parts: list[dict[str, object]], *arguments: str) -> tuple[int, list[Command]]:
+def run(parts: list[dict[str, object]], *arguments: str, more: int = 0) -> tuple[int, list[Command]]:
     """The exit code, and what was decided and ended."""
 
     async def story() -> tuple[int, list[Command]]:
@@ -46,7 +46,7 @@ def run(parts: list[dict[str, object]], *arguments: str) -> tuple[int, list[Comm
                 found = decision(4, ["0-x"], is_done) if decided[0] else decision(3, [], True)
                 return reply(command, body=bodies.dumps(found))
 
-            cluster.answers["broker-a", LIST] = body(page(*parts))
+            cluster.answers["broker-a", LIST] = body(page(*parts, more=more))
             cluster.answers["broker-a", DECIDE] = decide
             cluster.answers["broker-a", END] = body({"settled": 0, "left": 0})
             parser = argparse.ArgumentParser()
@@ -82,6 +82,16 @@ def test_two_tries_of_a_partition_have_to_be_told_apart(capsys: pytest.CaptureFi
     assert code and "choose one try" in capsys.readouterr().err
     assert all(one.ext.get("action") == "ask" for one in asked)
     assert run([part("0-x"), part("0-z")], "--sink", "s", "--batch", "4", "--commit", "--part", "0-x")[0] == 0
+
+
+def test_a_batch_is_not_committed_without_the_parts_that_were_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    code, asked = run([part("0-x")], "--sink", "s", "--batch", "4", "--commit", more=7)
+    told = capsys.readouterr().err
+    assert code and "7 open parts are not listed" in told and "name a sink" not in told
+    assert asked == []
+    assert run([part("0-x")], "--sink", "s", "--batch", "4", "--commit", "--part", "0-x", more=7)[0] == 0
+    run([part("0-x")], more=7)
+    assert "7 more are not shown; name a sink" in capsys.readouterr().err
 
 
 def test_an_abort_by_hand_ends_the_parts_and_leaves_the_batch_open() -> None:

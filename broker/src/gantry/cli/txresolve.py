@@ -4,7 +4,8 @@ Without --commit or --abort it lists: each sink with its newest decision, and ea
 group and verdict.  A batch that is decided already is only ended, whichever of the two is said.  One that is not:
 
     --commit    exactly the parts that are open, or those named by --part, become the batch.  Two parts of one partition
-                (the number before the first dash) are two tries of the same rows, so --part has to choose
+                (the number before the first dash) are two tries of the same rows, so --part has to choose; and where
+                a group has more open parts than it lists (16384 of a sink), too
     --abort     these parts are never committed; the sink may write the batch again
 
 Spark's own restart does this by itself; by hand it is for a query that never comes back.  --forget removes a sink from
@@ -44,11 +45,16 @@ def run(arguments: argparse.Namespace, operator: str) -> int:
         raise ConfigError("--batch N goes with --commit or --abort")
     with BlockingSinks(arguments.namesrv, arguments.timeout) as sinks:
         infos, parts, more = sinks.look(arguments.sink)
-        _list(infos, parts, more, arguments.output)
+        _list(infos, parts, arguments.output)
+        if more:
+            hint = "" if arguments.sink else "; name a sink"
+            print(f"gantry: {more} more are not shown{hint}", file=sys.stderr)
         if arguments.forget:
             sinks.forget(SinkBatch(arguments.sink, 0, _home(infos, parts, arguments.sink)), operator)
             print(f"{arguments.sink}: forgotten", file=sys.stderr)
         elif acts:
+            if arguments.commit and more and not arguments.part:
+                raise ConfigError(f"{more} open parts are not listed and would be left out; choose by --part")
             _act(sinks, arguments, infos, parts, operator)
     return 0
 
@@ -94,15 +100,13 @@ def _home(infos: Sequence[SinkInfo], parts: Sequence[OpenPart], sink: str) -> st
     return homes.pop()
 
 
-def _list(infos: Sequence[SinkInfo], parts: Sequence[OpenPart], more: int, output: str) -> None:
+def _list(infos: Sequence[SinkInfo], parts: Sequence[OpenPart], output: str) -> None:
     sinks, opened = [_sink_row(info) for info in infos], [_part_row(part) for part in parts]
     if output == "json":
         show_json({"sinks": sinks, "open": opened})
     else:
         show(sinks, output, empty="no group knows a sink")
         show(opened, output, empty="no half of a sink is open")
-    if more:
-        print(f"gantry: {more} more are not shown; name a sink", file=sys.stderr)
 
 
 def _sink_row(info: SinkInfo) -> Row:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 COMMIT, ABORT, DONE, ASK, FORGET = "commit", "abort", "done", "ask", "forget"
 _LISTED_MAX = 1000
+_LISTED_OF_ONE_MAX = 16_384  # parts of a named sink: several tries of the largest batch; some 3 MB
 _GROUPS_MAX = 1000  # far more than anybody runs
 _VERDICTS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "aborted", Outcome.OPEN: "undecided"}
 _NOT_KEPT = "not kept by every in-sync member yet, the outcome is open; ask again"
@@ -120,7 +121,8 @@ class BatchHandlers:
                 verdict = _VERDICTS[self.decisions.verdict(key)]
                 place: dict[str, object] = {"sinkId": key.sink, "batch": key.batch, "part": key.part, "home": key.home}
                 parts.append({**place, "halves": halves, "ageMs": max(0, now_ms - since_ms), "verdict": verdict})
-        body = {"sinks": known[:_LISTED_MAX], "parts": parts[:_LISTED_MAX], "sinkCount": len(known)}
+        parts_max = _LISTED_OF_ONE_MAX if wanted else _LISTED_MAX
+        body = {"sinks": known[:_LISTED_MAX], "parts": parts[:parts_max], "sinkCount": len(known)}
         return reply(command, body=bodies.dumps({**body, "partCount": len(parts), "group": self._copies.group}))
 
     def tick(self) -> None:
