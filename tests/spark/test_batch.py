@@ -65,6 +65,19 @@ def test_a_batch_reads_the_columns_of_its_schema(spark: SparkSession, nameserver
         reader.schema("body string").load().collect()
 
 
+def test_messages_with_other_tags_of_the_same_hash_do_not_come(
+    spark: SparkSession, nameserver: str, topic: str
+) -> None:
+    with BlockingProducer("batch", nameserver=nameserver) as producer:
+        for tag in ("Aa", "BB", "Aa", "C", ""):
+            producer.send(Message(topic, tag.encode() or b"-", tags=tag))
+    for tags, bodies in [("Aa", ["Aa", "Aa"]), ("BB || C", ["BB", "C"])]:
+        found = read(spark, nameserver, subscribe=topic, tags=tags).select("body").collect()
+        assert sorted(row.body.decode() for row in found) == bodies
+    without = spark.read.format("gantrymq").option("gantrymq.namesrv", nameserver).options(subscribe=topic, tags="BB")
+    assert [bytes(row.body) for row in without.schema("body binary").load().collect()] == [b"BB"]
+
+
 def test_properties_are_a_map_or_text_or_left_out(spark: SparkSession, nameserver: str, topic: str) -> None:
     with BlockingProducer("batch", nameserver=nameserver) as producer:
         sent = producer.send(Message(topic, b"x", tags="a", properties={"größe": "三"}))

@@ -10,7 +10,7 @@ import pytest
 
 from gantry.client.blocking import MessageQueue, PullResult, PullStatus
 from gantry.errors import RemoteProtocolError, UnreachableError
-from pyspark_gantrymq import pulls
+from pyspark_gantrymq import pulls, rows
 from pyspark_gantrymq.offsets import Queue, Stretch
 from pyspark_gantrymq.options import parse
 from testkit.storedrun import Stored, run
@@ -162,6 +162,18 @@ def test_a_filter_leaves_holes_and_may_match_nothing(caplog: pytest.LogCaptureFi
     slave = Scripted(moved(PullStatus.NO_MATCH, 2), found(3, to=5))
     assert read(slave, options=filtered, master=Scripted()) == [3]
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("names", [["queueOffset"], ["queueOffset", "tags", "body"]])
+def test_a_tag_of_the_same_hash_is_another_tag(names: list[str]) -> None:
+    tags = [b"Aa", b"BB", b"Aa", None, b"C"]
+    stored = [Stored(b"", b"UNIQ_KEY\x01u\x02" + (b"TAGS\x01%s\x02" % tag if tag else b"")) for tag in tags]
+    answer = PullResult(PullStatus.FOUND, 5, 0, 99, records=run(stored))
+    filtered = replace(OPTIONS, tags="Aa || C")
+    puller = Scripted(answer)
+    (batch,) = pulls._stretch(puller, puller, filtered, names, Stretch(QUEUE, 0, 5))  # type: ignore[arg-type]
+    assert batch.schema == rows.schema_of(names)
+    assert batch.column(0).to_pylist() == [0, 2, 4]
 
 
 def test_what_no_filter_saw_is_lost(caplog: pytest.LogCaptureFixture) -> None:

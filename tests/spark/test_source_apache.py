@@ -38,6 +38,10 @@ def test_a_batch_read_sees_every_message_and_filters_as_the_broker_does(
     assert sorted(row.msgId for row in rows) == sorted(sent)
     assert read(spark, apache, subscribe=topic, tags="b").count() == 100
     assert read(spark, apache, subscribePattern=f"{topic[:-1]}.", minPartitions="4").count() == 600
+    send(apache, topic, 10, "Aa")
+    send(apache, topic, 20, "BB")  # of the same hash, which is all that a broker looks at
+    assert read(spark, apache, subscribe=topic, tags="Aa").count() == 10
+    rows = read(spark, apache, subscribe=topic).select("msgId", "storeTimestamp", "body").collect()
     last_ms = max(int(row.storeTimestamp.timestamp() * 1000) for row in rows)
     later = sum(int(row.storeTimestamp.timestamp() * 1000) >= last_ms for row in rows)
     assert read(spark, apache, subscribe=topic, startingTimestamp=str(last_ms)).count() == later

@@ -20,11 +20,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
+from pyarrow import compute
 from pyspark import TaskContext
 from pyspark.sql.datasource import InputPartition
 
 from gantry.client.blocking import BlockingPuller, PullResult, ReadFrom, Sql
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.model.subscription import tags_of
 from pyspark_gantrymq import ahead, gaps, survey
 from pyspark_gantrymq.offsets import NOBODY, Identity, Place, Stretch
 from pyspark_gantrymq.options import Options
@@ -141,11 +143,21 @@ def _stretch(
             lags += 1
             asked = masters if lags >= _LAGS_MAX else asked
             continue
-        batch = pulled.batch(names, one.end) if found.records else ()
+        batch = _batch(pulled, options, names, one.end) if found.records else ()
         if len(batch):
             yield batch
         at, patience = to, _Patience(options, f"{one.queue}: offset {to}")
         lags, doubt = 0, ""
+
+
+def _batch(pulled: Pulled, options: Options, names: Sequence[str], end: int) -> pa.RecordBatch:
+    """The messages that are wanted: brokers compare no tags but their hashes ("Aa" has that of "BB"), so we do."""
+    wanted = tags_of(options.tags)
+    if not wanted:
+        return pulled.batch(names, end)
+    batch = pulled.batch([*names, "tags"], end)
+    is_wanted = compute.is_in(batch.column(len(names)), value_set=pa.array(wanted, pa.string()))
+    return batch.select(list(range(len(names)))).filter(is_wanted)
 
 
 def _pull(puller: BlockingPuller, options: Options, one: Stretch, at: int) -> PullResult | str:
