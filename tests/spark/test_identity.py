@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,6 +11,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
+from pyspark_gantrymq import pulls
+from pyspark_gantrymq.offsets import Queue, Stretch
+from pyspark_gantrymq.options import parse
 from testkit.process import GantryProcess
 from testkit.sources import ROOT
 from testkit.sparkstream import delete_topic, ids, make_topic, send, work_off
@@ -61,6 +65,30 @@ def test_a_batch_is_not_repeated_with_messages_of_a_topic_that_was_made_anew(
         work_off(spark, nameserver, tmp_path, **options)
     assert sum(work_off(spark, nameserver, tmp_path, **options, failOnDataLoss="false")) == 30
     assert ids(spark, tmp_path) == sorted(later)
+
+
+def test_a_batch_is_repeated_without_the_messages_of_a_topic_that_was_deleted(
+    spark: SparkSession, nameserver: str, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stays, goes = f"{topic}-stays", f"{topic}-goes"
+    options = {"subscribePattern": f"{topic}-.*", "startingOffsets": "earliest", "maxOutage": "1s"}
+    options["fetchOffset.numRetries"] = "0"
+    make_topic(nameserver, stays)
+    make_topic(nameserver, goes)
+    sent = {each: send(nameserver, each, 10) for each in (stays, goes)}
+    assert sum(work_off(spark, nameserver, tmp_path, **options)) == 20
+    shutil.rmtree(tmp_path / "ckpt/commits")
+    shutil.rmtree(tmp_path / "out")
+    delete_topic(nameserver, goes)
+    with pytest.raises(PySparkException, match="did not come within 1 s"):
+        work_off(spark, nameserver, tmp_path, **options)
+    assert sum(work_off(spark, nameserver, tmp_path, **options, failOnDataLoss="false")) == 10
+    assert ids(spark, tmp_path) == sorted(sent[stays])
+    given = {"gantrymq.namesrv": nameserver, **options, "failOnDataLoss": "false"}
+    task = pulls.Task([Stretch(Queue(goes, "broker-a", number), 0, 5) for number in range(2)])
+    with caplog.at_level(logging.WARNING):
+        assert list(pulls.read(parse(given, is_stream=True), ["body"], task)) == []
+    assert caplog.messages == [f"topic {goes} is not there any more: 10 messages were to be read and are lost"]
 
 
 @pytest.mark.slow

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import PySparkException
 
-from gantry.client.blocking import BlockingPuller
+from gantry.client.blocking import BlockingProducer, BlockingPuller, Message
 from pyspark_gantrymq import offsets
 from pyspark_gantrymq.options import parse
 from pyspark_gantrymq.stream import StreamReader
-from testkit.sparkstream import ids, make_topic, send, work_off
+from testkit.sparkstream import delete_topic, ids, make_topic, send, stream, work_off
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+def start(frame: DataFrame, folder: Path) -> StreamingQuery:
+    writer = frame.writeStream.format("parquet").option("path", str(folder / "out"))
+    return writer.option("checkpointLocation", str(folder / "ckpt")).start()
 
 
 def test_runs_one_after_the_other_bring_every_message_once(
@@ -64,3 +72,60 @@ def test_a_group_that_is_further_ahead_goes_back_only_when_it_is_forced(
         assert tell(2) == (None if how == "false" else 2)
         puller.commit(queue, 7)
         assert (tell(3), tell(8)) == (told, 7 if how == "false" else 8)
+
+
+def test_a_stream_of_a_pattern_goes_on_when_one_topic_goes_and_another_one_comes(
+    spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
+) -> None:
+    stays, goes, comes = (f"{topic}-{name}" for name in ("stays", "goes", "comes"))
+    options = {"subscribePattern": f"{topic}-.*", "startingOffsets": "earliest"}
+    make_topic(nameserver, stays)
+    make_topic(nameserver, goes)
+    sent = send(nameserver, stays, 10) + send(nameserver, goes, 10)
+    query = start(stream(spark, nameserver, **options, failOnDataLoss="false", maxOutage="1s"), tmp_path)
+    try:
+        query.processAllAvailable()
+        assert ids(spark, tmp_path) == sorted(sent)
+        delete_topic(nameserver, goes)
+        sent += send(nameserver, stays, 10)
+        query.processAllAvailable()
+        assert ids(spark, tmp_path) == sorted(sent)
+        make_topic(nameserver, comes)
+        sent += send(nameserver, comes, 10)
+        query.processAllAvailable()
+        assert ids(spark, tmp_path) == sorted(sent)
+    finally:
+        query.stop()
+    with pytest.raises(PySparkException, match=f"topic {goes} is away: not there any more; option failOnData"):
+        work_off(spark, nameserver, tmp_path, **options)
+    sent += send(nameserver, comes, 5)
+    assert sum(work_off(spark, nameserver, tmp_path, **options, failOnDataLoss="false")) == 5
+    make_topic(nameserver, goes)
+    sent += send(nameserver, goes, 7)
+    assert sum(work_off(spark, nameserver, tmp_path, **options, failOnDataLoss="false")) == 7
+    assert ids(spark, tmp_path) == sorted(sent)
+
+
+def test_a_stream_of_assigned_queues_reads_no_other_ones(
+    spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
+) -> None:
+    make_topic(nameserver, topic, 3)
+    with BlockingPuller("looking", nameserver=nameserver) as puller:
+        queues = puller.queues(topic)
+    assigned = json.dumps({topic: {queues[0].broker_name: [0, 2]}})
+    with BlockingProducer("shop", nameserver=nameserver) as producer:
+
+        def send_some() -> list[str]:
+            return [producer.send(Message(topic, b"x"), queue=one).message_id for one in queues]
+
+        sent = send_some()
+        query = start(stream(spark, nameserver, assign=assigned, startingOffsets="earliest"), tmp_path)
+        try:
+            query.processAllAvailable()
+            assert ids(spark, tmp_path) == sorted([sent[0], sent[2]])
+            sent += send_some()
+            make_topic(nameserver, topic, 4)
+            query.processAllAvailable()
+        finally:
+            query.stop()
+    assert ids(spark, tmp_path) == sorted([sent[at] for at in (0, 2, 3, 5)])

@@ -27,6 +27,7 @@ from pyspark.sql.datasource import InputPartition
 from gantry.client.blocking import BlockingPuller, PullResult, ReadFrom, Sql
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.subscription import tags_of
+from gantry.wire.codes import ResponseCode
 from pyspark_gantrymq import ahead, gaps, survey
 from pyspark_gantrymq.offsets import NOBODY, Identity, Place, Stretch
 from pyspark_gantrymq.options import Options
@@ -54,11 +55,14 @@ def read(options: Options, names: Sequence[str], partition: InputPartition) -> I
     if not isinstance(partition, Task):
         return  # Spark's stand-in for a plan without any partition
     task = TaskContext.get()
-    if task is not None and task.attemptNumber():
+    is_repeated = task is not None and task.attemptNumber() > 0
+    if is_repeated:
         options = replace(options, outage_s=min(options.outage_s, PATIENCE_S))
     places = sorted({place_of(one.queue) for one in partition.stretches})
     with survey.masters_of(options) as masters:
-        held = [place for place in places if _holds(masters, options, partition, place)]
+        deleted = set() if is_repeated else _deleted(masters, options, partition)
+        there = [place for place in places if place.topic not in deleted]
+        held = [place for place in there if _holds(masters, options, partition, place)]
         wanted = [one for one in partition.stretches if place_of(one.queue) in held]
 
         @contextlib.contextmanager
@@ -80,6 +84,30 @@ def _pieces(options: Options, stretches: Sequence[Stretch]) -> list[Stretch]:
     for one in stretches:
         rows = max(options.pull_rows, (one.end - one.start) // _PIECES_MAX)
         found += [Stretch(one.queue, at, min(at + rows, one.end)) for at in range(one.start, one.end, rows)]
+    return found
+
+
+def _deleted(masters: BlockingPuller, options: Options, task: Task) -> set[str]:
+    """The topics that nobody has any more, whose messages are to be passed over, and counted.
+
+    A topic is not there either when all its brokers have been away for some time; so it may come back for maxOutage.
+    """
+    found: set[str] = set()
+    for topic in sorted({one.queue.topic for one in task.stretches} if not options.is_strict else ()):
+        patience = _Patience(options, f"topic {topic}")
+        while topic not in found:
+            try:
+                masters.queues(topic)
+                break
+            except survey.AWAY as error:
+                if not isinstance(error, RefusedError) or error.code != ResponseCode.TOPIC_NOT_EXIST:
+                    break  # who pulls waits for whom that concerns
+            if patience.is_over:
+                count = sum([one.end - one.start for one in task.stretches if one.queue.topic == topic])
+                log.warning("topic %s is not there any more: %d messages were to be read and are lost", topic, count)
+                found.add(topic)
+            else:
+                patience.wait("it is not there")
     return found
 
 
@@ -112,9 +140,14 @@ class _Patience:
         self._what = what
         self._since = time.monotonic()
 
+    @property
+    def is_over(self) -> bool:
+        """Whether it has been long enough."""
+        return time.monotonic() > self._since + self._limit_s
+
     def wait(self, said: str) -> None:
         """A moment; RuntimeError when it has been long enough."""
-        if time.monotonic() > self._since + self._limit_s:
+        if self.is_over:
             raise RuntimeError(f"{self._what} did not come within {self._limit_s:.0f} s (option maxOutage): {said}")
         time.sleep(_PAUSE_S)
 

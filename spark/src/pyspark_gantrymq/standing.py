@@ -7,7 +7,9 @@
     retention was faster    an error; with failOnDataLoss=false, or where a slave says so, which may begin later than
                             its master, the tasks find out, and count it
     a group that is not in
-    the topic's route       away; with failOnDataLoss=false done with
+    the topic's route, a
+    pattern's topic that
+    is not there any more   away; with failOnDataLoss=false done with, until it is there again
 
 A stream has its answers group by group, so that one that is away holds up its own queues only.  For how long, says
 `Outage`.
@@ -43,7 +45,7 @@ class Seen:
     ends: Mapping[Queue, Ends] = field(default_factory=dict)
     whose: Identity = NOBODY
     away: Mapping[str, str] = field(default_factory=dict)  # who does not answer, and how that looks
-    gone: Mapping[str, str] = field(default_factory=dict)  # groups that a topic had and has no longer
+    gone: Mapping[str, str] = field(default_factory=dict)  # groups that a topic had, topics that a pattern had
     behind: frozenset[Place] = frozenset()  # said by slaves
 
 
@@ -74,6 +76,20 @@ class Outage:
 def place_of(queue: Queue) -> Place:
     """Its topic on its group of brokers."""
     return Place(queue.topic, queue.broker)
+
+
+def topic_name(topic: str) -> str:
+    """A topic among those who are away or gone; groups have their own names there."""
+    return f"topic {topic}"
+
+
+def unread(gone: str, start: Offset, last: Mapping[Queue, int], seen: Seen) -> int:
+    """Messages of a group or a topic that is gone which nobody reads now, as far as is known where its queues ended."""
+    return sum(
+        max(0, last.get(queue, at) - at)
+        for queue, at in offsets.positions(start).items()
+        if queue not in seen.ends and gone in (queue.broker, topic_name(queue.topic))
+    )
 
 
 def places(offset: Offset) -> set[Place]:

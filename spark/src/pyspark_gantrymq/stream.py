@@ -49,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._waiting_since = time.monotonic()
         self._outage = Outage(options.outage_s)
         self._seen = Seen()
+        self._done: set[str] = set()
         self._last: dict[Queue, int] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's name)
@@ -119,16 +120,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         expected = [] if offsets.is_sentinel(start) else sorted(standing.places(start))
         # Who is away already is not asked again at once: the next trigger does.
         options = replace(self._options, retries=0) if self._outage.is_on else self._options
-        self._seen = survey.look(options, expected)
-        away = {**self._seen.away, **(self._seen.gone if self._options.is_strict else {})}
-        if not self._options.is_strict:
-            for name, why in self._seen.gone.items():
-                log.warning("%s is done with: %s", name, why)
+        self._seen = survey.look(options, expected, self._done)
+        away = dict(self._seen.away)
+        if self._options.is_strict:
+            away |= {name: f"{why}; {survey.WITHOUT}" for name, why in self._seen.gone.items()}
+        else:
+            self._part_with(start)
         if away and not is_patient:
             name, why = min(away.items())
             raise RuntimeError(f"{name} is away: {why}")
         self._outage.note(away, time.monotonic())
         return self._seen
+
+    def _part_with(self, start: Offset) -> None:
+        gone = self._seen.gone
+        for name in sorted(gone.keys() - self._done):
+            unread = standing.unread(name, start, self._last, self._seen)
+            log.warning("%s is done with: %s; at least %d messages of it were not read", name, gone[name], unread)
+        for name in sorted(self._done - gone.keys()):
+            log.warning("%s is there again", name)
+        self._done = set(gone)
 
     def _end(self, queue: Queue, ends: Ends, at: int) -> int:
         """How far this query goes in a queue, given where it stands."""

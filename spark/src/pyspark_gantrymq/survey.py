@@ -25,6 +25,7 @@ from pyspark_gantrymq.standing import Ends, Seen
 GROUP = "gantrymq-spark"  # pulls under a name of its own: a reset of the user's group must not move a query
 NAMESERVER = "gantrymq.namesrv"
 AWAY = (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError)
+WITHOUT = "option failOnDataLoss=false goes on without"
 _SAMPLE = 32
 _SAMPLE_BYTES = 256 << 10
 T = TypeVar("T")
@@ -58,11 +59,13 @@ def whole(options: Options) -> Seen:
     return seen
 
 
-def look(options: Options, expected: Collection[Place] = ()) -> Seen:
-    """Every queue of the query that answers; `expected`: what a stream has read of so far."""
+def look(options: Options, expected: Collection[Place] = (), done: Collection[str] = ()) -> Seen:
+    """Every queue of the query that answers; `expected`: what a stream has read of so far, `done`: who of it was gone
+    before, and is not waited for.
+    """
     seen = _looked(options, expected)
     for _ in range(options.retries):
-        if not seen.away and not seen.gone:
+        if not seen.away and seen.gone.keys() <= set(done):
             break
         time.sleep(options.pause_s)
         seen = _looked(options, expected)
@@ -149,7 +152,7 @@ def _looked(options: Options, expected: Collection[Place]) -> Seen:
                 away[NAMESERVER] = str(error)
                 break
             except AWAY as error:
-                away[f"topic {topic}"] = str(error)
+                away[standing.topic_name(topic)] = str(error)
                 continue
             routes[topic] = {one.broker_name for one in queues}
             for broker in sorted(routes[topic] - away.keys()):
@@ -157,7 +160,7 @@ def _looked(options: Options, expected: Collection[Place]) -> Seen:
                     told[Place(topic, broker)] = _told(puller, topic, broker, queues)
                 except AWAY as error:
                     away[broker] = str(error)
-    gone = _gone(options, expected, routes, away)
+    gone = {} if NAMESERVER in away else _gone(options, expected, routes)
     ends = {name: one for each in told.values() for name, one in each.ends.items()}
     if options.assigned:
         ends = {name: one for name, one in ends.items() if name in options.assigned}
@@ -174,17 +177,15 @@ def _looked(options: Options, expected: Collection[Place]) -> Seen:
     return Seen(ends, whose, away, gone, behind)
 
 
-def _gone(
-    options: Options, expected: Collection[Place], routes: Mapping[str, set[str]], away: dict[str, str]
-) -> dict[str, str]:
-    """Groups that are not in the route of a topic which they had; a topic that is away is noted as that."""
+def _gone(options: Options, expected: Collection[Place], routes: Mapping[str, set[str]]) -> dict[str, str]:
+    """Groups that are not in the route of a topic which they had, and topics of a pattern that nobody has any more."""
     gone = {}
     wanted = set(expected) | {standing.place_of(one) for one in options.assigned}
     for topic, broker in sorted(wanted):
         if topic in routes and broker not in routes[topic]:
             gone[broker] = f"not in the route of topic {topic}"
-        elif topic not in routes and NAMESERVER not in away and _is_matching(options, topic):
-            away.setdefault(f"topic {topic}", "not there any more")
+        elif topic not in routes and _is_matching(options, topic):
+            gone[standing.topic_name(topic)] = "not there any more"
     return gone
 
 

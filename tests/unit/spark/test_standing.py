@@ -99,6 +99,14 @@ def test_who_is_away_is_remembered_as_who_it_was() -> None:
     assert standing.whose(was, seen, {A: 9, B: 7}) == offsets.identity(was)
 
 
+def test_what_nobody_reads_any_more_is_counted_as_far_as_it_is_known() -> None:
+    other = Queue("dead", "broker-a", 0)
+    was, last = start({A: 5, B: 7, other: 3}), {A: 9, B: 10, other: 8}
+    seen = Seen({A: Ends(0, 9)}, OURS, gone={"broker-b": "not in the route", "topic dead": "not there any more"})
+    assert [standing.unread(name, was, last, seen) for name in seen.gone] == [3, 5]
+    assert standing.unread("topic dead", was, {}, seen) == 0
+
+
 def test_an_outage_ends_a_query_when_it_has_been_long_enough_without_a_break() -> None:
     outage = Outage(10)
     outage.note({"broker-a": "no answer"}, 0)

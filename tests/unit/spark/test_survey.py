@@ -8,6 +8,7 @@ import pytest
 
 from gantry.errors import UnreachableError
 from pyspark_gantrymq import survey
+from pyspark_gantrymq.offsets import Place
 from pyspark_gantrymq.options import parse
 from pyspark_gantrymq.standing import Seen
 
@@ -48,3 +49,20 @@ def test_who_is_away_is_looked_for_again_so_often(
     monkeypatch.setattr(survey, "_looked", lambda *_: next(left))
     assert survey.look(replace(OPTIONS, retries=retries)) == answers[asked - 1]
     assert list(left) == []
+
+
+def test_who_was_gone_before_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    former, more = Seen(gone={"topic t": "gone"}), Seen(gone={"topic t": "gone", "broker-a": "gone"})
+    left = iter([former, more, more, Seen()])
+    monkeypatch.setattr(survey, "_looked", lambda *_: next(left))
+    assert survey.look(OPTIONS, done={"topic t"}) == former
+    assert survey.look(OPTIONS, done={"topic t"}) == Seen()
+
+
+def test_a_topic_that_a_pattern_had_is_gone_and_not_away() -> None:
+    options = replace(OPTIONS, topics=(), pattern="t.*")
+    expected = [Place("t1", "broker-a"), Place("t1", "broker-b"), Place("t2", "broker-a"), Place("other", "broker-a")]
+    assert survey._gone(options, expected, {"t1": {"broker-a"}}) == {
+        "broker-b": "not in the route of topic t1",
+        "topic t2": "not there any more",
+    }
