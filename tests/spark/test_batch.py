@@ -89,6 +89,16 @@ def test_properties_are_a_map_or_text_or_left_out(spark: SparkSession, nameserve
     assert "properties" not in read(spark, nameserver, subscribe=topic, propertiesFormat="none").columns
 
 
+def test_a_batch_of_assigned_queues_is_not_half_of_them(spark: SparkSession, nameserver: str, topic: str) -> None:
+    with BlockingProducer("batch", nameserver=nameserver) as producer:
+        (first,) = {producer.send(Message(topic, b"x"), key="one queue").queue for _ in range(3)}
+    halves = {first.broker_name: [first.queue_id], "broker-x": [0]}
+    options = {"assign": json.dumps({topic: halves}), "fetchOffset.numRetries": "0"}
+    with pytest.raises(PySparkException, match=f"broker-x is away: not in the route of topic {topic}"):
+        read(spark, nameserver, **options).count()
+    assert read(spark, nameserver, **options, failOnDataLoss="false").count() == 3
+
+
 def test_a_misspelt_option_is_an_error_before_anything_is_read(spark: SparkSession, nameserver: str) -> None:
     with pytest.raises(PySparkException, match="unknown option startingoffset; did you mean startingOffsets"):
         read(spark, nameserver, subscribe="t", startingOffset="latest").collect()

@@ -121,10 +121,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Who is away already is not asked again at once: the next trigger does.
         options = replace(self._options, retries=0) if self._outage.is_on else self._options
         self._seen = survey.look(options, expected, self._done)
-        away = dict(self._seen.away)
-        if self._options.is_strict:
-            away |= {name: f"{why}; {survey.WITHOUT}" for name, why in self._seen.gone.items()}
-        else:
+        away = survey.away_of(self._options, self._seen)
+        if not self._options.is_strict:
             self._part_with(start)
         if away and not is_patient:
             name, why = min(away.items())

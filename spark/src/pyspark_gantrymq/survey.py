@@ -8,6 +8,7 @@ it is the query's error, or, to a stream that has begun, somebody who is away (`
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -25,10 +26,10 @@ from pyspark_gantrymq.standing import Ends, Seen
 GROUP = "gantrymq-spark"  # pulls under a name of its own: a reset of the user's group must not move a query
 NAMESERVER = "gantrymq.namesrv"
 AWAY = (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError)
-WITHOUT = "option failOnDataLoss=false goes on without"
 _SAMPLE = 32
 _SAMPLE_BYTES = 256 << 10
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 
 class Told(NamedTuple):
@@ -51,12 +52,23 @@ def puller_of(options: Options, group: str = GROUP) -> BlockingPuller:
 
 
 def whole(options: Options) -> Seen:
-    """Every queue of the query; RuntimeError when one is away."""
+    """Every queue of the query; RuntimeError when one is away.  What was assigned and is gone is away too, unless
+    losses are passed over.
+    """
     seen = look(options)
-    if seen.away:
-        name, why = min(seen.away.items())
+    away = away_of(options, seen)
+    if away:
+        name, why = min(away.items())
         raise RuntimeError(f"{name} is away: {why}")
+    for name, why in sorted(seen.gone.items()):
+        log.warning("%s is done with: %s", name, why)
     return seen
+
+
+def away_of(options: Options, seen: Seen) -> dict[str, str]:
+    """Who has to be waited for, and why."""
+    gone = seen.gone if options.is_strict else {}
+    return {**seen.away, **{name: f"{why}; option failOnDataLoss=false goes on without" for name, why in gone.items()}}
 
 
 def look(options: Options, expected: Collection[Place] = (), done: Collection[str] = ()) -> Seen:
@@ -69,8 +81,8 @@ def look(options: Options, expected: Collection[Place] = (), done: Collection[st
             break
         time.sleep(options.pause_s)
         seen = _looked(options, expected)
-    missing = options.assigned - seen.ends.keys()
-    if missing and not seen.away and not seen.gone:
+    missing = {one for one in options.assigned - seen.ends.keys() if one.broker not in seen.gone}
+    if missing and not seen.away:
         raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"the assigned queue {min(missing)} is not there")
     return seen
 

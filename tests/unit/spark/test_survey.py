@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import replace
 
 import pytest
 
-from gantry.errors import UnreachableError
+from gantry.errors import RefusedError, UnreachableError
 from pyspark_gantrymq import survey
-from pyspark_gantrymq.offsets import Place
+from pyspark_gantrymq.offsets import Place, Queue
 from pyspark_gantrymq.options import parse
-from pyspark_gantrymq.standing import Seen
+from pyspark_gantrymq.standing import Ends, Seen
 
 OPTIONS = replace(parse({"gantrymq.namesrv": "h:1", "subscribe": "t"}, is_stream=False), pause_s=0.0)
 AWAY = Seen(away={"broker-a": "away"})
@@ -57,6 +58,22 @@ def test_who_was_gone_before_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(survey, "_looked", lambda *_: next(left))
     assert survey.look(OPTIONS, done={"topic t"}) == former
     assert survey.look(OPTIONS, done={"topic t"}) == Seen()
+
+
+def test_an_assigned_group_that_is_not_in_the_route_is_away_unless_losses_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    here, there, missing = Queue("t", "broker-a", 0), Queue("t", "broker-b", 0), Queue("t", "broker-a", 7)
+    seen = Seen({here: Ends(0, 5)}, gone={"broker-b": "not in the route of topic t"})
+    monkeypatch.setattr(survey, "_looked", lambda *_: seen)
+    options = replace(OPTIONS, topics=(), assigned=frozenset({here, there}), retries=0)
+    with pytest.raises(RuntimeError, match="broker-b is away: not in the route of topic t; option failOnDataLoss=fals"):
+        survey.whole(options)
+    with caplog.at_level(logging.WARNING):
+        assert survey.whole(replace(options, is_strict=False)) == seen
+    assert caplog.messages == ["broker-b is done with: not in the route of topic t"]
+    with pytest.raises(RefusedError, match="the assigned queue t/broker-a/7 is not there"):
+        survey.look(replace(options, assigned=frozenset({here, there, missing})))
 
 
 def test_a_topic_that_a_pattern_had_is_gone_and_not_away() -> None:
