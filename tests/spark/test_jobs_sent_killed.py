@@ -43,6 +43,7 @@ LETTERS = (
     "SELECT 'packing', 'id-' || n, 0, %s, 'b', 0, n, '', '', 'x', '{}', 'ReadTimeout', 'transient', 16, 1, n, "
     "'approved' FROM generate_series(%s::int, %s::int) n"
 )
+STATES = "SELECT state, array_agg(message_id) FROM dead_letter GROUP BY 1"
 
 
 def write(database: str, statement: str, topic: str, nth: int, count: int = A_ROUND) -> None:
@@ -107,6 +108,41 @@ def test_every_letter_is_replayed_once(nameserver: str, topic: str, postgres: Po
     found = sorted(message.message_id for message in messages(nameserver, topic))
     assert found == sorted(f"id-{n}" for n in range(1, ROUNDS * A_ROUND + 2))
     assert ask(database, "SELECT DISTINCT state FROM dead_letter") == [("sent",)]
+
+
+def test_letters_that_can_never_be_sent_cost_the_others_nothing_wherever_a_run_is_killed(
+    nameserver: str, topic: str, postgres: Postgres, tmp_path: Path
+) -> None:
+    database = postgres.database()
+    triage.prepare(database)
+    flags = ["--namesrv", nameserver, "--database", database, "--sink", f"replay-{topic}", "--send"]
+    chance = random.Random(7)
+    rounds, cut_off, unsendable = ROUNDS // 2, 0, set()
+    for nth in range(rounds):
+        write(database, LETTERS, topic, nth)
+        unsendable.add(f"id-{nth * A_ROUND + 1 + chance.randrange(A_ROUND)}")
+        ids = ", ".join(f"'{each}'" for each in sorted(unsendable))
+        tell(
+            database,
+            f"UPDATE dead_letter SET body = decode(repeat('78', 5 << 20), 'hex') WHERE message_id IN ({ids})",
+        )
+        with SparkJob("replay", flags, tmp_path / "log") as job:
+            wait_until(lambda: bool(open_runs(database)) or job.process.poll() is not None)
+            threading.Event().wait(chance.random() * 3 * QUIET_S)
+            job.kill()
+        cut_off += bool(open_runs(database))
+    assert cut_off > 0, "no kill met a run: nothing was shown"
+    with SparkJob("replay", flags, tmp_path / "log") as job:
+        assert job.wait() in (0, 1), job.story()
+    write(database, LETTERS, topic, rounds, 1)
+    work_off("replay", flags, tmp_path / "log")
+    last = rounds * A_ROUND + 1
+    until(lambda: f"id-{last}" in {message.message_id for message in messages(nameserver, topic)}, "the last is there")
+    expected = {f"id-{n}" for n in range(1, last + 1)} - unsendable
+    found = [message.message_id for message in messages(nameserver, topic)]
+    assert len(found) == len(set(found)) and set(found) == expected
+    states = {state: set(ids) for state, ids in ask(database, STATES)}
+    assert states == {"sent": expected, "waiting": unsendable}
 
 
 def open_runs(database: str) -> list[tuple[int]]:

@@ -19,6 +19,7 @@ letters = pytest.importorskip("pyspark_gantrymq.jobs.letters")
 places = pytest.importorskip("pyspark_gantrymq.jobs.places")
 replay = pytest.importorskip("pyspark_gantrymq.jobs.replay")
 resend = pytest.importorskip("pyspark_gantrymq.jobs.resend")
+runs = pytest.importorskip("pyspark_gantrymq.jobs.runs")
 transactions = pytest.importorskip("pyspark_gantrymq.jobs.transactions")
 triage = pytest.importorskip("pyspark_gantrymq.jobs.triage")
 
@@ -34,10 +35,18 @@ class Sent:
     def __init__(self) -> None:
         self.rows: list[Any] = []
         self.batches: list[int] = []
+        self.unsendable: set[str] = set()
 
-    def __call__(self, messages: DataFrame, batch: int = -1, began_ms: int = -1) -> list[Any]:
-        found = messages.collect()
+    def run(self, messages: DataFrame, batch: int, began_ms: int) -> Any:
+        """As one batch; the letters of ids in `unsendable` are refused, and with them the batch."""
         self.batches.append(batch)
+        found = messages.collect()
+        refused = [places.Refusal(row.msgId, row.topic, "too large") for row in found if row.msgId in self.unsendable]
+        self.rows += [] if refused else found
+        return runs.Sent(not refused, tuple(refused))
+
+    def __call__(self, messages: DataFrame) -> list[Any]:
+        found = messages.collect()
         self.rows += found
         first = len(self.rows) - len(found)
         return [places.Place(row.msgId, "broker-b", 3, first + nth) for nth, row in enumerate(found)]
@@ -163,7 +172,7 @@ def test_triage_sorts_letters_and_counts_each_death_once(spark: SparkSession, da
 def test_nothing_is_replayed_that_nobody_approved(spark: SparkSession, database: str) -> None:
     sorted_out(spark, database)
     sent = Sent()
-    assert replay.one_run(spark, database, 1, sent)["sent"] == 0
+    assert replay.one_run(spark, database, 1, sent.run)["sent"] == 0
     assert not sent.rows
 
 
@@ -171,7 +180,7 @@ def test_an_approved_letter_is_sent_once_under_its_own_id(spark: SparkSession, d
     sorted_out(spark, database)
     assert replay.approve(database, [ID.format(1), ID.format(1), ID.format(3), "unheard of"], "ann") == 1
     sent = Sent()
-    assert [replay.one_run(spark, database, 1, sent)["sent"] for _ in range(3)] == [1, 0, 0]
+    assert [replay.one_run(spark, database, 1, sent.run)["sent"] for _ in range(3)] == [1, 0, 0]
     (row,) = sent.rows
     assert (row.topic, row.delayTimeLevel, row.keys) == ("Orders", 3, "2026-101")
     assert (row.properties, row.msgId) == ({"DLQ_REPLAYS": "1"}, ID.format(1))
@@ -185,14 +194,14 @@ def test_a_run_that_was_broken_off_is_repeated_as_the_same_batch(spark: SparkSes
     tried, sent = Sent(), Sent()
 
     def die(messages: DataFrame, batch: int, began_ms: int) -> None:
-        tried(messages, batch)
+        tried.run(messages, batch, began_ms)
         raise KeyboardInterrupt
 
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             replay.one_run(spark, database, 1, die)
-    assert replay.one_run(spark, database, 1, sent) == {"run": 2, "sent": 0, "repeated": 2}
-    assert replay.one_run(spark, database, 1, sent) == {"run": 3, "sent": 0, "repeated": 0}
+    assert replay.one_run(spark, database, 1, sent.run) == {"run": 2, "sent": 0, "repeated": 2, "refused": 0}
+    assert replay.one_run(spark, database, 1, sent.run) == {"run": 3, "sent": 0, "repeated": 0, "refused": 0}
     assert tried.batches == [1, 1] and sent.batches == [1]
     assert tried.rows == [*sent.rows, *sent.rows]
     assert {row.msgId for row in sent.rows} == {ID.format(1), ID.format(2)}
@@ -203,7 +212,42 @@ def test_a_message_that_died_after_three_replays_is_not_sent_a_fourth_time(spark
     assert replay.approve(database, [ID.format(3)], "ann") == 0
     tell(database, "UPDATE dead_letter SET state = 'approved' WHERE replays >= 3")  # whoever does it by hand
     sent = Sent()
-    assert replay.one_run(spark, database, 1, sent)["sent"] == 0
+    assert replay.one_run(spark, database, 1, sent.run)["sent"] == 0
+
+
+def test_a_letter_that_cannot_be_sent_waits_for_a_person_and_the_others_go(
+    spark: SparkSession, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sorted_out(spark, database, approve=True)
+    sent = Sent()
+    sent.unsendable.add(ID.format(2))
+    assert replay.one_run(spark, database, 1, sent.run) == {"run": 2, "sent": 1, "repeated": 0, "refused": 1}
+    assert {row.msgId for row in sent.rows} == {ID.format(1)}
+    assert f"letter {ID.format(2)} for topic 'Orders' is refused: too large" in capsys.readouterr().err
+    states = dict(ask(database, STATES))
+    assert (states["1"], states["2"]) == ("sent", "waiting")
+    assert ask(database, "SELECT message_id, refused FROM dead_letter WHERE refused IS NOT NULL") == [
+        (ID.format(2), "too large")
+    ]
+    assert replay.one_run(spark, database, 1, sent.run) == {"run": 3, "sent": 0, "repeated": 0, "refused": 0}
+    sent.unsendable.clear()
+    assert replay.approve(database, [ID.format(2)], "ann") == 1
+    assert replay.one_run(spark, database, 1, sent.run)["sent"] == 1
+    assert sorted(row.msgId for row in sent.rows) == [ID.format(1), ID.format(2)]
+
+
+def test_letters_of_a_run_that_failed_and_is_closed_may_be_rejected(spark: SparkSession, database: str) -> None:
+    sorted_out(spark, database, approve=True)
+
+    def fail(messages: DataFrame, batch: int, began_ms: int) -> Any:
+        return runs.Sent(False, error=ValueError("no queue may be written to"))
+
+    with pytest.raises(ValueError, match="may be written to"):
+        replay.one_run(spark, database, 1, fail)
+    assert replay.approve(database, [ID.format(1)], "ann", letters.REJECT) == 1
+    sent = Sent()
+    assert replay.one_run(spark, database, 1, sent.run) == {"run": 2, "sent": 1, "repeated": 0, "refused": 0}
+    assert {row.msgId for row in sent.rows} == {ID.format(2)}
 
 
 def test_a_message_that_died_in_two_groups_is_sent_once(spark: SparkSession, database: str) -> None:
@@ -214,5 +258,5 @@ def test_a_message_that_died_in_two_groups_is_sent_once(spark: SparkSession, dat
     tell(database, f"INSERT INTO dead_letter ({columns}) {letter}")
     assert replay.approve(database, [ID.format(1)], "ann") == 2
     sent = Sent()
-    assert replay.one_run(spark, database, 1, sent)["sent"] == 1
+    assert replay.one_run(spark, database, 1, sent.run)["sent"] == 1
     assert ask(database, "SELECT count(*) FROM dead_letter WHERE state = 'sent'") == [(2,)]

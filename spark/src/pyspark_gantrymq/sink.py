@@ -32,7 +32,7 @@ from gantry.errors import GantryError
 from gantry.leaves import properties
 from gantry.transaction.batches import PROPERTY
 from pyspark_gantrymq import sinkcolumns
-from pyspark_gantrymq.sinkcolumns import PROPERTIES_BYTES_MAX, TRANSACTION_ROOM_BYTES
+from pyspark_gantrymq.sinkcolumns import PROPERTIES_BYTES_MAX, TRANSACTION_ROOM_BYTES, Row
 from pyspark_gantrymq.sinkhome import sink_of
 from pyspark_gantrymq.sinkoptions import SinkOptions, read
 from pyspark_gantrymq.sinksending import SinkSender
@@ -49,21 +49,23 @@ _GIVE_UP_S = 10.0  # of a task that has failed already
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What one task wrote."""
+    """What one task wrote; `refused` are ids, topics and a broker's words, where somebody hears of them."""
 
     part: str
     groups: tuple[str, ...]
     rows: int
     dead: int
     query: str = ""
+    refused: tuple[tuple[str, str, str], ...] = ()
 
 
 class _Sink:
-    """What both writers do."""
+    """What both writers do.  Where somebody `hears_refusals`, rows that are refused for good fail no task."""
 
-    def __init__(self, options: SinkOptions, sink: SinkBatch | None) -> None:
+    def __init__(self, options: SinkOptions, sink: SinkBatch | None, hears_refusals: bool = False) -> None:
         self._options = options
         self._sink = sink
+        self._hears_refusals = hears_refusals
         self._name = uuid4().hex[:12]
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
@@ -79,7 +81,13 @@ class _Sink:
             extra = _half(self._options, one, part)
             room -= TRANSACTION_ROOM_BYTES
         ids = Identity(self._options.namesrv.split(";")[0], SystemClock()).message_ids
-        sender, is_whole = SinkSender(self._options, query, batch, extra), False
+        refused: list[tuple[str, str, str]] = []
+
+        def told(row: Row, why: str) -> None:
+            refused.append((row.message_id, row.topic, why))
+
+        heard = told if self._hears_refusals else None
+        sender, is_whole = SinkSender(self._options, query, batch, extra, refused=heard), False
         try:
             for row in chain.from_iterable(
                 sinkcolumns.rows(records, self._options.topic, ids, room) for records in iterator
@@ -92,7 +100,7 @@ class _Sink:
             if one is not None and not is_whole:
                 # Spark hears nothing of this part, so nobody can ever commit it: its halves need not wait.
                 self._give_up(one, [part], _GIVE_UP_S)
-        return Written(part, tuple(sorted(sender.groups)), sender.sent, sender.dead, query)
+        return Written(part, tuple(sorted(sender.groups)), sender.sent, sender.dead, query, tuple(refused))
 
     def _one(self, batch: int, written: Sequence[Written] = ()) -> SinkBatch:
         """The batch that is written, and whose it is."""

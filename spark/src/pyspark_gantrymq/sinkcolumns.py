@@ -57,7 +57,7 @@ _OFTEN = _VALUES | {"properties", "tags", "keys", "msgId"}
 
 
 class Row(NamedTuple):
-    """One message to be; `fault` says why it cannot be one."""
+    """One message to be; `fault` says why it cannot be one, and then `message_id` is what was given for it."""
 
     topic: str
     body: bytes
@@ -131,7 +131,8 @@ def _plain(column: pa.Array) -> list[Any]:
 
 def _row(values: dict[str, object], body: object, default_topic: str, message_id: str, room: int) -> Row:
     topic = str(values.get("topic") or default_topic)
-    message_id, id_fault = _message_id(values.get("msgId"), message_id)
+    given_id = values.get("msgId")
+    message_id, id_fault = _message_id(given_id, message_id)
     pairs, fault = _pairs(values)
     when, delay_fault = _delay(values)
     packed = properties.pack(pairs | when | {UNIQUE_KEY: message_id})
@@ -149,7 +150,7 @@ def _row(values: dict[str, object], body: object, default_topic: str, message_id
         topic,
         body,
         packed,
-        message_id,
+        str(given_id) if id_fault else message_id,
         flag if isinstance(flag, int) else 0,
         bool(when),
         str(values.get("shardingKey") or ""),

@@ -241,7 +241,7 @@ class SinkSender:
             return
         said = properties.pack({**self._origin, REASON: _plain(why)[:1000], FROM_TOPIC: _plain(row.topic)[:200]})
         room = 30_000 - len(said)
-        packed = row.packed if len(row.packed) <= room else properties.pack({"UNIQ_KEY": row.message_id})
+        packed = row.packed if len(row.packed) <= room else properties.pack({"UNIQ_KEY": _plain(row.message_id)[:255]})
         packed = b"".join(pair + b"\x02" for pair in packed.split(b"\x02") if pair and not _is_delay(pair)) + said
         self.dead += 1
         letter = Row(self._options.dead_letters, row.body, packed, row.message_id, row.flag)

@@ -105,7 +105,6 @@ def say(**fields: object) -> None:
     print(json.dumps(fields), flush=True)
 
 
-
 def sends(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
     """The flags of a job that sends what it finds, and ends."""
     made.add_argument("--namesrv", required=True, metavar="HOST:PORT;HOST:PORT", help="name servers")
@@ -113,9 +112,7 @@ def sends(made: argparse.ArgumentParser) -> argparse.ArgumentParser:
     return made
 
 
-def send(messages: DataFrame, given: Any, **fixed: str) -> None:
-    """Through the sink; when this returns each of them is acknowledged.  `fixed` are the job's own options."""
-    options = {"gantrymq.namesrv": given.namesrv, **fixed, **pairs(given.option)}
-    if options.get("mode") == "at-least-once":
-        options = {name: value for name, value in options.items() if name not in ("sinkId", "batchId", "owner")}
+def send(messages: DataFrame, given: Any) -> None:
+    """Through the sink; when this returns each of them is acknowledged."""
+    options = {"gantrymq.namesrv": given.namesrv, **pairs(given.option)}
     messages.write.format("gantrymq").mode("append").options(**options).save()

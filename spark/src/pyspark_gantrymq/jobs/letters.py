@@ -8,9 +8,12 @@ States of a letter, each step by one statement with the former state in its cond
 
     waiting -> approved (a person, or triage for transient ones when told so) -> sending -> sent
     waiting or approved -> rejected (a person)
+    sending -> waiting    it can never be sent as it is: `refused` has the broker's words, and a person decides
+    sending -> approved   another letter of its run cannot; this one goes with the next run
 
 `sending` is written, with the number of the run, before the first byte leaves.  A run that was broken off is found by
 the next one, which repeats it with the same letters under the same number; the sink knows whether it was delivered.
+A letter leaves `sending` only when the sink has said what became of its run, which is final.
 """
 
 from __future__ import annotations
@@ -42,8 +45,10 @@ CREATE TABLE IF NOT EXISTS dead_letter (
                     CHECK (state IN ('waiting', 'approved', 'sending', 'sent', 'rejected')),
     approved_by     TEXT,
     run             BIGINT,
+    refused         TEXT,
     PRIMARY KEY (consumer_group, message_id, replays)
 )""",
+    "ALTER TABLE dead_letter ADD COLUMN IF NOT EXISTS refused TEXT",
     "CREATE INDEX IF NOT EXISTS dead_letter_open ON dead_letter (state, died_at_ms)\n"
     "WHERE state IN ('approved', 'sending')",
     """
@@ -90,7 +95,7 @@ _NEWEST = (
     "           WHERE o.consumer_group = d.consumer_group AND o.message_id = d.message_id)"
 )
 APPROVE = _sql(
-    "UPDATE dead_letter d SET state = 'approved', approved_by = :approved_by\n"
+    "UPDATE dead_letter d SET state = 'approved', approved_by = :approved_by, refused = NULL\n"
     f"WHERE message_id = :message_id AND replays < {REPLAYS_MAX} AND state = 'waiting'\n  AND {_NEWEST}"
 )
 REJECT = _sql("UPDATE dead_letter SET state = 'rejected', approved_by = :approved_by\n"
@@ -113,5 +118,10 @@ TAKEN = _sql(
     "FROM dead_letter WHERE run = :run AND state = 'sending' ORDER BY message_id, topic, replays DESC"
 )
 BEGAN = _sql("SELECT started_at_ms FROM dead_letter_run WHERE run = :run")
+REFUSED = _sql(
+    "UPDATE dead_letter SET state = 'waiting', run = NULL, refused = :why\n"
+    "WHERE run = :run AND message_id = :message_id AND state = 'sending'"
+)
+BACK = _sql("UPDATE dead_letter SET state = 'approved', run = NULL WHERE run = :run AND state = 'sending'")
 SENT = _sql("UPDATE dead_letter SET state = 'sent' WHERE run = :run AND state = 'sending'")
 DONE = _sql("UPDATE dead_letter_run SET is_done = true WHERE run = :run")

@@ -31,6 +31,7 @@ _SCHEMA = pa.schema(
         ("keys", pa.string()),
         ("tags", pa.string()),
         ("properties", pa.map_(pa.string(), pa.string())),
+        ("delayTimeLevel", pa.int32()),
         ("msgId", pa.string()),
     ]
 )
@@ -51,17 +52,18 @@ class Refusal:
     """Why a message was not stored, and would not be if it were sent again."""
 
     message_id: str
+    topic: str
     why: str
 
 
 def send(messages: DataFrame, options: Mapping[str, str]) -> list[Place | Refusal]:
-    """Send messages of the columns of `_SCHEMA`: what became of each that did not go to the dead letters."""
+    """Send messages of columns of `_SCHEMA`: what became of each that did not go to the dead letters."""
     given = sinkoptions.read(options)
     if given.is_transactional:
         raise ValueError("a batch that is decided as a whole does not tell its messages' places; leave out option mode")
     sinkcolumns.check([(field.name, field.dataType.simpleString()) for field in messages.schema.fields], has_topic=True)
     # Rows travel pickled: Spark's way by Arrow needs pandas.
-    return list(messages.rdd.map(_as_row).mapPartitions(partial(sent, given)).collect())
+    return list(messages.rdd.map(as_row).mapPartitions(partial(sent, given)).collect())
 
 
 def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Place | Refusal]:
@@ -72,13 +74,13 @@ def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Plac
         found[row.message_id] = Place(row.message_id, queue.broker_name, queue.queue_id, offset)
 
     def refused(row: sinkcolumns.Row, why: str) -> None:
-        found[row.message_id] = Refusal(row.message_id, why)
+        found[row.message_id] = Refusal(row.message_id, row.topic, why)
 
     ids = Identity(options.namesrv.split(";")[0], SystemClock()).message_ids
     sender = SinkSender(options, "", "", stored=stored, refused=refused)
     try:
-        for chunk in chunks(rows):
-            for row in sinkcolumns.rows(pa.RecordBatch.from_pylist(chunk, _SCHEMA), options.topic, ids):
+        for records in batches(rows):
+            for row in sinkcolumns.rows(records, options.topic, ids):
                 sender.send(row)
         sender.finish()
     finally:
@@ -86,5 +88,13 @@ def sent(options: sinkoptions.SinkOptions, rows: Iterable[Row]) -> Iterator[Plac
     yield from found.values()
 
 
-def _as_row(row: Any) -> Row:
+def batches(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
+    """Rows of some of the columns of `_SCHEMA`, as the sink takes them."""
+    for chunk in chunks(rows):
+        schema = pa.schema([field for field in _SCHEMA if field.name in chunk[0]])
+        yield pa.RecordBatch.from_pylist(chunk, schema)
+
+
+def as_row(row: Any) -> Row:
+    """As it travels: pickled."""
     return {**row.asDict(), "properties": list(row.properties.items())}

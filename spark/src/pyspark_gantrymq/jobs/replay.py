@@ -12,6 +12,10 @@ twice.  A run that was broken off, wherever that was, is repeated by the next on
 the broker knows whether it was delivered.  Runs follow one another, a second one waits.  Brokers without such sinks
 (Apache's) are served by `--option mode=at-least-once`: then a run that is repeated sends again, under the same ids.
 
+A letter that can never be sent as it is (no topic, too large for it) holds nobody up: its run is closed, which means
+that nothing of it is ever delivered (see `runs`), the letter waits for a person again, with the broker's words in
+`refused`, and the others go with the next run at once.  The exit code is 1 then.
+
 A message that dies again comes back by triage with the higher count; after the third replay it is poison.
 For one group alone, without a database: `gantry dlq replay`.
 """
@@ -21,13 +25,14 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from pyspark_gantrymq.jobs import launch, letters
+from pyspark_gantrymq.jobs import launch, letters, runs
 from pyspark_gantrymq.jobs.sendable import properties
 from pyspark_gantrymq.jobs.transactions import Cursor, carry_out, connect
 from pyspark_gantrymq.jobs.triage import REPLAYS, Rules, prepare
@@ -38,7 +43,8 @@ LETTERS = (
 FIRST_DELAY_LEVEL = 3  # 10 s; one more with each replay
 ROWS_MAX = 10_000
 SINK = "gantrymq-dead-letter-replay"
-Send = Callable[[DataFrame, int, int], None]  # messages, the run's number, when it began
+REFUSED_SHOWN = 100
+Send = Callable[[DataFrame, int, int], runs.Sent]  # messages, the run's number, when it began
 
 
 def build(approved: DataFrame) -> DataFrame:
@@ -83,31 +89,47 @@ def take(now_ms: int, cursor: Cursor, run: int) -> tuple[list[tuple[Any, ...]], 
 
 
 def one_run(spark: SparkSession, database: str, now_ms: int, send: Send) -> dict[str, int]:
-    """Finish what was broken off, then send what is approved; the last run's number, and how many letters each was."""
+    """Finish what was broken off, then send what is approved; the last run's number, and how many letters each was.
+
+    `refused` letters wait for a person; each costs its run, and what was not refused goes with the next.
+    """
     with connect(database) as lock:
         lock.execute(letters.LOCK)
         broken_off = [int(row[0]) for row in lock.execute(letters.OPEN).fetchall()]
-        repeated = sum(_carry_out_run(spark, database, now_ms, run, send) for run in broken_off)
-        number = int((lock.execute(letters.NEXT).fetchone() or (1,))[0])
-        sent = _carry_out_run(spark, database, now_ms, number, send)
-    return {"run": number, "sent": sent, "repeated": repeated}
+        found = [_carry_out_run(spark, database, now_ms, run, send) for run in broken_off]
+        repeated = sum(sent for sent, _ in found)
+        refused, is_closed = sum(count for _, count in found), True
+        while is_closed:
+            number = int((lock.execute(letters.NEXT).fetchone() or (1,))[0])
+            sent, count = _carry_out_run(spark, database, now_ms, number, send)
+            refused, is_closed = refused + count, count > 0 and not sent
+    return {"run": number, "sent": sent, "repeated": repeated, "refused": refused}
 
 
-def _carry_out_run(spark: SparkSession, database: str, now_ms: int, run: int, send: Send) -> int:
+def _carry_out_run(spark: SparkSession, database: str, now_ms: int, run: int, send: Send) -> tuple[int, int]:
+    """How many letters were sent, and how many can never be; those that are neither are approved as before."""
     ((taken, began_ms),) = carry_out(database, [run], partial(take, now_ms))
+    sent = runs.Sent(is_delivered=True)
     if taken:
-        send(build(spark.createDataFrame(taken, LETTERS).coalesce(1)), run, began_ms)
-    list(carry_out(database, [run], _close))
-    return len(taken)
+        sent = send(build(spark.createDataFrame(taken, LETTERS).coalesce(1)), run, began_ms)
+    list(carry_out(database, [run], partial(_close, sent)))
+    if sent.error is not None:
+        raise sent.error
+    assert {one.message_id for one in sent.refused} <= {row[0] for row in taken}, "or the next run has them again"
+    for one in sent.refused[:REFUSED_SHOWN]:
+        print(f"letter {one.message_id} for topic {one.topic!r} is refused: {one.why}", file=sys.stderr, flush=True)
+    return (len(taken) - len(sent.refused)) * sent.is_delivered, len(sent.refused)
 
 
-def _close(cursor: Cursor, run: int) -> None:
-    cursor.execute(letters.SENT, {"run": run})
+def _close(sent: runs.Sent, cursor: Cursor, run: int) -> None:
+    for one in sent.refused:
+        cursor.execute(letters.REFUSED, {"run": run, **asdict(one)})
+    cursor.execute(letters.SENT if sent.is_delivered else letters.BACK, {"run": run})
     cursor.execute(letters.DONE, {"run": run})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Approve, reject or send."""
+    """Approve, reject or send; 1 when letters were refused."""
     parser = launch.parser(__doc__, "replay")
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
     what = parser.add_mutually_exclusive_group(required=True)
@@ -131,12 +153,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     spark = launch.session(given)
     now_ms = time.time_ns() // 1_000_000
 
-    def send(rows: DataFrame, run: int, began_ms: int) -> None:
+    def send(rows: DataFrame, run: int, began_ms: int) -> runs.Sent:
         # Another database, or one that was set back, has runs of the same number: they are not the same run.
-        launch.send(rows, given, mode="transactional", sinkId=given.sink, batchId=str(run), owner=f"run-{began_ms}")
+        sink = {"mode": "transactional", "sinkId": given.sink, "batchId": str(run), "owner": f"run-{began_ms}"}
+        return runs.send(rows, {"gantrymq.namesrv": given.namesrv, **sink, **launch.pairs(given.option)})
 
-    launch.say(**one_run(spark, given.database, now_ms, send))
-    return 0
+    counts = one_run(spark, given.database, now_ms, send)
+    launch.say(**counts)
+    return 1 if counts["refused"] else 0
 
 
 if __name__ == "__main__":
