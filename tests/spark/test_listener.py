@@ -11,10 +11,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from gantry.client.blocking import BlockingPuller
-from pyspark_gantrymq import GantryMQOffsetListener
+from pyspark_gantrymq import GantryMQOffsetListener, groupoffsets, offsets
 from pyspark_gantrymq.listener import positions
 from pyspark_gantrymq.offsets import Queue
-from testkit.sparkstream import eventually, make_topic, send, stream, work_off
+from pyspark_gantrymq.options import parse
+from pyspark_gantrymq.stream import StreamReader
+from pyspark_gantrymq.survey import queue_of
+from testkit.sparkstream import delete_topic, eventually, make_topic, send, stream, work_off
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,6 +82,28 @@ def test_a_group_that_is_further_ahead_stays_there_unless_it_is_forced(
         assert puller.committed(queue) == 12
         GantryMQOffsetListener(nameserver, group)._tell("run", dict.fromkeys(ahead, 21))
         assert puller.committed(queue) == 21
+
+
+def test_a_topic_that_was_deleted_does_not_keep_a_group_from_hearing_of_others(
+    nameserver: str, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes, stays, group = f"{topic}-a", f"{topic}-b", f"{topic}-group"
+    for name in (goes, stays):
+        make_topic(nameserver, name, 1)
+        send(nameserver, name, 9)
+    delete_topic(nameserver, goes)
+    listener, asked = GantryMQOffsetListener(nameserver, group), []
+    tell = groupoffsets.tell
+    monkeypatch.setattr(groupoffsets, "tell", lambda *given: asked.append(given[2]) or tell(*given))
+    dead, alive = Queue(goes, "broker-a", 0), Queue(stays, "broker-a", 0)
+    with BlockingPuller(group, nameserver=nameserver) as puller:
+        for at in (3, 7, 7):
+            listener._tell("run", {dead: 5, alive: at})
+            assert puller.committed(queue_of(alive)) == at
+        given = {"gantrymq.namesrv": nameserver, "subscribe": stays, "groupId": group}
+        StreamReader(parse(given, is_stream=True), ["body"]).commit(offsets.end({dead: 5, alive: 9}, {}, {}))
+        assert puller.committed(queue_of(alive)) == 9
+    assert asked == [{dead: 5, alive: 3}, {dead: 5, alive: 7}, {dead: 5}, {dead: 5, alive: 9}]
 
 
 PROGRAM = """

@@ -8,26 +8,22 @@ so the group may be behind the checkpoint, and never ahead of it.  News comes in
 
 A group that somebody has set further ahead is left there; with `force=True` it is set back to where the query is.
 
-A broker that does not answer costs a line in the log, and the next batch tells it all again.
+A broker that does not answer costs a line in the log, and the next batch tells its queues again.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from gantry.client.settings import check_group
-from gantry.errors import GantryError
 from pyspark_gantrymq import groupoffsets, offsets
 from pyspark_gantrymq.offsets import Queue
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import QueryProgressEvent, QueryStartedEvent, QueryTerminatedEvent
-
-log = logging.getLogger(__name__)
 
 
 class GantryMQOffsetListener(StreamingQueryListener):
@@ -61,14 +57,8 @@ class GantryMQOffsetListener(StreamingQueryListener):
     def _tell(self, run: str, reached: dict[Queue, int]) -> None:
         told = self._told.setdefault(run, {})
         news = {queue: at for queue, at in reached.items() if told.get(queue) != at}
-        if not news:
-            return
-        try:
-            groupoffsets.tell(self._nameserver, self._group, news, self._is_forced)
-        except GantryError as error:
-            log.warning("group %s was not told its offsets: %s", self._group, error)
-        else:
-            told |= news
+        if news:
+            told |= groupoffsets.tell(self._nameserver, self._group, news, self._is_forced)
 
 
 def positions(text: str | None) -> dict[Queue, int]:

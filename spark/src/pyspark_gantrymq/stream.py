@@ -29,7 +29,6 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from gantry.errors import GantryError
 from pyspark_gantrymq import groupoffsets, limits, offsets, planning, standing, survey
 from pyspark_gantrymq.offsets import Offset, Queue
 from pyspark_gantrymq.options import EARLIEST, Commits, Options
@@ -106,10 +105,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._options.group or self._options.commits is Commits.FALSE:
             return
         is_forced, reached = self._options.commits is Commits.FORCE, offsets.positions(end)
-        try:
-            groupoffsets.tell(self._options.nameserver, self._options.group, reached, is_forced)
-        except GantryError as error:
-            log.warning("group %s was not told its offsets: %s", self._options.group, error)
+        groupoffsets.tell(self._options.nameserver, self._options.group, reached, is_forced)
 
     def stop(self) -> None:
         """Nothing is open between two questions."""
