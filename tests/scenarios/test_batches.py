@@ -6,7 +6,13 @@ import random
 
 import pytest
 
+from gantry.client import questions
+from gantry.client.outgoing import Outgoing
+from gantry.client.questions import is_in_doubt
+from gantry.client.transactionquestions import prepare
+from gantry.errors import OutcomeUnknownError
 from gantry.leaves.frames import Command
+from gantry.model.route import MessageQueue
 from gantry.store.settings import Flush
 from gantry.transaction import batchends
 from gantry.transaction.checker import Rules
@@ -230,6 +236,30 @@ def test_a_half_of_a_batch_is_put_back_once_an_immunity_time_and_stays_what_it_i
     said(play.decide("s", 1, "commit", ["a"]))
     assert said(play.end_batch("s", 1, parts=["a"])) == {"settled": 1, "left": 0}
     assert keys(play) == ["p"]
+
+
+def test_a_commit_that_is_refused_for_an_earlier_batch_tells_it_only_when_it_is_kept() -> None:
+    play = TransactionPlay()
+    play.is_kept = False
+    assert play.decide("s", 1, "commit", ["a"]).code == ResponseCode.SYSTEM_ERROR
+    assert play.decide("s", 2, "commit", ["b"]).code == ResponseCode.SYSTEM_ERROR, "another master may decide otherwise"
+    play.is_kept = True
+    told = play.decide("s", 2, "commit", ["b"])
+    assert told.code == ResponseCode.TRANSACTION_SHOULD_COMMIT
+    assert bodies.loads_object(told.body)["parts"] == ["a"]
+
+
+def test_what_a_sealed_master_had_stored_is_in_doubt_for_our_clients() -> None:
+    play = TransactionPlay(Flush.SYNC)
+    play.half(b"row", "row-1", SPARK_TXN="s/1/a/b")
+    play.acks.seal()
+    (answer,) = play.connection.take()
+    assert answer.code == ResponseCode.SYSTEM_BUSY and is_in_doubt(answer)
+    queue = MessageQueue("orders", "b", 0)
+    outgoing = Outgoing("orders", b"row", b"", ("row-1",), 0)
+    for question in (questions.send("g", outgoing, queue), prepare("g", outgoing, queue)):
+        with pytest.raises(OutcomeUnknownError, match="another master may lead by now"):
+            question.read(answer)
 
 
 def test_a_sink_that_is_named_is_listed_with_all_its_parts() -> None:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from gantry.client.batchadmin import ABORT, COMMIT, DONE, PASSING, Decision, SinkBatch, decided, ended
 from gantry.client.question import Question
+from gantry.client.questions import is_in_doubt
 from gantry.errors import RefusedError
 from gantry.transaction.batches import PROPERTY
 from gantry.wire.codes import ResponseCode
@@ -26,6 +27,7 @@ SINK, HOME = "revenue", "broker-a"
 _GROUP, _OWNER = "spark", "query-1"
 _ROWS = (1, 2, 5)
 _DIES = 0.15  # at each step
+_REFUSED_MAX = 20
 _ENDS_MAX = 200
 _SILENT_MAX = 100  # a restart takes less
 
@@ -86,13 +88,22 @@ class Sink(Producer):
                 "PGROUP": _GROUP,
                 PROPERTY: f"{one.sink}/{one.batch}/{part}/{one.home}",
             }
-            answer = await self.ask(send(made.topic, made.body, made.queue_id, pairs, a=_GROUP, f="4"))
-            if answer is None or answer.code != ResponseCode.SUCCESS:
-                if answer is not None:
-                    self._route.missed()
+            if not await self._store(made, pairs):
                 return False
             self.acknowledged(made)
         return True
+
+    async def _store(self, made: Attempt, pairs: dict[str, str]) -> bool:
+        """As the sink's sender does: what was refused is sent again under its part, what is in doubt never."""
+        for _ in range(_REFUSED_MAX):
+            answer = await self.ask(send(made.topic, made.body, made.queue_id, pairs, a=_GROUP, f="4"))
+            if answer is None or answer.code == ResponseCode.SUCCESS:
+                return answer is not None
+            self._route.missed()
+            if is_in_doubt(answer) or answer.code not in PASSING:
+                return False
+            await asyncio.sleep(0.05)
+        return False
 
     async def _give_up(self, one: SinkBatch, part: str) -> None:
         """What Spark asks for when a task fails for good: this part is never committed."""

@@ -184,7 +184,7 @@ class SinkSender:
 
     def _answered(self, sent: _Sent, reply: Command | None) -> None:
         assert sent.queue is not None
-        if reply is None or reply.code in _STORED_BUT:
+        if reply is None or reply.code in _STORED_BUT or questions.is_in_doubt(reply):
             what = "no answer" if reply is None else f"stored, and not kept for sure ({reply.remark})"
             if self._extra:
                 self._fail(f"{sent.queue}: {what}; the part is given up, and Spark writes it again")

@@ -220,7 +220,13 @@ def unsafe_nowhere(command: Command) -> Command:
     return reply(command, ResponseCode.FLUSH_DISK_TIMEOUT, "slow")
 
 
-@pytest.mark.parametrize("answer", [silence, unsafe_nowhere])
+def stored_by_a_sealed_master(command: Command) -> Command:
+    answer = stored(command)
+    answer.code, answer.remark = ResponseCode.SYSTEM_BUSY, "another master may lead by now"
+    return answer
+
+
+@pytest.mark.parametrize("answer", [silence, unsafe_nowhere, stored_by_a_sealed_master])
 def test_a_half_that_may_be_there_is_not_sent_again_and_nothing_is_executed(answer: Answer) -> None:
     async def story() -> None:
         async with ScriptedCluster(groups=2) as cluster, made(cluster, QUICK) as producer:

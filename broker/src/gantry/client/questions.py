@@ -69,12 +69,15 @@ def route_of_new_topic(template: TopicRoute | None) -> TopicRoute | None:
 def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
     """Store a message, or a batch.
 
-    Reading raises OutcomeUnknownError where the broker stored the message but cannot promise to keep it (10, 11, 12).
+    Reading raises OutcomeUnknownError where the broker stored the message but cannot promise to keep it (10, 11, 12, or
+    any code that comes with the message's place).
     """
 
     def read(reply: Command) -> SendResult:
         if reply.code in _STORED_BUT:
             raise OutcomeUnknownError(f"{queue.broker_name}: {_STORED_BUT[ResponseCode(reply.code)]}")
+        if is_in_doubt(reply):
+            raise OutcomeUnknownError(f"{queue.broker_name}: {reply.code} {reply.remark}")
         require(reply)
         return SendResult(
             outgoing.message_ids,
@@ -101,6 +104,14 @@ def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendRe
         "n": queue.broker_name,
     }
     return Question(request(code, ext, outgoing.body), read)
+
+
+def is_in_doubt(reply: Command) -> bool:
+    """Whether a message was stored that nobody may rely on: a refusal names no place, because there is none.
+
+    So answers a master whose group may have another one by now, in the words of a busy broker (2).
+    """
+    return reply.code != ResponseCode.SUCCESS and bool(reply.ext.get("msgId"))
 
 
 @dataclass(frozen=True, slots=True)

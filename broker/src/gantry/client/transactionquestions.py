@@ -13,7 +13,7 @@ from enum import Enum
 
 from gantry.client.outgoing import PROPERTIES_BYTES_MAX, Outgoing
 from gantry.client.question import Question, nothing, number, require
-from gantry.client.questions import send
+from gantry.client.questions import is_in_doubt, send
 from gantry.errors import OutcomeUnknownError, RemoteProtocolError
 from gantry.leaves import properties
 from gantry.leaves.frames import Command
@@ -92,6 +92,9 @@ def prepare(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[Pre
     """Store a half."""
 
     def read(reply: Command) -> Prepared:
+        if reply.code not in _NOT_KEPT and is_in_doubt(reply):
+            # Another master may have it or not.  It is not sent again, or both halves could be committed.
+            raise OutcomeUnknownError(f"{queue.broker_name}: {reply.code} {reply.remark}")
         require(reply, *_NOT_KEPT)
         if reply.code != ResponseCode.SUCCESS and "msgId" not in reply.ext:
             raise OutcomeUnknownError(f"{queue.broker_name}: {ResponseCode(reply.code).name}, and not said where it is")

@@ -84,10 +84,10 @@ class BatchHandlers:
         is_by_hand = bool(header.text("operator"))
         named = _names(command, "parts"), _names(command, "groups") or []
         refused = self._gate.refusal or self._act(batch, action, *named, is_by_hand)
-        if refused is not None:
-            return reply(command, refused.code, refused.remark, body=self._shown(sink))
+        if refused is not None and refused.code != ResponseCode.TRANSACTION_SHOULD_COMMIT:
+            return refusal(command, refused)
         self.decisions.save_if_changed()
-        return self._when_kept(command, sink)
+        return self._when_kept(command, sink, refused)
 
     async def end(self, connection: Connection, command: Command) -> Command:
         """END_BATCH: end what this group has of a decided batch, some of it; the answer says what is left."""
@@ -170,11 +170,13 @@ class BatchHandlers:
             return Refusal(ResponseCode.INVALID_PARAMETER, remark)
         return None
 
-    async def _when_kept(self, command: Command, sink: str) -> Command:
+    async def _when_kept(self, command: Command, sink: str, refused: Refusal | None) -> Command:
+        """The newest decision; whoever is refused because of an earlier one acts upon it, too."""
         shown = self._shown(sink)
         if not await self._are_kept():
             return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_KEPT)
-        return reply(command, body=shown)
+        code, remark = (ResponseCode.SUCCESS, None) if refused is None else (refused.code, refused.remark)
+        return reply(command, code, remark, body=shown)
 
     async def _are_kept(self) -> bool:
         """Wait until every copy has what is decided by now; False when that takes too long."""
