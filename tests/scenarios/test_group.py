@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -332,5 +333,37 @@ def test_a_promoted_slave_knows_who_has_which_queue_who_filters_by_what_and_who_
         found = parts.filters.get("orders", "packing")
         assert found is not None and (found.expression, found.version) == ("number > 3", 7)
         assert parts.offsets.is_reset("packing", "orders", 2) and parts.offsets.query("packing", "orders", 2) == 5
+
+    play(tmp_path, story)
+
+
+def test_a_master_that_does_not_know_yet_what_it_owes_drops_no_segment(tmp_path: Path) -> None:
+    """Its tail is not confirmed, so nothing is read back; the oldest segment has a message that is not due yet."""
+    every_hour = ",".join(f"{hour:02}" for hour in range(24))
+    small = {"store__segment_bytes": 1 << 20, "messages__body_bytes_max": 200_000, "store__delete_hours": every_hour}
+
+    async def story(group: Group) -> None:
+        for broker_id in range(2):
+            await group.start(broker_id, **small)
+        await group.until_joined()
+        async with peer(group.brokers[0]) as client:
+            assert (await client.call(send("orders", b"in an hour", pairs={"DELAY": "17"}))).code == 0
+            for _ in range(12):
+                assert (await client.call(send("other", bytes(150_000)))).code == 0
+            await group.stop(1)
+            assert (await client.call(send("other", b"not confirmed"))).code
+        await group.stop(0)
+        oldest = min((tmp_path / "member-0").glob("**/commitlog/*"))
+        os.utime(oldest, (1, 1))
+        master = await group.start(0, **small)
+        parts = master.parts
+        assert parts is not None and not parts.activity.is_on
+        store = parts.store
+        await until(lambda: bool(store.retention.waiting or store.reader.log_start))
+        await asyncio.sleep(0.2)
+        assert store.reader.log_start == 0, "what was owed is gone"
+        await group.start(1, **small)
+        await until(lambda: parts.activity.is_on)
+        assert store.retention.owed_from() is not None, "it was read back: it waits where it was, or was carried on"
 
     play(tmp_path, story)

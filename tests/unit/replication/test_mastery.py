@@ -207,6 +207,17 @@ def test_a_slave_joins_with_all_changes_of_metadata_from_before_it_came() -> Non
     assert one.in_sync == [0, 1]
 
 
+def test_a_link_that_has_just_begun_confirms_nothing_before_it_has_the_metadata_of_its_log() -> None:
+    one = joined()
+    one.share(200, 10.0)
+    one.lose(1, False, 10.0)
+    one.newest = lambda: 7
+    one.meet(hello(1, "store-1", 200), "here", 10.5)
+    assert one.acknowledge(1, Ack(200, 200, 0), 200, 10.5) == 100
+    assert one.acknowledge(1, Ack(200, 200, 6), 200, 10.6) == 100
+    assert one.acknowledge(1, Ack(200, 200, 7), 200, 10.7) == 200
+
+
 def test_metadata_is_kept_when_every_slave_has_it_that_may_join() -> None:
     one = mastery(min_in_sync=1)
     one.share(100, 0.0)

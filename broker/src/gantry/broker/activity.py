@@ -83,13 +83,14 @@ class Activity:
 
     def __init__(self) -> None:
         self.is_on = False
+        self.has_read_back = False  # transactions and delays, whatever became of this master meanwhile
         self.is_permitted: Callable[[], bool] = lambda: True  # a master's permit, where there is a register
         self._is_over = False
         self.why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
 
     def begin(self) -> None:
-        """Work, unless that is over."""
-        self.is_on = not self._is_over
+        """Work, unless that is over; transactions and delays are read back."""
+        self.is_on, self.has_read_back = not self._is_over, True
 
     def end(self, why: Callable[[], str]) -> None:
         """Never again in this process."""

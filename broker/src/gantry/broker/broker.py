@@ -287,6 +287,8 @@ class Broker:
         if isinstance(group, Following):
             group.start(self._fail)
             return
+        # Nobody knows what is owed before it is read back, and retention does not wait for that.
+        parts.store.retention.owe(lambda: None if parts.activity.has_read_back else 0)
         if isinstance(group, Mastering):
             assert addresses.ha_port is not None
             await group.start(addresses.bind, addresses.ha_port)

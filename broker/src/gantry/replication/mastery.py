@@ -184,7 +184,10 @@ class Mastery:
             self._pace.caught_up(slave.member, now_s)
         else:
             self._pace.behind(slave.member)
-        self.insync.acknowledge(slave.member, slave.held)
+        if slave.metadata >= slave.floor:
+            # A link that has just begun promises all its log before a word of metadata came over it: of a topic that
+            # was made anew, the log alone is of no use to whoever leads next.
+            self.insync.acknowledge(slave.member, slave.held)
         self._let_in(slave, now_s)
         return self.confirmed
 
