@@ -141,6 +141,20 @@ def test_what_a_slave_said_before_it_lost_it_counts_no_more() -> None:
     assert one.confirmed == 300
 
 
+def test_who_joins_meanwhile_does_not_make_a_lost_word_count() -> None:
+    one = joined()
+    one.share(250, 4.0)
+    one.acknowledge(1, Ack(300, 300, 0), 300, 4.0)
+    one.lose(1, False, 5.0)
+    one.meet(hello(1, "store-1", 200), "here", 6.0)
+    one.share(300, 6.0)
+    one.meet(hello(2, "store-2", 300), "there", 6.0)
+    for second in range(7, 12):
+        one.acknowledge(1, Ack(200, 200, 0), 300, float(second))
+        assert one.acknowledge(2, Ack(300, 300, 0), 300, float(second)) == 250
+    assert one.in_sync == [0, 1, 2]
+
+
 def test_a_slave_that_lost_its_tail_and_goes_again_leaves_where_it_is_not_needed() -> None:
     one = joined(min_in_sync=1)
     one.acknowledge(1, Ack(300, 300, 0), 300, 4.0)

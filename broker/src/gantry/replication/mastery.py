@@ -202,7 +202,7 @@ class Mastery:
         if change is not None:
             self._want(change, now_s)
             self._pause_until_s = 0.0
-            self.insync.acknowledge(self._me, self._share)
+            self.share(self._share, now_s)
         elif now_s >= self._pause_again_s:
             self._pause_until_s, self._pause_again_s = now_s + _PAUSE_S, now_s + _PAUSE_AGAIN_S
 
