@@ -131,6 +131,19 @@ def test_a_run_that_was_closed_stays_so_when_its_letters_could_be_sent_now(job: 
     assert set(job.states().values()) == {"sent"}
 
 
+def test_letters_of_a_sharding_key_are_sent_in_the_order_in_which_they_died(job: Replay) -> None:
+    job.write(**{f"id{99 - nth}": str(nth).encode() for nth in range(30)})
+    tell(
+        job.database,
+        """UPDATE dead_letter SET properties = '{"__SHARDINGKEY":"s1"}', """
+        "queue_offset = 99 - substr(message_id, 3)::bigint",
+    )
+    assert job.send() == 0
+    found = messages(job.nameserver, job.topic)
+    assert [message.body.decode() for message in found] == [str(nth) for nth in range(30)]
+    assert {message.properties["__SHARDINGKEY"] for message in found} == {"s1"}
+
+
 def test_a_letter_that_nobody_takes_for_now_fails_its_run_and_may_be_rejected(job: Replay) -> None:
     async def forbid() -> None:
         async with Admin(nameserver=job.nameserver) as admin:

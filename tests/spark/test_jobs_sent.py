@@ -64,6 +64,31 @@ def test_what_was_archived_comes_again_as_it_was(
         assert row.properties["shop"] == "north"
 
 
+def by_key(rows: list[Any]) -> dict[str, list[tuple[int, str]]]:
+    """Queue and body of the messages of each sharding key, in the order of their queues."""
+    found: dict[str, list[tuple[int, str]]] = {}
+    for row in rows:
+        found.setdefault(row.properties["__SHARDINGKEY"], []).append((row.queueId, bytes(row.body).decode()))
+    return found
+
+
+def test_what_had_a_sharding_key_is_restored_in_its_order(
+    spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
+) -> None:
+    given = [(str(nth).encode(), f"s{nth % 5}") for nth in range(100)]
+    rows = spark.createDataFrame(given, "body binary, shardingKey string").coalesce(1)
+    rows.write.format("gantrymq").mode("append").option("gantrymq.namesrv", nameserver).option("topic", topic).save()
+    folder, again = str(tmp_path / "archive"), f"{topic}-again"
+    flags = ["--namesrv", nameserver, "--subscribe", topic, "--checkpoint", str(tmp_path / "checkpoint"), "--once"]
+    assert archive.main([*flags, "--to", folder]) == 0
+    assert restore.main(["--namesrv", nameserver, "--archive", folder, "--topic", topic, "--into", again]) == 0
+    before, after = by_key(read(spark, nameserver, topic)), by_key(read(spark, nameserver, again))
+    assert after == before
+    for key, stored in after.items():
+        assert [text for _, text in stored] == [str(nth) for nth in range(100) if f"s{nth % 5}" == key]
+        assert len({queue for queue, _ in stored}) == 1
+
+
 def test_a_stub_that_is_missing_arrives_under_its_id(
     spark: SparkSession, nameserver: str, topic: str, postgres: Postgres
 ) -> None:
@@ -71,8 +96,9 @@ def test_a_stub_that_is_missing_arrives_under_its_id(
     idempotent.prepare(database)
     tell(
         database,
-        "INSERT INTO message_stub (message_id, topic, body, message_keys, next_resend_at_ms, broker, queue_id, "
-        f"queue_offset, created_at_ms) VALUES ('lost', '{topic}', 'tea', 'k1', 1, 'b', 0, 1, 1)",
+        "INSERT INTO message_stub (message_id, topic, body, message_keys, properties, next_resend_at_ms, broker, "
+        f"queue_id, queue_offset, created_at_ms) VALUES ('lost', '{topic}', 'tea', 'k1', "
+        """'{"__SHARDINGKEY":"s1"}', 1, 'b', 0, 1, 1)""",
         f"INSERT INTO message_log VALUES ('packing', 'later', '{topic}', 'b', 0, 2, 1)",
     )
     flags = ["--namesrv", nameserver, "--database", database, "--group", "packing", "--once"]
@@ -80,6 +106,7 @@ def test_a_stub_that_is_missing_arrives_under_its_id(
     assert resend.main(flags) == 0
     (row,) = read(spark, nameserver, topic)
     assert (row.msgId, bytes(row.body), row["keys"]) == ("lost", b"tea", "k1")
+    assert row.properties["__SHARDINGKEY"] == "s1"
     stub = ask(database, "SELECT resends, broker, queue_id, queue_offset FROM message_stub")
     assert stub == [(1, row.brokerName, row.queueId, row.queueOffset)]
     assert resend.main([*flags, "--void", "lost,unheard of"]) == 0

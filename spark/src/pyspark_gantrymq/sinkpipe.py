@@ -61,6 +61,11 @@ class Pipe(Generic[T]):
             return
         self._read(wait=False)
 
+    def wait(self) -> None:
+        """Wait for an answer, if one is due."""
+        if self._waiting:
+            self._read(wait=True)
+
     def drain(self) -> None:
         """Wait for every answer."""
         while self._waiting:

@@ -7,6 +7,9 @@
     refused for good                              a batch: its rows one by one; a row: to the dead-letter topic, or the
                                                   task fails with the broker's words
 
+Rows with the same sharding key are stored first in their order, whatever was refused or lost: the next one leaves when
+the one before is stored (`sinklanes`).
+
 `finish` returns when every row is acknowledged.  A message is tried for `sendTimeoutMs`.  Who has to know where each
 row is now gives `stored`; it is called again where a row is sent again.  Who gives `refused` is told of each row that
 is refused for good, and the others go on.
@@ -35,6 +38,7 @@ from gantry.model.route import MessageQueue
 from gantry.wire.codes import ResponseCode
 from gantry.wire.record import join_batch
 from pyspark_gantrymq.sinkcolumns import Row
+from pyspark_gantrymq.sinklanes import Lanes
 from pyspark_gantrymq.sinkoptions import SinkOptions
 from pyspark_gantrymq.sinkpipe import Pipe
 
@@ -88,6 +92,7 @@ class SinkSender:
         self._pipes: dict[str, Pipe[_Sent]] = {}
         self._gathered: dict[str, list[Row]] = defaultdict(list)
         self._gathered_bytes: dict[str, int] = defaultdict(int)
+        self._lanes = Lanes(1 if extra else options.batch_size, options.linger_bytes)
         self._again: list[_Sent] = []
         self._chance = random.Random()
         self._clock = SystemClock()
@@ -104,7 +109,9 @@ class SinkSender:
         """Take a row; it leaves now or with others."""
         if row.fault:
             self._bury(row, row.fault)
-        elif self._extra or row.is_delayed or row.key or row.broker or row.queue_id >= 0:
+        elif row.key:
+            self._lanes.add(row)
+        elif self._extra or row.is_delayed or row.broker or row.queue_id >= 0:
             self._go(self._request([row]))
         else:
             rows = self._gathered[row.topic]
@@ -115,18 +122,31 @@ class SinkSender:
                 self._flush(row.topic)
         if self._again:
             self._send_again()
+        self._leave()
+        while self._lanes.is_full:
+            self._raise()
+            for pipe in list(self._pipes.values()):
+                pipe.wait()
+            self._send_again()
+            self._leave()
         self._raise()
 
     def finish(self) -> None:
         """Wait until everything is acknowledged; SinkError when it cannot be."""
         for topic in list(self._gathered):
             self._flush(topic)
-        while any(self._pipes.values()) or self._again:
+        while any(self._pipes.values()) or self._again or self._lanes:
             for pipe in list(self._pipes.values()):
                 pipe.drain()
             self._raise()
             self._send_again()
+            self._leave()
         self._raise()
+
+    def _leave(self) -> None:
+        """Send what has no row of its key under way any more."""
+        while self._error is None and (rows := self._lanes.take()):
+            self._go(self._request(rows))
 
     def _raise(self) -> None:
         if self._error is not None:
@@ -198,18 +218,26 @@ class SinkSender:
                 first = number(reply, "queueOffset")
                 for nth, row in enumerate(sent.rows):
                     self._stored(row, queue, first + nth)
+            self._free(sent.rows[0])
         else:
             self._refused(sent, reply.code, reply.remark or str(reply.code))
 
     def _refused(self, sent: _Sent, code: int, remark: str) -> None:
         if code in _PASSING or self._is_slave_s(code, remark):
             self._later(sent, remark)
+        elif len(sent.rows) > 1 and sent.rows[0].key:
+            self._lanes.back(sent.rows)
         elif len(sent.rows) > 1:
             self._again += [replace(sent, rows=[row], tries=0) for row in sent.rows]
         elif sent.is_dead:
             self._fail(f"the dead-letter topic {sent.rows[0].topic} refuses a row too: {remark}")
         else:
             self._bury(sent.rows[0], f"{code} {remark}")
+            self._free(sent.rows[0])
+
+    def _free(self, row: Row) -> None:
+        if row.key:
+            self._lanes.done(row)
 
     def _is_slave_s(self, code: int, remark: str) -> bool:
         """Ours refuses so while it is becoming a master, or is one no more."""

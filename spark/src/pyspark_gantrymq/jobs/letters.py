@@ -112,10 +112,12 @@ CLAIM = _sql(
     f"    WHERE state = 'approved' AND replays < {REPLAYS_MAX}\n"
     "    ORDER BY died_at_ms, message_id LIMIT :rows_max FOR UPDATE SKIP LOCKED)"
 )
-# One message may have died in two groups, which hear of it by one copy.
+# One message may have died in two groups, which hear of it by one copy.  In the order in which they died.
 TAKEN = _sql(
-    "SELECT DISTINCT ON (message_id, topic) message_id, topic, body, message_keys, tags, properties, replays\n"
-    "FROM dead_letter WHERE run = :run AND state = 'sending' ORDER BY message_id, topic, replays DESC"
+    "SELECT message_id, topic, body, message_keys, tags, properties, replays FROM (\n"
+    "    SELECT DISTINCT ON (message_id, topic) * FROM dead_letter\n"
+    "    WHERE run = :run AND state = 'sending' ORDER BY message_id, topic, replays DESC) AS taken\n"
+    "ORDER BY died_at_ms, queue_offset, message_id"
 )
 BEGAN = _sql("SELECT started_at_ms FROM dead_letter_run WHERE run = :run")
 REFUSED = _sql(

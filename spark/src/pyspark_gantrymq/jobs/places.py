@@ -31,6 +31,7 @@ _SCHEMA = pa.schema(
         ("keys", pa.string()),
         ("tags", pa.string()),
         ("properties", pa.map_(pa.string(), pa.string())),
+        ("shardingKey", pa.string()),
         ("delayTimeLevel", pa.int32()),
         ("msgId", pa.string()),
     ]

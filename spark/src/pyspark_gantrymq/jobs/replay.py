@@ -33,7 +33,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from pyspark_gantrymq.jobs import launch, letters, runs
-from pyspark_gantrymq.jobs.sendable import properties
+from pyspark_gantrymq.jobs.sendable import properties, sharding_key
 from pyspark_gantrymq.jobs.transactions import Cursor, carry_out, connect
 from pyspark_gantrymq.jobs.triage import REPLAYS, Rules, prepare
 
@@ -56,6 +56,7 @@ def build(approved: DataFrame) -> DataFrame:
         "body",
         f.col("message_keys").alias("keys"),
         "tags",
+        sharding_key(written),
         (f.col("replays") + FIRST_DELAY_LEVEL).cast("int").alias("delayTimeLevel"),
         # The next death has a reason of its own.
         properties(written, Rules.error_property, **{REPLAYS: counted}).alias("properties"),

@@ -30,7 +30,7 @@ from pyspark.sql import functions as f
 from gantry.guarantee import schema
 from pyspark_gantrymq.jobs import launch, places
 from pyspark_gantrymq.jobs.places import Place, Refusal
-from pyspark_gantrymq.jobs.sendable import properties
+from pyspark_gantrymq.jobs.sendable import properties, sharding_key
 from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, inserted
 
 SAY = schema.statements(schema.POSTGRESQL)
@@ -77,6 +77,7 @@ def build(stubs: DataFrame) -> DataFrame:
         "body",
         f.col("message_keys").alias("keys"),
         "tags",
+        sharding_key(written),
         properties(written).alias("properties"),
         f.col("message_id").alias("msgId"),
     )

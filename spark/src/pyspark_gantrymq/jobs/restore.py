@@ -5,7 +5,8 @@
 
 Instants are when the broker stored a message, as 2026-11-22T09:00:00Z.  A batch job: a message is sent at least once,
 and again if the job is started again or a task is; under its own id, so that consumers that keep a log of ids do
-nothing (see `idempotent`).  Messages of a queue are sent in their order, by one task per queue.
+nothing (see `idempotent`).  Messages of a queue are sent by one task; those with the same sharding key come to one
+queue again, in their order.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from pyspark_gantrymq.jobs import launch
-from pyspark_gantrymq.jobs.sendable import properties
+from pyspark_gantrymq.jobs.sendable import properties, sharding_key
 
 
 def build(archived: DataFrame, into: str | None = None) -> DataFrame:
@@ -31,6 +32,7 @@ def build(archived: DataFrame, into: str | None = None) -> DataFrame:
         "keys",
         "tags",
         "flag",
+        sharding_key(f.col("properties")),
         properties(f.col("properties")).alias("properties"),
         "msgId",
     )

@@ -1,7 +1,8 @@
 """Messages that were read, as rows that the sink sends again: the same message, under its own id.
 
 What RocketMQ writes into a message's properties on its way (delays, redeliveries, halves of transactions, the id) is
-taken out, so that the copy goes its own way; the sink would refuse it.  Keys, tags and id have columns of their own.
+taken out, so that the copy goes its own way; the sink would refuse it.  Keys, tags, sharding key and id have columns of
+their own.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from pyspark.sql import Column
 from pyspark.sql import functions as f
 
-from gantry.model.message import RESERVED_PROPERTIES
+from gantry.model.message import RESERVED_PROPERTIES, SHARDING_KEY
 
 _OURS = ("GANTRY_REPLAYS", "SPARK_TXN", "__STARTDELIVERTIME")
 GONE = sorted({*RESERVED_PROPERTIES, *_OURS})
@@ -26,3 +27,8 @@ def properties(found: Column, *gone: str, **more: Column) -> Column:
         return left
     added = f.create_map(*[part for name, text in more.items() for part in (f.lit(name), text.cast("string"))])
     return f.map_concat(left, added)
+
+
+def sharding_key(found: Column) -> Column:
+    """What a message was kept in order with."""
+    return found[SHARDING_KEY].alias("shardingKey")
