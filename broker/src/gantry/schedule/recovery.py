@@ -3,6 +3,7 @@
     the document                says what was delivered when it was saved (`progress`)
     the log from `log` on       deliveries name the record that they were made of: these are delivered as well
     the timer topic's queue     everything else in it is pending
+    a level's queue             everything behind the last one that was delivered is pending
 
 Where RocketMQ's broker had the folder last, the document has no word about the timer.  Then its `timercheck` says up to
 which time its wheel was delivered and up to which offset it had read the queue (`wheel`).  The wheel itself is not
@@ -12,6 +13,7 @@ copy counts.  Without a word from anybody the whole log is read for deliveries, 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -105,15 +107,34 @@ def _make_lines(
     """A line for each level, and for each queue that has messages from a time with more levels."""
     filled = [queue_id + 1 for topic, queue_id in store.queues() if topic == names.SCHEDULE_TOPIC]
     places = Places(store.reader)
+    ordered = sorted(marks.delivered)
     for level in sorted({*range(1, len(levels_ms) + 1), *filled}):
         low, high = store.queue_range(names.SCHEDULE_TOPIC, level - 1) or (0, 0)
         begin = min(max(at.get(level, 0), low), high)
         line = book.lines[level] = Line(level, levels_ms[min(level, len(levels_ms)) - 1], begin, high)
-        # Delivered in the order of the line: what is marked stands at its beginning.
-        while (found := places.of_line(line, 1)) and found[0].log_offset in marks.delivered and found[0].size:
-            line.next = line.kept = found[0].offset + 1
+        for behind in _behind_marked(store, line, marks.delivered, ordered):
+            line.next = line.kept = behind
             yield
         places.look_at_head(line)
+
+
+def _behind_marked(store: Store, line: Line, marked: set[int], ordered: list[int]) -> Iterator[int]:
+    """Queue offsets up to which a line is done, piece by piece.
+
+    A line is delivered, and carried on, in its order, and what stands in the log is a prefix of what was written.  So
+    what stands unmarked before a marked one was passed over for good: taken back, for a deleted topic, unreadable.
+    Behind the last marked one everything is owed.  ordered: the marks ascending; stretches without any are jumped over.
+    """
+    at = behind = line.next
+    while ordered and (found := store.reader.places(names.SCHEDULE_TOPIC, line.queue_id, at, _PIECE)):
+        for offset, (log_offset, size, _) in enumerate(found, at):
+            if log_offset in marked and store.reader.is_place(log_offset, size):
+                behind = offset + 1
+        yield behind
+        above = bisect_right(ordered, found[-1][0])
+        if above == len(ordered):
+            return
+        at = max(at + len(found), store.reader.first_behind(names.SCHEDULE_TOPIC, line.queue_id, ordered[above]))
 
 
 def delivered_by(entry: Entry) -> int | None:
@@ -168,4 +189,3 @@ def _name(text: bytes) -> bytes:
 
 def _rolls(text: bytes) -> int:
     return fields.integer(disguise.last(text, disguise.ROLLED).decode("ascii", "replace")) or 0
-
