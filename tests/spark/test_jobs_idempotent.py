@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -169,10 +170,14 @@ def test_the_tables_are_made_though_the_answer_to_their_commit_is_lost(
     assert ask(made, "SELECT version FROM message_guarantee") == [(1,)]
 
 
-def test_redis_keeps_what_is_done_from_the_database(database: str, redis_server: RedisServer) -> None:
+def test_redis_keeps_what_is_done_from_the_database(
+    database: str, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    mounted = tmp_path / "redis"
+    mounted.write_text(f"{redis_server.url}\n")
     messages = [message(number) for number in range(30)]
     assert consume(database, messages[:20], redis=redis_server.url) == (20, 20, 0)
-    assert consume(database, messages, redis=redis_server.url) == (30, 10, 20)
+    assert consume(database, messages, redis=f"@{mounted}") == (30, 10, 20)
     assert len(effects(database)) == 30
 
 

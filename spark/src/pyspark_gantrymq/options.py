@@ -26,7 +26,11 @@
     readFrom                             master, slave, auto: which member of a broker group is asked
     minPartitions, maxRecordsPerPartition, targetRowsPerPartition, maxPartitions   see `planning`
 
-Names count without case, as everywhere in Spark.  An error names the option and never a value that could be secret.
+Names count without case, as everywhere in Spark.
+
+None of them is a secret: there are no credentials among them, and none may be put there, since Spark shows options in
+plans and in its pages.  What a filter or a name says is its writer's business all the same, so an error names the
+option and never its value.  Passwords of databases are the jobs' (`jobs.transactions`): they come from files.
 
 Pure: no Spark, no broker, no clock.
 """

@@ -1,7 +1,7 @@
 """What Spark finds under the name `gantrymq`: it hands out readers and writers, once it has checked what was asked.
 
 Made in a process of its own on the driver for every plan, and pickled into others; so it holds nothing but its options,
-which are in Spark's hands before they are in ours (`options` says which of them are secret and how that is kept).
+which are in Spark's hands before they are in ours (`options` says what that means for secrets).
 """
 
 from __future__ import annotations

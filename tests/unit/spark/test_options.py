@@ -105,12 +105,37 @@ def test_an_option_of_streams_is_none_of_batches() -> None:
         parse({**NEEDED, "maxOffsetsPerTrigger": "5"}, is_stream=False)
 
 
-def test_an_error_shows_no_value() -> None:
-    wrong = [name for name in options.NAMES if name not in ("gantrymq.namesrv", "groupId", "tags", "sqlFilter")]
-    for name in [*wrong, "typo"]:
-        with pytest.raises(ValueError) as failure:
-            parse({**NEEDED, name: "(s3cret", "assign": "(s3cret"}, is_stream=True)
-        assert "s3cret" not in str(failure.value)
+ANY_TEXT = ("gantrymq.namesrv", "subscribe", "groupId", "tags", "sqlFilter")
+OF_BOTH = [name for name in options.NAMES if name not in ANY_TEXT]
+
+
+@pytest.mark.parametrize("name", OF_BOTH)
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_an_error_names_the_option_and_shows_no_value(name: str, is_stream: bool) -> None:
+    given = {"gantrymq.namesrv": "h:1", "groupId": "g", name: "(s3cret"}
+    if name not in ("subscribePattern", "assign"):
+        given["subscribe"] = "orders"
+    with pytest.raises(ValueError, match=f"^option {re.escape(name)}") as failure:
+        parse(given, is_stream=is_stream)
+    assert "s3cret" not in str(failure.value)
+
+
+def test_every_option_with_a_form_has_its_check_in_one_of_the_two() -> None:
+    for name in OF_BOTH:
+        given = {"gantrymq.namesrv": "h:1", "groupId": "g", name: "(s3cret"}
+        given |= {} if name in ("subscribePattern", "assign") else {"subscribe": "orders"}
+        said = []
+        for is_stream in (True, False):
+            with pytest.raises(ValueError) as failure:
+                parse(given, is_stream=is_stream)
+            said.append(str(failure.value))
+        assert [text for text in said if not re.search("is for (batches|streams)|exactly one|unknown", text)], name
+
+
+def test_an_option_that_nobody_knows_shows_no_value() -> None:
+    with pytest.raises(ValueError) as failure:
+        parse({**NEEDED, "typo": "(s3cret"}, is_stream=True)
+    assert "s3cret" not in str(failure.value)
 
 
 def in_table(heading: str) -> set[str]:

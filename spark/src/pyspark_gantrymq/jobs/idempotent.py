@@ -171,12 +171,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--group", required=True, help="the consumer group in whose name message_log is kept")
     parser.add_argument("--database", required=True, help="connection string of PostgreSQL, or @FILE that holds it")
     parser.add_argument("--effect", required=True, type=Path, help="file with one SQL statement")
-    parser.add_argument("--redis", default="", help="redis://... of the pre-filter; without it the database does all")
+    parser.add_argument("--redis", default="", help="redis://... of the pre-filter, or @FILE that holds it (none)")
     parser.add_argument("--redis-expiry", type=int, default=3600, metavar="SECONDS", help="how long Redis remembers")
     given: Any = parser.parse_args(arguments)
     effect = SqlEffect(given.effect.read_text(encoding="utf-8").strip().removesuffix(";"))
     consumption = Consumption(given.database, given.group, effect, given.redis, given.redis_expiry)
     prepare(given.database)
+    if given.redis:
+        Prefilter(given.redis, given.group, given.redis_expiry).close()  # its form, before anything runs
     spark = launch.session(given)
     stream = build(launch.stream(spark, given)).writeStream.foreachBatch(partial(_told, consumption))
     return launch.run(stream, given)

@@ -20,12 +20,16 @@ from typing import Any
 
 import redis
 
-from pyspark_gantrymq.jobs.transactions import Cursor
+from pyspark_gantrymq.jobs.transactions import Cursor, conninfo
 
 log = logging.getLogger(__name__)
 PREFIX = "gantrymq"
 DONE = b"done"
 TIMEOUT_S = 1.0
+UNREADABLE = (
+    "the address of --redis cannot be read, and is not shown because of its password; there is "
+    "redis://:password@host:port/0, where the password has %40 for @, %3A for :, %2F for / and %23 for #"
+)
 
 # Cluster, timeline (new after every promotion and restore), database, and the file of the table (new after TRUNCATE).
 _IDENTITY = """
@@ -42,14 +46,21 @@ def identity(cursor: Cursor) -> str:
     return str(row[0])
 
 
+def _redis(url: str) -> Any:
+    try:
+        return redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+    except ValueError:
+        raise ValueError(UNREADABLE) from None
+
+
 class Prefilter:
-    """One task's; after the first failure it lets everything through."""
+    """One task's; after the first failure it lets everything through.  `url` may be @FILE, as of a database."""
 
     def __init__(self, url: str, group: str, expiry_s: int) -> None:
         self._group = group
         self._expiry_s = expiry_s
         self._owner = f"processing {uuid.uuid4()}".encode()
-        self._redis: Any = redis.Redis.from_url(url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S)
+        self._redis: Any = _redis(conninfo(url))
 
     def claim(self, database: str, ids: Sequence[str]) -> set[str]:
         """Mark what is new, and say which of the ids are done."""

@@ -10,7 +10,7 @@ A database that is away longer than ATTEMPTS fails the task; Spark tries it agai
 and the next start repeats the batch.  Chunks are bounded in rows and in bytes, since a body may have 4 MiB.
 
 A connection string `@FILE` is read from that file where it is needed, on the executor: a secret that is mounted
-appears neither in a plan nor in a command line.
+appears neither in a plan nor in a command line.  One that cannot be read is an error that does not show it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,18 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 
 CHUNK_ROWS = 500
 CHUNK_BYTES = 8 << 20
 ATTEMPTS = 6
 PAUSE_S = 0.2  # before the second attempt; doubled with each further one
 CONNECT_S = 10
+UNREADABLE = (
+    "the connection string of --database cannot be read, and is not shown because of its password; there are "
+    "host=... dbname=... user=... password=..., and postgresql://user:password@host:port/name, where the password has "
+    "%40 for @, %3A for :, %2F for / and %25 for %"
+)
 
 Row = dict[str, Any]
 Cursor = psycopg.Cursor[tuple[Any, ...]]
@@ -81,6 +87,7 @@ def carry_out_once(database: str, work: Callable[[Cursor], T]) -> T:
 def connect(database: str) -> Connection:
     """A connection whose commits survive the database's own crash: Spark's checkpoint moves on because of them."""
     target = conninfo(database)
+    _check(target)
     connection = psycopg.connect(target, autocommit=True, connect_timeout=CONNECT_S, application_name="gantrymq")
     connection.execute(
         "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
@@ -91,6 +98,18 @@ def connect(database: str) -> Connection:
 def conninfo(database: str) -> str:
     """What libpq takes, from the file that `@FILE` names or as it is."""
     return Path(database[1:]).read_text(encoding="utf-8").strip() if database.startswith("@") else database
+
+
+def _check(target: str) -> None:
+    """ValueError for what an error of libpq would show: the whole, or a piece of the password, taken for a host."""
+    try:
+        parts = conninfo_to_dict(target)
+    except psycopg.ProgrammingError:
+        raise ValueError(UNREADABLE) from None
+    host, port, name = (str(parts.get(part) or "") for part in ("host", "port", "dbname"))
+    is_port = not port or port.replace(",", "").isdecimal()
+    if not is_port or ("://" in target and "@" in host + name):
+        raise ValueError(UNREADABLE)
 
 
 def inserted(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
