@@ -78,6 +78,30 @@ def test_what_stands_behind_the_last_delivery_of_a_line_is_owed_whatever_others_
     assert play.visible() == [b"first", b"C", b"A", b"waits"]
 
 
+@pytest.mark.parametrize("wish", [{"DELAY": "1"}, {"TIMER_DELAY_MS": "1000"}])
+def test_the_first_record_of_a_log_is_delivered_once_over_a_kill(wish: dict[str, str]) -> None:
+    play = DelayPlay()
+    play.send(b"zero", **wish)
+    _pass_second(play)
+    assert play.visible() == [b"zero"]
+    play.kill()
+    play.pass_ms(3000)
+    assert play.visible() == [b"zero"]
+
+
+@pytest.mark.parametrize("wish", [{"DELAY": "5"}, {"TIMER_DELAY_SEC": "60"}])
+def test_a_message_sent_on_with_the_properties_of_a_delayed_one_delivers_nothing(wish: dict[str, str]) -> None:
+    play = DelayPlay()
+    play.send(b"in a minute", **wish)
+    play.pass_ms(3000)
+    # As an application sends it that received another broker's, or this one under its key.
+    play.send(b"sent on", REAL_TOPIC="orders", REAL_QID="0")
+    play.send(b"sent on", REAL_TOPIC="orders", REAL_QID="0", UNIQ_KEY="K1")
+    play.kill()
+    play.pass_ms(61_000)
+    assert play.visible() == [b"sent on", b"sent on", b"in a minute"]
+
+
 @pytest.mark.parametrize("piece", [1, 3, 1024])
 @pytest.mark.parametrize("seed", range(6))
 def test_whatever_is_passed_over_each_comes_once_over_kills(

@@ -24,6 +24,7 @@ from gantry.schedule.book import DelayBook
 from gantry.schedule.lines import Line
 from gantry.schedule.places import Place, Places
 from gantry.schedule.progress import Eras, Progress
+from gantry.store import duetimes
 
 if TYPE_CHECKING:
     from gantry.leaves.records import Entry
@@ -89,9 +90,11 @@ class _Marks:
         self.log = max(log, store.reader.log_start)
         if self.log >= store.dispatched.offset:
             return
+        first = store.reader.record_at(0)
+        of_first = first.properties if first is not None and first.topic in duetimes.TOPICS else b""
         for entries in store.reader.entries(self.log):
             for entry in entries:
-                original = delivered_by(entry)
+                original = delivered_by(entry, of_first)
                 if original is None:
                     continue
                 self.delivered.add(original)
@@ -137,8 +140,11 @@ def _behind_marked(store: Store, line: Line, marked: set[int], ordered: list[int
         at = max(at + len(found), store.reader.first_behind(names.SCHEDULE_TOPIC, line.queue_id, ordered[above]))
 
 
-def delivered_by(entry: Entry) -> int | None:
-    """The log offset of the delayed record that this one was made of; None for what was made of none."""
+def delivered_by(entry: Entry, of_first: bytes) -> int | None:
+    """The log offset of the delayed record that this one was made of; None for what was made of none.
+
+    of_first: the properties of the log's first record if that is a delayed one, else b"".
+    """
     if entry.topic in _NOT_DELIVERED_OF:
         return None
     if entry.topic == names.TIMER_TOPIC:
@@ -146,8 +152,10 @@ def delivered_by(entry: Entry) -> int | None:
         return fields.integer(disguise.last(entry.properties, disguise.CARRIED).decode("ascii", "replace"))
     if entry.prepared_offset:
         return entry.prepared_offset
-    # Made of the first record of the log, or of none at all.
-    return 0 if disguise.REAL_TOPIC in entry.properties else None
+    # Made of the first record of the log, or of none at all, under whatever properties: applications send on what they
+    # received.  Those of the first record, unchanged, would have the message delayed; only its delivery has them.
+    is_of_first = bool(of_first) and entry.properties == of_first
+    return 0 if is_of_first and disguise.last(of_first, disguise.REAL_TOPIC) == entry.topic.encode() else None
 
 
 def _pieces(store: Store, places: Places, offsets: range) -> Iterator[list[Place]]:
