@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.metadata import journal as journals
-from gantry.metadata.journal import ALL, GROUP, TOPIC, Journal
+from gantry.metadata.journal import ALL, GRAVE, GROUP, TOPIC, Journal
 
 
 class Follower:
@@ -26,6 +26,7 @@ class Follower:
                 table, key, value = change
                 changes_seen += 1
                 if table == ALL:
+                    assert value.pop(journals.LOG_START) == 0
                     for name, keys in value.items():
                         self.tables[name] = {each: kept for each, kept in self.tables[name].items() if each in keys}
                 elif value is None:
@@ -49,6 +50,15 @@ def test_a_new_slave_is_told_everything_once() -> None:
     assert follower.catch_up(journal) == 1002
     assert follower.tables == tables and follower.number == journal.number
     assert follower.catch_up(journal) == 0
+
+
+def test_what_there_is_at_all_is_said_with_the_beginning_of_the_log_and_without_lives_that_were_forgotten() -> None:
+    lives: dict[str, object] = {"forgotten": [1, 10], "kept": [2, 20]}
+    journal = Journal(lambda: 15)
+    journal.carry(GRAVE, list(lives), lives.get)
+    del lives["forgotten"]
+    ((_, changes),) = journal.after(0)
+    assert changes[0] == [ALL, "", {GRAVE: ["kept"], journals.LOG_START: 15}]
 
 
 def test_of_many_changes_of_one_thing_only_the_newest_is_told() -> None:

@@ -243,6 +243,14 @@ def test_a_start_drops_the_offsets_of_a_topic_whose_deletion_the_store_alone_rem
     assert offsets_of(state).catch_up({"seen": 1, "T": 2}, lambda _: True) == []
 
 
+def test_a_generation_that_the_store_took_back_may_be_given_again() -> None:
+    offsets = offsets_of()
+    offsets.begin_anew("T", 3)
+    assert offsets.catch_up({"T": 1}, lambda _: True) == []
+    offsets.commit("g", "T", 0, 7)
+    assert offsets.catch_up({"T": 2}, lambda _: True) == ["T"] and offsets.query("g", "T", 0) == 0
+
+
 def test_a_document_that_counts_no_generations_is_taken_as_it_is() -> None:
     offsets = offsets_of()
     offsets.commit("g", "T", 0, 7)

@@ -2,6 +2,8 @@
 
 A change is [table, name, value]; one that cannot be raises ValueError, and its link ends.  What consumers told this
 slave and its master does not have yet (`away`) counts beside what the master says.
+
+A deletion that its master carried out and the group never had is undone on whoever knows of it: see `_Taker._bury`.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
 from gantry.model import documents
 from gantry.store.generations import Life
+from gantry.store.reviving import Revival
 
 if TYPE_CHECKING:
     from gantry.store.store import Store
@@ -38,13 +41,16 @@ class Tables:
     save_decisions: Callable[[], None]  # of sinks: acknowledged when they are on the disk, as topics and groups
 
 
-def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Away) -> None:
-    """Take changes over, in their order."""
+def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Away) -> dict[str, Revival]:
+    """Take changes over, in their order.  The topics, by name, whose queues hold what is not the group's: a start has
+    to build them again, and nothing that comes behind these changes may be acknowledged before.
+    """
     taker = _Taker(store, tables, away)
     for change in changes:
         if not isinstance(change, list) or len(change) != 3 or not isinstance(change[1], str):
             raise ValueError(f"{str(change)[:80]} is no change")
         taker.one(change[0], change[1], change[2])
+    return taker.revivals
 
 
 class _Taker:
@@ -52,6 +58,7 @@ class _Taker:
         self._store = store
         self._tables = tables
         self._away = away
+        self.revivals: dict[str, Revival] = {}
 
     def one(self, table: object, key: str, value: object) -> None:
         """Take one over."""
@@ -86,15 +93,35 @@ class _Taker:
                 self._store.begin_queue(topic, int(queue_id), documents.integer(queues, queue_id))
 
     def _bury(self, topic: str, value: object) -> None:
-        """The topic was deleted on the master: what it had is gone, and its next life has the master's number."""
+        """The topic was deleted on the master: what it had is gone, and its next life has the master's number.
+
+        Where our log goes beyond that place, our queues are of a life that only we and a former master knew.
+        """
         if value is None:
             return  # so long ago that nothing of that life is left
         if not isinstance(value, list) or len(value) != 2 or not all(isinstance(one, int) for one in value):
             raise ValueError(f"{str(value)[:80]} is no life of a topic")
-        life = Life(*value)
-        if self._store.generations.life(topic) != life:
-            self._store.bury(topic, life)
+        store, life = self._store, Life(*value)
+        mine, log_start = store.generations.life(topic), store.reader.log_start
+        if mine == life:
+            return
+        if store.dispatched.offset <= max(life.begins, log_start):
+            store.bury(topic, life)  # of what follows nothing is in a queue
             self._tables.offsets.begin_anew(topic, life.generation)
+        elif max(life.begins, 0 if mine is None else mine.begins) <= log_start:
+            store.live_on(topic, life)
+            self._tables.offsets.live_on(topic, life.generation)
+        else:
+            self.revivals[topic] = Revival(mine, life)
+
+    def _revive_others(self, buried: object, log_start: object) -> None:
+        """Lives that the master does not have; one that begins before its log does it may just have forgotten."""
+        if isinstance(buried, list) and isinstance(log_start, int):
+            lives = self._store.generations
+            for topic in set(lives.all()).difference(buried):
+                mine = lives.life(topic)
+                if mine is not None and mine.begins > max(log_start, self._store.reader.log_start):
+                    self.revivals[topic] = Revival(mine, None)
 
     def _forget_others(self, value: object) -> None:
         """What the master does not have is not ours either; what is in the log stays there."""
@@ -111,6 +138,7 @@ class _Taker:
         for key in tables.offsets.keys():  # noqa: SIM118  a method of its own
             if key not in known.get(journals.OFFSET, {key}) and key not in self._away:
                 tables.offsets.follow(key, None)
+        self._revive_others(value.get(journals.GRAVE), value.get(journals.LOG_START))
         for table, (keys, follow) in tables.followed.items():
             for key in set(keys()) - known.get(table, set(keys())):
                 follow(key, None)

@@ -4,6 +4,7 @@
     a change came     -> topics, groups, offsets; acknowledged when it is on the disk, and no chunk behind it before
     our share moved   -> the link acknowledges
     the log must change first -> the plan is put on the disk, and the broker starts anew to carry it out
+    a topic lives otherwise   -> the same, to build its queues again
 
 Offsets that consumers commit here go to the master, at once or when there is one again; until it has them they count
 here as well.  Deleting follows the master: nothing that its log still has is dropped.
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello, Step, Welcome
 from gantry.replication.link import Connector, SlaveLink
 from gantry.replication.papers import Identity, Plan
+from gantry.store import reviving
 from gantry.wire import ha
 from gantry.wire.codes import ResponseCode
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from gantry.broker.vowing import Vowing
     from gantry.store.background import Worker
     from gantry.store.disk import Disk
+    from gantry.store.reviving import Revival
     from gantry.store.store import Store
 
 log = logging.getLogger("gantry.replication")
@@ -44,6 +47,7 @@ GATE_SLAVE = "a slave"
 _COMMITS_S = 1.0
 _COMMITS_A_FRAME = 200
 _LOOK_FOR_MASTER_S = 3.0
+_NAMES_SAID = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +88,8 @@ class Following:
     ) -> None:
         self.master_written = 0
         self.granted_until_s = 0.0  # before that nobody but the master has a promise of ours
-        self.is_reshaping = False  # the log will be cut, or begun elsewhere, before anything else happens
+        # The log will be cut, or begun elsewhere, or queues be built again from it, before anything else happens.
+        self.is_reshaping = False
         self._store = store
         self._member = member
         self._vowing = vowing
@@ -259,9 +264,13 @@ class Following:
 
     def plan(self, plan: Plan, why: str, done: Callable[[StoreError | None], None]) -> None:
         """Follow nobody any more, have the next start change the log, and start anew; done hears whether it will."""
+        place = self._place
+        self._start_anew(partial(papers.save_plan, place.disk, place.root, plan), why, done)
+
+    def _start_anew(self, job: Callable[[], None], why: str, done: Callable[[StoreError | None], None]) -> None:
+        """Follow nobody any more, and start anew when the job has put on the disk what that start has to do."""
         self.is_reshaping = True
         self.cut_off(why)
-        place = self._place
 
         def planned(error: StoreError | None) -> None:
             if error is None:
@@ -270,7 +279,7 @@ class Following:
                 self.is_reshaping = False
             done(error)
 
-        if not place.housekeeper.submit(partial(papers.save_plan, place.disk, place.root, plan), planned):
+        if not self._place.housekeeper.submit(job, planned):
             planned(StoreError("too much waits for the disk"))
 
     def append(self, start: int, records: memoryview) -> int:
@@ -287,13 +296,28 @@ class Following:
         """Take changes of metadata over; ValueError when they cannot be."""
         tables = self._tables
         self._gather()  # else what was told here a moment ago would give way to what the master knew before
-        take_over(changes, self._store, tables, self._away)
+        revivals = take_over(changes, self._store, tables, self._away)
         tables.topics.save_if_changed()
         tables.groups.save_if_changed()
         tables.save_decisions()
+        if revivals:
+            self._revive(revivals)
+            return
         self._wanted = (None if self._connector is None else self._connector.link, number)
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.ensure_future(self._keep())
+
+    def _revive(self, revivals: Mapping[str, Revival]) -> None:
+        """Have the next start build queues again, and start anew; the master tells the rest once more then."""
+        place, names = self._place, ", ".join(sorted(revivals)[:_NAMES_SAID])
+        why = f"{len(revivals)} topics, {names} among them, were deleted here otherwise than in the group: their "
+        why += "queues have to be built again from the log"
+
+        def planned(error: StoreError | None) -> None:
+            if error is not None:
+                log.error("%s, which could not be written down: %s", why, error)
+
+        self._start_anew(partial(reviving.note, place.disk, place.root, revivals), why, planned)
 
     async def _keep(self) -> None:
         """Acknowledge changes when they are on the disk."""

@@ -127,7 +127,7 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     else:
         term = Term(take_epoch(member, machine.disk, store.settings.root, log_start, end))
     mastery = Mastery(end, store.confirmed.offset, term, replication_rules(config))
-    journal = Journal()
+    journal = Journal(lambda: store.reader.log_start)
     source = mastering.Source(store, mastery, journal, config.name, member)
     tables = mastering.Tables(
         parts.topics,

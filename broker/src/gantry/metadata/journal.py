@@ -15,7 +15,8 @@ and a slave that was away for long is told no more than one that is new.
     delays  ""                      how far delayed messages are delivered
     queues  ""                      by topic and queue id the next offsets of queues of which every record has expired;
                                     once a link
-    all     {"topic": [names], ...} what there is at all; the first change that a link carries
+    all     {"topic": [names], ...} what there is at all, and as `logStart` where the master's log begins: lives that
+                                    begin below may be forgotten; the first change that a link carries
 
 A grave is a thing of its own, since the topic may have been made again: the slave has to empty the queues first, and
 the records below that place in the log are not of the new topic.
@@ -32,6 +33,7 @@ Value = Callable[[str], object]
 Change = list[object]
 Batch = tuple[int, list[object]]
 
+LOG_START = "logStart"
 TOPIC, GRAVE, GROUP, OFFSET, DELAYS, QUEUES, ALL = "topic", "grave", "group", "offset", "delays", "queues", "all"
 MARKS, LOCKS, FILTER, SINK = "marks", "locks", "filter", "sink"
 # What one frame carries; each is some hundred bytes, an offset entry of a topic with 1024 queues some 15 KB.
@@ -42,7 +44,8 @@ _GONE_MAX = 10_000
 class Journal:
     """The master's; loop thread only."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_start: Callable[[], int] = lambda: 0) -> None:
+        self._log_start = log_start
         self.number = 0  # of the newest change
         self._floor = 0  # at or below this number something may be missing
         self._values: dict[str, Value] = {}
@@ -107,6 +110,7 @@ class Journal:
     def _everything(self) -> Change:
         names: dict[str, list[str]] = {table: [] for table in self._values}
         for table, key in self._latest:
-            if (table, key) not in self._gone:
+            # Lives are forgotten without a change.
+            if (table, key) not in self._gone and (table != GRAVE or self._values[table](key) is not None):
                 names[table].append(key)
-        return [ALL, "", names]
+        return [ALL, "", {**names, LOG_START: self._log_start()}]

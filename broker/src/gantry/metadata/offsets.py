@@ -182,6 +182,10 @@ class Offsets:
             for queue_id in {*every, *self._table.pop(key, ()), *self.marks.queues(key)}:
                 self.marks.put(key, queue_id, 0)
             self._touch(key)
+        self.live_on(topic, generation)
+
+    def live_on(self, topic: str, generation: int) -> None:
+        """What stands here of the topic is of this generation."""
         self._generations = {**(self._generations or {}), topic: generation}
         self._is_changed = True
 
@@ -195,7 +199,10 @@ class Offsets:
             # Nobody counted before; RocketMQ's broker leaves the numbers out.
             mine = dict(generations)
         late = [topic for topic, generation in generations.items() if mine.get(topic, 0) < generation]
-        self._generations = {topic: number for topic, number in mine.items() if topic in generations}
+        # A number that the store does not have is of a life that was taken back.
+        self._generations = {
+            topic: min(number, generations[topic]) for topic, number in mine.items() if topic in generations
+        }
         for topic in late:
             self.begin_anew(topic, generations[topic])
         marked = self.marks.keys()

@@ -14,6 +14,7 @@ from gantry.errors import DiskFullError, StoreError
 from gantry.store import filenames, generations, queuebase
 from gantry.store.background import Worker
 from gantry.store.disk import Disk
+from gantry.store.generations import Life
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuetable import QueueTable
 from gantry.store.reserve import Reserve
@@ -61,9 +62,15 @@ class Deleting:
         self._topics[topic] = self.asked
         self.go_on(durable_end)
 
+    def number(self, topic: str, life: Life, durable_end: int) -> None:
+        """The topic is in this life and keeps its queues: whatever another one would hide is gone from the log."""
+        self._table.generations.take(topic, life)
+        self.asked += 1
+        self.go_on(durable_end)
+
     def go_on(self, durable_end: int) -> None:
         """Try (again)."""
-        if self._is_running or not self._topics:
+        if self._is_running or self.kept == self.asked:
             return
         topics = dict(self._topics)
         base, lives = self._table.base(durable_end), self._table.generations.to_document()

@@ -57,6 +57,13 @@ class Generations:
         self._lives[topic] = Life(generation, log_end)
         return generation
 
+    def take(self, topic: str, life: Life | None) -> None:
+        """The topic is in this life, as a master says; None: it was never deleted."""
+        if life is None:
+            self._lives.pop(topic, None)
+        else:
+            self.begin(topic, life.begins, life.generation)
+
     def life(self, topic: str) -> Life | None:
         """The topic's generation and where it begins; None for a topic that was never deleted, or long ago."""
         return self._lives.get(topic)

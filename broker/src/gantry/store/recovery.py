@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, StoreError
-from gantry.store import filenames, generations, javacheckpoint, queuebase, recoverypoint
+from gantry.store import filenames, generations, javacheckpoint, queuebase, recoverypoint, reviving
 from gantry.store.background import Background
 from gantry.store.checkpoint import Checkpoint
 from gantry.store.commitlog import CommitLog
@@ -115,6 +115,7 @@ class Recovery:
         self._log = CommitLog(segments, settings.segment_bytes)
         self._derived = Derived(settings, disk, clock, self._log)
         self._lock: Lock | None = None
+        self._revived: list[str] = []  # topics whose queues are built again from the whole log, in another life
         self.report = RecoveryReport(rebuilt=self._derived.rebuilt)
         self.parts: Parts | None = None
 
@@ -171,6 +172,9 @@ class Recovery:
         point = recoverypoint.load(disk, root)
         base = queuebase.load(disk, root)
         lives = self._derived.table.generations = generations.load(disk, root)
+        self._revived = reviving.carry_out(disk, root, lives)
+        base = reviving.without(base, self._revived)
+        self._derived.rebuilt += self._revived
         # Our own folder may have been thrown away with the rest of what is derived, or be older by a deletion.
         base = base._replace(gravestones=base.gravestones | lives.gravestones())
         has_abort = disk.exists(filenames.abort(root))
@@ -205,7 +209,8 @@ class Recovery:
         if point is not None and found.start.is_ours:
             has_queues = derived.load_queues(point.dispatched, False, found.base)
             has_index = derived.load_index(point.index, point.dispatched)
-            return max(point.dispatched, log_start) if has_queues and has_index else log_start
+            has_all = has_queues and has_index and not self._revived
+            return max(point.dispatched, log_start) if has_all else log_start
         is_crashed = found.start is Start.FOREIGN_CRASHED
         has_queues = derived.load_queues(None, is_crashed, found.base)
         index = derived.index
@@ -213,7 +218,7 @@ class Recovery:
         # After a crash the newest record may have only some of its keys in; it is added again.
         index.position = max(index.end_log + (0 if is_crashed else 1), 0)
         starts = [segment.start for segment in self._log.segments if segment.start <= index.end_log]
-        if not has_queues or not starts:
+        if not has_queues or not starts or self._revived:
             return log_start
         return min(self._trusted_start(is_crashed, found.java), starts[-1])
 
@@ -273,6 +278,8 @@ class Recovery:
         error = checkpoint.now(end, confirmed)
         if error is not None and not isinstance(error, DiskFullError):
             raise error
+        if error is None:
+            reviving.done(self._disk, root, self._revived)
         self.parts = Parts(
             self._settings,
             self._disk,
@@ -291,8 +298,8 @@ class Recovery:
         """Where a crash took the end of the log, a topic may have been deleted behind the new end."""
         table, disk, root = self._derived.table, self._disk, self._settings.root
         table.gravestones = {topic: min(begins, end) for topic, begins in table.gravestones.items()}
-        if table.generations.clip(end):
-            # Before anything is appended there.
+        if table.generations.clip(end) or self._revived:
+            # Before anything is appended there, and before queues are durable that hold what another life hides.
             document = table.generations.to_document()
             checkpoint.reserve.carry_out(lambda: generations.save(disk, root, document))
 

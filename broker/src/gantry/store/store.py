@@ -233,6 +233,10 @@ class Store:
         """Forget the queues of a topic that the master deleted; what it has from now on is of this life."""
         self.deleting.delete(topic, life.begins, self.durable_end, life.generation)
 
+    def live_on(self, topic: str, life: Life) -> None:
+        """The topic keeps its queues and is in this life, which begins before the log does, as the former one did."""
+        self.deleting.number(topic, life, self.durable_end)
+
     def delete_queues(self, topic: str) -> None:
         """Forget a topic's queues; its records stay in the log until they expire, but are never found again."""
         self.deleting.delete(topic, self.written.offset, self.durable_end)
