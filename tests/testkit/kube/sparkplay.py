@@ -107,9 +107,12 @@ class SparkJobs:
             ("get", "events", "-A", "--sort-by=.lastTimestamp"),
             ("get", "sparkapplications,scheduledsparkapplications", "-A", "-o", "yaml"),
             ("logs", "-n", sparkoperator.SYSTEM, "deployment/spark-operator-controller", "--tail=40"),
-            ("logs", "-n", JOBS_NAMESPACE, "-l", "spark-role", "--tail=60", "--prefix"),
+            ("get", "pods", "-A", "--field-selector=status.phase=Pending", "-o", "yaml"),
+            *[("logs", "-n", name, "-l", "spark-role", "--tail=2000", "--prefix") for name in (JOBS_NAMESPACE, SINGLE)],
         ]
-        return "\n".join(self.orders.kubectl(*each).stdout[-8000:] for each in asked)
+        found = [self.orders.kubectl(*each).stdout.splitlines() for each in asked]
+        # Spark's own progress is longer than everything else.
+        return "\n".join("\n".join(line for line in lines if " INFO " not in line)[-8000:] for lines in found)
 
     def read(self) -> None:
         """The reader, until it is ready."""

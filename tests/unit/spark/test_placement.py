@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import io
+import json
+from email.message import Message
+from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import unquote
 
 import pytest
 
-from pyspark_gantrymq.jobs.placement import Driver, PlacementError, complaint, look, mounted
+from pyspark_gantrymq.jobs import placement
+from pyspark_gantrymq.jobs.placement import Api, Driver, PlacementError, complaint, look, mounted
 
 Document = dict[str, Any]
 DRIVER = Driver("spark", "archive-driver", "spark-1", executors=2)
@@ -94,3 +100,45 @@ def test_the_driver_waits_until_each_of_its_executors_is_placed(monkeypatch: pyt
 def test_executors_that_are_not_placed_in_time_hold_nobody_up(capsys: pytest.CaptureFixture[str]) -> None:
     look(Server({"work": ["ReadWriteOncePod"]}, []), DRIVER, within_s=0.0)  # type: ignore[arg-type]
     assert "not every executor" in capsys.readouterr().err
+
+
+class Answers:
+    """Instead of urlopen: what the server says, one call after the other."""
+
+    def __init__(self, *answers: Exception | Document) -> None:
+        self.left = list(answers)
+
+    def __call__(self, request: Any, **_: object) -> io.BytesIO:
+        found = self.left.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return io.BytesIO(json.dumps(found).encode())
+
+
+def refusal(code: int) -> HTTPError:
+    return HTTPError("https://api", code, "no", Message(), None)
+
+
+@pytest.fixture
+def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
+    (tmp_path / "token").write_text("secret")
+    monkeypatch.setattr(placement.ssl, "create_default_context", lambda cafile: None)
+    monkeypatch.setattr(placement, "PAUSE_S", 0.0)
+    return Api("https://api", tmp_path)
+
+
+def test_a_server_that_is_busy_or_moving_is_asked_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(TimeoutError("slow"), refusal(503), refusal(429), ConnectionResetError(), {"kind": "Pod"})
+    monkeypatch.setattr(placement.urllib.request, "urlopen", answers)
+    assert api.get("/pods") == {"kind": "Pod"} and not answers.left
+
+
+def test_what_is_refused_or_never_answered_is_said(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = Answers(refusal(403), {"kind": "Pod"}, TimeoutError("slow"))
+    monkeypatch.setattr(placement.urllib.request, "urlopen", answers)
+    with pytest.raises(HTTPError):
+        api.get("/pods")
+    assert api.get("/pods") == {"kind": "Pod"}
+    monkeypatch.setattr(placement, "PATIENCE_S", 0.0)
+    with pytest.raises(TimeoutError):
+        api.get("/pods")

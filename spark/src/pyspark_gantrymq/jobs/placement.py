@@ -21,15 +21,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.parse import quote
 
 Document = dict[str, Any]
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 LAST_WORDS = Path("/dev/termination-log")  # what `kubectl describe pod` shows of a container that ended
 TIMEOUT_S = 10.0
+PATIENCE_S = 60.0  # with a server that does not answer
 PLACED_S = 120.0  # how long executors may take to be placed before the job goes on without having seen it
 PAUSE_S = 1.0
 _MANY = "ReadWriteMany"
+_TOO_MANY = 429
 
 
 class PlacementError(Exception):
@@ -44,13 +47,21 @@ class Api:
     account: Path = ACCOUNT
 
     def get(self, path: str) -> Document:
-        """A document; OSError when there is none."""
+        """A document; OSError when there is none.  A server that is busy or moving is asked again for a while."""
         token = (self.account / "token").read_text().strip()
         request = urllib.request.Request(f"{self.server}{path}", headers={"Authorization": f"Bearer {token}"})
         trust = ssl.create_default_context(cafile=str(self.account / "ca.crt"))
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:
-            found: Document = json.load(answer)
-            return found
+        until = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=TIMEOUT_S, context=trust) as answer:
+                    found: Document = json.load(answer)
+                    return found
+            except OSError as error:
+                is_final = isinstance(error, HTTPError) and error.code < 500 and error.code != _TOO_MANY
+                if is_final or time.monotonic() >= until:
+                    raise
+            time.sleep(PAUSE_S)
 
 
 @dataclass(frozen=True, slots=True)
