@@ -177,10 +177,22 @@ class CheckerMachine(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
+        self._restart(*self.saved)
+
+    @rule()
+    def restart_with_a_newer_op_position(self) -> None:
+        """It passes no op that stands behind the first half that is read again."""
+        named = [event[:2] for event in self.log]
+        first = ("half", self.saved[0])
+        behind = self.log[named.index(first) :] if first in named else []
+        behind_at = next((offset for kind, offset, _ in behind if kind == "op"), self.ops)
+        self._restart(self.saved[0], min(self.book.op_offset, behind_at))
+
+    def _restart(self, half_at: int, op_at: int) -> None:
         checks = {half.root: half.checks for half in self.book.open.values()}
-        self.book.begin(*self.saved)
+        self.book.begin(half_at, op_at)
         for kind, offset, contents in self.log:
-            if offset >= self.saved[0 if kind == "half" else 1]:
+            if offset >= (half_at if kind == "half" else op_at):
                 self._enter(kind, offset, contents)
         for half in self.book.open.values():
             assert half.checks <= checks[half.root], "only what the copies carry is known after a start"

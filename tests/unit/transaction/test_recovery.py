@@ -86,6 +86,32 @@ def test_a_copy_of_rocketmq_s_is_a_transaction_of_its_own_and_its_original_is_no
     assert len(play.visible()) == 1
 
 
+def test_an_op_position_that_is_newer_than_its_half_position_passes_no_end_of_a_half_that_is_read_again() -> None:
+    play = TransactionPlay()
+    early = play.half(key="early")
+    for number in range(3):
+        assert play.end(play.half(key=f"before{number}"), COMMIT) == 0
+    assert play.end(early, COMMIT) == 0
+    first, others = play.half(key="first"), [play.half(key=f"k{number}") for number in range(3)]
+    waits = play.half(key="waits")
+    for half in (*others, first):
+        assert play.end(half, COMMIT) == 0
+    # What is saved in slices, and sent to slaves change by change, may be of two moments.
+    half_at, op_at = first.queue_offset, play.book.op_offset
+    assert op_at == play.book.op_end == 8 and play.book.half_offset == waits.queue_offset
+    saved = {names.HALF_TOPIC: half_at, names.OP_HALF_TOPIC: op_at}
+    table = {f"{topic}@{names.TRANSACTION_GROUP}": {"0": offset} for topic, offset in saved.items()}
+    play.states[2].save({"offsetTable": table})
+    play.kill()
+    assert [half.root for half in play.book.open.values()] == [waits.queue_offset]
+    assert play.book.half_offset == waits.queue_offset and play.book.op_offset == op_at
+    play.join()
+    for question in play.run_pass(7000):
+        assert play.end(question.half, COMMIT, is_check=True) == 0
+    keys = [key for _, key in play.visible()]
+    assert len(keys) == len(set(keys)) == 9 and keys[-1] == "waits"
+
+
 def test_saved_positions_behind_the_queues_ends_are_cut_to_them() -> None:
     play = TransactionPlay()
     play.half(key="k")

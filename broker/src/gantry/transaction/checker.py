@@ -7,7 +7,7 @@ dispatcher while the broker runs and from a start that reads them again; the sam
     a half with a known root    is where that transaction stands from now on (it was put back, or armed again)
     an op                       ends transactions; a copy that comes behind the end of its transaction is dead
 
-Two positions follow, which are saved together and from which a start reads again:
+Two positions follow, from which a start reads again (and ops from its first half's place in the log, see `recovery`):
 
     half offset    everything before it is done: ended, or standing further back
     op offset      everything before it names only halves before the half offset

@@ -4,6 +4,10 @@ Positions come from the consumer offsets of CID_RMQ_SYS_TRANS, where RocketMQ ke
 read in the order of the log, and goes through the same `Book` as at run time.  How much that is, the rules bound
 (`Rules.settled_behind_max`): about 15 us per half and op.
 
+The two positions are two offsets, which files and slaves get one after the other: an old half offset may come with a
+new op offset, which has passed ops of halves that are read again.  Such a half would be asked about and delivered once
+more.  An op stands in the log behind every half that it names, so ops are read from the first half's place on at least.
+
 An op of RocketMQ's names halves and not what became of them.  The real message tells: it stands in its topic under
 the half's unique key and names the half's log offset; a copy among those given up tells the other case.
 
@@ -39,6 +43,7 @@ def read_back(reader: Reader, offsets: Offsets, book: Book) -> Iterator[None]:
     """Fill the book; in small slices."""
     half_at, half_end = _range(reader, offsets, names.HALF_TOPIC)
     op_at, op_end = _range(reader, offsets, names.OP_HALF_TOPIC)
+    op_at = min(op_at, _first_op(reader, range(half_at, half_end), op_at))
     book.begin(half_at, op_at)
     op_log = _log_offset(reader, names.OP_HALF_TOPIC, op_at, op_end)
     for offset in range(half_at, half_end):
@@ -119,6 +124,15 @@ def _range(reader: Reader, offsets: Offsets, topic: str) -> tuple[int, int]:
     """From the saved position, as far as the queue still or already has it, to the queue's end."""
     low, high = reader.queue_range(topic, 0) or (0, 0)
     return min(max(offsets.query(names.TRANSACTION_GROUP, topic, 0), low), high), high
+
+
+def _first_op(reader: Reader, read_again: range, otherwise: int) -> int:
+    """No op before it names any of these halves; `otherwise` where there is none."""
+    for offset in read_again:
+        entry = reader.entry(names.HALF_TOPIC, 0, offset)
+        if entry is not None:
+            return reader.first_behind(names.OP_HALF_TOPIC, 0, entry[0])
+    return otherwise
 
 
 def _log_offset(reader: Reader, topic: str, offset: int, end: int) -> int:

@@ -8,8 +8,8 @@ oldest halves do not hide its others.  A half whose record is no longer in memor
 first.
 
 `tick`, once a second: repairs tried again, a mark in the op queue when one is due, positions saved, halves put back
-that have to move.  Positions are saved together, and only when what they were derived from is durable, so that a power
-cut cannot leave a position that has passed a half whose end it took away.
+that have to move.  Positions are saved only when what they were derived from is durable, so that a power cut cannot
+leave a position that has passed a half whose end it took away.  A start copes with two of different moments.
 
 Nothing here waits for anything; a pass that cannot do something does it in the next.
 """
