@@ -102,7 +102,7 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Apache]:
     from interop.servers import Apache
 
     home = tmp_path_factory.mktemp("apache")
-    made = Apache("5.x", home, home / "data")
+    made = Apache("5.x", home, home / "data", {"timerWheelEnable": "true"})
     try:
         made.start()
         yield made

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+
+HALVES = "RMQ_SYS_TRANS_HALF_TOPIC"
 
 
 def messages(nameserver: str, topic: str) -> Iterator[StoredMessage]:
@@ -49,7 +50,6 @@ def test_every_row_is_acknowledged_when_a_write_returns(spark: SparkSession, nam
 
 
 def test_a_message_is_what_its_columns_say(spark: SparkSession, nameserver: str, topic: str) -> None:
-    soon = datetime.now(UTC) + timedelta(seconds=1)
     rows = [
         (b"plain", topic, None, None, None, None, None, None),
         (b"all", topic, "red", "k1 k2", {"colour": "blue", "名": "值"}, "shard", None, 7),
@@ -62,8 +62,6 @@ def test_a_message_is_what_its_columns_say(spark: SparkSession, nameserver: str,
         "queueId int, flag int"
     )
     write(spark.createDataFrame(rows, schema), nameserver)
-    later = spark.createDataFrame([(b"later", soon)], "body binary, deliverTimestamp timestamp")
-    write(later, nameserver, topic=topic + "-later")
     found = {message.body: message for message in messages(nameserver, topic)}
     assert len(found) == 5
     full = found[b"all"]
@@ -114,6 +112,24 @@ def test_a_row_that_is_refused_for_good_goes_to_the_dead_letters_with_its_bytes(
     assert set(letters) == {b"bad topic", b"bad property", large, b"too much"}
     assert "UNIQ_KEY" in letters[b"bad property"] and "40" in letters[b"too much"]
     assert b"good" in {message.body for message in messages(nameserver, topic)}
+
+
+def test_a_row_goes_to_the_group_that_it_names_only(spark: SparkSession, nameserver: str, topic: str) -> None:
+    with BlockingSinks(nameserver) as sinks:
+        (group,) = sinks.cluster().groups
+    rows = [(b"here", group, None), (b"there", "elsewhere", None), (b"third", group, 2), (b"any", None, None)]
+    df = spark.createDataFrame(rows, "body binary, brokerName string, queueId int")
+    write(df, nameserver, topic=topic, deadLetterTopic=topic + "-dead")
+    found = {message.body: message for message in messages(nameserver, topic)}
+    assert set(found) == {b"here", b"third", b"any"} and found[b"third"].queue_id == 2
+    (letter,) = messages(nameserver, topic + "-dead")
+    assert letter.body == b"there" and "no such queue: elsewhere" in letter.properties["GANTRY_SINK_REASON"]
+
+
+def test_halves_say_how_long_they_are_left_alone(spark: SparkSession, nameserver: str, topic: str) -> None:
+    write(numbers(spark, 5), nameserver, topic=topic, mode="transactional", immunitySeconds="77")
+    halves = [one for one in messages(nameserver, HALVES) if one.properties.get("REAL_TOPIC") == topic]
+    assert [one.properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] for one in halves] == ["77"] * 5
 
 
 def test_a_transactional_write_is_there_whole_or_not_at_all(spark: SparkSession, nameserver: str, topic: str) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from testkit.sinktopic import bodies
+from testkit.sinktopic import bodies, messages, until
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from interop import servers
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1200)]
-
-DELIVERED_S = 60.0
 
 
 def write(df: DataFrame, server: servers.Apache, **options: str) -> None:
@@ -65,6 +64,22 @@ def test_ids_sharding_and_dead_letters_are_as_with_our_own(
     assert bodies(apache.name_server, topic + "-mixed") == ["good"]
     (letter,) = rows(spark, apache, topic + "-dead")
     assert bytes(letter.body) == large and letter.properties["GANTRY_SINK_REASON"]
+
+
+def test_rows_are_delivered_later_and_not_before(spark: SparkSession, apache: servers.Apache, topic: str) -> None:
+    now = datetime.now(UTC)
+    soon, late = now + timedelta(seconds=5), now + timedelta(hours=1)
+    instants = [(b"now", None), (b"soon", soon), (b"late", late)]
+    write(spark.createDataFrame(instants, "body binary, deliverTimestamp timestamp"), apache, topic=topic)
+    levels = [(b"level 0", None), (b"level 1", 1), (b"level 18", 18)]
+    write(spark.createDataFrame(levels, "body binary, delayTimeLevel int"), apache, topic=topic)
+    expected = ["level 0", "level 1", "now", "soon"]
+    until(lambda: len(bodies(apache.name_server, topic)) >= len(expected), "what is due is delivered")
+    assert bodies(apache.name_server, topic) == expected
+    found = {message.body: message for message in messages(apache.name_server, topic)}
+    # Apache's timer wheel has steps of a second.
+    assert found[b"soon"].store_ms >= int(soon.timestamp() * 1000) - 1000
+    assert found[b"level 1"].store_ms - found[b"level 1"].born_ms >= 1000
 
 
 def test_a_stream_goes_on_over_a_restart_of_the_broker(

@@ -10,6 +10,7 @@ from gantry.client.results import ReadFrom
 from pyspark_gantrymq import options, sinkoptions
 from pyspark_gantrymq.offsets import Queue
 from pyspark_gantrymq.options import EARLIEST, LATEST, Bound, Commits, parse
+from pyspark_gantrymq.planning import Plan
 from testkit.sources import ROOT
 
 NEEDED = {"gantrymq.namesrv": "h:1", "subscribe": "orders"}
@@ -44,6 +45,17 @@ def test_nobody_needs_to_be_asked_a_second_time() -> None:
     found = parse({**NEEDED, "fetchOffset.numRetries": "0", "fetchOffset.retryIntervalMs": "250"}, is_stream=False)
     assert (found.retries, found.pause_s) == (0, 0.25)
     assert (parse(NEEDED, is_stream=False).retries, parse(NEEDED, is_stream=False).pause_s) == (5, 1.0)
+
+
+def test_a_query_is_planned_as_its_options_say() -> None:
+    given = {"minPartitions": "2", "maxPartitions": "9", "maxRecordsPerPartition": "50", "targetRowsPerPartition": "7"}
+    assert parse({**NEEDED, **given}, is_stream=False).plan == Plan(2, 9, 50, 7)
+    assert parse(NEEDED, is_stream=False).plan == Plan(0, 0, 0, 20_000)
+    given = {"minOffsetsPerTrigger": "3", "maxTriggerDelay": "90s", "maxOffsetsPerTrigger": "8"}
+    found = parse({**NEEDED, **given, "maxBytesPerTrigger": "11"}, is_stream=True)
+    assert (found.rows_min, found.delay_s, found.rows_max, found.bytes_max) == (3, 90, 8, 11)
+    assert (parse(NEEDED, is_stream=True).rows_min, parse(NEEDED, is_stream=True).delay_s) == (0, 900)
+    assert parse({**NEEDED, "endingTimestamp": "17"}, is_stream=False).end.at_ms == 17
 
 
 def test_names_count_without_case() -> None:

@@ -14,6 +14,13 @@ def test_names_are_case_insensitive_and_what_spark_adds_is_passed_over() -> None
     assert (read.namesrv, read.topic, read.checkpoint) == ("h:1", "t", "c")
 
 
+def test_numbers_are_those_that_are_given() -> None:
+    given = {"sendBatchSize": "7", "lingerBytes": "8", "inFlight": "9", "sendTimeoutMs": "1500", "immunitySeconds": "6"}
+    read = sinkoptions.read(GOOD | given | {"commitTimeoutMs": "2500"})
+    assert (read.batch_size, read.linger_bytes, read.in_flight, read.immunity_s) == (7, 8, 9, 6)
+    assert (read.send_timeout_s, read.commit_timeout_s) == (1.5, 2.5)
+
+
 @pytest.mark.parametrize(
     ("more", "what"),
     [

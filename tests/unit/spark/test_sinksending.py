@@ -29,6 +29,7 @@ class Broker:
     def __init__(self, cluster: ScriptedCluster, mood: Callable[[], str]) -> None:
         self.log: list[tuple[str, int, str]] = []
         self.requests = 0
+        self.sizes: list[int] = []  # messages of each request
         self._cluster = cluster
         self._mood = mood
         for code in SENDS:
@@ -39,6 +40,7 @@ class Broker:
         is_batch = command.code == RequestCode.SEND_BATCH_MESSAGE
         alone = [(0, command.body, command.ext["i"].encode())]
         messages = records.split_batch(command.body) if is_batch else alone
+        self.sizes.append(len(messages))
         if any(body == LARGE for _, body, _ in messages):
             return reply(command, ResponseCode.MESSAGE_ILLEGAL, "too large")
         mood = self._mood()
@@ -48,7 +50,7 @@ class Broker:
             for _, _, packed in messages:
                 pairs = dict(properties.parse(packed))
                 key, number = pairs["UNIQ_KEY"].split("-")
-                assert pairs["__SHARDINGKEY"] == key
+                assert pairs.get("__SHARDINGKEY", "") == key
                 if (key, int(number), command.ext["e"]) not in self.log:
                     self.log.append((key, int(number), command.ext["e"]))
         if mood.startswith("lost"):
@@ -120,6 +122,43 @@ def test_a_row_that_is_refused_for_good_costs_its_neighbours_neither_place_nor_o
     broker, refused = send(rows, lambda: "well", sendBatchSize="16")
     assert refused == ["k-3", "k-4", "k-50"]
     assert broker.by_key() == {"k": [number for number in range(100) if number not in (3, 4, 50)]}
+
+
+def unkeyed(count: int, body: bytes) -> list[Row]:
+    ids = [f"-{number}" for number in range(count)]
+    return [Row("orders", body, properties.pack({"__SHARDINGKEY": "", "UNIQ_KEY": each}), each) for each in ids]
+
+
+def test_a_request_has_as_many_messages_and_bytes_as_the_options_say() -> None:
+    broker, _ = send(unkeyed(100, b"row"), lambda: "well", sendBatchSize="10")
+    assert broker.sizes == [10] * 10
+    broker, _ = send(unkeyed(100, b"row"), lambda: "well", sendBatchSize="30")
+    assert sorted(broker.sizes) == [10, 30, 30, 30]
+    broker, _ = send(unkeyed(100, b"x" * 300), lambda: "well", lingerBytes="1500")
+    assert broker.sizes == [5] * 20
+    broker, _ = send(unkeyed(100, b"x" * 300), lambda: "well", lingerBytes="1")
+    assert broker.sizes == [1] * 100
+
+
+def test_a_row_goes_to_the_group_and_the_queue_that_it_names() -> None:
+    async def story() -> list[tuple[str, str]]:
+        async with ScriptedCluster(3, queues=4) as cluster:
+            given = sinkoptions.read({"gantrymq.namesrv": cluster.nameserver, "sendTimeoutMs": "20000"})
+
+            def work() -> None:
+                sender = SinkSender(given, "", "")
+                for each in unkeyed(40, b"row"):
+                    sender.send(each._replace(broker="broker-b", queue_id=3 if each.message_id < "-2" else -1))
+                sender.finish()
+                sender.close()
+
+            await asyncio.to_thread(work)
+            return [(who, command.ext["e"]) for who, command in cluster.received if command.code in SENDS]
+
+    found = asyncio.run(story())
+    assert {who for who, _ in found} == {"broker-b"} and len(found) == 40
+    named = sum(each.message_id < "-2" for each in unkeyed(40, b"row"))
+    assert [queue for _, queue in found].count("3") >= named and {queue for _, queue in found} == {"0", "1", "2", "3"}
 
 
 def test_rows_of_one_key_share_requests_and_rows_of_many_keys_do_not_wait() -> None:
