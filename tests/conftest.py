@@ -28,9 +28,19 @@ class ClosingLoop(asyncio.SelectorEventLoop):
     client of ours leaves open is complained of all the same.
     """
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._accepted: list[asyncio.Transport] = []
+
+    def _make_socket_transport(self, sock, *arguments, server=None, **more):  # type: ignore[no-untyped-def]
+        made = super()._make_socket_transport(sock, *arguments, server=server, **more)
+        if server is not None:
+            self._accepted = [*(one for one in self._accepted if one._sock is not None), made]
+        return made
+
     def close(self) -> None:
-        for transport in list(self._transports.values()):
-            if getattr(transport, "_server", None) is not None and transport._sock is not None:
+        for transport in self._accepted:
+            if transport._sock is not None:
                 transport._sock.close()
                 transport._sock = None
         super().close()
