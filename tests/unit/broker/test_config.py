@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from gantry.broker import config
+from gantry.broker import config, shares
 from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.sources import flat, leaves, replaced
 from gantry.errors import ConfigError
@@ -124,3 +126,16 @@ def test_every_key_has_one_type_that_the_loader_knows() -> None:
     assert leaves(BrokerConfig).keys() == flat(BrokerConfig()).keys()
     assert replaced(BrokerConfig(), {}, "nobody") == BrokerConfig()
     assert leaves(BrokerConfig).keys() >= config.HOT
+
+
+@pytest.mark.parametrize(("share", "section"), [(shares.pull_settings, "pull"), (shares.client_limits, "clients")])
+def test_a_key_reaches_the_limit_of_its_name(share: Callable[[BrokerConfig], Any], section: str) -> None:
+    keys = {key for key in leaves(BrokerConfig) if key.startswith(f"{section}.") and key.endswith(("_max", "_default"))}
+    numbers = {key: 1_000_000 + number for number, key in enumerate(sorted(keys))}
+    given = share(replaced(BrokerConfig(), numbers, "test"))
+    names = {field.name for field in dataclasses.fields(given)}
+    for key, number in numbers.items():
+        name = key.partition(".")[2]
+        if name in names:
+            assert getattr(given, name) == number, key
+    assert names & {key.partition(".")[2] for key in numbers}

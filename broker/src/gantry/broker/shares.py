@@ -119,7 +119,13 @@ def client_limits(config: BrokerConfig) -> ClientLimits:
 def pull_settings(config: BrokerConfig) -> PullSettings:
     """How much a pull may take."""
     pull = config.pull
-    return PullSettings(pull.count_max, pull.bytes_default, pull.bytes_max, pull.held_max, pull.suspend_ms_max)
+    return PullSettings(
+        count_max=pull.count_max,
+        bytes_default=pull.bytes_default,
+        bytes_max=pull.bytes_max,
+        held_max=pull.held_max,
+        suspend_ms_max=pull.suspend_ms_max,
+    )
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:
