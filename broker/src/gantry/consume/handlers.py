@@ -12,7 +12,8 @@ waits until the cold reader has brought its messages into memory, because a page
 
 A peer that does not take its answers, or asks for very much at once, is not given more bytes: it is told to ask again
 from the same offset, which it will do when it has read that far.  RocketMQ drops the answer instead and lets the
-client time out.
+client time out.  What the cold reader reads for one connection at a time is bounded as well (see `cold`), and after it
+was read the peer is looked at again.
 
 An SQL filter looks into records, so its pull takes all of them first, brings them in if they are cold, and then keeps
 what it wants.  All pulls that come together share a millisecond for that; each of them looks at a few messages at
@@ -28,6 +29,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
+from gantry.consume.cold import ColdPulls
 from gantry.consume.filter import Wanted
 from gantry.consume.grouprates import GroupRates
 from gantry.consume.hold import HeldPull, HeldPulls
@@ -59,6 +61,8 @@ class PullSettings:
     bytes_max: int = 4 << 20
     # What comes together goes out together, and must stay well below what makes a connection too slow to keep.
     run_bytes_max: int = 8 << 20
+    # What is read from the disk for one connection at a time, and one pull more; the others wait for their turn.
+    cold_bytes_max: int = 4 << 20
     held_max: int = 100_000
     # The client's own patience ends at 30 s by default; a pull that asks for more than this is not a stock client's.
     suspend_ms_max: int = 60_000
@@ -110,6 +114,7 @@ class PullHandlers:
         self, store: Store, checks: PullChecks, offsets: Offsets, clock: Clock, settings: PullSettings
     ) -> None:
         self.held = HeldPulls(settings.held_max, self._wake, self._expire)
+        self.cold = ColdPulls(store.bring_in, self._again, settings.cold_bytes_max, settings.held_max)
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
         self.sharing: Sharing | None = None  # of a member of a group
@@ -133,17 +138,28 @@ class PullHandlers:
 
     def _wake(self, held: HeldPull) -> None:
         self.counts.woken += 1
-        if held.connection.closed:
+        if not self._may_answer(held.connection, held.pull):
             return
-        if not self.is_permitted():
-            self._refuse(held.connection, held.pull, _NO_PERMIT)
-            return
-        self._sift_until = None
         wanted = self._checks.wanted(held.pull)
         if wanted is held.wanted:
             # Nothing in between is wanted.  With another subscription by now it might be.
             held.pull.queue_offset = max(held.pull.queue_offset, held.passed)
         self._answer(held.connection, held.pull, wanted, may_wait=False)
+
+    def _again(self, connection: Connection, pull: Pull) -> None:
+        """It is the pull's turn to be read from the disk."""
+        if self._may_answer(connection, pull):
+            self._answer(connection, pull, self._checks.wanted(pull), may_wait=False)
+
+    def _may_answer(self, connection: Connection, pull: Pull) -> bool:
+        """Whether a pull that waited may be answered now; a refusal has been sent where it says no."""
+        self._sift_until = None
+        if connection.closed:
+            return False
+        if not self.is_permitted():
+            self._refuse(connection, pull, _NO_PERMIT)
+            return False
+        return True
 
     def _expire(self, held: HeldPull) -> None:
         """Its time is over.  Mostly nothing came at all, and then it does not matter who asked for what."""
@@ -261,19 +277,25 @@ class PullHandlers:
         self.held.hold(connection, pull, wanted, self._clock.monotonic() + wait_ms / 1000)
 
     def _bring_in(self, connection: Connection, pull: Pull, wanted: Wanted, fetched: Fetched) -> None:
-        """Let the cold reader read the messages first, then look again: meanwhile their segment may have gone."""
+        """Let the cold reader read the messages first, then look again: meanwhile their segment may have gone, and the
+        peer may have stopped reading.
+        """
+        if not self.cold.may_read(connection):
+            if not self.cold.wait(connection, pull):
+                remark = f"{self.cold.waiting} pulls wait for the disk, which is as many as may; pull again later"
+                self._refuse(connection, pull, PullRefusal(ResponseCode.SYSTEM_BUSY, remark))
+            return
         self.counts.cold += 1
 
         def is_in() -> None:
-            if connection.closed:
+            if not self._may_answer(connection, pull):
                 return
-            if not self.is_permitted():
-                self._refuse(connection, pull, _NO_PERMIT)
-            else:
-                self._sift_until = None
+            if connection.is_writable:
                 self._reply(connection, pull, self._sifted(pull, wanted, self._fetch(pull, wanted)))
+            else:
+                self._send_back(connection, pull)
 
-        self._store.bring_in(fetched.places, is_in)
+        self.cold.read(connection, fetched.places, is_in)
 
     def _send_back(self, connection: Connection, pull: Pull) -> None:
         low, high = self._store.queue_range(pull.topic, pull.queue_id) or (0, 0)
