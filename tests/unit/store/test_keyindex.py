@@ -70,6 +70,21 @@ def test_a_full_file_is_followed_by_a_new_one_with_a_later_name(tmp_path: Path) 
     assert _find(again, "k") == [100 * number for number in range(11, -1, -1)]
 
 
+def test_after_a_clock_that_went_back_names_go_on_behind_the_last_one(tmp_path: Path) -> None:
+    index = _index(tmp_path, entries=6)
+    ahead_ms = SimClock().now_ms() + 8 * 3600 * 1000  # a folder of another time zone
+    for number in range(18):
+        index.add([_entry(number, b"k", store_ms=ahead_ms if number < 6 else number)])
+        index.absorb_all(1 << 60)
+    _checkpoint(index, tmp_path)
+    names = [path.name for path in sorted((tmp_path / "index").iterdir())]
+    first = int(names[0])
+    assert [int(name) for name in names] == [first + number for number in range(len(names))] and len(names) >= 3
+    assert {len(name) for name in names} == {17}
+    again = _index(tmp_path, entries=6)
+    assert again.load_ours(index.state) and len(again._files) == len(names)
+
+
 def test_a_query_has_a_limit(tmp_path: Path) -> None:
     index = _index(tmp_path, entries=500)
     index.add([_entry(number, b"k") for number in range(200)])

@@ -143,6 +143,12 @@ def index_file(root: str, created_ms: int) -> str:
     return f"{index(root)}/{time.strftime('%Y%m%d%H%M%S', time.localtime(seconds))}{milliseconds:03d}"
 
 
+def index_file_after(path: str) -> str:
+    """The index file whose name is the next number; it need not be a time, and RocketMQ reads a number too."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/{int(name) + 1:0{_INDEX_DIGITS}d}"
+
+
 def is_index_file(name: str) -> bool:
     """Whether this is an index file's name."""
     return len(name) == _INDEX_DIGITS and name.isascii() and name.isdigit()

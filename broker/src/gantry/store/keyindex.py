@@ -167,9 +167,10 @@ class KeyIndex:
     def _writable(self, store_ms: int) -> IndexFile:
         if not self._files or self._files[-1].is_full:
             last = self._files[-1].path if self._files else ""
-            created_ms = max(self._clock.now_ms(), store_ms)
-            while (path := filenames.index_file(self._root, created_ms)) <= last:
-                created_ms += 1
+            path = filenames.index_file(self._root, max(self._clock.now_ms(), store_ms))
+            if path <= last:
+                # The clock went back, or the folder comes from another time zone.  Only the order of names counts.
+                path = filenames.index_file_after(last)
             self._files.append(IndexFile(path, self._slots, self._entries))
         return self._files[-1]
 
