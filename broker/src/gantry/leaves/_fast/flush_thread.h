@@ -1,6 +1,6 @@
 /* One thread that does nothing but fdatasync, without Python's lock.
  *
- * A request names up to FLUSH_FILES_MAX descriptors and a target.  A newer request replaces one that has not begun
+ * A request names descriptors and a target.  A newer request replaces one that has not begun
  * (whoever asks again names everything that is not durable yet), so one fdatasync covers all that was written while
  * the one before it ran: group commit.  The outcome is kept and the eventfd becomes readable; outcomes that nobody
  * has fetched merge: the highest target that succeeded, or the first error, which is final.
@@ -12,11 +12,8 @@
 #include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#define FLUSH_FILES_MAX 64
 
 struct flush_thread {
     pthread_mutex_t guard;
@@ -24,7 +21,7 @@ struct flush_thread {
     pthread_t thread;
     int event_fd;
     int closing, busy, waiting;      /* waiting: a request has not begun */
-    int files[FLUSH_FILES_MAX], count;
+    int *files, count;               /* of the request that has not begun; freed by whoever takes its place or runs it */
     long long target;
     long long done;                  /* highest target that succeeded and was not fetched, or -1 */
     int error;                       /* errno of the first failure */
@@ -36,14 +33,15 @@ static void *flush_run(void *argument) {
     for (;;) {
         while (!t->waiting && !t->closing) pthread_cond_wait(&t->changed, &t->guard);
         if (!t->waiting) break;
-        int files[FLUSH_FILES_MAX], count = t->count, error = 0;
+        int *files = t->files, count = t->count, error = 0;
         long long target = t->target;
-        memcpy(files, t->files, sizeof files);
+        t->files = NULL;
         t->waiting = 0;
         t->busy = 1;
         pthread_mutex_unlock(&t->guard);
         for (int i = 0; i < count && !error; i++)
             if (fdatasync(files[i])) error = errno;
+        free(files);
         pthread_mutex_lock(&t->guard);
         t->busy = 0;
         if (error && !t->error) t->error = error;
@@ -69,9 +67,11 @@ static struct flush_thread *flush_start(void) {
     return NULL;
 }
 
-static void flush_request(struct flush_thread *t, const int *files, int count, long long target) {
+/* files: made by malloc, and the thread's from here on. */
+static void flush_request(struct flush_thread *t, int *files, int count, long long target) {
     pthread_mutex_lock(&t->guard);
-    memcpy(t->files, files, (size_t)count * sizeof *files);
+    free(t->files);
+    t->files = files;
     t->count = count;
     t->target = target;
     t->waiting = 1;

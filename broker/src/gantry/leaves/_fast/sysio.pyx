@@ -10,12 +10,10 @@ from libc.stdlib cimport free, malloc
 from posix.unistd cimport pread
 
 cdef extern from "flush_thread.h" nogil:
-    enum:
-        FLUSH_FILES_MAX
     struct flush_thread:
         int event_fd
     flush_thread* flush_start()
-    void flush_request(flush_thread* thread, const int* files, int count, long long target)
+    void flush_request(flush_thread* thread, int* files, int count, long long target)
     int flush_outcome(flush_thread* thread, long long* target)
     void flush_drain(flush_thread* thread)
     void flush_close(flush_thread* thread)
@@ -48,15 +46,19 @@ cdef class FlushThread:
             raise ValueError("the flush thread was closed")
 
     def request(self, descriptors, long long target):
-        """Sync these descriptors (at most 64), then report `target`; replaces a request that has not begun."""
-        cdef int files[FLUSH_FILES_MAX]
-        cdef int count = 0
+        """Sync these descriptors, then report `target`; replaces a request that has not begun."""
+        cdef int count = len(descriptors), nth
+        cdef int* files
         self._check()
-        if len(descriptors) > FLUSH_FILES_MAX:
-            raise ValueError(f"{len(descriptors)} files to sync at once, at most {FLUSH_FILES_MAX}")
-        for descriptor in descriptors:
-            files[count] = descriptor
-            count += 1
+        files = <int*>malloc(count * sizeof(int) + 1)
+        if files == NULL:
+            raise MemoryError("no memory to name the files to sync")
+        try:
+            for nth in range(count):
+                files[nth] = descriptors[nth]
+        except BaseException:
+            free(files)
+            raise
         flush_request(self.thread, files, count, target)
 
     def outcome(self):
