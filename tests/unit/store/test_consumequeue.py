@@ -1,9 +1,12 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gantry.leaves import queues
 from gantry.store.consumequeue import ConsumeQueue
@@ -95,6 +98,38 @@ def test_files_whose_records_are_gone_are_dropped_but_never_the_last(tmp_path: P
     assert queue.first == 8 and queue.entry(7) is None and queue.entry(8) is not None
     assert queue.drop_before(10**9) == [8]
     assert queue.min_offset(10**9) == 20
+
+
+FILLER = struct.pack(">qiq", 0, 0x7FFFFFFF, 0)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(1, 30)), max_size=8),
+    st.integers(0, 8000),
+    st.integers(0, 100),
+)
+def test_fillers_hide_no_entry_from_a_search(runs: list[tuple[bool, int]], log_offset: int, stored: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        queue, files = _queue(Path(folder))
+        places: list[int | None] = []
+        for is_filler, count in runs:
+            if is_filler:
+                queue.put(FILLER * count, queue.log_end)
+            else:
+                _put(queue, count)
+            places += [None] * count if is_filler else [queue.log_end - 100 * (count - n) for n in range(count)]
+        real = [offset for offset, place in enumerate(places) if place is not None]
+        behind = [offset for offset in real if places[offset] >= log_offset]  # type: ignore[operator]
+        assert queue.reach(log_offset) == max(
+            (n for n in range(len(places) + 1) if all(p is None or p + 100 <= log_offset for p in places[:n])),
+            default=0,
+        )
+        tail = queue.pending(100 * stored)
+        if tail is not None:
+            files.write([tail])
+            queue.settle(tail)
+        assert queue.search(0, log_offset) == (behind[0] if behind else queue.next)
+        files.close()
 
 
 def test_a_file_that_shrank_is_damage(tmp_path: Path) -> None:

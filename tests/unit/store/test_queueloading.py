@@ -13,6 +13,7 @@ from gantry.store.queuefiles import DamagedQueueError, QueueFiles
 from gantry.store.queueloading import QueueLoader, cut_queue
 
 ENTRIES = 8
+FILLER = (0, 0x7FFFFFFF, 0)
 
 
 def _stored(tmp_path: Path, count: int, first: int = 0) -> Path:
@@ -27,11 +28,11 @@ def _stored(tmp_path: Path, count: int, first: int = 0) -> Path:
     return folder
 
 
-def _load(tmp_path: Path, limit: int | None = 1 << 60, walk: bool = False) -> ConsumeQueue | None:
+def _load(tmp_path: Path, limit: int | None = 1 << 60, walk: bool = False, durable: int = 0) -> ConsumeQueue | None:
     files = QueueFiles(RealDisk(), ENTRIES, together_min=64)
     loader = QueueLoader(RealDisk(), str(tmp_path), files, limit, walk)
     assert loader.folders() == [("t", 0)]
-    return loader.load("t", 0)
+    return loader.load("t", 0, durable)
 
 
 def _poke(folder: Path, offset: int, *entry: int) -> None:
@@ -67,6 +68,35 @@ def test_pages_of_a_cut_write_behind_the_limit_do_not_mislead(tmp_path: Path, to
         _poke(folder, offset, *torn)
     queue = _load(tmp_path, 2200)
     assert queue is not None and queue.next == 11
+
+
+def test_fillers_behind_the_limit_do_not_mislead(tmp_path: Path) -> None:
+    folder = _stored(tmp_path, 20)
+    for offset in (10, 11, 12, 13, 14, 15, 17, 18):
+        _poke(folder, offset, *FILLER)
+    queue = _load(tmp_path, 1900)
+    assert queue is not None and queue.next == 10, "they came with entry 16, whose page was not synced"
+    _stored(tmp_path, 20)
+    for offset in (3, 4, 8, 9, 15, 16):
+        _poke(folder, offset, *FILLER)
+    queue = _load(tmp_path, 3401)
+    assert queue is not None and queue.next == 18, "they came before entry 17, which was synced"
+
+
+@pytest.mark.parametrize("durable", [0, 7, 8, 12, 19, 20])
+def test_fillers_at_the_end_count_when_the_table_of_queues_knows_them(tmp_path: Path, durable: int) -> None:
+    folder = _stored(tmp_path, 20)
+    for offset in range(10, 20):
+        _poke(folder, offset, *FILLER)
+    queue = _load(tmp_path, 2000, durable=durable)
+    assert queue is not None and (queue.next, queue.log_end) == (max(10, durable), 1900)
+
+
+def test_a_table_of_queues_that_knows_more_than_there_is_counts_for_nothing(tmp_path: Path) -> None:
+    folder = _stored(tmp_path, 20)
+    _poke(folder, 13, 0, 0, 0)
+    queue = _load(tmp_path, 2000, durable=14)
+    assert queue is not None and queue.next == 10
 
 
 def test_a_queue_that_begins_later_keeps_its_place(tmp_path: Path) -> None:

@@ -12,8 +12,10 @@ newest record in this queue: a record that begins below it has been dispatched a
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gantry.leaves import queues
-from gantry.store.queuefiles import ENTRY_BYTES, FILLER_SIZE, QueueFiles, Tail
+from gantry.store.queuefiles import ENTRY_BYTES, FILLER_SIZE, QueueFiles, Tail, fillers_at
 
 _EMPTY = memoryview(b"")
 
@@ -80,26 +82,47 @@ class ConsumeQueue:
 
     def search(self, low: int, log_offset: int) -> int:
         """The first queue offset >= low whose record begins at or behind log_offset; next when there is none."""
+        return self.first_where(low, lambda entry: entry[0] >= log_offset)
+
+    def first_where(self, low: int, is_behind: Callable[[tuple[int, int, int]], bool]) -> int:
+        """Find by bisection the first queue offset >= low whose entry is behind what is looked for; next when there
+        is none.
+
+        A filler has no log offset, so the next entry that has one decides in its place.
+        """
         low, high = max(low, self.first), self.next
         while low < high:
             middle = (low + high) // 2
-            found = self.entry(middle)
-            if found is None or found[0] < log_offset:
-                low = middle + 1
-            else:
+            at = self._past_fillers(middle)
+            found = self.entry(at)
+            if found is None or is_behind(found):
                 high = middle
-        return low
+            else:
+                low = at + 1
+        return self._past_fillers(low)
+
+    def _past_fillers(self, offset: int) -> int:
+        """The first queue offset from here on that is no filler; next when there is none."""
+        while offset < self.next and self.entry(offset) is None:
+            buffer, at, count = self.locate(offset)
+            offset += fillers_at(buffer, at, count)
+        return offset
 
     def reach(self, log_end: int) -> int:
-        """The queue offset behind the last entry of a record that ends at or below log_end, at least `stored`."""
+        """The queue offset behind the last entry of a record that ends at or below log_end, at least `stored`.
+
+        Fillers belong to the entry before them.
+        """
         low, high = 0, len(self._tail) // ENTRY_BYTES
         while low < high:
-            middle = (low + high) // 2
-            log_offset, size, _ = queues.unpack(self._tail, middle * ENTRY_BYTES)
-            if log_offset + size <= log_end or size == FILLER_SIZE:
+            at = middle = (low + high) // 2
+            while at > low and queues.unpack(self._tail, at * ENTRY_BYTES)[1] == FILLER_SIZE:
+                at -= 1
+            log_offset, size, _ = queues.unpack(self._tail, at * ENTRY_BYTES)
+            if size == FILLER_SIZE or log_offset + size <= log_end:
                 low = middle + 1
             else:
-                high = middle
+                high = at
         return self.stored + low
 
     def pending(self, log_end: int) -> Tail | None:

@@ -48,9 +48,12 @@ class Derived:
         has_all = True
         self.table.gravestones = dict(base.gravestones)
         loader = QueueLoader(self._disk, self.root, self.files, limit, walk)
+        # What a table knows that is not ahead of the recovery point went to the disk before it.
+        has_durable = limit is not None and base.log_offset <= limit
         for topic, queue_id in loader.folders():
             try:
-                queue = loader.load(topic, queue_id)
+                durable = base.following(topic, queue_id) if has_durable else 0
+                queue = loader.load(topic, queue_id, durable)
                 if queue is not None and limit is not None:
                     self._check(queue, base.first(topic, queue_id))
             except DamagedQueueError:

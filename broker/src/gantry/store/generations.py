@@ -82,9 +82,7 @@ class Generations:
 
     def forget(self, log_start: int, topics: Collection[str]) -> None:
         """Forget those whose past is gone from the log, unless they are among these."""
-        self._lives = {
-            topic: life for topic, life in self._lives.items() if life.begins > log_start or topic in topics
-        }
+        self._lives = {topic: life for topic, life in self._lives.items() if life.begins > log_start or topic in topics}
 
     def to_document(self) -> dict[str, object]:
         """What is saved."""

@@ -43,6 +43,10 @@ class QueueBase(NamedTuple):
         """The first offset that a queue's files had; 0 for a queue that is younger than the table."""
         return self.ends.get(topic, {}).get(queue_id, (0, 0))[0]
 
+    def following(self, topic: str, queue_id: int) -> int:
+        """The next offset that a queue had; 0 for a queue that is younger than the table."""
+        return self.ends.get(topic, {}).get(queue_id, (0, 0))[1]
+
 
 def save(disk: Disk, root: str, base: QueueBase) -> None:
     """Write the table, durably."""

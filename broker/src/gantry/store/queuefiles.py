@@ -26,6 +26,7 @@ from gantry.store.disk import Disk, File, FileSystem
 ENTRY_BYTES = queues.ENTRY_BYTES
 FILLER_SIZE = queues.PRE_BLANK_SIZE
 FILLER = queues.pack_entries([(0, FILLER_SIZE, 0)])
+_FILLERS = FILLER * 1024
 # Descriptors and maps, not memory: a broker with more queues than this in use pays an open and an mmap now and then.
 _OPEN_MAX = 1024
 
@@ -181,4 +182,15 @@ def list_files(disk: Disk, folder: str, file_bytes: int) -> list[tuple[str, int]
                 "set mappedFileSizeConsumeQueue to the size this store was written with"
             )
         found.append((path, start))
+    return found
+
+
+def fillers_at(buffer: bytes | bytearray | memoryview, at: int, count: int) -> int:
+    """How many of the `count` entries from buffer[at] on are fillers, before the first that is none."""
+    found = 0
+    while found < count:
+        part = bytes(buffer[at + found * ENTRY_BYTES : at + min(found + 1024, count) * ENTRY_BYTES])
+        if part != _FILLERS[: len(part)]:
+            return found + next(n for n in range(count) if part[n * ENTRY_BYTES : (n + 1) * ENTRY_BYTES] != FILLER)
+        found += len(part) // ENTRY_BYTES
     return found

@@ -2,7 +2,8 @@
 
 What is below the limit was synced before the recovery point was written, therefore it is a run of valid
 entries with rising log offsets, and its end is found by bisection.  What stands behind it may be any subset
-of pages of later writes: it is not looked at, and overwritten when the log is dispatched again.
+of pages of later writes: it is not looked at, and overwritten when the log is dispatched again.  Fillers have no
+log offset: they count when the next entry does, or when the queue-base table, which is written after them, has them.
 
 A folder of RocketMQ's after a crash has no such limit: its rule is a walk over the last three files up to the
 first invalid entry, cut afterwards at the recovered end of the log.
@@ -17,7 +18,7 @@ from gantry.leaves import queues
 from gantry.store import filenames
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk, File, unlink_in_order
-from gantry.store.queuefiles import ENTRY_BYTES, FILLER_SIZE, DamagedQueueError, QueueFiles, list_files
+from gantry.store.queuefiles import ENTRY_BYTES, FILLER, DamagedQueueError, QueueFiles, fillers_at, list_files
 
 # RocketMQ walks the last three files of a queue.
 _WALKED_FILES = 3
@@ -47,8 +48,10 @@ class QueueLoader:
                     found.append((topic, queue_id))
         return found
 
-    def load(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+    def load(self, topic: str, queue_id: int, durable: int = 0) -> ConsumeQueue | None:
         """The queue up to the limit; None when its files hold nothing (they are removed then).
+
+        durable: entries below this queue offset are known to be below the limit.
 
         DamagedQueueError when the files cannot be right; StoreError when their size is another setting's.
         """
@@ -57,7 +60,7 @@ class QueueLoader:
         for (path, start), (_, following) in pairwise(found):
             if following != start + self._files.file_bytes:
                 raise DamagedQueueError(f"{path} is not followed by its neighbour")
-        number, count = self._walked(found) if self._walk else self._bisected(found)
+        number, count = self._walked(found) if self._walk else self._bisected(found, durable)
         for stale, _ in reversed(found[number + 1 :]):
             unlink_in_order(self._disk, stale)
         if number < 0:
@@ -67,11 +70,11 @@ class QueueLoader:
         queue.stored = queue.next = start // ENTRY_BYTES + count
         return self._with_end(queue)
 
-    def _bisected(self, found: list[tuple[str, int]]) -> tuple[int, int]:
+    def _bisected(self, found: list[tuple[str, int]], durable: int) -> tuple[int, int]:
         """(number of the last file that counts, its entries); the number is -1 when no file counts."""
         for number in range(len(found) - 1, -1, -1):
             path, start = found[number]
-            count = self._count(path)
+            count = self._count(path, max(durable - start // ENTRY_BYTES, 0))
             # An empty first file that does not begin at 0 says where the queue goes on.
             if count or (number == 0 and start > 0):
                 return number, count
@@ -93,7 +96,7 @@ class QueueLoader:
                 break
         return queue
 
-    def _count(self, path: str) -> int:
+    def _count(self, path: str, durable: int = 0) -> int:
         file = self._disk.open(path, create=False)
         try:
             size = file.size()
@@ -103,28 +106,44 @@ class QueueLoader:
                     "set mappedFileSizeConsumeQueue to the size this store was written with"
                 )
             entries = size // ENTRY_BYTES
-            count = queues.valid_count(file.pread(size, 0), 0, size) if self._walk else self._bisect(file, entries)
+            count = (
+                queues.valid_count(file.pread(size, 0), 0, size) if self._walk else self._bisect(file, durable, entries)
+            )
             if count and size != self._files.file_bytes:
                 raise DamagedQueueError(f"{path} has {size} bytes, expected {self._files.file_bytes}")
             return count
         finally:
             file.close()
 
-    def _bisect(self, file: File, entries: int) -> int:
-        low, high = 0, entries
+    def _bisect(self, file: File, durable: int, high: int) -> int:
+        # Most queues got nothing since the table was written: two looks tell.
+        low = min(durable, high)
+        if low and not self._is_durable(file.pread(ENTRY_BYTES, (low - 1) * ENTRY_BYTES)):
+            low = 0  # the table speaks of a topic that was deleted since
+        middle = low
         while low < high:
-            middle = (low + high) // 2
-            if self._counts(file.pread(ENTRY_BYTES, middle * ENTRY_BYTES)):
-                low = middle + 1
+            at = middle if self._limit is None else _past_fillers(file, middle, high)
+            if at < high and self._counts(file.pread(ENTRY_BYTES, at * ENTRY_BYTES)):
+                low = at + 1
             else:
                 high = middle
+            middle = (low + high) // 2
         return low
+
+    def _is_durable(self, entry: bytes) -> bool:
+        return entry == FILLER or self._counts(entry)
 
     def _counts(self, entry: bytes) -> bool:
         log_offset, size, _ = queues.unpack(entry, 0)
-        if log_offset < 0 or size <= 0:
-            return False
-        return size == FILLER_SIZE or self._limit is None or log_offset < self._limit
+        return log_offset >= 0 and size > 0 and (self._limit is None or log_offset < self._limit)
+
+
+def _past_fillers(file: File, at: int, end: int) -> int:
+    """The first entry from here on that is no filler, or the end."""
+    if file.pread(ENTRY_BYTES, at * ENTRY_BYTES) == FILLER:
+        block = file.pread((end - at) * ENTRY_BYTES, at * ENTRY_BYTES)
+        at += fillers_at(block, 0, end - at)
+    return at
 
 
 def cut_queue(disk: Disk, queue: ConsumeQueue, files: QueueFiles, log_end: int) -> None:

@@ -344,15 +344,11 @@ class Reader:
 
     def _search_time(self, queue: ConsumeQueue, at_ms: int) -> int:
         # Store times never fall within a log, so bisection is exact.
-        low, high = queue.min_offset(self._log.start), queue.next
-        while low < high:
-            middle = (low + high) // 2
-            stored_ms = self.store_time(queue.topic, queue.queue_id, middle)
-            if stored_ms is None or stored_ms < at_ms:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        def is_behind(entry: tuple[int, int, int]) -> bool:
+            found = self.record(entry)
+            return found is not None and found.store_ms >= at_ms
+
+        return queue.first_where(queue.min_offset(self._log.start), is_behind)
 
     def query(self, topic: str, key: str, count_max: int, begin_ms: int, end_ms: int) -> list[memoryview]:
         """Stored bytes of records with this key (or unique key) stored within [begin_ms, end_ms], newest first."""
