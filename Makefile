@@ -6,6 +6,8 @@ SPARK_PY := .venv-spark/bin/python
 UV := .cache/uv/bin/uv
 export UV_PYTHON_DOWNLOADS := never
 export UV_LINK_MODE := copy
+# Empty is unset: tests that may keep their bytecode are collected in a third of the time.
+export PYTHONDONTWRITEBYTECODE :=
 ifeq ($(CI),true)
 # CI must not pass on the slow twin by accident.
 export GANTRY_COMPILED := required

@@ -12,6 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "broker" / "src"
+LOOKED_AT = (ast.Import, ast.ImportFrom, ast.Call, ast.ClassDef, ast.ExceptHandler, ast.If, ast.keyword)
 
 
 def git(*arguments: str) -> list[str]:
@@ -38,16 +39,23 @@ def tree_of(path: str) -> ast.Module:
     return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
 
 
+@cache
+def nodes_of(path: str) -> tuple[ast.AST, ...]:
+    """The nodes of the file that rules look at, in the order of ast.walk."""
+    return tuple(node for node in ast.walk(tree_of(path)) if isinstance(node, LOOKED_AT))
+
+
 def module_of(path: str) -> str:
     """broker/src/gantry/store/store.py -> gantry.store.store"""
     parts = Path(path).relative_to("broker/src").with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def called_names(tree: ast.AST) -> list[tuple[int, str]]:
-    """Every call whose target is a dotted name, as (line, the name with import aliases resolved)."""
+@cache
+def called_names(path: str) -> list[tuple[int, str]]:
+    """Every call of the file whose target is a dotted name, as (line, the name with import aliases resolved)."""
     aliases: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             for name in node.names:
                 top = name.name.partition(".")[0]
@@ -56,7 +64,7 @@ def called_names(tree: ast.AST) -> list[tuple[int, str]]:
             for name in node.names:
                 aliases[name.asname or name.name] = f"{node.module}.{name.name}"
     found = []
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Call) and (dotted := _dotted(node.func)):
             head, dot, rest = dotted.partition(".")
             found.append((node.lineno, aliases.get(head, head) + dot + rest))

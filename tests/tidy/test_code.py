@@ -7,9 +7,7 @@ import re
 import subprocess
 import sys
 
-import pytest
-
-from testkit.sources import ROOT, SOURCE, called_names, module_of, python_files, tree_of
+from testkit.sources import ROOT, SOURCE, called_names, module_of, nodes_of, python_files, tree_of
 
 LINES_MAX = 400
 CONSTRUCTOR_MAX = 7
@@ -53,19 +51,18 @@ ALL = {"Exception", "BaseException"}
 GUARDS_OF_EVERYTHING = {"broker/src/gantry/broker/router.py"}
 
 
-@pytest.mark.parametrize("path", python_files())
-def test_a_file_fits_a_head(path: str) -> None:
-    lines = (ROOT / path).read_text(encoding="utf-8").count("\n")
-    assert lines <= LINES_MAX, f"{path} has {lines} lines"
+def test_a_file_fits_a_head() -> None:
+    lines = {path: (ROOT / path).read_text(encoding="utf-8").count("\n") for path in python_files()}
+    too_long = {path: count for path, count in lines.items() if count > LINES_MAX}
+    assert not too_long, f"more than {LINES_MAX} lines: {too_long}"
 
 
-@pytest.mark.parametrize("path", OURS)
-def test_a_module_begins_with_its_theory(path: str) -> None:
-    docstring = ast.get_docstring(tree_of(path))
-    assert docstring, f"{path} has no docstring"
-    if path.endswith("__init__.py"):
-        return
-    assert len(docstring) >= 50, f"{path}: the docstring is a label, not a theory: {docstring!r}"
+def test_a_module_begins_with_its_theory() -> None:
+    docstrings = {path: ast.get_docstring(tree_of(path)) or "" for path in OURS}
+    missing = [path for path, docstring in docstrings.items() if not docstring]
+    assert not missing, f"no docstring: {missing}"
+    labels = [path for path, text in docstrings.items() if len(text) < 50 and not path.endswith("__init__.py")]
+    assert not labels, f"the docstring is a label, not a theory: {labels}"
 
 
 def test_a_package_says_what_it_is_and_nothing_more() -> None:
@@ -77,7 +74,7 @@ def test_a_package_says_what_it_is_and_nothing_more() -> None:
 
 def test_a_constructor_takes_what_it_uses() -> None:
     for path in OURS:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef) and (path, node.name) not in VALUES_OF_THE_WIRE:
                 for item in node.body:
                     if isinstance(item, ast.FunctionDef) and item.name == "__init__":
@@ -89,7 +86,7 @@ def test_names_say_what_a_thing_is() -> None:
     for path in OURS:
         for part in path.removesuffix(".py").split("/"):
             assert not BANNED_NAMES.match(part), f"{path}: {part}"
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 fixed = (path, node.name) in NAMES_OF_OTHERS
                 assert fixed or not BANNED_WORDS.search(node.name), f"{path}: class {node.name}"
@@ -98,7 +95,7 @@ def test_names_say_what_a_thing_is() -> None:
 def test_nobody_calls_what_the_house_has_a_better_way_for() -> None:
     for path in SHIPPED:
         module = module_of(path)
-        for line, name in called_names(tree_of(path)):
+        for line, name in called_names(path):
             better, allowed = BANNED_CALLS.get(name, ("", {module}))
             may = any(module == each or module.startswith(f"{each}.") for each in allowed)
             assert may, f"{path}:{line}: {name}; use {better}"
@@ -106,13 +103,13 @@ def test_nobody_calls_what_the_house_has_a_better_way_for() -> None:
 
 def test_chance_comes_from_a_generator_that_a_test_can_seed() -> None:
     for path in SHIPPED:
-        for line, name in called_names(tree_of(path)):
+        for line, name in called_names(path):
             assert not name.startswith("random.") or name in RANDOM_THAT_MAY, f"{path}:{line}: {name}"
 
 
 def test_only_the_router_guards_against_everything() -> None:
     for path in SHIPPED:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ExceptHandler) and path not in GUARDS_OF_EVERYTHING:
                 caught = {item.id for item in ast.walk(node.type) if isinstance(item, ast.Name)} if node.type else ALL
                 reraises = any(isinstance(item, ast.Raise) for item in ast.walk(node))
@@ -129,11 +126,11 @@ def test_what_is_left_to_do_has_an_issue() -> None:
 
 def test_tests_never_sleep_and_mock_nothing() -> None:
     for path in python_files("tests"):
-        for line, name in called_names(tree_of(path)):
+        for line, name in called_names(path):
             # Other processes send no events: asking them again needs a pause.
             sleeps = name == "time.sleep" and not path.startswith(("tests/bench/", "tests/interop/", "tests/crash/"))
             assert not sleeps, f"{path}:{line}: wait for an event"
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.ImportFrom):
                 assert node.module not in ("unittest", "unittest.mock"), f"{path}: a fake in testkit instead"
 

@@ -7,10 +7,11 @@ import itertools
 import re
 import tomllib
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
-from testkit.sources import ROOT, git, python_files, tracked_files, tree_of
+from testkit.sources import ROOT, git, nodes_of, python_files, tracked_files
 
 # The user fixed the folders at the top; documents and the tools' configuration may stand beside them.
 SOURCE_AT_THE_TOP = {"operator", "broker", "charts", "crds", "spark", "tests", "Dockerfile", "skaffold.yaml"}
@@ -67,17 +68,18 @@ def _declared() -> dict[str, str]:
 
 def _install_requires(path: str) -> Iterator[str]:
     """What a setup.py asks for, where a path decides how."""
-    for node in ast.walk(tree_of(path)):
+    for node in nodes_of(path):
         if isinstance(node, ast.keyword) and node.arg == "install_requires":
             texts = [one for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)]
             yield from {one.value for one in texts if re.match(r"[a-z]+", one.value)}
 
 
+@cache
 def _imported_by_shipped_code() -> set[str]:
     shipped = [path for path in python_files("broker", "operator", "spark") if "/src/" in path]
     names = set()
     for path in shipped:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 names |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
