@@ -6,6 +6,7 @@ Only what git tracks counts: an environment or a cache beside the sources is nob
 from __future__ import annotations
 
 import ast
+import gc
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -35,8 +36,17 @@ def python_files(*below: str) -> list[str]:
 
 @cache
 def tree_of(path: str) -> ast.Module:
-    """The file's syntax tree."""
-    return ast.parse((ROOT / path).read_text(encoding="utf-8"), path)
+    """The file's syntax tree.
+
+    No garbage is collected meanwhile: a finalizer that parses something itself makes CPython 3.11 fail here with
+    "AST constructor recursion depth mismatch" (python/cpython#106905).
+    """
+    text = (ROOT / path).read_text(encoding="utf-8")
+    gc.disable()
+    try:
+        return ast.parse(text, path)
+    finally:
+        gc.enable()
 
 
 @cache
