@@ -93,6 +93,9 @@ class Running:
     def end_test(self) -> None:
         while self._fresh:
             self._fresh.pop().quit()
+        for name, driver in self._kept.items():
+            if name.startswith("java") and driver.process.poll() is None:
+                driver.begin("end")
 
     def end(self) -> None:
         self.end_test()

@@ -118,6 +118,7 @@ public final class Driver {
             case "check": new BulkCheck(admin(), puller(c.text("group")), c).check(answer); break;
             case "load": Load.run(producer(c.text("group")), c, answer); break;
             case "unload": Load.stop(); break;
+            case "end": end(); break;
             case "quit": System.exit(0); break;
             default: Order.run(nameServer, c, answer);
         }
@@ -254,6 +255,24 @@ public final class Driver {
         synchronized (this) {
             consumers.put(c.text("id"), consumer);
         }
+    }
+
+    /**
+     * Shuts down what ended tests began, by itself: each client of 5.x has two threads that wake a hundred times a second,
+     * and after a hundred tests they take half a core. Whoever reads the answers does not wait for it.
+     */
+    private synchronized void end() {
+        List<Runnable> last = new ArrayList<>();
+        producers.values().forEach(one -> last.add(one::shutdown));
+        consumers.values().forEach(one -> last.add(one::shutdown));
+        pullers.values().forEach(one -> last.add(one::shutdown));
+        producers.clear();
+        consumers.clear();
+        pullers.clear();
+        last.addAll(Order.end());
+        Thread ending = new Thread(() -> last.forEach(Runnable::run), "ending");
+        ending.setDaemon(true);
+        ending.start();
     }
 
     private synchronized void close(String id) {

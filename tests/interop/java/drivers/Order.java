@@ -1,4 +1,6 @@
 import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -29,6 +31,18 @@ final class Order {
             case "leave": CONSUMERS.remove(c.text("id")).shutdown(); break;
             default: throw new IllegalArgumentException("unknown op " + c.text("op"));
         }
+    }
+
+    /** What shuts down all that tests began here until now. */
+    static List<Runnable> end() {
+        List<Runnable> last = new ArrayList<>();
+        CONSUMERS.values().forEach(one -> last.add(one::shutdown));
+        CONSUMERS.clear();
+        synchronized (PRODUCERS) {
+            PRODUCERS.values().forEach(one -> last.add(one::shutdown));
+            PRODUCERS.clear();
+        }
+        return last;
     }
 
     private static DefaultMQPushConsumer consumer(String nameServer, Command c) throws Exception {
