@@ -79,6 +79,10 @@ class UnreachableError(GantryError):
     """Nothing was sent: the address did not accept a connection."""
 
 
+class ClosedError(UnreachableError):
+    """Nothing was sent: the client was stopped, or it belongs to the process that this one was forked from."""
+
+
 class OutcomeUnknownError(GantryError):
     """Sent, no answer: it may have been carried out or not."""
 

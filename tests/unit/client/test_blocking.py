@@ -14,6 +14,7 @@ from dataclasses import replace
 
 import pytest
 
+from gantry.client import blockingsession
 from gantry.client.blocking import BlockingProducer, BlockingPuller, Message, ReadFrom
 from gantry.client.blockingsession import is_readable
 from gantry.client.hooks import Sending
@@ -114,6 +115,43 @@ def test_errors_are_those_of_the_asyncio_producer() -> None:
             lost.send(Message("T", b"x"))
 
     beside(cluster, calls)
+
+
+@pytest.mark.parametrize("name", [NAMESERVER, "broker-a"])
+def test_the_time_of_a_send_is_a_bound_for_the_look_up_of_its_route_too(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blockingsession, "TIMEOUT_S", 3600.0)  # what it would take without the bound
+    cluster = ScriptedCluster()
+    cluster.answers[name, RequestCode.GET_ROUTEINFO_BY_TOPIC] = silence
+    cluster.answers[name, SEND] = silence
+    settings = replace(QUICK, attempt_timeout_s=3600.0)
+
+    def calls() -> None:
+        with BlockingProducer("p", nameserver=cluster.nameserver, settings=settings) as producer:
+            with pytest.raises(UnreachableError if name == NAMESERVER else OutcomeUnknownError):
+                producer.send(Message("T", b"x"), timeout_s=0.5)
+            with pytest.raises(UnreachableError):  # and not an unknown outcome: there was no time to send it
+                producer.send(Message("T", b"late"), timeout_s=0.0)
+
+    beside(cluster, calls)
+    assert b"late" not in [command.body for command in cluster.asked("broker-a", SEND)]
+
+
+def test_a_silent_name_server_does_not_use_the_time_of_the_next_one() -> None:
+    silent, cluster = ScriptedCluster(), ScriptedCluster()
+    silent.answers[NAMESERVER, RequestCode.GET_ROUTEINFO_BY_TOPIC] = silence
+
+    def calls() -> None:
+        addresses = [silent.nameserver, cluster.nameserver]
+        with BlockingProducer("p", nameserver=addresses, settings=replace(QUICK, timeout_s=4.0)) as producer:
+            producer.send(Message("T", b"x"))
+
+    async def story() -> None:
+        async with silent, cluster:
+            await asyncio.wait_for(asyncio.to_thread(calls), 60.0)
+
+    asyncio.run(story())
 
 
 def test_a_connection_that_was_closed_while_idle_is_noticed_before_it_is_used() -> None:

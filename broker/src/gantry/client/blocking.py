@@ -9,6 +9,9 @@ questions as the asyncio client (`questions`) and follows the same rules after a
 Callers in several threads take turns (`blockingsession`).  A puller reads from a slave where the master sends it there,
 or while the master does not answer, as the asyncio client does (`replicas`): the master is looked for again every few
 seconds, by the next question that somebody asks.  `ReadFrom` lets it ask masters only, or slaves first.
+
+A process that forks may go on with the same objects on both sides: the child connects by itself, and a producer has
+another client id and other message ids there.  A call after `close()` raises ClosedError.
 """
 
 from __future__ import annotations
@@ -35,6 +38,7 @@ from gantry.clock import Clock, SystemClock
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.message import Message
 from gantry.model.route import MASTER_ID, MessageQueue
+from gantry.transport import forked
 from gantry.wire.codes import ResponseCode
 from gantry.wire.heartbeat import Heartbeat
 
@@ -68,8 +72,12 @@ class BlockingProducer:
         self._clock = clock or SystemClock()
         self._identity = Identity(nameserver_list(nameserver)[0], self._clock)
         self._turn = Turn(self._identity.random.randrange(1 << 16))
-        hello = Heartbeat(self._identity.client_id, (group,))
-        self._session = BlockingSession(nameserver, lambda: questions.heartbeat(hello))
+        self._session = BlockingSession(nameserver, self._hello)
+        forked.enrol(self)
+
+    def forked(self) -> None:
+        """In a forked child: ids of its own, so that no two messages have the same."""
+        self._identity.renew()
 
     def close(self) -> None:
         """Say goodbye to the brokers and close."""
@@ -132,10 +140,13 @@ class BlockingProducer:
                     raise trial.unknown from error
             time.sleep(pause_s)
 
+    def _hello(self) -> Question[None]:
+        return questions.heartbeat(Heartbeat(self._identity.client_id, (self.group,)))
+
     def _attempt(
         self, outgoing: Outgoing, key: str, queue: MessageQueue | None, trial: Trial, deadline: float
     ) -> SendResult:
-        route = self._session.route(outgoing.topic, new_topics=True)
+        route = self._session.route(outgoing.topic, new_topics=True, within_s=deadline - time.monotonic())
         queues = route.queues_to_write(outgoing.topic)
         if not queues:
             remark = f"topic {outgoing.topic} has no queue that may be written to now"
@@ -144,16 +155,14 @@ class BlockingProducer:
         if queue is None:
             queue = by_key(queues, key) if key else self._turn.select(queues, trial.failed_groups)
         trial.current = queue.broker_name
-        timeout_s = max(0.001, min(self._settings.attempt_timeout_s, deadline - time.monotonic()))
+        timeout_s = min(self._settings.attempt_timeout_s, deadline - time.monotonic())
         return self._session.ask(master_of(route, queue), questions.send(self.group, outgoing, queue), timeout_s)
 
 
 class BlockingPuller:
     """Pulls, as `puller.Puller` does."""
 
-    def __init__(
-        self, group: str, *, nameserver: str | Sequence[str], read_from: ReadFrom = ReadFrom.AUTO
-    ) -> None:
+    def __init__(self, group: str, *, nameserver: str | Sequence[str], read_from: ReadFrom = ReadFrom.AUTO) -> None:
         check_group(group)
         self.group = group
         self._read_from = read_from

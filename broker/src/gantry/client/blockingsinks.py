@@ -35,9 +35,9 @@ from gantry.client.batchadmin import (
     ended,
     listed,
 )
-from gantry.client.blockingsession import BlockingSession
+from gantry.client.blockingsession import TIMEOUT_S, BlockingSession
 from gantry.client.question import Question
-from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.wire.codes import ResponseCode
 
 T = TypeVar("T")
@@ -71,11 +71,15 @@ class BlockingSinks:
         """close()"""
         self.close()
 
-    def cluster(self) -> Cluster:
-        """What name servers know now."""
+    def cluster(self, within_s: float = TIMEOUT_S) -> Cluster:
+        """What name servers know now; all together are asked for `within_s` seconds at most."""
+        deadline = time.monotonic() + within_s
         for address in self._session.nameservers:
+            left_s = deadline - time.monotonic()
             try:
-                found = self._session.ask(address, adminquestions.cluster_info())
+                found = self._session.ask(address, adminquestions.cluster_info(), min(TIMEOUT_S, left_s))
+            except ClosedError:
+                raise
             except (UnreachableError, OutcomeUnknownError):
                 continue
             if found.groups:
@@ -102,9 +106,10 @@ class BlockingSinks:
         infos: list[SinkInfo] = []
         parts: list[OpenPart] = []
         more = 0
-        known = self._patiently(self.cluster, time.monotonic() + self._within_s)
+        deadline = time.monotonic() + self._within_s
+        known = self._patiently(self.cluster, deadline)
         for group in sorted(known.groups):
-            page = self._until(group, listed(group, sink), time.monotonic() + self._within_s)
+            page = self._until(group, listed(group, sink), deadline)
             infos += page.sinks
             parts += page.parts
             more += page.more
@@ -168,24 +173,28 @@ class BlockingSinks:
 
     def _until(self, group: str, question: Question[T], deadline: float) -> T:
         """The group's answer, as soon as it has a master that gives one."""
-        return self._patiently(lambda: self._session.ask(self._master(group), question, _ASK_S), deadline)
 
-    def _master(self, group: str) -> str:
-        address = self.cluster().masters().get(group)
-        if address is None:
-            raise UnreachableError(f"group {group} has no master now")
-        return address
+        def ask(left_s: float) -> T:
+            address = self.cluster(left_s).masters().get(group)
+            if address is None:
+                raise UnreachableError(f"group {group} has no master now")
+            return self._session.ask(address, question, min(_ASK_S, deadline - time.monotonic()))
 
-    def _patiently(self, ask: Callable[[], T], deadline: float) -> T:
+        return self._patiently(ask, deadline)
+
+    def _patiently(self, ask: Callable[[float], T], deadline: float) -> T:
+        """What `ask` gives back when it is asked within the seconds that are left."""
         pause_s, longest_s = _AGAIN_S
         while True:
             try:
-                return ask()
+                return ask(deadline - time.monotonic())
             except RefusedError as error:
                 if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
                     raise NotAGantryError(f"the broker knows no batches of sinks: {error}") from error
                 if error.code not in PASSING or time.monotonic() + pause_s >= deadline:
                     raise
+            except ClosedError:
+                raise
             except (UnreachableError, OutcomeUnknownError):
                 if time.monotonic() + pause_s >= deadline:
                     raise

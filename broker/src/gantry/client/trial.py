@@ -7,7 +7,7 @@ refusal for good ends the trial.  The asyncio producer and the blocking one both
 
 from __future__ import annotations
 
-from gantry.errors import GantryError, OutcomeUnknownError, RefusedError
+from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, RefusedError
 
 _PAUSE_FIRST_S = 0.05
 _PAUSE_LAST_S = 0.5  # with the rest of an address that failed (1 s), less than two seconds after a broker's return
@@ -31,6 +31,8 @@ class Trial:
             self.unknown = error
         elif isinstance(error, RefusedError):
             self.may_go_on = error.retriable
+        elif isinstance(error, ClosedError):
+            self.may_go_on = False
         is_again = self.current in self.failed_groups  # the caller fixed the queue
         self.failed_groups.add(self.current)
         is_round_over = len(self.failed_groups) >= self.groups
