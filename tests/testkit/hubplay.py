@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 
 from gantry.clock import SystemClock
-from gantry.errors import StoreError
+from gantry.errors import DiskFullError, StoreError
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Hello, No, Standing, Welcome, judge
 from gantry.replication.haproof import Keys
@@ -83,7 +83,8 @@ class Slave:
         self.copy = bytearray()
         self.confirmed = 0
         self.changes: list[tuple[int, list[object]]] = []
-        self.fails = False
+        self.fails = self.is_full = False
+        self.log_start = 0  # of the master
         self.described = SLAVE
 
     def hello(self) -> tuple[Hello, int]:
@@ -107,6 +108,8 @@ class Slave:
     def append(self, start: int, records: memoryview) -> int:
         if self.fails:
             raise StoreError("the disk says no")
+        if self.is_full:
+            raise DiskFullError("no room")
         assert start == len(self.copy)
         self.copy += records
         return len(self.copy)
@@ -118,7 +121,7 @@ class Slave:
         self.changes.append((number, changes))
 
     def marks(self, confirmed: int, log_start: int, written: int) -> None:
-        self.confirmed = confirmed
+        self.confirmed, self.log_start = confirmed, log_start
 
 
 class Ahead(SystemClock):

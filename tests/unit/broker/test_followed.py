@@ -47,7 +47,7 @@ class Slave:
             self.store._table.gravestones["orders"] = life.begins
 
     def told(self, *changes: object) -> dict[str, Revival]:
-        return take_over(changes, self.store, self.tables, {})  # type: ignore[arg-type]
+        return take_over(changes, self.store, self.tables, {}).revivals  # type: ignore[arg-type]
 
     @property
     def has_queue(self) -> bool:
@@ -117,3 +117,14 @@ def test_where_ours_begins_within_our_log_and_the_masters_before_it_queues_are_b
     slave = Slave(OURS)
     slave.lives(Life(4, OURS + 1000))
     assert slave.told([GRAVE, "orders", [3, 500]]) == {"orders": Revival(Life(4, OURS + 1000), Life(3, 500))}
+
+
+def test_a_table_of_a_newer_master_is_skipped_and_named_and_the_rest_is_taken_over() -> None:
+    slave, taken = Slave(), []
+    slave.tables.followed["filter"] = (list, lambda key, value: taken.append((key, value)))
+    everything_else = {GRAVE: [], LOG_START: 0, "of tomorrow": ["a"], "filter": ["f"]}
+    changes = [[ALL, "", everything_else], ["of tomorrow", "a", {"x": 1}], ["filter", "f", 2]]
+    found = take_over(changes, slave.store, slave.tables, {})  # type: ignore[arg-type]
+    assert found.unknown == {"of tomorrow"} and taken == [("f", 2)]
+    with pytest.raises(ValueError, match="is no change"):
+        slave.told([["no name"], "a", None])

@@ -157,6 +157,42 @@ def test_a_slave_whose_disk_fails_ends_its_link_and_comes_again() -> None:
     run(story)
 
 
+def test_links_that_fail_one_after_the_other_come_ever_later_and_one_that_works_ends_that() -> None:
+    async def story(play: Play) -> None:
+        connector = play.connector
+        connector.first_s, connector.again_s = 0.001, 0.002
+        await until(lambda: connector.is_following)
+        play.slave.fails = True
+        play.master.log += b"record"
+        play.hub.wake()
+        await until(lambda: connector.pause_s > 0.03)
+        assert len(play.master.gone) >= 6, "doubled each time"
+        connector.hurry()  # the register names the same master as before
+        play.slave.fails = False
+        await until(lambda: len(play.slave.copy) == 6)
+        failing = connector.link
+        assert failing is not None
+        failing.end("for this test")
+        await until(lambda: connector.is_following and connector.link is not failing)
+        assert connector.pause_s == 0.001
+
+    run(story)
+
+
+def test_a_slave_without_room_hears_where_the_masters_log_begins_or_it_would_never_have_any() -> None:
+    async def story(play: Play) -> None:
+        await until(lambda: play.connector.is_following)
+        play.slave.is_full, play.slave.log_start = True, -1
+        play.master.log += b"record"
+        play.hub.wake()
+        await until(lambda: bool(play.master.gone))
+        assert play.slave.log_start == 0 and not play.slave.copy
+        play.slave.is_full = False
+        await until(lambda: len(play.slave.copy) == 6)
+
+    run(story)
+
+
 def test_a_slave_that_leaves_says_so() -> None:
     async def story(play: Play) -> None:
         await until(lambda: play.connector.is_following)

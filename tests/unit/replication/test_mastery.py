@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import Hello
 from gantry.replication.mastery import NEAR_BYTES, Mastery, Rules, Term
@@ -241,3 +245,81 @@ def test_metadata_is_kept_when_every_slave_has_it_that_may_join() -> None:
     assert one.in_sync == [0] and one.keeps(7) == 6
     one.lose(1, False, 1.0)
     assert one.keeps(7) == 7
+
+
+def fails_after_each_welcome(one: Mastery, until_s: float, metadata: int = 0) -> None:
+    """The link of slave 1 ends at the first byte that it should take, and begins again, while messages are written."""
+    now_s, written = 10.0, 200
+    while now_s < until_s:
+        one.share(written, now_s)
+        one.tick(written, now_s)
+        one.meet(hello(1, "store-1", 100), "here", now_s)
+        one.acknowledge(1, Ack(100, 100, metadata), written, now_s + 0.01)
+        one.tick(written, now_s + 0.02)
+        one.lose(1, False, now_s + 0.03)
+        written, now_s = written + 10, now_s + 0.1
+
+
+@pytest.mark.parametrize("newest", [0, 7], ids=["a chunk", "a change of metadata"])
+def test_a_slave_whose_link_fails_after_each_welcome_leaves_as_if_it_were_gone(newest: int) -> None:
+    one = joined(min_in_sync=1)
+    one.newest = lambda: newest
+    fails_after_each_welcome(one, 12.9)
+    assert one.in_sync == [0, 1] and one.confirmed == 100
+    fails_after_each_welcome(one, 13.3)
+    assert one.in_sync == [0] and one.confirmed > 100
+
+
+def test_where_such_a_slave_is_needed_writes_are_refused_instead() -> None:
+    one = joined()
+    fails_after_each_welcome(one, 12.9)
+    assert not one.is_short(12.95)
+    fails_after_each_welcome(one, 13.3)
+    assert one.in_sync == [0, 1] and one.is_short(13.35)
+    one.meet(hello(1, "store-1", 100), "here", 20.0)
+    assert one.is_short(20.0), "a new link proves nothing"
+    assert one.acknowledge(1, Ack(300, 300, 0), 300, 20.1) > 100 and not one.is_short(20.1)
+
+
+def test_a_link_that_brings_what_was_asked_for_ends_the_silence_of_those_before_it() -> None:
+    one, written = joined(min_in_sync=1), 100
+    for second in range(10, 40):
+        written += 10
+        one.share(written, float(second))
+        one.tick(written, float(second))
+        one.lose(1, False, second + 0.1)
+        one.meet(hello(1, "store-1", written - 10), "here", second + 0.2)
+        one.acknowledge(1, Ack(written, written, 0), written, second + 0.3)
+        one.tick(written, second + 0.4)
+    assert one.in_sync == [0, 1]
+
+
+def test_lag_goes_on_over_a_new_link() -> None:
+    one, far, held = joined(min_in_sync=1), 1 << 40, 100
+    one.share(far, 10.0)
+    one.tick(far, 10.0)
+    for tenth in range(100, 260):
+        now_s = tenth / 10
+        if tenth == 200:
+            one.meet(hello(1, "store-1", held), "here", now_s)
+        held += 1000
+        one.acknowledge(1, Ack(held, held, 0), far, now_s)
+        one.tick(far, now_s)
+        assert (one.in_sync == [0, 1]) is (now_s <= 25.0)
+
+
+def test_a_slave_without_room_is_not_taken_into_a_set_that_is_large_enough_without_it() -> None:
+    one = joined(min_in_sync=2)
+    for now_s, is_full in ((10.0, True), (20.0, False)):
+        one.meet(replace(hello(2, "store-2", 100), is_full=is_full), "here", now_s)
+        one.acknowledge(2, Ack(100, 100, 0), 100, now_s)
+        one.acknowledge(2, Ack(100, 100, 0), 100, now_s + 3.0)
+        assert one.in_sync == ([0, 1] if is_full else [0, 1, 2])
+
+
+def test_where_the_set_is_too_small_a_slave_without_room_is_better_than_none() -> None:
+    one = mastery()
+    one.share(100, 0.0)
+    one.meet(replace(hello(1, "store", 100), is_full=True), "here", 0.0)
+    one.acknowledge(1, Ack(100, 100, 0), 100, 0.0)
+    assert one.in_sync == [0, 1]

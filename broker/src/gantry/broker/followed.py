@@ -3,6 +3,10 @@
 A change is [table, name, value]; one that cannot be raises ValueError, and its link ends.  What consumers told this
 slave and its master does not have yet (`away`) counts beside what the master says.
 
+A table that is not known here comes from a master of a newer version, in a rolling upgrade.  Its changes are skipped,
+its name is returned, and everything else is taken over.  If the link ended instead, it would end again each time until
+this slave is updated, and the group would be one member short.
+
 A deletion that its master carried out and the group never had is undone on whoever knows of it: see `_Taker._bury`.
 """
 
@@ -10,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.broker.durably import Durably
 from gantry.metadata import journal as journals
@@ -24,6 +28,7 @@ from gantry.store.reviving import Revival
 if TYPE_CHECKING:
     from gantry.store.store import Store
 
+_TABLE_CHARS = 40
 Away = Mapping[str, Mapping[str, int]]
 
 
@@ -41,16 +46,26 @@ class Tables:
     save_decisions: Callable[[], None]  # of sinks: acknowledged when they are on the disk, as topics and groups
 
 
-def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Away) -> dict[str, Revival]:
-    """Take changes over, in their order.  The topics, by name, whose queues hold what is not the group's: a start has
-    to build them again, and nothing that comes behind these changes may be acknowledged before.
+class Taken(NamedTuple):
+    """What came of changes that were taken over.
+
+    revivals    topics, by name, whose queues hold what is not the group's: a start has to build them again, and nothing
+                that comes behind these changes may be acknowledged before
+    unknown     tables that this version does not know: their changes were skipped
     """
+
+    revivals: dict[str, Revival]
+    unknown: set[str]
+
+
+def take_over(changes: Iterable[object], store: Store, tables: Tables, away: Away) -> Taken:
+    """Take changes over, in their order."""
     taker = _Taker(store, tables, away)
     for change in changes:
-        if not isinstance(change, list) or len(change) != 3 or not isinstance(change[1], str):
+        if not isinstance(change, list) or len(change) != 3 or not all(isinstance(one, str) for one in change[:2]):
             raise ValueError(f"{str(change)[:80]} is no change")
         taker.one(change[0], change[1], change[2])
-    return taker.revivals
+    return Taken(taker.revivals, taker.unknown)
 
 
 class _Taker:
@@ -59,8 +74,9 @@ class _Taker:
         self._tables = tables
         self._away = away
         self.revivals: dict[str, Revival] = {}
+        self.unknown: set[str] = set()
 
-    def one(self, table: object, key: str, value: object) -> None:
+    def one(self, table: str, key: str, value: object) -> None:
         """Take one over."""
         tables = self._tables
         if table == journals.ALL:
@@ -76,14 +92,14 @@ class _Taker:
             if key in self._away:
                 tables.offsets.merge(key, self._away[key])
         elif table in tables.followed:
-            tables.followed[str(table)][1](key, value)
+            tables.followed[table][1](key, value)
         elif table == journals.QUEUES:
             self._begin_queues(documents.document(value, "next offsets of queues"))
         elif table == journals.DELAYS:
             if isinstance(value, dict):
                 tables.delays(value)
         else:
-            raise ValueError(f"a change of the table {str(table)[:40]!r}, which is not known here; update this slave")
+            self.unknown.add(table[:_TABLE_CHARS])
 
     def _begin_queues(self, ends: documents.Document) -> None:
         """Queues whose records were gone before this slave came go on where the master's do."""

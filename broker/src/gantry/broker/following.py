@@ -48,6 +48,7 @@ _COMMITS_S = 1.0
 _COMMITS_A_FRAME = 200
 _LOOK_FOR_MASTER_S = 3.0
 _NAMES_SAID = 3
+_SKIPPED_MAX = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +107,8 @@ class Following:
         self._master_log_start = store.reader.log_start
         self._commits_due_s = self._ask_due_s = 0.0
         self._remark = ""
+        self.skipped: set[str] = set()  # tables of the master that this version does not know
+        self._was_full = False  # as the master was told when the link began
 
     def wire(self, connector: Connector) -> None:
         """Connect everything; nothing runs yet."""
@@ -165,7 +168,9 @@ class Following:
             tail_sum(store, end),
             self._member.me.member.incarnation if self._member.has_register else -1,
             self._member.process,
+            store.is_short,
         )
+        self._was_full = hello.is_full
         return hello, self.held()
 
     def master(self) -> str:
@@ -296,7 +301,8 @@ class Following:
         """Take changes of metadata over; ValueError when they cannot be."""
         tables = self._tables
         self._gather()  # else what was told here a moment ago would give way to what the master knew before
-        revivals = take_over(changes, self._store, tables, self._away)
+        revivals, unknown = take_over(changes, self._store, tables, self._away)
+        self._name_skipped(unknown)
         tables.topics.save_if_changed()
         tables.groups.save_if_changed()
         tables.save_decisions()
@@ -306,6 +312,11 @@ class Following:
         self._wanted = (None if self._connector is None else self._connector.link, number)
         if self._keeper is None or self._keeper.done():
             self._keeper = asyncio.ensure_future(self._keep())
+
+    def _name_skipped(self, unknown: set[str]) -> None:
+        for table in sorted(unknown - self.skipped)[: _SKIPPED_MAX - len(self.skipped)]:
+            self.skipped.add(table)
+            log.warning("changes of the table %r are skipped; the master's version is newer, update this slave", table)
 
     def _revive(self, revivals: Mapping[str, Revival]) -> None:
         """Have the next start build queues again, and start anew; the master tells the rest once more then."""
@@ -335,6 +346,9 @@ class Following:
         """Ten times a second."""
         assert self._connector is not None
         self._connector.tick()
+        if self._was_full and not self._store.is_short:
+            self._was_full = False
+            self.cut_off("there is room on the disk again, which the master learns from the next link")
         now_s = self._connector.clock.monotonic()
         if now_s >= self._commits_due_s:
             self._commits_due_s = now_s + _COMMITS_S

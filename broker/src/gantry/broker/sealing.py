@@ -99,7 +99,8 @@ class Sealing:
         common = {"refusing": shut, "diskUsed": round(parts.store.stats().disk_used, 3)}
         if isinstance(group, Following):
             refused = {"refusedByMaster": group.refused} if group.refused else {}
-            return common | {"lagBytes": max(0, group.master_written - written), **refused}
+            skipped = {"skippedTables": sorted(group.skipped)} if group.skipped else {}
+            return common | {"lagBytes": max(0, group.master_written - written), **refused, **skipped}
         mastery, now_s = group.mastery, parts.clock.monotonic()
         slaves = {
             str(broker_id): {

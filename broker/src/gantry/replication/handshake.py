@@ -64,6 +64,7 @@ class Hello:
     place         its ordinal where the group has a register, its brokerId in a static pair
     incarnation   of its disk, -1 in a static pair;  process: which of its lives, so that it can be named as a holder
     tail          CRC-32 of the last bytes of its log, see `tail_range`
+    is_full       its disk has no room for the next segment of the log
     """
 
     cluster_uid: str  # empty: it has none yet
@@ -78,6 +79,7 @@ class Hello:
     tail: int = 0
     incarnation: int = -1
     process: str = ""
+    is_full: bool = False
 
     def encode(self) -> bytes:
         """As JSON."""
@@ -95,6 +97,7 @@ class Hello:
                 "tail": self.tail,
                 "incarnation": self.incarnation,
                 "process": self.process,
+                "diskFull": self.is_full,
             }
         )
 
@@ -115,6 +118,7 @@ def read_hello(said: bytes) -> Hello:
         tail=documents.integer(source, "tail"),
         incarnation=documents.integer(source, "incarnation", -1),
         process=_name(source, "process"),
+        is_full=documents.boolean(source, "diskFull"),
     )
     if not 0 <= found.start <= found.end or not 0 <= found.confirmed <= found.end:
         raise ValueError(f"a log from {found.start} to {found.end}, confirmed up to {found.confirmed}")

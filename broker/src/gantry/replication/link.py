@@ -7,6 +7,10 @@ A link that ended is followed by the next after a second: with the master, its n
 that one may go well.  Where a person has to do something it is said so, and tried again all the same, but slowly.  In
 a group with a register a master that has just been named listens in a moment, so the first pauses are short there;
 and whatever still waits for its predecessor, which may stand still and never answer, is given up.
+
+A link that was welcomed and ended soon, without a byte in our log, has failed: the next one will most likely fail in
+the same way, because our disk has no room or what the master sends cannot be taken.  Pauses after such links grow to
+`_AGAIN_FINAL_S`, and are drawn from the upper half, so that slaves of one cause do not come back together.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from functools import partial
 from typing import Protocol, cast
 
 from gantry.clock import Clock
-from gantry.errors import StoreError
+from gantry.errors import DiskFullError, StoreError
 from gantry.replication import slave
 from gantry.replication.handshake import Hello, Welcome
 from gantry.replication.haproof import Keys
@@ -36,6 +40,7 @@ _FREE_BYTES_MIN = 64 << 10
 _CONNECT_S = 5.0
 _AGAIN_S = 1.0
 _AGAIN_FINAL_S = 5.0
+_WORKS_S = 3.0  # a link that lasted as long works, also while nothing is written
 
 
 class Sink(Protocol):
@@ -97,8 +102,14 @@ class SlaveLink(asyncio.BufferedProtocol):
         self._start = self._end = 0
         self._needed = ha.HEAD.size
         self._transport: asyncio.Transport | None = None
-        self._heard_s = self._said_s = clock.monotonic()
+        self._opened_s = self._heard_s = self._said_s = clock.monotonic()
         self._echo = 0
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it was welcomed, and ended soon without a byte in our log."""
+        is_of_use = self.machine.replica.written > self.machine.began or self._heard_s - self._opened_s >= _WORKS_S
+        return self.machine.epoch > 0 and not is_of_use
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Begin."""
@@ -165,7 +176,12 @@ class SlaveLink(asyncio.BufferedProtocol):
         machine, sink = self.machine, self._sink
         for action in actions:
             if isinstance(action, slave.Append):
-                end = sink.append(action.offset, action.records)
+                try:
+                    end = sink.append(action.offset, action.records)
+                except DiskFullError:
+                    # Where the master's log begins: what lies before that may go here, which makes room.
+                    self._carry_out([other for other in actions if isinstance(other, slave.Marks)])
+                    raise
                 machine.appended(action.offset, end)
                 self._hold()
             elif isinstance(action, slave.Marks):
@@ -262,9 +278,10 @@ class Connector:
     ) -> None:
         self.link: SlaveLink | None = None
         self.first_s = self.again_s = _AGAIN_S  # pauses double from the first one on
-        self._pause_s = 0.0
+        self.pause_s = 0.0  # before the next one
         self.refused = ""  # why the master will not have this member as it is; only a clone, or a person, helps
         self._tried = ""
+        self._has_failed = False  # the last link did
         self._keys = keys
         self._sink = sink
         self.clock = clock
@@ -283,16 +300,19 @@ class Connector:
         while True:
             self._is_hurried.clear()
             is_final = await self._once()
-            self._pause_s = min(2 * self._pause_s or self.first_s, self.again_s)
+            self.pause_s = min(2 * self.pause_s or self.first_s, _AGAIN_FINAL_S if self._has_failed else self.again_s)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_AGAIN_FINAL_S if is_final else self._pause_s):
+                async with asyncio.timeout(_AGAIN_FINAL_S if is_final else self._drawn_s()):
                     await self._is_hurried.wait()
 
+    def _drawn_s(self) -> float:
+        return self.pause_s * (1 - self._nonce()[0] / 512) if self._has_failed else self.pause_s
+
     def hurry(self) -> None:
-        """The master may be another one, or be there by now: try at once, unless we follow."""
+        """The master may be another one, or be there by now: try at once, unless we follow, or failed with this one."""
         if self.is_following or self._sink.master() == self._tried:
             return
-        self._pause_s = 0.0
+        self.pause_s = 0.0
         self._is_hurried.set()
         if self.link is not None:
             self.link.end("another master is named")
@@ -318,9 +338,10 @@ class Connector:
             self.refused = link.reason if link.is_final else ""
             link.end("this broker stops")
             self.link = None
-        self._tried = ""
-        if machine.is_following:
-            self._pause_s = 0.0
+        self._has_failed = link.has_failed
+        self._tried = address if self._has_failed else ""
+        if machine.is_following and not self._has_failed:
+            self.pause_s = 0.0
         self.on_end()
         self._say(link.reason, f"the link to the master at {address} ended: {link.reason}")
         return link.is_final

@@ -18,6 +18,11 @@ the slave arrives, and from then on its acknowledgement is required.
 In a static pair members are broker ids, and a slave that comes back with less than it had acknowledged has lost
 something: it is another incarnation, and what it said before counts for nothing.  With a register the slave says which
 incarnation it is, and one that has less than it acknowledged in the same one is turned away.
+
+A new link alone does not prove that a slave works: one whose disk is full is welcomed again and again and never holds
+more.  So the slave's silence and lag continue over new links until it holds what it was asked for.  After `SILENCE_S`
+it leaves the set, or writes are refused, as if it were not connected.  A slave that says that its disk has no room
+does not join a set that is large enough without it.
 """
 
 from __future__ import annotations
@@ -65,7 +70,10 @@ class Attendance:
         "again_s",
         "floor",
         "held",
+        "is_again",
         "is_connected",
+        "is_full",
+        "is_proven",
         "lag_since_s",
         "member",
         "metadata",
@@ -82,14 +90,28 @@ class Attendance:
         self.address = address
         self.process = ""
         self.is_connected = bool(address)
+        self.is_full = False  # its disk has no room for the next segment
+        # It holds what it was asked for when this link began.  One that is only waited for was asked for nothing.
+        self.is_proven = not address
+        self.is_again = False  # the link before this one ended before that
         self.again_s = now_s  # not asked for before
         self.written = 0
         self.held = 0
         self.metadata = 0
         self.floor = 0  # of the metadata: what was told to others before this slave came
-        self.seen_s = now_s  # when we last heard of it
+        self.seen_s = now_s  # when we last heard of it; while `is_again`, when the first of these links began
         self.probe = -1  # what our log held at `lag_since_s`; -1: it has all of that
         self.lag_since_s = now_s
+
+    def go_on(self, former: Attendance) -> None:
+        """Carry over what the same member owed when its former link ended."""
+        self.probe, self.lag_since_s = former.probe, former.lag_since_s
+        if not former.is_proven:
+            self.is_again, self.seen_s = True, former.seen_s
+
+    def silent_s(self, now_s: float) -> float:
+        """For how long it has been away, or has come and gone in vain; 0 while its link works."""
+        return now_s - self.seen_s if self.is_again or not self.is_connected else 0.0
 
 
 class Mastery:
@@ -136,7 +158,7 @@ class Mastery:
 
     def _is_absent(self, member: Member, now_s: float) -> bool:
         slave = self.slaves.get(member.ordinal)
-        return slave is None or (not slave.is_connected and now_s - slave.seen_s >= SILENCE_S)
+        return slave is None or slave.silent_s(now_s) >= SILENCE_S
 
     def share(self, offset: int, now_s: float) -> int:
         """Our own disk has the log below `offset`; the confirmed mark that follows."""
@@ -164,6 +186,9 @@ class Mastery:
                 member = Member(place, member.incarnation + 1)
         slave = self.slaves[place] = Attendance(member, hello.store_uid, address, now_s)
         slave.written, slave.process, slave.floor = hello.end, hello.process, self.newest()
+        slave.is_full = hello.is_full
+        if known is not None and known.member == member and known.store_uid in ("", hello.store_uid):
+            slave.go_on(known)
         self._pace.behind(member)
         self._look_for_lost()
         return ""
@@ -177,7 +202,10 @@ class Mastery:
         """A slave (written, holds, keeps of the metadata) so much; our log ends at `written`.  The confirmed mark."""
         slave = self.slaves[place]
         slave.written, slave.held, slave.metadata = ack.written, ack.held, ack.metadata
-        slave.seen_s = now_s
+        if slave.metadata >= slave.floor and slave.held >= slave.probe:
+            slave.is_proven, slave.is_again = True, False
+        if not slave.is_again:
+            slave.seen_s = now_s
         if slave.held >= slave.probe:
             slave.probe, slave.lag_since_s = (-1 if slave.held >= written else written), now_s
         if written - slave.held <= NEAR_BYTES:
@@ -196,6 +224,8 @@ class Mastery:
             return
         # Who was in the set as another incarnation is waited for by everybody.
         is_needed = any(member.ordinal == slave.member.ordinal for member in self.insync.recorded)
+        if slave.is_full and self.insync.has_enough and not is_needed:
+            return  # what is written next would wait for it
         if not self._pace.may_join(slave.member, now_s, self.insync.has_enough and not is_needed):
             return
         change = self.insync.admit(slave.member)
@@ -224,7 +254,7 @@ class Mastery:
         for slave in self.slaves.values():
             if slave.probe < 0 and slave.held < written:
                 slave.probe, slave.lag_since_s = written, now_s
-            if self._pace.must_leave(slave.is_connected, now_s - slave.seen_s, self.lag_s(slave, now_s)):
+            if self._pace.must_leave(slave.silent_s(now_s), self.lag_s(slave, now_s)):
                 self._pace.behind(slave.member)
                 self._leave_out(slave.member.ordinal, now_s)
         return self.confirmed

@@ -52,6 +52,6 @@ class Pace:
         is_restless = len(self._changes) == _CHANGES_MAX and now_s - self._changes[0] < _MINUTE_S
         return now_s - since >= STEADY_S and not is_restless
 
-    def must_leave(self, is_connected: bool, silent_s: float, lag_s: float) -> bool:
-        """Whether a member of the set is to be left out."""
-        return (not is_connected and silent_s >= SILENCE_S) or lag_s > self._max_lag_s
+    def must_leave(self, silent_s: float, lag_s: float) -> bool:
+        """Whether a member of the set is to be left out; `silent_s` is 0 while its link works."""
+        return silent_s >= SILENCE_S or lag_s > self._max_lag_s

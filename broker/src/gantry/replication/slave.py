@@ -95,6 +95,7 @@ class Following:
 
     def __init__(self, keys: Keys, nonce: bytes, hello: Hello, held: int) -> None:
         assert len(nonce) == ha.NONCE_BYTES
+        self.began = hello.end
         self.replica = Replica(hello.end, held, hello.confirmed)
         self.epoch = 0
         self._keys = keys

@@ -129,6 +129,11 @@ class Store:
         self.written.advance(end)
         return end
 
+    @property
+    def is_short(self) -> bool:
+        """Whether there is no room for the next segment of the log."""
+        return self._log.is_short
+
     def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
         """Written records from `start` on, uncopied, for a slave; and where the next chunk begins."""
         end, following = self._log.aligned(start, self.written.offset, bytes_max)
