@@ -66,7 +66,7 @@ def test_records_by_queue(drawn: list[tuple[object, ...]]) -> None:
 
 @hostile
 @given(
-    st.lists(st.tuples(st.sampled_from(["T", "主题"]), st.integers(0, 2), st.sampled_from([0, 4])), max_size=12),
+    st.lists(st.tuples(st.sampled_from(["T", "主题"]), st.integers(0, 2), st.sampled_from([0, 8])), max_size=12),
     st.dictionaries(st.tuples(st.sampled_from(["T", "主题"]), st.integers(0, 2)), st.integers(0, 2**62)),
 )
 def test_numbers_and_sizes_of_messages(drawn: list[tuple[str, int, int]], heads: dict[tuple[str, int], int]) -> None:

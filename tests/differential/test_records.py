@@ -221,7 +221,7 @@ def sealed(leaf: Callable[[str], ModuleType], values: list[tuple[object, ...]]) 
 @given(messages)
 def test_last_touches(values: list[tuple[object, ...]]) -> None:
     (ours, odd), (theirs, other_odd) = sealed(pure_leaf, values), sealed(fast, values)
-    fields = ("properties", "born_host", "traits")
+    fields = ("properties", "born_host", "traits", "sys_flag")
     assert [[getattr(send, name) for name in fields] for send in ours] == [
         [getattr(send, name) for name in fields] for send in theirs
     ]
@@ -234,7 +234,7 @@ def test_plain_messages(values: list[tuple[object, ...]], queues: dict[str, int]
     counts = []
     for leaf in (pure_leaf, fast):
         sends, _ = sealed(leaf, values)
-        counts.append(leaf("runs").plain(sends, queues, 200, 60, traits, 0xC))
+        counts.append(leaf("runs").plain(sends, queues, 200, 60, 20, traits, 0xC))
     assert counts[0] == counts[1]
 
 

@@ -16,6 +16,7 @@ import pytest
 
 from gantry.leaves import frames, properties, records
 from gantry.model import names
+from testkit.foreignrecords import append_foreign
 from testkit.transactionplay import GROUP, HOST, TOPIC, Half, TransactionPlay
 
 TEXT = r"TRAN_MSG\u0001true\u0002PGROUP\u0001payers\u0002KEYS\u0001bill-7\u0002TAGS\u0001paid\u0002"
@@ -112,10 +113,10 @@ def old_record(body: bytes, kind: int, prepared_offset: int = 0) -> frames.Send:
 def test_a_folder_of_its_broker_shows_what_was_committed_and_nothing_else(is_clean: bool) -> None:
     play = TransactionPlay()
     prepared = [old_record(body, PREPARED) for body in (b"paid", b"cancelled", b"left open")]
-    play.store.append(prepared)
+    append_foreign(play.store, prepared)
     paid, cancelled, _ = (one.log_offset for one in prepared)
-    play.store.append([old_record(b"paid", COMMIT, paid), old_record(b"", ROLLBACK, cancelled)])
-    play.store.append([old_record(b"plain", 0)])
+    append_foreign(play.store, [old_record(b"paid", COMMIT, paid), old_record(b"", ROLLBACK, cancelled)])
+    append_foreign(play.store, [old_record(b"plain", 0)])
     if is_clean:
         play.reopen()
     else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from itertools import islice
 
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -144,7 +145,7 @@ class CheckerMachine(RuleBasedStateMachine):
     def move(self) -> None:
         """Puts back what the rules want to be put back, until they want nothing."""
         for _ in range(50):
-            wanted = list(self.book.must_move(_RULES, 0, 3))
+            wanted = list(islice(self.book.must_move(_RULES, 0), 3))
             if not wanted:
                 break
             for half in wanted:
@@ -161,7 +162,7 @@ class CheckerMachine(RuleBasedStateMachine):
     def segment_goes(self, limit: int) -> None:
         """Nothing open stays below the log offset that retention wants, which lies below the end of the log."""
         limit = min(limit, self.log_end)
-        for half in list(self.book.must_move(Rules(settled_behind_max=1 << 40), limit, 1 << 40)):
+        for half in list(self.book.must_move(Rules(settled_behind_max=1 << 40), limit)):
             assert half.log_offset < limit
             known = self.known[half.root]
             known.current = self.halves

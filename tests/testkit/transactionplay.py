@@ -389,7 +389,7 @@ def questions(producer: FakeConnection) -> list[Question]:
         assert command.code == RequestCode.CHECK_TRANSACTION_STATE and command.is_oneway
         record = records.view(command.body, 0, len(command.body))
         offsets = int(command.ext["tranStateTableOffset"]), int(command.ext["commitLogOffset"])
-        checks = int(properties.parse(record.properties)["TRANSACTION_CHECK_TIMES"])
+        checks = int(properties.parse(record.properties).get("TRANSACTION_CHECK_TIMES", 0))
         key = command.ext["transactionId"]
         found.append(Question(key, checks, Half(0, *offsets, key), record))
     return found

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.append.admit import Admission, Limits, WriteGate
+from gantry.append.admit import DELAY_BYTES_MAX, OURS_BYTES_MAX, Admission, Limits, WriteGate
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.metadata.groups import Groups, GroupSettings
@@ -64,6 +64,21 @@ def test_an_unknown_topic_is_made_after_the_template_and_remembered() -> None:
 )
 def test_each_rule_has_its_code(fields: dict[str, object], code: int) -> None:
     assert Play().code(**fields) == code
+
+
+def test_a_redelivery_may_bring_what_earlier_rounds_added_to_its_properties() -> None:
+    play = Play()
+    play.groups.ensure("g")
+    room = 200 + OURS_BYTES_MAX - DELAY_BYTES_MAX - len("p\x01\x02")
+    assert play.code(topic="%RETRY%g", pairs={"p": "x" * room}) == 0
+    assert play.code(topic="%RETRY%g", pairs={"p": "x" * (room + 1)}) == 13
+
+
+def test_a_unique_key_is_bounded_because_other_properties_repeat_it() -> None:
+    play = Play()
+    play.admission.limits = Limits(1000, 1000)
+    assert play.code(pairs={"UNIQ_KEY": "u" * 255}) == 0
+    assert play.code(pairs={"UNIQ_KEY": "u" * 256}) == 13
 
 
 def test_the_first_rule_that_fails_gives_the_code() -> None:

@@ -278,6 +278,29 @@ def test_halves_are_disguised_behind_the_plain_messages_of_a_run_and_answered_wi
     assert play.stored(names.HALF_TOPIC) == [b"half", b"old half"]
 
 
+@pytest.mark.parametrize("bits", [4, 8, 12])
+@pytest.mark.parametrize(
+    ("topic", "times", "stands_in"),
+    [
+        ("%RETRY%g", 0, (names.SCHEDULE_TOPIC, 2)),
+        ("%RETRY%g", 1, (names.SCHEDULE_TOPIC, 2)),
+        ("%RETRY%g", 17, ("%DLQ%g", 0)),
+        ("%DLQ%g", 0, ("%DLQ%g", 0)),
+        ("orders", 1, (names.SCHEDULE_TOPIC, 2)),
+    ],
+)
+def test_what_is_acknowledged_stands_in_a_queue_whatever_its_sys_flag_says(
+    topic: str, times: int, stands_in: tuple[str, int], bits: int
+) -> None:
+    play = SendPlay()
+    play.groups.ensure("g")
+    pairs = {"UNIQ_KEY": "u", "TRAN_MSG": "true", "DELAY": "3", "RETRY_TOPIC": "orders"}
+    play.send(message(topic, b"again", pairs, sys_flag=bits | 1, reconsume_times=times))
+    assert play.codes() == [0] and play.stored(*stands_in) == [b"again"]
+    (entry,) = next(iter(play.store.reader.entries(0)))
+    assert entry.sys_flag == 1, "the broker alone says what was prepared, committed or rolled back"
+
+
 def test_what_is_unusual_never_takes_the_short_way() -> None:
     play = SendPlay()
     play.send(message())
@@ -288,6 +311,7 @@ def test_what_is_unusual_never_takes_the_short_way() -> None:
         message(queue_id=7),
         message(body=bytes(1001)),
         message(pairs={"p": "x" * 32767}),
+        message(pairs={"UNIQ_KEY": "u" * 256}),
     ):
         play.send(unusual)
         assert play.codes() != [0], unusual

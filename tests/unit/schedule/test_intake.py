@@ -65,7 +65,6 @@ def test_levels_do_not_count_against_the_limit_of_times() -> None:
         {"TIMER_DEL_UNIQKEY": "x"},
         {"TIMER_DEL_UNIQKEY": "x", "TIMER_DELIVER_MS": "1"},
         {"TIMER_DEL_UNIQKEY": "x", "DELAY": "1"},
-        {"DELAY": "1", "p": "x" * 32_000},
     ],
 )
 def test_what_cannot_be_delayed_is_refused_as_illegal(pairs: dict[str, str]) -> None:

@@ -16,6 +16,7 @@ from gantry.store.javacheckpoint import JavaCheckpoint
 from gantry.store.recovery import Start
 from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
+from testkit.foreignrecords import append_foreign
 from testkit.simclock import SimClock
 from testkit.smallstore import bodies, crash, message, opened, query_index, read_folder, read_queue, small
 
@@ -223,7 +224,7 @@ def test_records_of_the_oldest_rocketmq_are_read_but_prepared_ones_are_in_no_que
     store = opened(settings, clock)
     prepared, rollback = message(sys_flag=4, keys="p"), message(sys_flag=12, body=b"", keys="r")
     commit = message(sys_flag=8, prepared_offset=0)
-    store.append([prepared, message(), rollback, commit])
+    append_foreign(store, [prepared, message(), rollback, commit])
     assert store.queue_range("orders", 0) == (0, 2) and prepared.queue_offset == rollback.queue_offset == 0
     crash(store)
     shutil.rmtree(f"{settings.root}/gantry")

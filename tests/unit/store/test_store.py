@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from gantry.store.commitlog import RunTooLongError
 from gantry.store.disk import RealDisk
 from gantry.store.opening import Opening, open_store
 from gantry.store.settings import Flush
+from testkit.foreignrecords import append_foreign
 from testkit.simclock import SimClock
 from testkit.simdisk import Faults, SimDisk
 from testkit.smallstore import bodies, message, opened, small
@@ -72,6 +74,27 @@ def test_a_refused_run_uses_nothing_up() -> None:
     send = message(body=b"second")
     store.append([send])
     assert send.queue_offset == 1 and bodies(store) == [b"first", b"second"]
+
+
+def test_what_no_record_can_hold_is_refused_with_its_run_and_nothing_has_happened(tmp_path: Path) -> None:
+    store = opened(replace(small(tmp_path), segment_bytes=1 << 20))
+    store.append([message()])
+    end = store.written.offset
+    with pytest.raises(RunTooLongError, match="properties of 32768 bytes, a record holds 32767"):
+        store.append([message(), message(pairs={"p": "x" * 32765})])
+    assert (store.written.offset, store.next_queue_offset("orders", 0)) == (end, 1)
+    store.append([message(pairs={"p": "x" * 32764})])
+    assert store.failed is None and store.next_queue_offset("orders", 0) == 2
+
+
+@pytest.mark.parametrize("bits", [4, 12])
+def test_a_record_that_no_queue_would_show_comes_from_others_only(tmp_path: Path, bits: int) -> None:
+    store = opened(small(tmp_path))
+    with pytest.raises(AssertionError, match="no queue"):
+        store.append([message(), message(sys_flag=bits)])
+    assert store.written.offset == 0 and store.queue_range("orders", 0) is None
+    append_foreign(store, [message(), message(sys_flag=bits), message()])
+    assert store.queue_range("orders", 0) == (0, 2)
 
 
 def test_a_failed_sync_is_final() -> None:

@@ -58,9 +58,9 @@ def test_what_is_a_half(text: bytes, fields: dict[str, int], is_half: bool) -> N
 
 @pytest.mark.parametrize("end", [b"\x02", b""])
 def test_the_disguise_says_where_it_wants_to_go_and_keeps_everything_else(end: bytes) -> None:
-    one = send(b"UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02PGROUP\x01payers\x02TAGS\x01red" + end, sys_flag=4 | 1)
+    one = send(b"UNIQ_KEY\x01u\x02TRAN_MSG\x01true\x02PGROUP\x01payers\x02TAGS\x01red" + end)
     half.disguise(one)
-    assert (one.topic, one.queue_id, one.sys_flag) == (names.HALF_TOPIC, 0, 1)
+    assert (one.topic, one.queue_id) == (names.HALF_TOPIC, 0)
     assert properties.parse(one.properties) == {
         "UNIQ_KEY": "u",
         "TRAN_MSG": "true",

@@ -1,8 +1,9 @@
-"""What may become a half: switched off, full, too long, dead letters."""
+"""What may become a half: switched off, full, a group too long, redeliveries and dead letters."""
 
 from __future__ import annotations
 
-from gantry.leaves import properties
+import pytest
+
 from gantry.model import names
 from gantry.transaction.intake import HalfIntake
 from gantry.wire.codes import ResponseCode
@@ -20,17 +21,18 @@ def test_no_more_than_so_many_are_open() -> None:
     assert refused is not None and refused.code == ResponseCode.SYSTEM_BUSY and "5" in refused.remark
 
 
-def test_properties_leave_room_for_what_a_put_back_adds() -> None:
+def test_a_producer_group_is_bounded_wherever_it_is_said() -> None:
     intake = HalfIntake(lambda: 0, 5, lambda group: None)
-    refused = intake.take(message(pairs={"TRAN_MSG": "true", "p": "x" * 31_500}))
-    assert refused is not None and refused.code == ResponseCode.MESSAGE_ILLEGAL
-    fits = message(topic="t" * 127, pairs={"TRAN_MSG": "true", "p": "x" * 31_000}, group="g" * 255)
-    assert intake.take(fits) is None
-    assert len(fits.properties) < 32767 - 500
-    assert properties.get(fits.properties, b"REAL_TOPIC") == b"t" * 127
+    for pairs, group in (({"PGROUP": "g" * 256}, "g"), ({}, "g" * 256), ({}, "Ω" * 128), ({}, "g\x01h"), ({}, "g\x02")):
+        refused = intake.take(message(pairs={"TRAN_MSG": "true"} | pairs, group=group))
+        assert refused is not None and refused.code == ResponseCode.MESSAGE_ILLEGAL and "group" in refused.remark
+    assert intake.take(message(pairs={"TRAN_MSG": "true"}, group="g" * 255)) is None
 
 
-def test_a_dead_letter_is_no_half_whatever_it_was() -> None:
+@pytest.mark.parametrize("topic", [names.dlq_topic("readers"), names.retry_topic("readers")])
+def test_a_redelivery_or_dead_letter_is_no_half_whatever_it_was(topic: str) -> None:
     intake = HalfIntake(lambda: 0, 5, lambda group: None)
-    assert intake.wants(message(pairs={"TRAN_MSG": "true"}))
-    assert not intake.wants(message(topic=names.dlq_topic("readers"), pairs={"TRAN_MSG": "true"}))
+    assert intake.wants(message(pairs={"TRAN_MSG": "true"})) and intake.wants(message(sys_flag=4))
+    for times in (0, 1):
+        assert not intake.wants(message(topic=topic, pairs={"TRAN_MSG": "true"}, reconsume_times=times))
+        assert not intake.wants(message(topic=topic, sys_flag=4, reconsume_times=times))

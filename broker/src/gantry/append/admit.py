@@ -10,7 +10,12 @@ The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProc
     the queue does not exist                29; a negative queue is "any"
     a retry topic                           26 without its group; too often redelivered: on to the dead-letter topic
     transaction bits                        13: never stored as a plain message
-    body or properties too long             13; also by what the topic's attributes allow
+    body, properties or UNIQ_KEY too long   13; also by what the topic's attributes allow
+
+Properties are too long when the broker could not write, some day, all that it adds to them: a record has an i16 for
+their length.  So everything that is admitted can be hidden as a half or until its time, put back, given up, committed,
+redelivered and made a dead letter.  `OURS_BYTES_MAX` is the sum of all that at its longest; a redelivery, which brings
+most of it along, has the last part of it left to fill.
 
 `admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the
 loop over a run asks one table and compares a few numbers; whoever changes a topic calls `topic_changed`.  Only
@@ -29,6 +34,7 @@ from gantry.append.redelivery import ORIGIN_ID, RETRY_TOPIC, DeadLetter, Redeliv
 from gantry.append.topiclimits import TopicLimits, limits_of
 from gantry.errors import Refusal
 from gantry.leaves import properties
+from gantry.leaves.records import SYS_TRANSACTION_BITS
 from gantry.model import names
 from gantry.model.topic import MULTI_TAG, TopicConfig
 from gantry.wire.codes import ResponseCode
@@ -37,10 +43,22 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
 PROPERTIES_BYTES_MAX = 32767  # an i16 in the record
+UNIQUE_KEY_BYTES_MAX = 255  # it is repeated in other properties; clients make 32 or 34 characters
+OURS_BYTES_MAX = 2560
+"""What a broker adds to a message's properties in its life, its own name and region left out.  At most:
+
+    half            709  REAL_TOPIC, REAL_QID, PGROUP, TRAN_MSG, __transactionId__
+    put back        170  root, checks, age, armed again
+    redelivery      440  RETRY_TOPIC, ORIGIN_MESSAGE_ID, and what Java's client notes when it sends it itself
+    dead letter     560  DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID, DELAY
+    delay           420  REAL_TOPIC, REAL_QID, DELAY or TIMER_OUT_MS; carried on
+    unique key       60  where its producer gave none
+"""
+DELAY_BYTES_MAX = 512
+"""What of it the delay of a redelivery may take, which brings everything else along."""
 BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize
 
 SYS_MULTI_TAGS = 0x2
-SYS_TRANSACTION_BITS = 0xC
 SYS_COMMIT_BIT = 0x8  # committed is 8, rolled back 12, prepared 4
 # Since this version a client's maxReconsumeTimes counts (facts 1.5, V3_4_9).
 VERSION_OF_MAX_RECONSUME = 121
@@ -86,7 +104,16 @@ class Limits:
     """How large a message may be; `properties_bytes_max` is what a client may fill, our own additions left out."""
 
     body_bytes_max: int = BODY_BYTES_MAX
-    properties_bytes_max: int = PROPERTIES_BYTES_MAX
+    properties_bytes_max: int = PROPERTIES_BYTES_MAX - OURS_BYTES_MAX
+
+    def refusal(self, send: Send, is_redelivery: bool = False) -> Refusal | None:
+        """Whether body, properties and unique key are short enough."""
+        allowed = self.properties_bytes_max + (OURS_BYTES_MAX - DELAY_BYTES_MAX if is_redelivery else 0)
+        return (
+            _too_long("message body has", len(send.body), self.body_bytes_max)
+            or _too_long("message properties have", len(send.properties), allowed)
+            or _too_long("message's UNIQ_KEY has", len(send.unique_key), UNIQUE_KEY_BYTES_MAX)
+        )
 
 
 class WriteGate:
@@ -160,7 +187,7 @@ class Admission:
             send.sys_flag |= SYS_MULTI_TAGS
         elif limits is None and (self.is_writable or not topic.order):
             self.queues[topic.name] = max(topic.write_queues, topic.read_queues)
-        refusal = content_refusal(send) or self.size_refusal(send)
+        refusal = content_refusal(send) or self.limits.refusal(send)
         if refusal is None and limits is not None and not send.batch:
             return limits.refusal(send.body, send.properties)
         return refusal
@@ -175,21 +202,6 @@ class Admission:
         """What a topic allows less of than the broker, for the messages of a batch."""
         topic = self._topics.get(name)
         return None if topic is None else limits_of(name, topic.attributes)
-
-    def size_refusal(self, send: Send) -> Refusal | None:
-        """Whether body and properties are short enough."""
-        if len(send.body) > self.limits.body_bytes_max:
-            return Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message body has {len(send.body)} bytes, {self.limits.body_bytes_max} are allowed",
-            )
-        if len(send.properties) > self.limits.properties_bytes_max:
-            return Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message properties have {len(send.properties)} bytes, "
-                f"{self.limits.properties_bytes_max} are allowed",
-            )
-        return None
 
     def _topic_of(self, send: Send) -> TopicConfig | Refusal:
         if send.topic in names.NOT_SENDABLE_TOPICS:
@@ -243,7 +255,7 @@ class Admission:
         if send.reconsume_times > times_max or self.is_orderly(group):
             fate = DeadLetter()
             refusal = self._make_dead_letter(send, group, origin)
-        refusal = refusal or content_refusal(send) or self.size_refusal(send)
+        refusal = refusal or content_refusal(send) or self.limits.refusal(send, is_redelivery=True)
         if refusal is None:
             self.redeliveries.count(fate, group, origin)
         return refusal
@@ -270,6 +282,12 @@ def content_refusal(send: Send) -> Refusal | None:
     if send.sys_flag & SYS_COMMIT_BIT and not send.traits & properties.TRAIT_TRANSACTION:
         return _ENDED
     return None
+
+
+def _too_long(what: str, found: int, allowed: int) -> Refusal | None:
+    if found <= allowed:
+        return None
+    return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the {what} {found} bytes, {allowed} are allowed")
 
 
 def batch_refusal(send: Send) -> Refusal | None:

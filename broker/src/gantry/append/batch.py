@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from gantry.append.acks import Acks
-from gantry.append.admit import PROPERTIES_BYTES_MAX, WriteGate
+from gantry.append.admit import OURS_BYTES_MAX, PROPERTIES_BYTES_MAX, WriteGate
 from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.leaves import frames, properties, records, runs
 from gantry.store.commitlog import RunTooLongError
@@ -40,7 +40,6 @@ GATE_DISK_FULL = "disk full"
 
 Extras = Callable[["Send"], dict[str, str]]
 
-_UNIQUE_KEY_BYTES_MAX = len(b"UNIQ_KEY\x01\x02") + 56
 _REGION_MARK = b"MSG_REGION\x01"
 _OURS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK"})
 
@@ -60,8 +59,8 @@ class Marks:
 
     @property
     def properties_bytes_max(self) -> int:
-        """How long a client's properties may be so that ours still fit."""
-        return PROPERTIES_BYTES_MAX - len(self.suffix) - _UNIQUE_KEY_BYTES_MAX - 1
+        """How long a client's properties may be so that ours fit, now and later."""
+        return PROPERTIES_BYTES_MAX - len(self.suffix) - OURS_BYTES_MAX
 
 
 class Appender:

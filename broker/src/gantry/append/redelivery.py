@@ -23,6 +23,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.leaves import frames, properties, records
+from gantry.leaves.records import SYS_TRANSACTION_BITS
 from gantry.model import names
 
 if TYPE_CHECKING:
@@ -31,15 +32,11 @@ if TYPE_CHECKING:
 
 LEVEL_DEAD = -1  # what a consumer says to give a message up at once
 LEVEL_FIRST = 3  # 10 s, the first delay that the broker chooses
-OVERHEAD_BYTES = 1024
-"""What a redelivery may add to the properties, the disguise of its delay and the longest names included."""
-
 RETRY_TOPIC = b"RETRY_TOPIC"
 ORIGIN_ID = b"ORIGIN_MESSAGE_ID"
 DLQ_TOPIC = b"DLQ_ORIGIN_TOPIC"
 DLQ_ID = b"DLQ_ORIGIN_MESSAGE_ID"
 
-_SYS_TRANSACTION_BITS = 0xC
 _TIMES_MAX = (1 << 31) - 1  # an i32 in the record, into which a producer may write what it likes
 # Written by an earlier round, or by the client for this one.  Timers too: beside a level they count for nothing.
 _SPENT = frozenset(
@@ -127,7 +124,7 @@ def copy_of(record: Record, origin: Origin, fate: Retry | DeadLetter, topic: str
     return frames.Send(
         topic=topic,
         queue_id=queue_id,
-        sys_flag=record.sys_flag & ~_SYS_TRANSACTION_BITS,
+        sys_flag=record.sys_flag & ~SYS_TRANSACTION_BITS,
         born_ms=record.born_ms,
         flag=record.flag,
         properties=text,

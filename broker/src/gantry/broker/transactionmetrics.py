@@ -109,6 +109,13 @@ FAMILIES: tuple[Family, ...] = (
         (),
         one(oldest_s),
     ),
+    Family(
+        GAUGE,
+        "gantry_transactions_unmovable",
+        "Those of an older version or another broker whose properties leave no room for a copy; the log names one.",
+        (),
+        one(lambda p: len(p.transactions.unmovable)),
+    ),
     Family(COUNTER, "gantry_transactions_committed", "Commits.", ("topic",), committed),
     Family(COUNTER, "gantry_transactions_rolled_back", "Rollbacks.", ("topic",), rolled_back),
     Family(

@@ -128,7 +128,7 @@ def _row(one: TransactionInfo) -> Row:
 
 def _whole(one: TransactionInfo) -> Row:
     body = one.body.decode("utf-8", "backslashreplace")
-    return {**_row(one), "root": one.root, "properties": "", "body": body}
+    return {**_row(one), "root": one.root, "movable": one.is_movable, "properties": "", "body": body}
 
 
 def _joined(properties: Mapping[str, str]) -> str:

@@ -39,6 +39,7 @@ class TransactionInfo:
     state: str  # open, committed, rolled-back, given-up or unknown
     properties: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""  # its beginning, as it was sent
+    is_movable: bool = True  # false: its properties leave no room for a copy; it can only be committed or rolled back
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +99,7 @@ def _info(broker: str, source: object) -> TransactionInfo:
         documents.text(one, "state"),
         documents.texts(one, "properties"),
         base64.b64decode(documents.text(one, "body")),
+        documents.boolean(one, "movable", True),
     )
 
 

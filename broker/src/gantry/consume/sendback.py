@@ -20,9 +20,9 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.append.acks import Acks
-from gantry.append.admit import PROPERTIES_BYTES_MAX, VERSION_OF_MAX_RECONSUME, Admission
+from gantry.append.admit import DELAY_BYTES_MAX, PROPERTIES_BYTES_MAX, VERSION_OF_MAX_RECONSUME, Admission
 from gantry.append.copies import append_copies
-from gantry.append.redelivery import OVERHEAD_BYTES, DeadLetter, Origin, Retry, copy_of, fate_of, origin_of
+from gantry.append.redelivery import DeadLetter, Origin, Retry, copy_of, fate_of, origin_of
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties
 from gantry.leaves.frames import Command
@@ -136,7 +136,7 @@ class SendBack:
         self._turn += 1
         queues = 1 if isinstance(fate, DeadLetter) else min(group.retry_queues, topic.write_queues)
         copy = copy_of(record, origin, fate, topic.name, self._turn % queues)
-        if len(copy.properties) > PROPERTIES_BYTES_MAX - OVERHEAD_BYTES // 2:
+        if len(copy.properties) > PROPERTIES_BYTES_MAX - DELAY_BYTES_MAX:
             remark = f"the message's properties have {len(copy.properties)} bytes and leave no room for a redelivery"
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
         refused = self._postpone(copy) if copy.traits & properties.TRAIT_DELAY else None

@@ -26,7 +26,6 @@ OURS = (ROOT, CHECKS, SINCE, REARMED, REAL_TOPIC, REAL_QUEUE, TRANSACTION_ID)
 
 _READ = (ROOT, REAL_TOPIC, REAL_QUEUE, GROUP, b"UNIQ_KEY", CHECKS, SINCE, REARMED, BATCH, *IMMUNITY)
 _NOT_KEPT = frozenset(OURS)
-_TRANSACTION_BITS = 0xC
 _SECONDS_MAX = 1 << 31
 _DIGITS_SURE = 19  # fewer always fit 64 bits
 
@@ -84,7 +83,6 @@ def disguise(send: Send, topic: str) -> None:
         text += b"%b\x01%b\x02" % (TRANSACTION_ID, send.unique_key)
     send.properties = text
     send.traits = send.traits & ~TRAIT_ENDS_OPEN | TRAIT_TRANSACTION
-    send.sys_flag &= ~_TRANSACTION_BITS
     send.topic, send.queue_id = topic, 0
 
 

@@ -31,9 +31,9 @@ def pack_entries(entries: Iterable[tuple[int, int, int]]) -> bytes:
 Arrivals = tuple[str, int, list[Entry], bytes, int]
 """(topic, queue id, records, their packed entries): what a stretch of log holds for one queue."""
 
-# sysFlag of RocketMQ 3.2.6's PREPARED (4) and ROLLBACK (12): no queue gets these records, and they take no queue
-# offset; COMMIT is 8.
-_NO_QUEUE_BIT = 0x4
+# sysFlag of RocketMQ 3.2.6's PREPARED (4) and ROLLBACK (12): no queue gets these records; COMMIT is 8.  They come with
+# folders and from masters, and this broker makes none.
+NO_QUEUE_BIT = 0x4
 
 
 def by_queue(entries: Iterable[Entry]) -> list[Arrivals]:
@@ -44,7 +44,7 @@ def by_queue(entries: Iterable[Entry]) -> list[Arrivals]:
     """
     groups: dict[tuple[str, int], list[Entry]] = {}
     for entry in entries:
-        if not entry.sys_flag & _NO_QUEUE_BIT:
+        if not entry.sys_flag & NO_QUEUE_BIT:
             groups.setdefault((entry.topic, entry.queue_id), []).append(entry)
     return [
         (topic, queue_id, group, _packed(group), sum([entry.size for entry in group]))
@@ -66,9 +66,7 @@ def number(sends: Iterable[Send], heads: Mapping[tuple[str, int], int]) -> dict[
     """
     given: dict[tuple[str, int], int] = {}
     for send in sends:
-        if send.sys_flag & _NO_QUEUE_BIT:
-            send.queue_offset = 0
-            continue
+        assert not send.sys_flag & NO_QUEUE_BIT, "a message that no queue shows would be acknowledged and lost"
         key = (send.topic, send.queue_id)
         offset = given.get(key)
         if offset is None:

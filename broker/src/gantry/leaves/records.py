@@ -44,6 +44,7 @@ __all__ = [
     "RECORD_BYTES_MIN",
     "SYS_BORN_HOST_V6",
     "SYS_STORE_HOST_V6",
+    "SYS_TRANSACTION_BITS",
     "Entry",
     "MalformedBatchError",
     "Record",
@@ -69,6 +70,7 @@ RECORD_BYTES_MIN = 91
 BLANK_BYTES_MIN = 8
 PROPERTIES_BYTES_MAX = 32767
 
+SYS_TRANSACTION_BITS = 0xC  # 0 none, 4 prepared, 8 committed, 12 rolled back
 SYS_BORN_HOST_V6 = 0x10
 SYS_STORE_HOST_V6 = 0x20
 _SYS_HOSTS_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
@@ -100,8 +102,13 @@ def size_of(send: Send, store_host_bytes: int = _HOST_BYTES_V4) -> int:
 
 
 def run_bytes(sends: Iterable[Send], store_host_bytes: int = _HOST_BYTES_V4) -> int:
-    """How many bytes their records will take together."""
-    return sum([size_of(send, store_host_bytes) for send in sends])
+    """How many bytes their records will take together; OverflowError for properties that no record can hold."""
+    total = 0
+    for send in sends:
+        if len(send.properties) > PROPERTIES_BYTES_MAX:
+            raise OverflowError(f"properties of {len(send.properties)} bytes, a record holds {PROPERTIES_BYTES_MAX}")
+        total += size_of(send, store_host_bytes)
+    return total
 
 
 def encode_run(

@@ -1,7 +1,8 @@
 """A run of sends on its way into the log, each step for the whole run.
 
     plain     how many of them need no closer look by `append.admit`
-    seal      the last touches: the broker's own properties and the address that a message came from
+    seal      the last touches: the broker's own properties, the address that a message came from, and the bits of the
+              sys flag that only the broker sets
     entries   what the log holds of them now, without reading it back
 
 `plain` and `seal` say nothing of their own: the rules stand with those who pass them in (`append.admit`,
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 from gantry.leaves.properties import PAIR_END, TRAIT_ENDS_OPEN, TRAIT_POP_CK, TRAIT_UNIQUE_KEY
-from gantry.leaves.records import SYS_BORN_HOST_V6, SYS_STORE_HOST_V6
+from gantry.leaves.records import SYS_BORN_HOST_V6, SYS_STORE_HOST_V6, SYS_TRANSACTION_BITS
 from gantry.leaves.requests import Send
 from gantry.leaves.stored import Entry
 
@@ -32,12 +33,13 @@ def plain(
     queues: Mapping[str, int],
     body_bytes_max: int,
     properties_bytes_max: int,
+    unique_key_bytes_max: int,
     traits: int,
     sys_flags: int,
 ) -> int:
     """How many messages from the first on are plain.
 
-    Plain is a message for one of the `queues[topic]` queues of a topic that is listed, not a batch, within both
+    Plain is a message for one of the `queues[topic]` queues of a topic that is listed, not a batch, within all
     limits, and without any of these traits and sys flags.
     """
     for number, send in enumerate(sends):
@@ -48,6 +50,7 @@ def plain(
             or send.sys_flag & sys_flags
             or len(send.body) > body_bytes_max
             or len(send.properties) > properties_bytes_max
+            or len(send.unique_key) > unique_key_bytes_max
         ):
             return number
     return len(sends)
@@ -58,6 +61,8 @@ def seal(
 ) -> list[Send]:
     """Give each message the address of its peer, and `suffix` behind its properties; all runs as one.
 
+    Clears the transaction bits of the sys flag: whatever a client said with them was decided before, and a record that
+    keeps them is in no queue, or passes for a commit.
     `in_order(send)` closes and completes properties that hold `mark` or POP_CK, or have no unique key.
     """
     joint: list[Send] = []
@@ -71,6 +76,7 @@ def seal(
                 send.traits &= ~TRAIT_ENDS_OPEN
             send.properties = text + suffix
             send.born_host = peer.born_host
+            send.sys_flag &= ~SYS_TRANSACTION_BITS
         joint += sends
     return joint
 

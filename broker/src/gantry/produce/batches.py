@@ -40,12 +40,7 @@ def messages_of(
     sends = []
     for number, (flag, body, own) in enumerate(entries):
         send = _message(request, flag, body, shared + own)
-        refusal = batch_refusal(send) or content_refusal(send)
-        if refusal is None and len(send.properties) > limits.properties_bytes_max:
-            refusal = Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message properties have {len(send.properties)} bytes, {limits.properties_bytes_max} are allowed",
-            )
+        refusal = batch_refusal(send) or content_refusal(send) or limits.refusal(send)
         if refusal is None and topic is not None:
             refusal = topic.refusal(send.body, send.properties)
         if refusal is not None:

@@ -21,10 +21,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from gantry.append.admit import NOT_PLAIN, SYS_COMMIT_BIT, SYS_TRANSACTION_BITS, Admission
+from gantry.append.admit import NOT_PLAIN, SYS_COMMIT_BIT, UNIQUE_KEY_BYTES_MAX, Admission
 from gantry.append.batch import Appender, Extras, Halves, Run
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties, runs
+from gantry.leaves.records import SYS_TRANSACTION_BITS
 from gantry.produce.batches import messages_of
 from gantry.schedule.intake import DelayIntake
 from gantry.transaction.intake import HalfIntake
@@ -127,7 +128,7 @@ class Sending:
     def _are_plain(self, sends: list[Send], traits: int = NOT_PLAIN, sys_flags: int = SYS_TRANSACTION_BITS) -> bool:
         """Whether all of them are, and none has one of these traits and sys flags."""
         queues, limits = self._admission.queues, self._admission.limits
-        sizes = limits.body_bytes_max, limits.properties_bytes_max
+        sizes = limits.body_bytes_max, limits.properties_bytes_max, UNIQUE_KEY_BYTES_MAX
         return runs.plain(sends, queues, *sizes, traits, sys_flags) == len(sends)
 
     def _send_mixed(self, connection: Connection, sends: list[Send]) -> None:

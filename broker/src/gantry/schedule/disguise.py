@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.leaves import fields, frames, properties
+from gantry.leaves.queues import NO_QUEUE_BIT
 from gantry.model import names
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ ROLLED = b"TIMER_ROLL_TIMES"
 CARRIED = b"GANTRY_CARRIED"  # ours: the log offset of the record that this copy stands for
 CANCELS = b"TIMER_DEL_UNIQKEY"
 RECALL_TAG = b"_RECALL_TAG_"
-
-OVERHEAD_BYTES = 512
-"""What a disguise may add to the properties: a client's have to be shorter by it."""
 
 _DELAY = b"DELAY"
 _DIGITS_MAX = 9
@@ -138,11 +136,11 @@ def last(text: bytes, name: bytes) -> bytes:
 
 
 def delivery(record: Record, topic: str, queue_id: int) -> Send:
-    """The real message of a disguised record."""
+    """The real message of a disguised record, which may have come with a foreign folder."""
     return frames.Send(
         topic=topic,
         queue_id=queue_id,
-        sys_flag=record.sys_flag,
+        sys_flag=record.sys_flag & ~NO_QUEUE_BIT,
         born_ms=record.born_ms,
         flag=record.flag,
         properties=record.properties,

@@ -2,7 +2,7 @@
 
 Admission has looked at topic, queue and size by then.  What is refused here, with RocketMQ's codes: a delay that is no
 number, one that is too long, a cancel for a time that has passed or that names none (13); one more when as many wait
-for a time of their own as may (1: each costs memory until it is delivered); properties that leave no room (13).
+for a time of their own as may (1: each costs memory until it is delivered).
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gantry.append.admit import PROPERTIES_BYTES_MAX
 from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.leaves import properties
@@ -22,7 +21,6 @@ from gantry.wire.codes import ResponseCode
 if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
-_ROOM_FOR_OURS_BYTES = 512  # region, cluster and a unique key, added when it is appended
 _DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
 _CANCEL_WITHOUT_TIME = Refusal(
     ResponseCode.MESSAGE_ILLEGAL,
@@ -52,7 +50,7 @@ class DelayIntake:
         ahead_ms = wish.at_ms - self._clock.now_ms()
         if send.traits & properties.TRAIT_TIMER_CANCEL and (wish.level or ahead_ms <= 0):
             return _CANCEL_WITHOUT_TIME
-        return (None if wish.level or ahead_ms <= 0 else self._time_fault(ahead_ms)) or _room_fault(send)
+        return None if wish.level or ahead_ms <= 0 else self._time_fault(ahead_ms)
 
     def _time_fault(self, ahead_ms: int) -> Refusal | None:
         rules = self._rules
@@ -100,13 +98,3 @@ class DelayIntake:
             return {}
         handle = handles.of(send.properties, self._broker_name)
         return {"recallHandle": handle} if handle else {}
-
-
-def _room_fault(send: Send) -> Refusal | None:
-    room = PROPERTIES_BYTES_MAX - disguise.OVERHEAD_BYTES - _ROOM_FOR_OURS_BYTES
-    if len(send.properties) <= room:
-        return None
-    return Refusal(
-        ResponseCode.MESSAGE_ILLEGAL,
-        f"the message properties have {len(send.properties)} bytes, {room} are allowed in a delayed message",
-    )

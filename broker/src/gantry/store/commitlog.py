@@ -39,7 +39,7 @@ _NUMBER = Struct(">q")
 
 
 class RunTooLongError(StoreError):
-    """These messages can never be appended together: they do not fit one segment."""
+    """These messages can never be appended together: they do not fit one segment, or one of them no record."""
 
 
 class CommitLog:
@@ -81,7 +81,10 @@ class CommitLog:
         nothing happened.  Any other StoreError: the log must not be appended to any more.
         """
         host_bytes = len(store_host)
-        total = records.run_bytes(sends, host_bytes)
+        try:
+            total = records.run_bytes(sends, host_bytes)
+        except OverflowError as error:
+            raise RunTooLongError(str(error)) from error
         active = self._active
         if active is not None and total + BLANK_BYTES <= active.end - self.end:
             start, end = self.end, self.end + total

@@ -32,9 +32,8 @@ from __future__ import annotations
 
 import enum
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from gantry.transaction.batches import BatchKey, OpenParts, read_key
@@ -232,18 +231,23 @@ class Book:
         """The open half that holds the half offset."""
         return self.open.get(self.half_offset)
 
-    def must_move(self, rules: Rules, log_limit: int, count_max: int, now_ms: int = 0) -> Iterator[OpenHalf]:
+    def must_move(
+        self, rules: Rules, log_limit: int, now_ms: int = 0, unmovable: Container[int] = ()
+    ) -> Iterator[OpenHalf]:
         """The halves to put back now: those below `log_limit` (their segment is about to go), and those
         behind which too many settled ones stand; one of a batch rests for its immunity time after each time.
+
+        unmovable: roots of those that cannot be put back; they are passed over.
         """
         open_count = len(self.open)
         limit = max(rules.settled_behind_max, rules.settled_behind_factor * open_count)
-        for number, half in enumerate(islice(self.open.values(), count_max)):
+        for number, half in enumerate(self.open.values()):
             settled_behind = self.half_end - half.current - (open_count - number)
             is_resting = half.batch is not None and 0 <= now_ms - half.placed_ms <= immunity_of(half, rules)
             if half.log_offset >= log_limit and (settled_behind <= limit or is_resting):
                 break
-            yield half
+            if half.root not in unmovable:
+                yield half
 
     def _remove(self, half: OpenHalf) -> None:
         del self.open[half.current]

@@ -19,6 +19,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from gantry.leaves import frames, halves, properties
+from gantry.leaves.records import PROPERTIES_BYTES_MAX, SYS_TRANSACTION_BITS
 from gantry.model import names
 
 if TYPE_CHECKING:
@@ -29,12 +30,10 @@ if TYPE_CHECKING:
 SYS_PREPARED = 0x4
 SYS_COMMIT = 0x8
 SYS_ROLLBACK = 0xC
-SYS_TRANSACTION_BITS = 0xC
-
-OVERHEAD_BYTES = 1024
-"""What the broker may add to a half's properties, now and when it is put back: a client's must be shorter by it."""
 
 HalfFacts = halves.HalfFacts
+_NUMBER_MAX = (1 << 63) - 1
+_QUEUES_MAX = 1 << 31
 _CHECKED = frozenset({halves.CHECKS})
 _STATE = frozenset({halves.ROOT, halves.CHECKS, halves.SINCE, halves.REARMED})
 
@@ -89,7 +88,19 @@ def given_up(record: Record, root: int, checks: int, since_ms: int) -> Send:
 def question(record: Record, facts: HalfFacts, checks: int) -> Send:
     """The message as its producer is shown it: under its own topic and queue, with the number of this check."""
     text = properties.add(halves.without(record.properties, _CHECKED), halves.CHECKS, b"%d" % checks)
-    return _copy(record, text, facts.topic, facts.queue_id, record.sys_flag, record.prepared_offset)
+    if len(text) > PROPERTIES_BYTES_MAX:
+        text = record.properties  # of an older version or a foreign folder: asked without the number
+    queue_id = facts.queue_id if 0 <= facts.queue_id < _QUEUES_MAX else 0
+    return _copy(record, text, facts.topic, queue_id, record.sys_flag, record.prepared_offset)
+
+
+def has_room(text: bytes) -> bool:
+    """Whether a half with these properties can be put back, given up and armed again: a record holds what that adds.
+
+    What admission let in can; a half of an older version or of a foreign folder may be longer.
+    """
+    longest = with_state(text, _NUMBER_MAX, _NUMBER_MAX, _NUMBER_MAX) + halves.REARMED + b"\x011\x02"
+    return len(longest) <= PROPERTIES_BYTES_MAX
 
 
 def with_state(text: bytes, root: int, checks: int, since_ms: int) -> bytes:

@@ -21,7 +21,7 @@ from gantry.leaves.records import Record
 from gantry.model import names
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.coldreads import ColdReads
-from gantry.transaction.half import HalfFacts
+from gantry.transaction.half import HalfFacts, has_room
 from gantry.transaction.oplog import Outcome
 from gantry.transaction.service import CheckService
 from gantry.transaction.settle import Wish
@@ -167,6 +167,7 @@ class TransactionHandlers:
             "halfOffset": facts.root if half is None else half.current,
             "messageId": records.offset_message_id(self._store.store_host, record.log_offset),
             "state": _STATES[outcome],
+            "movable": has_room(record.properties),
         }
 
     def _open_places(self, begin: int) -> Iterator[tuple[int, int, int]]:

@@ -1,8 +1,11 @@
 """Halves on their way in: what producers send as transactional becomes a half message here, or is refused.
 
 Admission has looked at topic, queue and size by then.  What is refused here: everything when transactions are switched
-off; one more when as many are open as may be (each costs memory until it ends); properties that leave no room for what
-the broker adds now and when it puts the half back; a part of a batch that does not say of which.
+off; one more when as many are open as may be (each costs memory until it ends); a producer group that is longer than
+any group's name, which every open half would hold in memory; a part of a batch that does not say of which.
+
+A redelivery and a dead letter are no halves.  When request 36 fails, Java's clients before 4.6.1 send a message to its
+retry topic with TRAN_MSG and sys flag 4 (`docs/redelivery.md`), and nobody would ever end that transaction.
 """
 
 from __future__ import annotations
@@ -10,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from gantry.append.admit import PROPERTIES_BYTES_MAX
 from gantry.errors import Refusal
-from gantry.leaves import properties
+from gantry.leaves import halves, properties
 from gantry.model import names
 from gantry.transaction import batches, half
 from gantry.wire.codes import ResponseCode
@@ -21,8 +23,9 @@ if TYPE_CHECKING:
     from gantry.leaves.frames import Send
 
 _OFF = Refusal(ResponseCode.NO_PERMISSION, "the broker sending transaction message is forbidden")
-_BATCH = (batches.PROPERTY.encode(),)
-_ROOM_FOR_OURS_BYTES = 512  # region, cluster and a unique key, added when it is appended
+_READ = (batches.PROPERTY.encode(), halves.GROUP)
+_GROUP_BYTES_MAX = 255
+_SEPARATORS = frozenset("\x01\x02")
 
 
 class HalfIntake:
@@ -34,8 +37,8 @@ class HalfIntake:
         self._open_count = open_count
 
     def wants(self, send: Send) -> bool:
-        """Whether an admitted message is to become a half; a dead letter is none, whatever it was."""
-        return half.is_half(send) and not names.is_dlq_topic(send.topic)
+        """Whether an admitted message is to become a half; a redelivery or dead letter is none, whatever it was."""
+        return half.is_half(send) and names.group_of(send.topic) is None
 
     def take(self, send: Send) -> Refusal | None:
         """Disguise it, or say why not."""
@@ -43,13 +46,13 @@ class HalfIntake:
             return _OFF
         if self._open_count() >= self.open_max:
             return Refusal(ResponseCode.SYSTEM_BUSY, f"{self.open_max} transactions are open, which is the limit")
-        room = PROPERTIES_BYTES_MAX - half.OVERHEAD_BYTES - _ROOM_FOR_OURS_BYTES
-        if len(send.properties) > room:
-            return Refusal(
-                ResponseCode.MESSAGE_ILLEGAL,
-                f"the message properties have {len(send.properties)} bytes, {room} are allowed in a half message",
-            )
-        (batch,) = properties.pick(send.properties, _BATCH)
+        batch, group = properties.pick(send.properties, _READ)
+        group_bytes = len(send.group.encode() if group is None else group)
+        if group_bytes > _GROUP_BYTES_MAX:
+            remark = f"the producer group has {group_bytes} bytes, {_GROUP_BYTES_MAX} are allowed"
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, remark)
+        if group is None and not _SEPARATORS.isdisjoint(send.group):
+            return Refusal(ResponseCode.MESSAGE_ILLEGAL, "the producer group has the character 1 or 2, expected none")
         if batch is not None and batches.read_key(batch.decode("utf-8", "replace")) is None:
             return Refusal(
                 ResponseCode.MESSAGE_ILLEGAL,

@@ -25,10 +25,10 @@ from sys import intern
 from typing import TYPE_CHECKING
 
 from gantry.leaves import records
-from gantry.leaves.records import Record
+from gantry.leaves.records import SYS_TRANSACTION_BITS, Record
 from gantry.model import names
 from gantry.transaction.checker import Book, OpenHalf
-from gantry.transaction.half import SYS_COMMIT, SYS_TRANSACTION_BITS, HalfFacts
+from gantry.transaction.half import SYS_COMMIT, HalfFacts
 from gantry.transaction.oplog import Outcome, Settled, cut_short, offsets_in, settled_in
 
 if TYPE_CHECKING:

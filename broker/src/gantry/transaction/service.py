@@ -95,6 +95,8 @@ class CheckService:
         self._go_on_at = 0  # the half-queue offset at which the last pass could not get on
         self._coming: set[int] = set()  # where halves stand that the cold reader was asked for
         self._has_room = True
+        # Roots of open halves that came with an older version or a foreign folder and that no copy can be made of.
+        self.unmovable: set[int] = set()
         self._positions: _Positions | None = None
 
     def recover(self) -> Iterator[None]:
@@ -130,7 +132,7 @@ class CheckService:
             decision = decide(half, begun_ms, self.rules)
             if decision is Decision.JUDGE:
                 self._judge(half)
-            elif decision is Decision.ASK:
+            elif decision is Decision.ASK or (decision is not Decision.WAIT and half.root in self.unmovable):
                 self._do(half, self._ask)
             elif decision is Decision.GIVE_UP or (decision is Decision.UNANSWERED and self._connected(half)):
                 self._do(half, self._give_up)
@@ -145,6 +147,7 @@ class CheckService:
         self.settling.repair()
         self.settling.mark(self.rules.unmarked_bytes_max)
         self._save_positions()
+        self.unmovable = {root for root in self.unmovable if self.book.find(root) is not None}
         yield
         for _ in range(_MOVE_ROUNDS_MAX):
             if not self._put_back_some():
@@ -228,7 +231,7 @@ class CheckService:
             self._go_on_at = self._go_on_at or half.current
             return
         record = self._record(half)
-        if record is None:
+        if record is None or not half.topic:
             return
         turn = self._turns.get(half.group, 0)
         self._turns[half.group] = turn + 1
@@ -257,7 +260,7 @@ class CheckService:
         return ext, bytes(body)
 
     def _give_up(self, half: OpenHalf) -> None:
-        record = self._record(half)
+        record = self._movable(half)
         if record is None:
             return
         if self.settling.give_up(half.root, record, half.checks, half.since_ms):
@@ -279,7 +282,8 @@ class CheckService:
         before = self.counts.put_back
         limit = self._store.retention.carry_below()
         self._has_room = True
-        for half in list(self.book.must_move(self.rules, limit, _MOVES_BATCH, self._clock.now_ms())):
+        must_move = self.book.must_move(self.rules, limit, self._clock.now_ms(), self.unmovable)
+        for half in list(islice(must_move, _MOVES_BATCH)):
             if not self.settling.is_moving(half.root):
                 self._do(half, self._put_back)
             if not self._has_room:
@@ -288,8 +292,22 @@ class CheckService:
         self.counts.stuck = 0
         return self.counts.put_back > before
 
-    def _put_back(self, half: OpenHalf) -> None:
+    def _movable(self, half: OpenHalf) -> Record | None:
+        """Its record, if a copy of it can be stored; else it stays where it is, and is asked about until it ends."""
         record = self._record(half)
+        if record is None or halves.has_room(record.properties):
+            return record
+        self.unmovable.add(half.root)
+        self._outside.say(
+            "half without room",
+            f"transaction {half.root} of {half.group!r} for {half.topic} has {len(record.properties)} bytes of "
+            "properties, which leave no room for the broker's: it cannot be put back or given up, and its segment "
+            "stays until it ends; commit or rollback it by `gantry tx`",
+        )
+        return None
+
+    def _put_back(self, half: OpenHalf) -> None:
+        record = self._movable(half)
         if record is None:
             return
         self._has_room = self.settling.put_back(half.root, record, half.checks, half.since_ms)

@@ -34,7 +34,7 @@ from gantry.append.batch import GATE_DISK_FULL
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.leaves import frames, properties
-from gantry.leaves.records import Record
+from gantry.leaves.records import PROPERTIES_BYTES_MAX, Record
 from gantry.metadata.topics import Topics
 from gantry.model import names
 from gantry.model.topic import TopicConfig
@@ -58,6 +58,9 @@ _RUN_ENDS_MAX = 64
 _RUN_BYTES_MAX = 1 << 20
 _DELAYS = properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL
 _FAILED = Refusal(ResponseCode.SYSTEM_ERROR, "settling failed; whether the transaction has ended is unknown, ask again")
+_NO_ROOM = Refusal(
+    ResponseCode.MESSAGE_ILLEGAL, "the properties of this half, which an older or another broker stored, leave no room"
+)
 _SAYS = {
     Outcome.COMMITTED: (ResponseCode.TRANSACTION_SHOULD_COMMIT, "was committed before"),
     Outcome.ROLLED_BACK: (ResponseCode.TRANSACTION_SHOULD_ROLLBACK, "was rolled back before"),
@@ -154,6 +157,8 @@ class Settling:
 
     def rearm(self, connection: Connection, request: Request, root: int, record: Record) -> Refusal | None:
         """Open again one that was given up; answered when that is confirmed."""
+        if not halves.has_room(record.properties):
+            return _NO_ROOM
         copy = halves.put_back(record, root, 0, self._clock.now_ms(), is_rearmed=True)
         if not self._move(root, copy):
             return self._gate.refusal or Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "the copy could not be written")
@@ -295,6 +300,9 @@ class Settling:
         halves.make_real(message, half.topic, halves.queue_of(topic, half.queue_id), half.log_offset)
         if message.traits & _DELAYS:
             self.redirect(message)
+            if len(message.properties) > PROPERTIES_BYTES_MAX:
+                self.counts.refuse("no room")
+                return _NO_ROOM
         return message, settled
 
     def _ended(self, half: OpenHalf, known: Outcome | None) -> Refusal | None:

@@ -37,7 +37,6 @@ cdef extern from "Python.h":
 cdef enum:
     TRAIT_TRANSACTION = 2
     TRAIT_ENDS_OPEN = 1024
-    TRANSACTION_BITS = 0xC
     DIGITS_SURE = 19
     # The places of what is read, in the order of the names below.
     AT_ROOT = 0
@@ -218,7 +217,6 @@ def disguise(Send send, str topic):
         at[18 + key_bytes] = 2
     send.properties = made
     send.traits &= ~TRAIT_ENDS_OPEN
-    send.sys_flag &= ~TRANSACTION_BITS
     send.topic = topic
     send.queue_id = 0
 

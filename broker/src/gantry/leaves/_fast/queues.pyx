@@ -139,9 +139,7 @@ def number(sends, heads):
     cdef int place
     cdef Send send
     for send in sends:
-        if send.sys_flag & NO_QUEUE_BIT:
-            send.queue_offset = 0
-            continue
+        assert not send.sys_flag & NO_QUEUE_BIT, "a message that no queue shows would be acknowledged and lost"
         place = seen.find(send.topic, send.queue_id)
         if place < 0:
             key = (send.topic, send.queue_id)

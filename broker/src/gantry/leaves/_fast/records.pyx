@@ -23,6 +23,7 @@ from gantry.leaves.records import (
     RECORD_BYTES_MIN,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_BITS,
     MalformedBatchError,
     encode_blank,
     offset_message_id,
@@ -118,10 +119,13 @@ cdef Py_ssize_t _size(Send send, int store_host_bytes) except -1:
 
 
 def run_bytes(sends, int store_host_bytes=8):
-    """How many bytes their records will take together."""
-    cdef Py_ssize_t total = 0
+    """How many bytes their records will take together; see the pure twin."""
+    cdef Py_ssize_t total = 0, properties_bytes
     cdef Send send
     for send in sends:
+        properties_bytes = PyBytes_GET_SIZE(send.properties)
+        if properties_bytes > PROPERTIES_MAX:
+            raise OverflowError(f"properties of {properties_bytes} bytes, a record holds {PROPERTIES_MAX}")
         total += _size(send, store_host_bytes)
     return total
 

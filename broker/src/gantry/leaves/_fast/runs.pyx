@@ -21,6 +21,7 @@ cdef enum:
     UNIQUE_KEY = 4
     POP_CK = 32
     ENDS_OPEN = 1024
+    TRANSACTION_BITS = 0xC
     V6_HOSTS = 0x30
     V6_BORN = 0x10
     V6_STORE = 0x20
@@ -28,7 +29,8 @@ cdef enum:
 assert (pure.TRAIT_UNIQUE_KEY, pure.TRAIT_POP_CK, pure.TRAIT_ENDS_OPEN, pure.PAIR_END) == (4, 32, 1024, b"\x02")
 
 
-def plain(sends, queues, Py_ssize_t body_bytes_max, Py_ssize_t properties_bytes_max, int traits, int sys_flags):
+def plain(sends, queues, Py_ssize_t body_bytes_max, Py_ssize_t properties_bytes_max, Py_ssize_t unique_key_bytes_max,
+          int traits, int sys_flags):
     """How many messages from the first on are plain; see the pure twin."""
     cdef Py_ssize_t number = 0
     cdef str topic = None
@@ -42,6 +44,7 @@ def plain(sends, queues, Py_ssize_t body_bytes_max, Py_ssize_t properties_bytes_
             send.queue_id < 0 or send.queue_id >= queue_count or send.batch or send.traits & traits
             or send.sys_flag & sys_flags or PyBytes_GET_SIZE(send.body) > body_bytes_max
             or PyBytes_GET_SIZE(send.properties) > properties_bytes_max
+            or PyBytes_GET_SIZE(send.unique_key) > unique_key_bytes_max
         ):
             break
         number += 1
@@ -80,6 +83,7 @@ def seal(gathered, bytes suffix, bytes mark, in_order):
             memcpy(at, PyBytes_AS_STRING(suffix), <size_t>suffix_bytes)
             send.properties = sealed
             send.born_host = born_host
+            send.sys_flag &= ~TRANSACTION_BITS
             joint.append(send)
     return joint
 
