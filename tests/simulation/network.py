@@ -31,6 +31,10 @@ class _Socket:
     def setsockopt(self, *_: object) -> None:
         """Fine."""
 
+    def fileno(self) -> int:
+        """It takes no descriptor."""
+        return -1
+
     def getsockname(self) -> tuple[str, int]:
         """Where it is bound."""
         return self._address

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -40,10 +41,18 @@ LOOPS = pytest.mark.parametrize("on", [asyncio.new_event_loop, pytest.importorsk
 async def get(port: int, path: str) -> tuple[int, bytes]:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
-    answer = await asyncio.wait_for(reader.read(), 5.0)
+    answer = await asyncio.wait_for(reader.read(), 60.0)
     writer.close()
     head, _, body = answer.partition(b"\r\n\r\n")
     return int(head.split()[1]), body
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """What comes until the connection is closed."""
+    try:
+        return await asyncio.wait_for(reader.read(), 60.0)
+    except ConnectionResetError:
+        return b""
 
 
 @LOOPS
@@ -78,16 +87,92 @@ def test_who_comes_while_the_pages_are_loaded_gets_an_answer(on: Callable[[], as
 @LOOPS
 def test_closing_while_the_pages_are_loaded_ends_the_visit(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def scene() -> None:
-        http = door()
+        may_load = threading.Event()
+
+        def load() -> Callable[[], Body]:
+            assert may_load.wait(60.0)
+            return lambda: b"up 1\n"
+
+        http = HealthServer("127.0.0.1", 0, load, lambda: (True, "well"))
         reader, writer = await asyncio.open_connection("127.0.0.1", await http.start())
         writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
         await until(lambda: http._loading is not None)
-        await http.close()
-        try:
-            assert await reader.read() == b""
-        except ConnectionResetError:
-            pass  # the same, said by the system
+        closing = asyncio.ensure_future(http.close())
+        await asyncio.sleep(0)
+        may_load.set()
+        await closing
+        assert await ended(reader) == b""
         writer.close()
+
+    play(scene, on)
+
+
+@LOOPS
+def test_a_visit_without_a_whole_head_ends_and_gives_way_to_one_that_asks(
+    on: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scene() -> None:
+        http = door()
+        http._visits.most, http._visits.head_s = 4, 0.3
+        port = await http.start()
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
+        for _, writer in silent:
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: ")
+        for _ in range(8):  # more than there are places for
+            assert await get(port, "/healthz") == (200, b"well\n")
+        for reader, writer in silent:
+            assert await ended(reader) == b""
+            writer.close()
+        assert not http._visits.open
+        await http.close()
+
+    play(scene, on)
+
+
+@LOOPS
+def test_the_oldest_silent_visit_is_closed_for_a_new_one(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scene() -> None:
+        http = door()
+        http._visits.most = 2
+        port = await http.start()
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(6)]
+        for reader, writer in silent[:4]:
+            assert await ended(reader) == b""
+            writer.close()
+        assert await get(port, "/healthz") == (200, b"well\n")
+        assert len(http._visits.open) <= 1
+        await http.close()
+        for reader, writer in silent[4:]:
+            assert await ended(reader) == b""
+            writer.close()
+
+    play(scene, on)
+
+
+@LOOPS
+def test_a_visit_that_does_not_read_its_answer_ends(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scene() -> None:
+        http = door(lambda: bytes(64 << 20))
+        http._visits.life_s = 0.3
+        _, writer = await asyncio.open_connection("127.0.0.1", await http.start(), limit=1 << 10)
+        writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: bool(http._visits.open))
+        await until(lambda: not http._visits.open)
+        writer.close()
+        await http.close()
+
+    play(scene, on)
+
+
+@LOOPS
+def test_a_head_without_end_is_not_kept(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    async def scene() -> None:
+        http = door()
+        reader, writer = await asyncio.open_connection("127.0.0.1", await http.start())
+        writer.write(b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 4096)
+        assert await ended(reader) == b""
+        writer.close()
+        await http.close()
 
     play(scene, on)
 

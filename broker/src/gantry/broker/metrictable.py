@@ -24,6 +24,7 @@ from gantry.broker import (
 from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, CountedSample, Family, Sample, one, per_topic
 from gantry.broker.looplag import LAG_BOUNDS_S
 from gantry.broker.parts import Parts
+from gantry.transport import descriptors
 
 
 def _info(parts: Parts) -> Iterator[Sample]:
@@ -202,9 +203,16 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         COUNTER,
         "gantry_connections_refused",
-        "Connections closed at once because there were too many.",
+        "Connections closed at once because there were too many, or descriptors of the store would be taken.",
         (),
         one(lambda p: p.server.refused),
+    ),
+    Family(
+        GAUGE,
+        "gantry_descriptors_reserved",
+        "Descriptors of process_max_fds that remoting connections leave to files.",
+        (),
+        one(lambda p: descriptors.reserve()),
     ),
     Family(GAUGE, "gantry_clients", "Registrations from heartbeats.", ("kind",), _clients),
     Family(GAUGE, "gantry_topics", "Topics, system topics too.", (), one(lambda p: len(p.topics.names()))),

@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 
 from gantry.cli.ports import explain_listen_error
 from gantry.errors import ConfigError
+from gantry.transport.descriptors import raise_limit
 
 log = logging.getLogger("gantry")
 _SWEEP_LATER_S = 20.0
@@ -52,6 +53,7 @@ def serve(
     end, if it had to; `ports` are the flags that chose them, for the text when one is taken; `again` whether another
     server is made and started after this one has stopped.
     """
+    raise_limit()
     try:
         return run_loop(_serve(make, ready, failure, again))
     except ConfigError as error:

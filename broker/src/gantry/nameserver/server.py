@@ -68,6 +68,7 @@ class NameServer:
     def metrics(self) -> bytes:
         """What Prometheus reads."""
         connections = 0 if self._server is None else len(self._server.connections)
+        refused = 0 if self._server is None else self._server.refused
         lines = [
             "# TYPE gantry_nameserver_brokers gauge",
             f"gantry_nameserver_brokers {self.table.live_count}",
@@ -75,6 +76,8 @@ class NameServer:
             f"gantry_nameserver_topics {len(self.table.topics())}",
             "# TYPE gantry_nameserver_connections gauge",
             f"gantry_nameserver_connections {connections}",
+            "# TYPE gantry_nameserver_connections_refused_total counter",
+            f"gantry_nameserver_connections_refused_total {refused}",
             "# TYPE gantry_nameserver_requests_total counter",
         ]
         for code, count in sorted(self._handlers.answered.items()):

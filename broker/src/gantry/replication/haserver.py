@@ -4,6 +4,8 @@ Whatever comes is read up to a bound, has to prove itself, is understood, and on
 to a proven request is proven in turn.  The time that proofs are held against begins with the wall clock and goes on by
 the monotonic one, so no jump of the clock makes an old request good again.
 
+How many connections there are, and how long each may take, is bounded by `transport.visits`; each carries one request.
+
 Imported only where it is wanted: aiohttp is more than the rest of a broker together.
 """
 
@@ -22,11 +24,11 @@ from gantry.model import documents
 from gantry.replication.haapi import BODY_BYTES_MAX, ORDERS, SHOWN, STATE, Answer, Asked, read, refuse, why_not_sealed
 from gantry.replication.haproof import PROOF, Door, Keys, Pass, Said, Turned, prove_answer
 from gantry.replication.hastate import MemberState
+from gantry.transport.visits import Visit, Visits
 
 log = logging.getLogger(__name__)
 _REQUEST_S = 10.0  # to send a body of 64 KiB, and for the disk to take a promise
-# Whoever was accepted when listening ended is a connection that can be closed so many turns of the loop later.
-_ACCEPTED_TURNS = 3
+_LIFE_S = 660.0  # of a whole call; the longest is a handover, which may wait 600 s for a slave
 
 
 class SealedMember(Protocol):
@@ -67,6 +69,8 @@ class HaServer:
         self._clock = clock
         self._ahead_ms = clock.now_ms() - round(clock.monotonic() * 1000)
         self._runner: web.AppRunner | None = None
+        self._listener: asyncio.Server | None = None
+        self._visits = Visits(self._heard, _LIFE_S)
 
     async def start(self, host: str, port: int) -> int:
         """Listen; the port."""
@@ -75,21 +79,24 @@ class HaServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host or None, port).start()
+            self._listener = await self._visits.listen(host, port)
         except OSError as error:
             reason = error.strerror or str(error)
             await self.close()
             raise ConfigError(f"cannot listen on {host}:{port}: {reason}; set network.ha_api_port, -1: none") from error
-        return int(self._runner.addresses[0][1])
+        return int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """Stop listening and drop what is connected."""
+        if self._listener is not None:
+            self._listener.close()
         if self._runner is not None:
-            for site in list(self._runner.sites):
-                await site.stop()
-            for _ in range(_ACCEPTED_TURNS):
-                await asyncio.sleep(0)
             await self._runner.cleanup()
+        await self._visits.close()
+
+    def _heard(self, visit: Visit) -> None:
+        assert self._runner is not None and self._runner.server is not None, "it listens after the set-up"
+        visit.hand_over(self._runner.server())
 
     def _now_ms(self) -> int:
         return self._ahead_ms + round(self._clock.monotonic() * 1000)
@@ -153,4 +160,6 @@ class HaServer:
 def _page(answer: Answer, proven: Pass | None = None) -> web.Response:
     body = answer.encode()
     headers = {} if proven is None else {PROOF: prove_answer(proven.key, proven.nonce, answer.status, body)}
-    return web.Response(status=answer.status, body=body, content_type="application/json", headers=headers)
+    page = web.Response(status=answer.status, body=body, content_type="application/json", headers=headers)
+    page.force_close()
+    return page

@@ -61,6 +61,7 @@ class Connection(asyncio.BufferedProtocol):
         self.peer = "?"  # "ip:port" of the other side
         self.born_host = bytes(8)  # the same, packed as records carry it
         self.local_host = bytes(8)  # our side, packed
+        self.descriptor = -1  # number of the socket, which is looked at only to be counted
         self.closed = False  # close() was called or the peer is gone
         self.close_reason = ""  # why, for the log
         self.closed_listeners: list[Callable[[Connection], None]] = []  # called once, when the socket is gone
@@ -94,6 +95,7 @@ class Connection(asyncio.BufferedProtocol):
             self.born_host = pack_host(peer[0], peer[1])
             self.local_host = pack_host(local[0], local[1])
             sock = transport.get_extra_info("socket")
+            self.descriptor = sock.fileno()
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.last_active = self._loop.time()

@@ -5,8 +5,10 @@ text for the one who looks.  Metrics may be awaited: a long text is better made 
 
 The door is there from start() on, what stands behind it comes with the first visitor: aiohttp takes longer to import
 than everything that a broker itself consists of, and many a broker (in a test, embedded in a program) never has a
-visitor.  A thread imports it, so the loop goes on; what those who come meanwhile send is kept until it can be
-answered.  Whether the packages are installed is looked up at the start, because an operator wants to hear of it then.
+visitor.  A thread imports it, so the loop goes on; requests that come meanwhile wait until they can be answered.
+Whether the packages are installed is looked up at the start, because an operator wants to hear of it then.
+
+How many connections there are, and how long each may take, is bounded by `visits`; each carries one request.
 """
 
 from __future__ import annotations
@@ -17,9 +19,10 @@ import importlib
 import importlib.util
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from gantry.errors import ConfigError
+from gantry.transport.visits import Visit, Visits
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -31,8 +34,7 @@ Metrics = Callable[[], bytes | Awaitable[bytes]]
 Verdict = Callable[[], tuple[bool, str]]
 
 _METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-_WAITING_MAX = 64  # a scraper and the probes of an orchestrator are three; more are closed while nothing is loaded
-_HEARD_BYTES_MAX = 1 << 14  # of a request that waits; what probes and scrapers send is a few hundred
+_LIFE_S = 60.0  # from a whole head to the last byte of the answer; scrapers give up after ten
 
 
 class HealthServer:
@@ -57,7 +59,7 @@ class HealthServer:
         self._verdicts = {"/healthz": healthy, "/readyz": ready or healthy}
         self._packages = ("aiohttp", *packages)
         self._listener: asyncio.Server | None = None
-        self._waiting: list[_Visitor] = []
+        self._visits = Visits(self._heard, _LIFE_S)
         self._loading: asyncio.Task[None] | None = None
         self._runner: web.AppRunner | None = None  # from the first visitor on
 
@@ -66,9 +68,8 @@ class HealthServer:
         for package in self._packages:
             if importlib.util.find_spec(package) is None:
                 raise ModuleNotFoundError(f"no package {package} for the HTTP side door", name=package)
-        loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._protocol, self.host or None, self.port)
+            self._listener = await self._visits.listen(self.host, self.port)
         except OSError as error:
             raise ConfigError(f"cannot listen on {self.host}:{self.port}: {error.strerror or error}") from error
         self.port = int(self._listener.sockets[0].getsockname()[1])
@@ -84,26 +85,19 @@ class HealthServer:
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
+        await self._visits.close()
         if listener is not None:
             await listener.wait_closed()
-
-    def _protocol(self) -> asyncio.BaseProtocol:
-        return self._pages() if self._runner is not None else _Visitor(self._came)
 
     def _pages(self) -> asyncio.Protocol:
         assert self._runner is not None and self._runner.server is not None, "a runner that was set up has a server"
         return self._runner.server()
 
-    def _came(self, visitor: _Visitor) -> None:
-        """Somebody was accepted before the pages were there."""
+    def _heard(self, visit: Visit) -> None:
+        """Answer a request, or load what answers."""
         if self._runner is not None:
-            visitor.hand_over(self._pages())  # loaded between his acceptance and this news of it
-            return
-        if self._listener is None or len(self._waiting) >= _WAITING_MAX:
-            visitor.transport.abort()
-            return
-        self._waiting.append(visitor)
-        if self._loading is None:
+            visit.hand_over(self._pages())
+        elif self._loading is None and self._listener is not None:
             self._loading = asyncio.ensure_future(self._load())
 
     async def _load(self) -> None:
@@ -113,12 +107,11 @@ class HealthServer:
         except ImportError as error:
             log.error("the HTTP side door cannot be opened: %s", error)
             self._loading = None  # the next visitor may find it repaired
-        waiting, self._waiting = self._waiting, []
-        for visitor in waiting:
+        for visit in [one for one in self._visits.open if one.is_heard]:
             if self._runner is None or self._listener is None:
-                visitor.transport.abort()
+                visit.abort()
             else:
-                visitor.hand_over(self._pages())
+                visit.hand_over(self._pages())
 
     def _import(self) -> Metrics:
         importlib.import_module("aiohttp.web")
@@ -126,35 +119,6 @@ class HealthServer:
         if gc.get_freeze_count():
             gc.freeze()  # this stays until the end too, like all that a server had when it was ready
         return metrics
-
-
-class _Visitor(asyncio.Protocol):
-    """Takes what somebody sends before there is anything to answer with.
-
-    It does not just stop reading: uvloop begins to read after connection_made, whatever was asked for in there.
-    """
-
-    def __init__(self, came: Callable[[_Visitor], None]) -> None:
-        self._came = came
-        self._heard = bytearray()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
-        self._came(self)
-
-    def data_received(self, data: bytes) -> None:
-        self._heard += data
-        if len(self._heard) > _HEARD_BYTES_MAX:
-            self.transport.abort()
-
-    def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """From now on it is the protocol's, with all that was sent so far."""
-        if self.transport.is_closing():
-            return
-        self.transport.set_protocol(protocol)
-        protocol.connection_made(self.transport)
-        if self._heard:
-            protocol.data_received(bytes(self._heard))
 
 
 async def _runner(make: Metrics, verdicts: dict[str, Verdict]) -> web.AppRunner:
@@ -170,7 +134,11 @@ async def _runner(make: Metrics, verdicts: dict[str, Verdict]) -> web.AppRunner:
         good, text = verdicts[request.path]()
         return web.Response(text=text + "\n", status=200 if good else 503)
 
+    async def end_connection(request: web.Request, response: web.StreamResponse) -> None:
+        response.force_close()
+
     app = web.Application()
+    app.on_response_prepare.append(end_connection)
     app.add_routes([web.get("/metrics", metrics), *(web.get(path, verdict) for path in verdicts)])
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()

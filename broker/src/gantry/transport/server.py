@@ -2,8 +2,8 @@
 
 One `RemotingServer` has any number of listeners (10911 and the VIP port 10909 answer the same) and one
 read buffer.  It closes silent connections by one sweep instead of a timer each, refuses connections
-over its limit by closing them at once, and ends as a numbered story.  What a request means is the
-business of `on_requests`.
+over its limit, and those that would take descriptors of the store (see `descriptors`), by closing them
+at once, and ends as a numbered story.  What a request means is the business of `on_requests`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from gantry.errors import ConfigError
 from gantry.transport.connection import Connection, Limits
+from gantry.transport.descriptors import backlog, is_reserved
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
@@ -49,7 +50,7 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         try:
             listener = await loop.create_server(
-                self._make_connection, host or None, port, backlog=_BACKLOG, start_serving=False
+                self._make_connection, host or None, port, backlog=backlog(_BACKLOG), start_serving=False
             )
             # Ours before the next await: a start that is called off must not leave a socket that nobody closes.
             self._listeners.append(listener)
@@ -89,7 +90,8 @@ class RemotingServer:
         return Connection(self._buffer, self._limits, self._on_requests, self._connected)
 
     def _connected(self, connection: Connection) -> None:
-        if self._closing or len(self.connections) >= self._limits.connections_max:
+        is_full = len(self.connections) >= self._limits.connections_max
+        if self._closing or is_full or is_reserved(connection.descriptor):
             self.refused += 1
             connection.abort("too many connections")
             return

@@ -1,0 +1,142 @@
+"""HTTP connections of one door, from their acceptance to their end; HTTP itself is the library's.
+
+    accepted -> hearing -> heard -> answering -> gone
+             head within HEAD_S    gone within LIFE_S
+
+A visit that has not sent the whole head of a request in time is closed, and so is one that lasts too long: because its
+body never ends, or because it does not read the answer.  When there are too many, the oldest one without a whole head
+is closed for the new one: who asks something sends the head at once, and gets an answer however many are silent.
+
+The library comes into it when the head is complete.  Until then the bytes are kept here, up to a bound, so that the
+library may also be loaded only then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import cast
+
+from gantry.transport.descriptors import share
+
+HEAD_S = 10.0
+HEAD_BYTES_MAX = 16 << 10  # what probes, scrapers and coordinators send is a few hundred
+_HEAD_END = b"\r\n\r\n"
+VISITS_MAX = 64  # a scraper, the probes of an orchestrator, coordinators: some ten
+# A socket that was accepted when listening ended becomes a connection, and is gone, so many turns of the loop later.
+_CLOSING_TURNS = 4
+
+
+class Visits:
+    """The connections of one listener; `on_heard` gets each as soon as the head of its request is complete."""
+
+    def __init__(self, on_heard: Callable[[Visit], None], life_s: float, head_s: float = HEAD_S) -> None:
+        self.open: dict[Visit, None] = {}  # in the order in which they came
+        self._is_closing = False
+        self.on_heard = on_heard
+        self.most = share(VISITS_MAX)
+        self.head_s = head_s
+        self.life_s = life_s
+
+    async def listen(self, host: str, port: int) -> asyncio.Server:
+        """Accept visits; OSError when that cannot be."""
+        loop = asyncio.get_running_loop()
+        return await loop.create_server(lambda: Visit(self), host or None, port, backlog=share(VISITS_MAX))
+
+    async def close(self) -> None:
+        """Close all of them, and those whose acceptance is under way; the listener is the caller's to close first."""
+        self._is_closing = True
+        for visit in list(self.open):
+            visit.abort()
+        for _ in range(_CLOSING_TURNS):
+            await asyncio.sleep(0)
+
+    def admit(self, visit: Visit) -> bool:
+        """Count a new one, in place of the oldest without a whole head when there are too many; False: close it."""
+        if self._is_closing:
+            return False
+        if len(self.open) >= self.most:
+            silent = next((one for one in self.open if not one.is_heard), None)
+            if silent is None:
+                return False
+            silent.abort()
+            del self.open[silent]
+        self.open[visit] = None
+        return True
+
+
+class Visit(asyncio.Protocol):
+    """One connection.  Everything that happens to it is passed on to the library's protocol once there is one."""
+
+    def __init__(self, visits: Visits) -> None:
+        self.is_heard = False  # the whole head is here
+        self._visits = visits
+        self._received = bytearray()
+        self._protocol: asyncio.Protocol | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the time for the head."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
+        if not self._visits.admit(self):
+            self._transport.abort()
+            return
+        self._time(self._visits.head_s)
+
+    def data_received(self, data: bytes) -> None:
+        """Look for the end of the head, or pass on."""
+        if self._protocol is not None:
+            self._protocol.data_received(data)
+            return
+        searched = max(0, len(self._received) - len(_HEAD_END))
+        self._received += data
+        if not self.is_heard and self._received.find(_HEAD_END, searched, HEAD_BYTES_MAX) >= 0:
+            self.is_heard = True
+            self._time(self._visits.life_s)
+            self._visits.on_heard(self)
+        elif len(self._received) > HEAD_BYTES_MAX:
+            self.abort()
+
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """From now on it is the protocol's, with all that was received so far."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        self._protocol = protocol
+        protocol.connection_made(transport)
+        received, self._received = self._received, bytearray()
+        protocol.data_received(bytes(received))
+
+    def abort(self) -> None:
+        """Close it at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def eof_received(self) -> bool | None:
+        """Pass it on; without a protocol the connection ends."""
+        return None if self._protocol is None else self._protocol.eof_received()
+
+    def pause_writing(self) -> None:
+        """Pass it on."""
+        if self._protocol is not None:
+            self._protocol.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Pass it on."""
+        if self._protocol is not None:
+            self._protocol.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Count it no more."""
+        self._visits.open.pop(self, None)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport = None
+        if self._protocol is not None:
+            self._protocol.connection_lost(error)
+
+    def _time(self, seconds: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(seconds, self.abort)
