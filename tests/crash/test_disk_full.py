@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from testkit.ledger import AckLedger, Place
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.rawclient import RawClient
 
@@ -23,7 +24,6 @@ _TOPIC = "orders"
 _SEND_OK = 0
 _UNKNOWN = (10, 11, 12)
 _BODY = b"x" * 8000
-_WAIT_S = 60.0
 _CONFIG = {
     "store.segment_bytes": str(512 * 1024),
     "messages.body_bytes_max": str(64 * 1024),
@@ -86,11 +86,11 @@ def test_a_full_disk_refuses_reads_on_and_recovers_by_itself(small_disk: Path, t
         assert process.popen.poll() is None, process.stderr()
 
         ballast.unlink()
-        until = time.monotonic() + _WAIT_S
+        until = time.monotonic() + HANG_S
         number += 1
         while _send(client, ledger, number) != _SEND_OK:
             number += 1
-            assert time.monotonic() < until, f"still refused {_WAIT_S} s after room was made\n{process.stderr()}"
+            assert time.monotonic() < until, f"still refused {HANG_S} s after room was made\n{process.stderr()}"
             time.sleep(0.05)
         ledger.check({(_TOPIC, 0): client.read(_TOPIC, 0)})
         process.kill()
@@ -124,11 +124,11 @@ def test_a_disk_that_others_filled_gets_room_from_what_is_old_enough(
             if number == 250:
                 _wait_for(has_reserve_and_index)
                 _fill(small_disk)
-        until = time.monotonic() + _WAIT_S
+        until = time.monotonic() + HANG_S
         number += 1
         while _send(client, ledger, number) != _SEND_OK:
             number += 1
-            assert time.monotonic() < until, f"no room was made in {_WAIT_S} s\n{process.stderr()}"
+            assert time.monotonic() < until, f"no room was made in {HANG_S} s\n{process.stderr()}"
             time.sleep(0.05)
         assert process.popen.poll() is None
         there = client.call(31, {"topic": _TOPIC, "queueId": "0"})
@@ -143,7 +143,7 @@ def test_a_disk_that_others_filled_gets_room_from_what_is_old_enough(
 
 
 def _wait_for(holds: Callable[[], object]) -> None:
-    until = time.monotonic() + _WAIT_S
+    until = time.monotonic() + HANG_S
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.05)

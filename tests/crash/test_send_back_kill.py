@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 from gantry.leaves import records
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
-from testkit.rawclient import PULL, WAIT_S, RawClient, pull_fields, send_fields
+from testkit.rawclient import PULL, RawClient, pull_fields, send_fields
 
 _GROUP = "raw-client"
 _CONFIG = {
@@ -64,7 +65,7 @@ def _rounds(folder: Path, seed: int, count: int) -> None:
         with GantryProcess(folder / "data", _CONFIG) as process:
             _work(process, rng, number, forgotten)
     with GantryProcess(folder / "data", _CONFIG) as process, RawClient(process.broker) as client:
-        until = time.monotonic() + WAIT_S
+        until = time.monotonic() + HANG_S
         while not forgotten <= _kept(client):
             assert time.monotonic() < until, f"lost: {sorted(forgotten - _kept(client))}"
             time.sleep(0.1)

@@ -13,6 +13,7 @@ from pathlib import Path
 from gantry.leaves import frames
 from testkit.diskshim import DiskShim, Event, log_range
 from testkit.ledger import AckLedger, Place
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.rawclient import MAX_OFFSET, RawClient
 
@@ -20,14 +21,13 @@ _CONFIG = {"store.flush": "SYNC_FLUSH", "messages.ack_wait_s": "60"}
 _TOPIC = "orders"
 _SEND_OK = 0
 _FLUSH_TIMEOUT = 10
-_WAIT_S = 60.0
 
 
 def _until(is_so: Callable[[], bool], what: str) -> None:
     """Wait for an event that only the shim's log or the broker can tell of."""
-    until = time.monotonic() + _WAIT_S
+    until = time.monotonic() + HANG_S
     while not is_so():
-        assert time.monotonic() < until, f"waited {_WAIT_S} s for {what}"
+        assert time.monotonic() < until, f"waited {HANG_S} s for {what}"
         time.sleep(0.005)
 
 

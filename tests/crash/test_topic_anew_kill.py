@@ -16,13 +16,13 @@ from pathlib import Path
 
 import pytest
 
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.rawclient import RawClient, pull_fields, split
 
 _TOPIC, _GROUP = "orders", "readers"
 _PULL, _COMMIT, _MAKE, _DELETE = 11, 15, 17, 215
 _FOUND, _NOT_FOUND, _MOVED, _NO_TOPIC = 0, 19, 21, 17
-_WITHIN_S = 120.0
 _CONFIG = {
     "store.segment_bytes": str(256 * 1024),
     "messages.body_bytes_max": str(64 * 1024),
@@ -153,7 +153,7 @@ def _story(folder: Path, flush: str, rounds: int) -> None:
 
 
 def _until(is_so) -> None:  # type: ignore[no-untyped-def]
-    end = time.monotonic() + _WITHIN_S
+    end = time.monotonic() + HANG_S
     while not is_so():
         assert time.monotonic() < end, "nothing goes on"
         time.sleep(0.01)

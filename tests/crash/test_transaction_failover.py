@@ -16,6 +16,7 @@ import pytest
 
 from gantry.local.layout import Who
 from testkit.localplay import Cluster
+from testkit.patience import HANG_S
 from testkit.transactionledger import COMMIT, ROLLBACK, Business, Producer, delivered, open_count
 
 ASK = {
@@ -25,7 +26,6 @@ ASK = {
     "topics.template_queues": "1",
 }
 FLAGS = ["--failover-timers", "fast", *(word for key, value in ASK.items() for word in ("--set", f"{key}={value}"))]
-SETTLED_WITHIN_S = 120.0
 LOSSES = {  # what is done to the master, and how it is undone
     "killed": ("kill {} --keep-down", "start {}"),
     "stands still": ("pause {}", "resume {}"),
@@ -91,7 +91,7 @@ def lose(cluster: Cluster, way: str) -> None:
 def settled(cluster: Cluster, business: Business) -> set[str]:
     """Every half is decided and each outcome is there once; what the master of now had to ask for."""
     with producer_of(cluster, business) as producer, cluster.client(Who(0, ordinal_of(cluster))) as reader:
-        until = time.monotonic() + SETTLED_WITHIN_S
+        until = time.monotonic() + HANG_S
         while open_count(reader):
             assert time.monotonic() < until, f"halves stay open although they are answered\n{cluster.story()}"
             producer.answer_checks(0.3)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.rawclient import RawClient
 from testkit.transactionledger import COMMIT, ROLLBACK, Business, Producer, delivered, open_count
@@ -27,7 +28,6 @@ _CONFIG = {
     "transactions.checks_max": "0",
     "clients.offsets_save_s": "0.1",
 }
-_SETTLED_WITHIN_S = 60.0
 
 
 def _work(producer: Producer, business: Business, rng: random.Random, prefix: str, kill: GantryProcess) -> None:
@@ -67,7 +67,7 @@ def _rounds(folder: Path, seed: int, count: int) -> None:
                 producer.close()
     with GantryProcess(folder / "data", _CONFIG) as process, RawClient(process.broker) as reader:
         producer = Producer(process.broker, business)
-        until = time.monotonic() + _SETTLED_WITHIN_S
+        until = time.monotonic() + HANG_S
         while open_count(reader):
             assert time.monotonic() < until, "halves stay open although their producer answers"
             producer.answer_checks(0.3)

@@ -18,10 +18,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from testkit.patience import HANG_S
+
 Json = dict[str, object]
 
 LIFE_S = 5400.0  # longer than one test run on a busy machine; a hung JVM must not keep it busy for ever
-WAIT_S = 60.0  # a hang ends some time; a busy machine is no hang
 
 
 class DriverError(Exception):
@@ -107,7 +108,7 @@ class Child:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
 
-    def stop(self, timeout_s: float = WAIT_S) -> int:
+    def stop(self, timeout_s: float = HANG_S) -> int:
         """SIGTERM, then the exit status; killed when it takes longer than timeout_s."""
         if self.process.poll() is None:
             self.process.terminate()
@@ -146,7 +147,7 @@ class Driver(Child):
         self._last = 0
         self.event("ready")
 
-    def call(self, op: str, timeout_s: float = WAIT_S, **fields: object) -> Json:
+    def call(self, op: str, timeout_s: float = HANG_S, **fields: object) -> Json:
         """Run one command; DriverError when the client said no."""
         return self.finish(self.begin(op, **fields), timeout_s)
 
@@ -155,14 +156,14 @@ class Driver(Child):
         self.write(json.dumps({"op": op, "reply": self._last, **fields}))
         return self._last
 
-    def finish(self, number: int, timeout_s: float = WAIT_S) -> Json:
+    def finish(self, number: int, timeout_s: float = HANG_S) -> Json:
         self._until(lambda: number in self._answers, timeout_s)
         answer = self._answers.pop(number)
         if not answer["ok"]:
             raise DriverError(answer)
         return answer
 
-    def event(self, kind: str, timeout_s: float = WAIT_S) -> Json:
+    def event(self, kind: str, timeout_s: float = HANG_S) -> Json:
         """The first event of a kind not taken before."""
         self._until(lambda: any(e["event"] == kind for e in self.events), timeout_s)
         event = next(e for e in self.events if e["event"] == kind)
@@ -172,7 +173,7 @@ class Driver(Child):
     def received(self, consumer: str) -> list[Json]:
         return [e for e in self.events if e["event"] == "message" and e["consumer"] == consumer]
 
-    def receive(self, consumer: str, count: int, timeout_s: float = WAIT_S) -> list[Json]:
+    def receive(self, consumer: str, count: int, timeout_s: float = HANG_S) -> list[Json]:
         """Wait until a consumer has got count messages in all since the last forget(), and give them."""
         try:
             self._until(lambda: len(self.received(consumer)) >= count, timeout_s)

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from interop import prepare
 from interop.processes import Child
+from testkit.patience import HANG_S
 from testkit.ports import VIP, free_port
 
 Settings = Mapping[str, str | int]
@@ -42,7 +43,6 @@ SETTINGS: Settings = {
     "transactionCheckInterval": 2000,
     "transactionTimeOut": 1000,
 }
-START_S = 60.0
 CHOSEN = os.environ.get("GANTRY_INTEROP_SERVER", "gantry")  # or apache-4.9.7, apache-5.x
 
 
@@ -80,7 +80,7 @@ def rpc(
     return json.loads(reply[: header_length & 0xFFFFFF]), reply[header_length & 0xFFFFFF :]
 
 
-def wait_until_routed(name_server: str, topic: str = "TBW102", timeout_s: float = START_S) -> None:
+def wait_until_routed(name_server: str, topic: str = "TBW102", timeout_s: float = HANG_S) -> None:
     """Until the name server knows a route for a topic; a broker that listens need not be registered yet."""
     deadline = time.monotonic() + timeout_s
     while True:
@@ -134,7 +134,7 @@ class Apache:
         command = prepare.java_command(self._version, main, "-c", str(path), heap="512m")
         command[1:1] = java_home(self._home)
         child = Child(name, command, self._home, {"ROCKETMQ_HOME": str(self._home)})
-        while "boot success" not in child.line(START_S):
+        while "boot success" not in child.line(HANG_S):
             pass
         return child
 
@@ -213,7 +213,7 @@ class Gantry:
         self._process = Child("gantry", command, self._home)
         line = ""
         while not line.startswith("ready "):
-            line = self._process.line(START_S)
+            line = self._process.line(HANG_S)
         found = dict(field.split("=", 1) for field in line.split()[1:])
         self.name_server, self.broker = found["nameserver"], found["broker"]
         wait_until_routed(self.name_server)

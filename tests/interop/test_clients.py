@@ -7,9 +7,7 @@ import pytest
 from interop import servers
 from interop.clients import CLIENTS, Client, Running
 from interop.processes import Driver, DriverError, Json
-
-RESUME_S = 120.0
-COMMIT_S = 60.0
+from testkit.patience import HANG_S
 
 
 def bodies(events: list[Json]) -> list[str]:
@@ -41,7 +39,7 @@ def committed(server: servers.Server, group: str, topic: str, queues: int = 4) -
 
 def wait_until_committed(server: servers.Server, driver: Driver, client: Client, topic: str, total: int) -> None:
     """Until the broker knows what the group, named like its topic, has done."""
-    deadline = time.monotonic() + COMMIT_S
+    deadline = time.monotonic() + HANG_S
     while committed(server, topic, topic) != total:
         if client.reports:
             driver.call("report", id=topic + "a")
@@ -163,7 +161,7 @@ def test_a_broker_that_dies_and_returns_loses_nothing_acknowledged(
         driver.receive(topic, 10)
     getattr(server, end)()
     server.start()
-    deadline = time.monotonic() + RESUME_S
+    deadline = time.monotonic() + HANG_S
     for topic, driver in drivers.items():
         for number in range(10):
             resend(driver, deadline, group=topic, topic=topic, prefix=f"after{number}")

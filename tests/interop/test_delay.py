@@ -13,8 +13,8 @@ from interop import servers
 from interop.clients import CLIENTS, Running
 from interop.conftest import require
 from interop.processes import Driver, DriverError, Json
+from testkit.patience import HANG_S
 
-WITHIN_S = 60.0
 FAR_MS = 3_000
 NEVER_S = 2.0  # what has not come so long after it was due does not come
 
@@ -41,7 +41,7 @@ def test_a_level_is_kept(running: Running, server: servers.Server, client: str, 
     driver = listening(running, server, client, name)
     begun = time.monotonic()
     sent = results_of(driver.call("send", group=name, topic=name, count=3, prefix="l", tag="T", delay_level=1))
-    received = driver.receive(name, 3, WITHIN_S)
+    received = driver.receive(name, 3, HANG_S)
     assert time.monotonic() - begun >= 1.0
     assert sorted(str(message["body"]) for message in received) == ["l-0", "l-1", "l-2"]
     assert {message["msgId"] for message in received} == {result["msgId"] for result in sent}
@@ -55,7 +55,7 @@ def test_a_time_is_kept(running: Running, server: servers.Server, client: str, f
     driver = listening(running, server, client, name)
     begun = time.monotonic()
     sent = results_of(driver.call("send", group=name, topic=name, count=3, prefix="t", tag="T", **{field: 1500}))
-    received = driver.receive(name, 3, WITHIN_S)
+    received = driver.receive(name, 3, HANG_S)
     assert time.monotonic() - begun >= 1.5
     assert sorted(str(message["body"]) for message in received) == ["t-0", "t-1", "t-2"]
     if client != "ali-ons-3.12":  # its ids are log offsets, and a delivery stands elsewhere
@@ -73,7 +73,7 @@ def test_a_message_is_taken_back_with_its_handle(running: Running, server: serve
     assert answer["recalled"] == back["msgId"]
     with pytest.raises(DriverError):
         driver.call("recall", group=name, topic=name, handle=back["recallHandle"])
-    (received,) = driver.receive(name, 1, WITHIN_S)
+    (received,) = driver.receive(name, 1, HANG_S)
     assert received["msgId"] == kept["msgId"]
     driver.settle(NEVER_S)
     assert len(driver.received(name)) == 1
@@ -134,26 +134,26 @@ def test_a_wheel_of_apache_is_taken_over_and_given_back(folders: Folders) -> Non
     driver.call("subscribe", id=topic, group="g" + topic, topic=topic)
 
     def send(prefix: str, after_ms: int) -> None:
-        driver.call("send", WITHIN_S, group=topic, topic=topic, count=3, prefix=prefix, tag="T", delay_ms=after_ms)
+        driver.call("send", HANG_S, group=topic, topic=topic, count=3, prefix=prefix, tag="T", delay_ms=after_ms)
 
     def bodies() -> list[str]:
         return sorted(str(message["body"]) for message in driver.received(topic))
 
     send("soon", 2_000)
-    driver.receive(topic, 3, WITHIN_S)
+    driver.receive(topic, 3, HANG_S)
     sent = time.monotonic()
     send("later", 25_000)
     driver.settle(3.0)  # into the wheel, and the check file written
     folders.close()
     folders.open("gantry")
-    driver.receive(topic, 6, WITHIN_S)
+    driver.receive(topic, 6, HANG_S)
     assert time.monotonic() - sent >= 24.0, "RocketMQ floors to a second"
     driver.settle(NEVER_S)
     assert bodies() == [f"{prefix}-{number}" for prefix in ("later", "soon") for number in range(3)]
     send("back", 25_000)
     folders.close()
     folders.open("apache-5.x")
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + HANG_S
     while not {"back-0", "back-1", "back-2"} <= set(bodies()):
         assert time.monotonic() < deadline, bodies()
         driver.settle(0.5)

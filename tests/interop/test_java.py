@@ -8,8 +8,7 @@ import pytest
 from interop import servers
 from interop.clients import Client, Running
 from interop.processes import Driver, DriverError, Json
-
-SHARED_S = 90.0  # both members look around every 20 s when they miss the notice
+from testkit.patience import HANG_S
 
 
 def rows(answer: Json, field: str) -> list[dict[str, object]]:
@@ -130,7 +129,7 @@ def test_the_members_of_a_group_share_the_queues(driver: Driver, name: str) -> N
     driver.call("send", group=name, topic=name, count=1, prefix="first", tag="Made")
     for member in ("a", "b"):
         driver.call("subscribe", id=name + member, group=name, topic=name, expression="TagA")
-    deadline = time.monotonic() + SHARED_S
+    deadline = time.monotonic() + HANG_S
     sent: set[object] = set()
     while not (driver.received(name + "a") and driver.received(name + "b")):  # until both know of each other
         assert time.monotonic() < deadline, "one member alone gets everything"

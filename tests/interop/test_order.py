@@ -23,10 +23,10 @@ from interop import prepare, servers
 from interop.clients import CLIENTS, Client, Running
 from interop.conftest import require
 from interop.processes import Driver, Json
+from testkit.patience import HANG_S
 
 LEASE_S = 10.0
 FLAGS = ("lockInterval=1000", "lockMaxLiveTime=5000", "waitInterval=1000")
-WITHIN_S = 60.0
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, rebalance_every_s=1.0, commit_every_s=0.5)
 ORDER = OrderSettings(suspend_s=0.1, lock_valid_s=5.0, renew_every_s=1.0, retry_every_s=0.5)
 JAVA = ["java-4.9.7", "java-5.x"]
@@ -99,7 +99,7 @@ def bodies_of(events: list[Json], kind: str = "message") -> list[str]:
     return [str(event["body"]) for event in events if event["event"] == kind]
 
 
-def events(driver: Driver, count: int, timeout_s: float = WITHIN_S) -> list[Json]:
+def events(driver: Driver, count: int, timeout_s: float = HANG_S) -> list[Json]:
     """Everything until so many different messages were finished."""
     driver._until(lambda: len(set(bodies_of(driver.events))) >= count, timeout_s)
     return driver.events
@@ -135,15 +135,15 @@ def test_what_a_java_listener_gives_up_is_a_dead_letter(driver: Driver, quick: s
     events(driver, 3)
     assert bodies_of(driver.events) == ["00-0-0", "00-0-2", "00-0-3"]
     driver.call("leave", id=name)
-    servers.wait_until_routed(quick.name_server, f"%DLQ%{name}", WITHIN_S)
+    servers.wait_until_routed(quick.name_server, f"%DLQ%{name}", HANG_S)
 
     async def dead() -> list[bytes]:
         settings = ConsumerSettings(start_from=StartFrom.FIRST)
         async with PullConsumer(name + "d", nameserver=quick.name_server, settings=settings) as consumer:
             await consumer.assign(await consumer.topic_queues(f"%DLQ%{name}"))
-            return [message.body for message in await consumer.poll(WITHIN_S)]
+            return [message.body for message in await consumer.poll(HANG_S)]
 
-    assert asyncio.run(asyncio.wait_for(dead(), 2 * WITHIN_S)) == [b"00-0-1"]
+    assert asyncio.run(asyncio.wait_for(dead(), 2 * HANG_S)) == [b"00-0-1"]
 
 
 class Ours:
@@ -189,7 +189,7 @@ class Ours:
         self._loop.close()
 
     def _run(self, coroutine: Awaitable[object]) -> int:
-        result = asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(WITHIN_S)  # type: ignore[arg-type]
+        result = asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(HANG_S)  # type: ignore[arg-type]
         return result if isinstance(result, int) else 0
 
 
@@ -201,7 +201,7 @@ def ours(quick: servers.Server, name: str) -> Iterator[Ours]:
 
 
 def wait_until(holds: Callable[[], bool], what: str, driver: Driver | None = None) -> None:
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + HANG_S
     while not holds():
         assert time.monotonic() < deadline, what
         if driver is None:
@@ -278,9 +278,9 @@ def test_every_broadcasting_member_gets_every_message(
             return found
 
     fill(driver, name, 3)
-    mine = asyncio.run(asyncio.wait_for(ours(), WITHIN_S))
+    mine = asyncio.run(asyncio.wait_for(ours(), HANG_S))
     for member in ("a", "b"):
-        assert len({event["body"] for event in driver.receive(name + member, 12, WITHIN_S)}) == 12
+        assert len({event["body"] for event in driver.receive(name + member, 12, HANG_S)}) == 12
         driver.call("leave", id=name + member)
     assert len(set(mine)) == 12
     assert b"offsetTable" in (tmp_path / name / "offsets.json").read_bytes()
@@ -299,11 +299,11 @@ def test_java_asks_and_we_answer(driver: Driver, quick: servers.Server, name: st
                 name, nameserver=quick.name_server, subscription={name: "*"}, listener=answer, settings=FIRST
             ):
                 asked = functools.partial(
-                    driver.call, "request", WITHIN_S, group=name, topic=name, body="how much", timeout_ms=40_000
+                    driver.call, "request", HANG_S, group=name, topic=name, body="how much", timeout_ms=40_000
                 )
                 return await asyncio.to_thread(asked)
 
-    answer = asyncio.run(asyncio.wait_for(story(), 2 * WITHIN_S))
+    answer = asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
     assert (answer["body"], answer["tags"]) == ("HOW MUCH", "done")
 
 
@@ -315,7 +315,7 @@ def test_we_ask_and_java_answers(driver: Driver, quick: servers.Server, name: st
         async with Producer(name, nameserver=quick.name_server) as producer:
             return (await producer.request(Message(name, b"how much"), timeout_s=40.0)).body
 
-    assert asyncio.run(asyncio.wait_for(story(), WITHIN_S)) == b"HOW MUCH"
+    assert asyncio.run(asyncio.wait_for(story(), HANG_S)) == b"HOW MUCH"
     driver.call("leave", id=name)
 
 
@@ -326,7 +326,7 @@ def test_the_cpp_client_consumes_in_order(version: str, running: Running, server
     servers.create_topic(server, name, queues=1)
     cpp.call("subscribe", id=name, group=name, topic=name, orderly=True)
     cpp.call("send", group=name + "p", topic=name, count=20, prefix="00-0")
-    found = [str(event["body"]) for event in cpp.receive(name, 20, WITHIN_S)]
+    found = [str(event["body"]) for event in cpp.receive(name, 20, HANG_S)]
     assert_in_order(found, 20)
 
 
@@ -338,5 +338,5 @@ def test_ali_ons_gets_every_message_when_it_broadcasts(running: Running, server:
         node.call("subscribe", id=name + member, group=name, topic=name, broadcast=True)
     node.call("send", group=name + "p", topic=name, count=8, prefix="b")
     for member in ("a", "b"):
-        assert len({event["body"] for event in node.receive(name + member, 8, WITHIN_S)}) == 8
+        assert len({event["body"] for event in node.receive(name + member, 8, HANG_S)}) == 8
         node.call("close", id=name + member)

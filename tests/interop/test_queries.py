@@ -9,8 +9,7 @@ import pytest
 from interop import servers
 from interop.clients import Client, Running
 from interop.processes import Driver, DriverError, Json
-
-WITHIN_S = 90.0  # 4.9 takes ten seconds to drop a queue and up to twenty to share it out again
+from testkit.patience import HANG_S
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def total(found: list[dict[str, object]], field: str) -> int:
 
 def progress(driver: Driver, name: str) -> list[dict[str, object]]:
     """What is told of the group once it has committed all eight messages; before its first commit there is nothing."""
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + HANG_S
     while time.monotonic() < deadline:
         try:
             found = rows(driver.call("stats", group=name, topic=name))
@@ -44,7 +43,7 @@ def progress(driver: Driver, name: str) -> list[dict[str, object]]:
 
 def once_known(driver: Driver, op: str, **asked: object) -> Json:
     """The answer once there is one: members are known by heartbeats 30 s apart, statistics are sampled every ten."""
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + HANG_S
     while True:
         try:
             return driver.call(op, **asked)
@@ -65,7 +64,7 @@ def test_a_group_at_work_is_seen_and_goes_back_in_time(driver: Driver, server: s
     stored = rows(driver.call("topic_stats", topic=name))
     assert (total(stored, "min"), total(stored, "max")) == (0, 8)
     driver.call("subscribe", id=name, group=name, topic=name, expression="*")
-    first = driver.receive(name, 8, WITHIN_S)
+    first = driver.receive(name, 8, HANG_S)
     assert total(progress(driver, name), "broker") == 8
     seen = once_known(driver, "connections", group=name, topic=name, producers=name + "p")
     client_id = str(seen["consumers"][0])  # type: ignore[index]
@@ -75,7 +74,7 @@ def test_a_group_at_work_is_seen_and_goes_back_in_time(driver: Driver, server: s
     assert info["type"] == "CONSUME_PASSIVELY" and name in info["topics"]  # type: ignore[operator]
     moved = rows(driver.call("reset", group=name, topic=name, time=0))
     assert total(moved, "offset") == 0
-    again = driver.receive(name, 16, WITHIN_S)
+    again = driver.receive(name, 16, HANG_S)
     assert {message["msgId"] for message in again} == {message["msgId"] for message in first}
 
 
@@ -85,7 +84,7 @@ def test_what_tools_compare_groups_by_is_read_by_rocketmqs_own(
 ) -> None:
     filled(driver, server, name, 8)
     driver.call("subscribe", id=name, group=name, topic=name, expression="*")
-    first = driver.receive(name, 8, WITHIN_S)
+    first = driver.receive(name, 8, HANG_S)
     progress(driver, name)
     seen = once_known(driver, "connections", group=name, topic=name, producers=name + "p")
     client_id = str(seen["consumers"][0])  # type: ignore[index]
@@ -95,7 +94,7 @@ def test_what_tools_compare_groups_by_is_read_by_rocketmqs_own(
     assert found["direct"] == "CR_SUCCESS"
     assert (found["offsets"], found["where"], found["put"], found["delay"]) == (8, 8, 8, 0)
     assert int(str(found["spans"])) > 0 and name + "p" in found["producers"]  # type: ignore[operator]
-    assert len(driver.receive(name, 9, WITHIN_S)) >= 9, "the message came once more, to be tried"
+    assert len(driver.receive(name, 9, HANG_S)) >= 9, "the message came once more, to be tried"
 
 
 @pytest.mark.only_on_gantry
@@ -104,14 +103,14 @@ def test_a_consumer_at_work_gets_all_of_a_topic_that_is_made_anew(
 ) -> None:
     filled(driver, server, name, 8)
     driver.call("subscribe", id=name, group=name, topic=name, expression="*")
-    driver.receive(name, 8, WITHIN_S)
+    driver.receive(name, 8, HANG_S)
     progress(driver, name)
     header, _ = servers.rpc(server.broker, 215, {"topic": name})
     assert header["code"] == 0
     # At once again, and with more messages than there were.
     servers.create_topic(server, name)
     driver.call("send", group=name + "p", topic=name, count=24, prefix=name + "-new")
-    found = driver.receive(name, 32, WITHIN_S)
+    found = driver.receive(name, 32, HANG_S)
     new = {str(message["body"]) for message in found[8:]}
     assert new == {f"{name}-new-{number}" for number in range(24)}
 
@@ -134,7 +133,7 @@ def test_a_producers_trace_is_kept_and_found_by_the_message_id(
 ) -> None:
     servers.create_topic(server, name)
     sent = driver.call("traced", group=name + "t", topic=name, key=name + "-traced")
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + HANG_S
     while True:
         try:
             found = rows(driver.call("query_between", topic="RMQ_SYS_TRACE_TOPIC", key=sent["msgId"]), "messages")

@@ -25,11 +25,11 @@ import pytest
 from interop import servers
 from interop.clients import CLIENTS
 from interop.processes import Driver
+from testkit.patience import HANG_S
 
 HALVES, OPS, GIVEN_UP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
 TOPIC, GROUP = "Orders", "txOrders"
 COUNT = 50
-WITHIN_S = 60.0
 ROUND_S = 4.0
 CHECKS_S = 2 * ROUND_S + 1.0  # two rounds of checks
 OPS_S = 4.0
@@ -45,7 +45,7 @@ QUIET = {"transactionTimeOut": 3_600_000, "transactionCheckInterval": int(ROUND_
 SOON_MS = 1000
 
 
-def wait_until(holds: Callable[[], object], what: str, within_s: float = WITHIN_S) -> None:
+def wait_until(holds: Callable[[], object], what: str, within_s: float = HANG_S) -> None:
     deadline = time.monotonic() + within_s
     while not holds():
         assert time.monotonic() < deadline, what
@@ -97,7 +97,7 @@ class Play:
     def send(self, prefix: str, execute: str, answer: str) -> None:
         assert self.producer is not None
         fields = {"kind": "transaction", "topic": TOPIC, "count": COUNT, "execute": execute, "answer": answer}
-        answered = self.producer.call("send", WITHIN_S, group=GROUP, prefix=prefix, **fields)["results"]
+        answered = self.producer.call("send", HANG_S, group=GROUP, prefix=prefix, **fields)["results"]
         assert isinstance(answered, list)
         assert {result["status"] for result in answered} == {"SEND_OK"}
         is_delivered = execute == "commit" or (execute == "unknown" and answer == "commit")
@@ -111,7 +111,7 @@ class Play:
         properties = "".join(f"{name}\x01{value}\x02" for name, value in given.items())
         ext = {"producerGroup": GROUP, "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4"}
         ext |= {"queueId": "0", "sysFlag": "4", "bornTimestamp": str(int(time.time() * 1000)), "flag": "0"}
-        header, _ = servers.rpc(self.server.broker, SEND, ext | {"properties": properties}, WITHIN_S, body.encode())
+        header, _ = servers.rpc(self.server.broker, SEND, ext | {"properties": properties}, HANG_S, body.encode())
         assert header["code"] == 0, header
         found = header["extFields"]
         assert isinstance(found, dict)
@@ -183,7 +183,7 @@ class Play:
         ext = {"producerGroup": "others", "topic": "Bulk", "defaultTopic": "TBW102", "defaultTopicQueueNums": "4"}
         ext |= {"queueId": "0", "sysFlag": "0", "bornTimestamp": "0", "flag": "0", "properties": ""}
         for _ in range(BULK_MB):
-            header, _ = servers.rpc(self.server.broker, SEND, ext, WITHIN_S, bytes(1_000_000))
+            header, _ = servers.rpc(self.server.broker, SEND, ext, HANG_S, bytes(1_000_000))
             assert header["code"] == 0, header
         wait_until(lambda: self.max_offset(OPS) > before, "no mark in the op queue")
 
@@ -203,7 +203,7 @@ class Play:
 
     def delivered(self) -> list[str]:
         assert self.producer is not None
-        messages = self.producer.call("pull", WITHIN_S, group="reader", topic=TOPIC)["messages"]
+        messages = self.producer.call("pull", HANG_S, group="reader", topic=TOPIC)["messages"]
         assert isinstance(messages, list)
         return sorted(str(message["body"]) for message in messages)
 

@@ -12,9 +12,9 @@ from interop import servers
 from interop.clients import CLIENTS, Client, Running
 from interop.conftest import require
 from interop.processes import Driver, Json
+from testkit.patience import HANG_S
 
 # Against Apache the ends of 5.x are noted in batches, three seconds apart, and a check has to come round twice.
-WITHIN_S = 60.0
 CHECKS_S = 5.0  # two rounds of checks and a bit: what has not happened by then does not happen
 
 
@@ -35,7 +35,7 @@ def driver(running: Running, producing: Client, server: servers.Server, name: st
 
 def transact(driver: Driver, name: str, execute: str, answer: str = "unknown", count: int = 3) -> list[Json]:
     fields = {"kind": "transaction", "topic": name, "count": count, "execute": execute, "answer": answer}
-    results = driver.call("send", WITHIN_S, group="tx" + name, prefix=execute, tag="TagB", **fields)["results"]
+    results = driver.call("send", HANG_S, group="tx" + name, prefix=execute, tag="TagB", **fields)["results"]
     assert isinstance(results, list)
     assert {result["status"] for result in results} <= {"SEND_OK", "OK"}  # C++ says it shorter
     return results
@@ -50,7 +50,7 @@ def checked(driver: Driver, name: str) -> list[str]:
 
 
 def until_checked(driver: Driver, name: str, count: int) -> None:
-    deadline = time.monotonic() + WITHIN_S
+    deadline = time.monotonic() + HANG_S
     while len(set(checked(driver, name))) < count:
         assert time.monotonic() < deadline, f"checked: {checked(driver, name)}"
         driver.settle(0.2)
@@ -58,7 +58,7 @@ def until_checked(driver: Driver, name: str, count: int) -> None:
 
 def test_a_committed_message_is_delivered_once_under_its_id(driver: Driver, name: str) -> None:
     results = transact(driver, name, "commit")
-    received = driver.receive(name, 3, WITHIN_S)
+    received = driver.receive(name, 3, HANG_S)
     assert {m["msgId"] for m in received} == {r["msgId"] for r in results}
     assert all(m.get("transactionId", m["msgId"]) == m["msgId"] for m in received)
     assert {(m["tags"], m["colour"]) for m in received} == {("TagB", "blue")}
@@ -70,7 +70,7 @@ def test_a_committed_message_is_delivered_once_under_its_id(driver: Driver, name
 def test_a_message_that_was_rolled_back_is_never_delivered_nor_asked_about(driver: Driver, name: str) -> None:
     transact(driver, name, "rollback", "commit")
     transact(driver, name, "commit", count=1)
-    driver.receive(name, 1, WITHIN_S)
+    driver.receive(name, 1, HANG_S)
     driver.settle(CHECKS_S)
     assert bodies(driver, name) == ["commit-0"]
     assert checked(driver, name) == []
@@ -78,7 +78,7 @@ def test_a_message_that_was_rolled_back_is_never_delivered_nor_asked_about(drive
 
 def test_an_unknown_outcome_is_asked_for_and_committed(driver: Driver, name: str) -> None:
     transact(driver, name, "unknown", "commit")
-    driver.receive(name, 3, WITHIN_S)
+    driver.receive(name, 3, HANG_S)
     driver.settle(CHECKS_S)
     assert bodies(driver, name) == ["unknown-0", "unknown-1", "unknown-2"]
     assert set(checked(driver, name)) == {f"unknown-key-{number}" for number in range(3)}
@@ -88,7 +88,7 @@ def test_an_unknown_outcome_is_asked_for_and_rolled_back(driver: Driver, name: s
     transact(driver, name, "unknown", "rollback")
     until_checked(driver, name, 3)
     transact(driver, name, "commit", count=1)
-    driver.receive(name, 1, WITHIN_S)
+    driver.receive(name, 1, HANG_S)
     driver.settle(CHECKS_S)
     assert bodies(driver, name) == ["commit-0"]
 
@@ -108,14 +108,14 @@ def test_another_instance_answers_for_a_producer_that_died_after_the_half(
     try:
         fields = {"kind": "transaction", "topic": name, "count": 1, "execute": "halt", "answer": "commit"}
         dying.begin("send", group="tx" + name, prefix="orphan", **fields)
-        dying.event("executed", WITHIN_S)
-        assert dying.process.wait(WITHIN_S) == 1
+        dying.event("executed", HANG_S)
+        assert dying.process.wait(HANG_S) == 1
     finally:
         dying.kill()
         dying.wait(5.0)
     driver.call("open", group="tx" + name)
     if producing.name != "java-4.9.7":  # the others greet only brokers to which they have sent something
         driver.call("send", group="tx" + name, kind="transaction", topic=name, count=1, prefix="b", execute="rollback")
-    (message,) = driver.receive(name, 1, WITHIN_S)
+    (message,) = driver.receive(name, 1, HANG_S)
     assert message["body"] == "orphan-0"
     assert "orphan-key-0" in checked(driver, name)

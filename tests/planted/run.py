@@ -6,6 +6,7 @@ no proof either).  The compiled leaves are switched off, because the faults are 
 
 Arguments choose mutants by a part of their name; without any, all are run.  `--from N` and `--to N` choose by the
 number in the list, from 1 on, so that a run that takes an hour may be done in parts, and go on where it was broken off.
+`--workers N` runs so many at a time, each in a copy of its own: half of such a test is starting and waiting.
 Exit code 1 when one survives.  Beside "killed" stands what the test said: look there whether it was the fault that
 killed, and not the patience of a test on a busy machine.
 """
@@ -13,12 +14,15 @@ killed, and not the patience of a test on a busy machine.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
+import queue
 import shutil
 import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -36,42 +40,62 @@ _WHY_CHARS = 120
 
 def main(arguments: list[str]) -> int:
     """Run them; how many survived decides the exit code."""
-    mutants = chosen(load(), arguments)
-    faults: list[str] = []
-    green: dict[str, bool] = {}
-    for number, mutant in mutants:
-        if mutant.test not in green:
-            code, output = _run(mutant.test, None)
-            green[mutant.test] = code == _GREEN
-            if code != _GREEN:
-                print(f"not green before anything is planted: {mutant.test}\n{output[-3000:]}")
-        begun = time.monotonic()
-        verdict = _verdict(mutant) if green[mutant.test] else "not tried: its test is not green without it"
-        print(f"{number:>3} {mutant.name:<52} ({time.monotonic() - begun:.1f} s) {verdict}", flush=True)
-        if not verdict.startswith(_KILLED):
-            faults.append(mutant.name)
-    print(f"{len(mutants) - len(faults)} of {len(mutants)} planted faults killed")
-    return 1 if faults else 0
+    mutants, workers = chosen(load(), arguments)
+    by_test = itertools.groupby(sorted(mutants, key=lambda each: each[1].test), key=lambda each: each[1].test)
+    groups = [list(group) for _, group in by_test]
+    with tempfile.TemporaryDirectory(prefix="planted-") as folder, ThreadPoolExecutor(workers) as pool:
+        copies: queue.SimpleQueue[Path] = queue.SimpleQueue()
+        for number in range(workers):
+            copies.put(_copied(Path(folder) / str(number)))
+        survived = [name for names in pool.map(lambda group: _try(group, copies), groups) for name in names]
+    print(f"{len(mutants) - len(survived)} of {len(mutants)} planted faults killed")
+    for name in survived:
+        print(f"not killed: {name}")
+    return 1 if survived else 0
 
 
-def chosen(mutants: list[Mutant], arguments: list[str]) -> list[tuple[int, Mutant]]:
-    """Those that are to be run, with their numbers in the list."""
+def _try(group: list[tuple[int, Mutant]], copies: queue.SimpleQueue[Path]) -> list[str]:
+    """Plant the faults of one test in a copy that no other worker uses; return the names of those that survived."""
+    copy, test, survived = copies.get(), group[0][1].test, []
+    try:
+        code, output = _run(test, copy)
+        if code != _GREEN:
+            print(f"not green before anything is planted: {test}\n{output[-3000:]}", flush=True)
+        for number, mutant in group:
+            begun = time.monotonic()
+            verdict = _verdict(mutant, copy) if code == _GREEN else "not tried: its test is not green without it"
+            print(f"{number:>3} {mutant.name:<52} ({time.monotonic() - begun:.1f} s) {verdict}", flush=True)
+            if not verdict.startswith(_KILLED):
+                survived.append(mutant.name)
+    finally:
+        copies.put(copy)
+    return survived
+
+
+def chosen(mutants: list[Mutant], arguments: list[str]) -> tuple[list[tuple[int, Mutant]], int]:
+    """Those that are to be run, with their numbers in the list, and how many at a time."""
     parser = argparse.ArgumentParser(prog="planted/run.py", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("parts", nargs="*", help="parts of names")
     parser.add_argument("--from", dest="first", type=int, default=1, help="from this number on")
     parser.add_argument("--to", dest="last", type=int, default=len(mutants), help="up to this number")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="so many at a time")
     given = parser.parse_args(arguments)
-    return [
+    wanted = [
         (number, one)
         for number, one in enumerate(mutants, 1)
         if given.first <= number <= given.last and (not given.parts or any(part in one.name for part in given.parts))
     ]
+    return wanted, max(given.workers, 1)
 
 
-def _verdict(mutant: Mutant) -> str:
+def _verdict(mutant: Mutant, copy: Path) -> str:
     if not mutant.fits():
         return f"does not fit: its text does not stand exactly once in {mutant.file}"
-    code, output = _run(mutant.test, mutant)
+    mutant.plant(copy)
+    try:
+        code, output = _run(mutant.test, copy)
+    finally:
+        shutil.copy(ROOT / mutant.file, copy / mutant.file)
     if code == _RED:
         return f"{_KILLED}: {_why(output)}"
     if code == _GREEN:
@@ -85,32 +109,34 @@ def _why(output: str) -> str:
     return said.removeprefix("E").strip()[:_WHY_CHARS]
 
 
-def _run(test: str, mutant: Mutant | None) -> tuple[int, str]:
-    with tempfile.TemporaryDirectory(prefix="planted-") as folder:
-        copy = Path(folder)
-        for name in _COPIED:
-            source, target = ROOT / name, copy / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                shutil.copytree(source, target, ignore=_LEFT_OUT)
-            else:
-                shutil.copy(source, target)
-        if mutant is not None:
-            mutant.plant(copy)
-        environment = {
-            **os.environ,
-            "PYTHONPATH": f"{copy / 'broker/src'}{os.pathsep}{copy / 'operator/src'}",
-            "PYTHONDONTWRITEBYTECODE": "1",
-            "GANTRY_PURE": "1",
-        }
-        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test]
-        try:
-            done = subprocess.run(
-                command, cwd=copy, env=environment, capture_output=True, text=True, timeout=_TEST_SECONDS, check=False
-            )
-        except subprocess.TimeoutExpired as error:
-            return _RED, f"{_NO_END} {_TEST_SECONDS} s: {error}"
-        return done.returncode, done.stdout + done.stderr
+def _copied(copy: Path) -> Path:
+    """A copy of the source and its tests, in which faults are planted."""
+    for name in _COPIED:
+        source, target = ROOT / name, copy / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=_LEFT_OUT)
+        else:
+            shutil.copy(source, target)
+    return copy
+
+
+def _run(test: str, copy: Path) -> tuple[int, str]:
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{copy / 'broker/src'}{os.pathsep}{copy / 'operator/src'}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "GANTRY_PURE": "1",
+        "GANTRY_TEST_HANG_S": "60",  # many faults show as something that never comes
+    }
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test]
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, capture_output=True, text=True, timeout=_TEST_SECONDS, check=False
+        )
+    except subprocess.TimeoutExpired as error:
+        return _RED, f"{_NO_END} {_TEST_SECONDS} s: {error}"
+    return done.returncode, done.stdout + done.stderr
 
 
 if __name__ == "__main__":

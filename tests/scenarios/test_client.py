@@ -14,13 +14,14 @@ from gantry.client.producer import Message, Producer
 from gantry.client.puller import Puller, PullStatus
 from gantry.errors import RefusedError
 from testkit.clusterplay import running_cluster
-from testkit.turning import WITHIN_S, until
+from testkit.patience import HANG_S
+from testkit.turning import until
 
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0, retry_delays_s=(0.01,))
 
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 2 * WITHIN_S))
+    asyncio.run(asyncio.wait_for(coroutine, 2 * HANG_S))
 
 
 async def received(consumer: Consumer, count: int) -> list[ReceivedMessage]:
@@ -141,7 +142,7 @@ def test_a_producer_and_a_consumer_outlive_a_restart_of_the_broker(tmp_path: Pat
             await producer.send(Message("T", b"before"))
             assert [message.body for message in await received(consumer, 1)] == [b"before"]
             await cluster.stop("broker-a")
-            sending = asyncio.ensure_future(producer.send(Message("T", b"after"), timeout_s=WITHIN_S))
+            sending = asyncio.ensure_future(producer.send(Message("T", b"after"), timeout_s=HANG_S))
             await cluster.start("broker-a")
             await sending
             assert [message.body for message in await received(consumer, 1)] == [b"after"]

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
-
-WITHIN_S = 60.0
 
 
 class Cluster:
@@ -42,7 +41,7 @@ def gantry(*arguments: str, stdin: str = "", namesrv: str = "127.0.0.1:1") -> su
         input=stdin,
         capture_output=True,
         text=True,
-        timeout=WITHIN_S,
+        timeout=HANG_S,
         env={**os.environ, "NAMESRV_ADDR": namesrv},
         check=False,
     )
@@ -151,7 +150,7 @@ def test_the_cluster_shows_its_broker_and_the_broker_its_figures(cluster: Cluste
 def test_the_side_door_says_it_is_well(cluster: Cluster) -> None:
     host, port = cluster.process.addresses["http"]
     for path, expected in (("healthz", b"running"), ("readyz", b"running"), ("metrics", b"gantry_")):
-        with urllib.request.urlopen(f"http://{host}:{port}/{path}", timeout=WITHIN_S) as answer:
+        with urllib.request.urlopen(f"http://{host}:{port}/{path}", timeout=HANG_S) as answer:
             assert answer.status == 200
             assert expected in answer.read()
 
@@ -241,7 +240,7 @@ def test_a_broker_conf_of_rocketmq_starts_a_broker_and_its_idle_keys_are_named(t
         assert popen.stdout.readline().startswith("ready broker=127.0.0.1:")
         popen.send_signal(signal.SIGTERM)
         said = popen.stderr.read()
-        assert popen.wait(WITHIN_S) == 0
+        assert popen.wait(HANG_S) == 0
     assert "brokerIP2 has no meaning here" in said
 
 

@@ -12,9 +12,9 @@ from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
 from testkit.clusterplay import running_cluster
+from testkit.patience import HANG_S
 from testkit.turning import until
 
-WITHIN_S = 120.0
 COUNT = 100
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
 
@@ -56,7 +56,7 @@ def test_progress_stays_before_what_was_in_work_and_it_comes_again(tmp_path: Pat
                     await message.ack()
                 await heir.commit()
 
-    asyncio.run(asyncio.wait_for(story(), WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))
 
 
 def let_die(nameserver: str) -> None:

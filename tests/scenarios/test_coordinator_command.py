@@ -16,10 +16,10 @@ from gantry.replication.record import Phase
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
 from testkit.hamembers import fresh
+from testkit.patience import HANG_S
 
 SECRET = "a secret of the whole cluster"
 COMMAND = [sys.executable, "-m", "gantry.cli.main", "coordinator"]
-WITHIN_S = 60.0
 
 
 class Door:
@@ -55,7 +55,7 @@ def test_it_says_ready_once_then_what_it_decides_and_ends_in_order(tmp_path: Pat
         process = await asyncio.create_subprocess_exec(*COMMAND, *flags, stdout=subprocess.PIPE)
         assert process.stdout is not None
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(HANG_S):
                 assert await process.stdout.readline() == b"ready coordinator=b0\n"
                 said: list[str] = []
                 while "promote" not in said:
@@ -80,6 +80,6 @@ def test_it_says_ready_once_then_what_it_decides_and_ends_in_order(tmp_path: Pat
 
 
 def test_what_is_missing_on_the_command_line_is_named() -> None:
-    done = subprocess.run([*COMMAND, "--group", "b0"], capture_output=True, text=True, timeout=WITHIN_S, check=False)
+    done = subprocess.run([*COMMAND, "--group", "b0"], capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 2 and "--register, --members, --secret-file missing" in done.stderr
     assert done.stdout == "" and done.stderr.count("\n") == 1

@@ -17,13 +17,13 @@ from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
 from gantry.model.topic import PERM_WRITE
 from testkit.clusterplay import Cluster, running_cluster
+from testkit.patience import HANG_S
 
-WITHIN_S = 120.0
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
 
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
+    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 async def gantry_dlq(cluster: Cluster, *arguments: str) -> int:

@@ -12,7 +12,8 @@ import pytest
 from gantry.leaves.frames import Command
 from gantry.store.disk import RealDisk, RealFile
 from gantry.wire.codes import RequestCode
-from testkit.brokerplay import PATIENCE_S, Peer, peer, running_broker, send
+from testkit.brokerplay import Peer, peer, running_broker, send
+from testkit.patience import HANG_S
 from testkit.requests import request
 
 FIELDS = {
@@ -35,7 +36,7 @@ class SlowFile(RealFile):
     def sync_data(self) -> None:
         if self.disk.held and self.disk.held in self.path:
             self.disk.is_asked.set()
-            assert self.disk.may_sync.wait(PATIENCE_S)
+            assert self.disk.may_sync.wait(HANG_S)
         super().sync_data()
 
 
@@ -101,7 +102,7 @@ def test_a_topic_or_a_group_is_made_or_deleted_when_no_crash_undoes_it(
             await grown(other)
             disk.held = held
             await admin.send(command())
-            assert await asyncio.to_thread(disk.is_asked.wait, PATIENCE_S)
+            assert await asyncio.to_thread(disk.is_asked.wait, HANG_S)
             await other.ping()
             early = asyncio.ensure_future(admin.receive())
             await other.ping()

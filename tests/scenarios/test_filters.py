@@ -18,8 +18,9 @@ from gantry.leaves.frames import Command
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.brokerplay import Peer, bodies, peer, pull, running_broker, send
 from testkit.clusterplay import running_cluster
+from testkit.patience import HANG_S
 from testkit.requests import request
-from testkit.turning import WITHIN_S, until
+from testkit.turning import until
 
 BY_HEARTBEAT = {"sysFlag": "0", "subscription": "", "expressionType": ""}
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
@@ -51,7 +52,7 @@ async def send_numbers(client: Peer, topic: str, *numbers: int) -> None:
 
 async def polled(consumer: PullConsumer, count: int) -> set[bytes]:
     found: set[bytes] = set()
-    async with asyncio.timeout(WITHIN_S):
+    async with asyncio.timeout(HANG_S):
         while len(found) < count:
             found |= {message.body for message in await consumer.poll(1.0)}
     return found

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from testkit.guaranteetables import Logged, Stub, Tables, in_postgresql
+from testkit.patience import HANG_S
 from testkit.postgres import running_postgres
 
-WITHIN_S = 60.0
 _WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
 
@@ -46,7 +46,7 @@ class Other:
         self._text = text
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
-        deadline = time.monotonic() + WITHIN_S
+        deadline = time.monotonic() + HANG_S
         with psycopg.connect(conninfo, autocommit=True) as looking:
             while looking.execute(_WAITING).fetchall() != [(1,)]:
                 assert time.monotonic() < deadline, "it does not wait"
@@ -54,7 +54,7 @@ class Other:
 
     def ended(self) -> int:
         """How many rows it changed, once it could."""
-        self._thread.join(WITHIN_S)
+        self._thread.join(HANG_S)
         return self.changed
 
     def _run(self) -> None:

@@ -21,7 +21,8 @@ from gantry.store.disk import RealDisk, RealFile
 from gantry.transport.client import RemotingClient
 from gantry.wire import bodies as json_bodies
 from gantry.wire.codes import RequestCode
-from testkit.brokerplay import PATIENCE_S, batch, bodies, configuration, peer, pull, running_broker, send
+from testkit.brokerplay import batch, bodies, configuration, peer, pull, running_broker, send
+from testkit.patience import HANG_S
 from testkit.requests import request
 
 OFFSET = {"consumerGroup": "readers", "topic": "orders", "queueId": 0}
@@ -36,7 +37,7 @@ class BrittleFile(RealFile):
         if "commitlog" in self.path and self.disk.breaks:
             raise SyncFailedError(f"{self.path}: Input/output error")
         if "commitlog" in self.path:
-            assert self.disk.may_sync.wait(PATIENCE_S)
+            assert self.disk.may_sync.wait(HANG_S)
         super().sync_data()
 
 
@@ -238,7 +239,7 @@ def test_a_failed_sync_acknowledges_nothing_and_ends_the_broker(tmp_path: Path) 
             assert (await client.call(send("orders", b"safe"))).code == 0
             disk.breaks = True
             await client.send(send("orders", b"lost"))
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(HANG_S):
                 await ended.wait()
             assert broker.failure is not None and "Input/output error" in broker.failure
             (reply,) = await client.receive()

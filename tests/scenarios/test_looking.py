@@ -17,9 +17,8 @@ from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, 
 from gantry.client.producer import Message, Producer
 from gantry.errors import RefusedError
 from gantry.model.route import MessageQueue
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
-
-WITHIN_S = 60.0
 
 
 class Cluster:
@@ -36,7 +35,7 @@ class Cluster:
             [*self.command, *arguments],
             capture_output=True,
             text=True,
-            timeout=WITHIN_S,
+            timeout=HANG_S,
             env=self.environment,
             check=False,
         )
@@ -111,7 +110,7 @@ def test_tail_prints_what_comes_and_leaves_no_trace(cluster: Cluster) -> None:
         assert tail.stderr is not None
         assert "watching 4 queues" in tail.stderr.readline()
         cluster.rows("produce", "tailed", "one", "two", "three")
-        out, _ = tail.communicate(timeout=WITHIN_S)
+        out, _ = tail.communicate(timeout=HANG_S)
     finally:
         tail.kill()
         tail.wait()
@@ -145,7 +144,7 @@ def test_a_group_at_work_goes_back_and_forward_and_what_it_committed_before_coun
         seen.append(message.body.decode())
 
     async def until_seen(expected: list[str]) -> None:
-        deadline = time.monotonic() + WITHIN_S
+        deadline = time.monotonic() + HANG_S
         while seen != expected:
             assert time.monotonic() < deadline, seen
             await asyncio.sleep(0.02)
@@ -173,4 +172,4 @@ def test_a_group_at_work_goes_back_and_forward_and_what_it_committed_before_coun
             [lag] = await admin.lag(group="g-moved", topic="moved")
             assert (lag.committed, lag.lag) == (4, 0)
 
-    asyncio.run(asyncio.wait_for(story(), WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))

@@ -14,8 +14,8 @@ from gantry.broker.metrics import Metrics
 from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
-from testkit.brokerplay import PATIENCE_S
 from testkit.clusterplay import Cluster, running_cluster
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, redeliveries_max=0, commit_every_s=0.05)
@@ -57,9 +57,9 @@ async def worked(cluster: Cluster) -> tuple[Broker, str]:
         reader = Consumer("readers", nameserver=at, subscription=WANTED, settings=FROM_FIRST)
         async with broken, reader:
             for _ in range(MESSAGES):
-                async with asyncio.timeout(PATIENCE_S):
+                async with asyncio.timeout(HANG_S):
                     await (await anext(aiter(reader))).ack()
-            await asyncio.wait_for(got.wait(), PATIENCE_S)
+            await asyncio.wait_for(got.wait(), HANG_S)
             (broker,) = cluster.brokers.values()
             assert broker.parts is not None
             offsets, dead = broker.parts.offsets, broker.parts.redeliveries.dead

@@ -19,9 +19,9 @@ from testkit.kube.clusters import document
 from testkit.kube.fakeapi import FakeApi
 from testkit.kube.fakecontrollers import settle
 from testkit.kube.fakestore import Store
+from testkit.patience import HANG_S
 from testkit.ports import free_port
 
-PATIENCE_S = 120.0
 STATEFUL_SETS = "/apis/apps/v1/namespaces/messaging/statefulsets"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/system/leases/gantrymq-operator"
 PODS = "/api/v1/namespaces/messaging/pods"
@@ -58,7 +58,7 @@ class Play:
 
 
 async def until(holds: Callable[[], object], what: str) -> None:
-    for _ in range(int(PATIENCE_S / 0.02)):
+    for _ in range(int(HANG_S / 0.02)):
         if holds():
             return
         await asyncio.sleep(0.02)
@@ -80,7 +80,7 @@ async def at_work(folder: Path) -> AsyncIterator[Play]:
             yield Play(api)
         finally:
             operator.stop()
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(HANG_S):
                 assert await task == 0 and not lost
     assert api.store.get(LEASE)["spec"]["holderIdentity"] == "", "whoever ends in peace releases the Lease"
 

@@ -14,10 +14,10 @@ from gantry.client.pullconsumer import ConsumerSettings, MessageQueue, PullConsu
 from gantry.errors import ConfigError
 from testkit.clusterplay import Cluster, running_cluster
 from testkit.onequeue import play
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, rebalance_every_s=0.5, commit_every_s=0.1, handover_s=0.2)
-PATIENCE_S = 20.0
 
 
 async def filled(cluster: Cluster, messages: int = 40, queues: int = 2) -> list[MessageQueue]:
@@ -37,7 +37,7 @@ def puller(cluster: Cluster, settings: ConsumerSettings = FIRST, auto_commit: bo
 
 async def polled(consumer: PullConsumer, count: int) -> list[StoredMessage]:
     found: list[StoredMessage] = []
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(HANG_S):
         while len(found) < count:
             found += await consumer.poll(1.0, count - len(found))
     return found

@@ -15,9 +15,8 @@ from gantry.store.settings import MIB
 from gantry.transport.connection import Connection
 from gantry.transport.server import RemotingServer
 from gantry.wire.command import Request
+from testkit.patience import HANG_S
 from testkit.pullplay import SMALL, PullPlay, bodies_of, offsets_of
-
-WITHIN_S = 60.0
 
 
 class Consumer:
@@ -91,7 +90,7 @@ def play(folder: Path, scene: Callable[[Stage], Awaitable[None]]) -> None:
         stage = Stage(folder)
         await stage.open()
         try:
-            async with asyncio.timeout(WITHIN_S):
+            async with asyncio.timeout(HANG_S):
                 await scene(stage)
         finally:
             await stage.server.close()

@@ -13,16 +13,17 @@ from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, 
 from gantry.client.orderly import OrderlyConsumer, OrderSettings
 from gantry.client.producer import Message, MessageQueue, Producer, ProducerSettings
 from gantry.client.puller import Puller
-from testkit.pairplay import PATIENCE_S, Pair
+from testkit.pairplay import Pair
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 GROUP = "readers"
 SETTINGS = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=5.0, commit_every_s=0.2, queue_messages_max=20)
-PATIENT = ProducerSettings(timeout_s=PATIENCE_S)
+PATIENT = ProducerSettings(timeout_s=HANG_S)
 
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 4 * PATIENCE_S))
+    asyncio.run(asyncio.wait_for(coroutine, 4 * HANG_S))
 
 
 def nameserver(pair: Pair) -> str:
@@ -54,7 +55,7 @@ async def on_the_slave(pair: Pair, count: int) -> None:
 
 async def until_committed(puller: Puller, queue: MessageQueue, offset: int) -> None:
     """Until the master itself says that the group goes on there."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + HANG_S
     while not (await puller.committed(queue) == offset and not puller._replicas._away):
         assert time.monotonic() < deadline, f"the slave does not hand on what it was told: {queue}"
         await asyncio.sleep(0.05)
@@ -210,7 +211,7 @@ def test_an_orderly_consumer_goes_on_in_order_while_its_locks_last(tmp_path: Pat
 
         wanted = [b"%d" % number for number in range(100)]
         # Locks that a busy machine does not outlive: nobody else wants them.
-        order = OrderSettings(lock_valid_s=10 * PATIENCE_S)
+        order = OrderSettings(lock_valid_s=10 * HANG_S)
         async with Producer("p", nameserver=nameserver(pair), settings=PATIENT) as producer:
             for body in wanted:
                 await producer.send(Message("orders", body), key="one")

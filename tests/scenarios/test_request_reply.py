@@ -14,10 +14,10 @@ from gantry.errors import RefusedError
 from gantry.wire.compression import Compression
 from testkit.clusterplay import Cluster, running_cluster
 from testkit.onequeue import play
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST)
-PATIENCE_S = 40.0
 
 
 def responder(cluster: Cluster, producer: Producer, prefix: bytes = b"") -> Consumer:
@@ -36,7 +36,7 @@ def test_a_reply_reaches_the_request_it_belongs_to_whichever_broker_it_comes_thr
         ) as asker, Producer("r", nameserver=cluster.nameserver) as replier, responder(cluster, replier):
             words = [b"one", b"two", b"three", b"four"]
             replies: list[Reply] = await asyncio.gather(
-                *(asker.request(Message("Ask", word), timeout_s=PATIENCE_S) for word in words)
+                *(asker.request(Message("Ask", word), timeout_s=HANG_S) for word in words)
             )
             assert [one.body for one in replies] == [b"ONE", b"TWO", b"THREE", b"FOUR"]
             assert {one.tags for one in replies} == {"done"}
@@ -54,7 +54,7 @@ def test_a_long_reply_is_compressed_on_its_way(tmp_path: Path, kind: Compression
         ) as asker, Producer("r", nameserver=cluster.nameserver, settings=settings) as replier, responder(
             cluster, replier
         ):
-            reply = await asker.request(Message("Ask", b"x" * 100_000), timeout_s=PATIENCE_S)
+            reply = await asker.request(Message("Ask", b"x" * 100_000), timeout_s=HANG_S)
             assert reply.body == b"X" * 100_000
 
     play(story())

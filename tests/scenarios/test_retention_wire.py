@@ -19,7 +19,8 @@ from gantry.leaves.frames import Command
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.brokerplay import Peer, bodies, peer, pull, running_broker, send
 from testkit.clusterplay import running_cluster
-from testkit.turning import WITHIN_S, until
+from testkit.patience import HANG_S
+from testkit.turning import until
 
 _TOPIC = "orders"
 _BODY = b"x" * 8000
@@ -66,7 +67,7 @@ def test_rocketmq_s_requests_for_deleting_delete_what_is_old_enough(tmp_path: Pa
             low = int(gone.ext["nextBeginOffset"])
             assert bodies(await client.call(pull(_TOPIC, low)))[0].startswith(b"%04d" % low)
 
-    asyncio.run(asyncio.wait_for(story(), 2 * WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
 
 
 def test_a_reply_that_is_under_way_survives_its_segment(tmp_path: Path) -> None:
@@ -83,7 +84,7 @@ def test_a_reply_that_is_under_way_survives_its_segment(tmp_path: Path) -> None:
             assert whole and all(body[4:] == _BODY for reply in whole for body in bodies(reply))
             assert (await client.call(pull(_TOPIC, 0))).code == ResponseCode.PULL_OFFSET_MOVED
 
-    asyncio.run(asyncio.wait_for(story(), 2 * WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
 
 
 def test_a_consumer_that_is_far_behind_goes_on_where_the_log_begins(tmp_path: Path) -> None:
@@ -102,7 +103,7 @@ def test_a_consumer_that_is_far_behind_goes_on_where_the_log_begins(tmp_path: Pa
                     offset = int(reply.ext["nextBeginOffset"])
                 assert seen[-1][:4] == b"0099" and len(set(seen)) == len(seen)
 
-    asyncio.run(asyncio.wait_for(story(), 2 * WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
 
 
 @pytest.mark.parametrize("is_dry", [True, False])
@@ -131,8 +132,8 @@ def test_the_command_shows_what_would_go_and_deletes_it_unless_told_not_to(tmp_p
                 await until(lambda: _log_start(broker) == len(rows) * (128 << 10))
 
     began = time.monotonic()
-    asyncio.run(asyncio.wait_for(story(), 2 * WITHIN_S))
-    assert time.monotonic() - began < 4 * WITHIN_S
+    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
+    assert time.monotonic() - began < 4 * HANG_S
 
 
 def test_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -146,4 +147,4 @@ def test_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
 
             assert await asyncio.to_thread(run) == 2 and "no broker nobody" in said.getvalue()
 
-    asyncio.run(asyncio.wait_for(story(), 2 * WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))

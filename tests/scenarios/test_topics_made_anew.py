@@ -16,7 +16,8 @@ from gantry.leaves.frames import Command
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.brokerplay import Peer, bodies, peer, pull, running_broker, send
 from testkit.clusterplay import running_cluster
-from testkit.turning import WITHIN_S, until
+from testkit.patience import HANG_S
+from testkit.turning import until
 
 _TOPIC = "orders"
 
@@ -83,7 +84,7 @@ def test_a_reader_in_the_middle_is_moved_to_the_beginning_and_its_old_progress_c
         assert (await member.call(_commit("g", 30))).code == 0
         assert (await member.call(_query("g"))).ext["offset"] == "30"
 
-    asyncio.run(asyncio.wait_for(story(), WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))
 
 
 def test_a_member_that_comes_later_begins_at_the_beginning_and_a_new_group_as_it_likes(tmp_path: Path) -> None:
@@ -104,7 +105,7 @@ def test_a_member_that_comes_later_begins_at_the_beginning_and_a_new_group_as_it
             assert len(bodies(await admin.call(pull(_TOPIC, 0, consumerGroup="g")))) == 5
             assert bodies(await admin.call(pull(_TOPIC, 2, consumerGroup="g")))[0] == b"new/2", "told once only"
 
-    asyncio.run(asyncio.wait_for(story(), WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))
 
 
 def test_a_crash_between_the_two_files_drops_the_offsets_at_the_next_start(tmp_path: Path) -> None:
@@ -128,11 +129,11 @@ def test_a_crash_between_the_two_files_drops_the_offsets_at_the_next_start(tmp_p
             answer = await admin.call(pull(_TOPIC, 3, consumerGroup="g"))
             assert (answer.code, answer.ext["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "0")
 
-    old = asyncio.run(asyncio.wait_for(before(), WITHIN_S))
-    asyncio.run(asyncio.wait_for(delete(), WITHIN_S))
+    old = asyncio.run(asyncio.wait_for(before(), HANG_S))
+    asyncio.run(asyncio.wait_for(delete(), HANG_S))
     assert json.loads(path.read_bytes())["topicGenerations"] == {_TOPIC: 1}
     path.write_bytes(old)
-    asyncio.run(asyncio.wait_for(after(), WITHIN_S))
+    asyncio.run(asyncio.wait_for(after(), HANG_S))
 
 
 class _Reading:
@@ -217,7 +218,7 @@ def test_consumers_at_work_in_every_way_get_all_of_the_new_topic(tmp_path: Path)
                         task.cancel()
                     await asyncio.gather(*tasks, return_exceptions=True)
 
-    asyncio.run(asyncio.wait_for(story(), 2 * WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
 
 
 async def _produce(producer: Producer, name: bytes, count: int) -> set[bytes]:

@@ -16,7 +16,8 @@ from gantry.leaves.frames import Command
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.brokerplay import Peer, bodies, peer, pull, running_broker, send
 from testkit.clusterplay import running_cluster
-from testkit.turning import WITHIN_S, until
+from testkit.patience import HANG_S
+from testkit.turning import until
 
 _TOPIC = "orders"
 _PRODUCERS = 3
@@ -92,7 +93,7 @@ def test_a_topic_deleted_and_made_anew_under_load_begins_at_zero_without_an_old_
         async with running_broker(tmp_path, store__flush=flush) as broker, peer(broker) as admin:
             assert [await _whole_queue(admin, queue_id) for queue_id in (0, 1)] == found
 
-    asyncio.run(asyncio.wait_for(story(), 2 * WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
 
 
 def test_queues_come_and_go_under_load_and_each_message_is_consumed_once(tmp_path: Path) -> None:
@@ -148,7 +149,7 @@ def test_queues_come_and_go_under_load_and_each_message_is_consumed_once(tmp_pat
             again = {body: count for body, count in got.items() if count > 1}
             assert not again, f"read more than once: {again}"
 
-    asyncio.run(asyncio.wait_for(story(), 3 * WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), 3 * HANG_S))
 
 
 def test_more_queues_are_found_by_a_producer_and_a_consumer_that_are_running(tmp_path: Path) -> None:
@@ -166,4 +167,4 @@ def test_more_queues_are_found_by_a_producer_and_a_consumer_that_are_running(tmp
             assert (await client.call(send(_TOPIC, b"d", queue_id=5))).code == 0
             assert bodies(await client.call(pull(_TOPIC, 0, 5))) == [b"b", b"d"], "it goes on where it was"
 
-    asyncio.run(asyncio.wait_for(story(), WITHIN_S))
+    asyncio.run(asyncio.wait_for(story(), HANG_S))

@@ -26,16 +26,16 @@ from gantry.client.transaction import (
 from gantry.errors import RefusedError
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.clusterplay import Cluster, running_cluster
+from testkit.patience import HANG_S
 from testkit.scripted import ScriptedCluster, refuse, stored
 from testkit.scriptedtransaction import outcomes
 from testkit.turning import until
 
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
-WITHIN_S = 60.0
 
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
+    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 def quick(folder: Path, groups: int = 1, **changes: object) -> AbstractAsyncContextManager[Cluster]:
@@ -100,7 +100,7 @@ async def consuming(cluster: Cluster) -> AsyncIterator[Warehouse]:
 async def nothing_open(cluster: Cluster) -> None:
     """Until every transaction has its outcome."""
     async with Admin(nameserver=cluster.nameserver) as admin:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(HANG_S):
             while await admin.transactions():  # noqa: ASYNC110  there is no event
                 await asyncio.sleep(0.05)
 

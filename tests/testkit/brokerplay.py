@@ -21,8 +21,8 @@ from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Command
 from gantry.store.disk import Disk, RealDisk
 from gantry.wire.codes import RequestCode
+from testkit.patience import HANG_S
 
-PATIENCE_S = 60.0  # a hang ends some time; a busy machine is no hang
 _SMALL = {
     "network.bind": "127.0.0.1",
     "network.port": 0,
@@ -80,7 +80,7 @@ class Peer:
 
     async def receive(self, count: int = 1) -> list[Command]:
         """The next commands that come; ConnectionResetError when the broker hangs up before."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANG_S):
             while len(self._commands) < count:
                 piece = await self._reader.read(1 << 16)
                 if not piece:
@@ -106,7 +106,7 @@ class Peer:
 
     async def gone(self) -> bool:
         """Wait until the broker hangs up."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(HANG_S):
             try:
                 while await self._reader.read(1 << 16):
                     pass

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 
+from testkit.patience import HANG_S
+
 HOST = "127.0.0.2"
 _PIECE = 1 << 18
-_WAIT_S = 120.0
 
 
 def nothing() -> None:
@@ -68,7 +69,7 @@ class FrameProxy:
         for one in open_now:
             self._end(one)
         for thread in self._threads:
-            thread.join(_WAIT_S)
+            thread.join(HANG_S)
             assert not thread.is_alive()
 
     def _end(self, one: socket.socket) -> None:
@@ -88,7 +89,7 @@ class FrameProxy:
 
     def _serve(self, client: socket.socket) -> None:
         try:
-            server = socket.create_connection(self._broker, _WAIT_S)
+            server = socket.create_connection(self._broker, HANG_S)
         except OSError:
             client.close()
             return
@@ -109,7 +110,7 @@ class FrameProxy:
                 server.sendall(frame)
         self._end(server)
         self._end(client)
-        back.join(_WAIT_S)
+        back.join(HANG_S)
         with self._lock:
             self._sockets -= {client, server}
 

@@ -28,7 +28,8 @@ from gantry.local.layout import Who
 from gantry.local.survey import Survey, Surveyor
 from gantry.replication.record import Phase, Record
 from testkit.pairplay import Member, until
-from testkit.process import STOP_S, _environment
+from testkit.patience import HANG_S
+from testkit.process import _environment
 from testkit.rawclient import RawClient
 from testkit.sources import ROOT
 
@@ -192,7 +193,7 @@ class Producing:
         assert self._popen is not None
         self._popen.send_signal(signal.SIGTERM)
         try:
-            code = self._popen.wait(STOP_S)
+            code = self._popen.wait(HANG_S)
         except subprocess.TimeoutExpired:
             self._popen.kill()
             raise

@@ -12,6 +12,7 @@ from gantry.wire import heartbeat
 from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
+from testkit.patience import HANG_S
 from testkit.scripted import Answer, ScriptedCluster, offset, refuse
 
 PULL, MEMBERS, COMMIT = (
@@ -20,13 +21,12 @@ PULL, MEMBERS, COMMIT = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
 )
 MASTER, SLAVE = "broker-a", "broker-a/1"
-WITHIN_S = 60.0
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0)
 
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
     """Run a story to its end."""
-    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
+    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 class OneQueue(ScriptedCluster):

@@ -20,12 +20,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
+from testkit.patience import HANG_S
 from testkit.ports import VIP, free_port
-from testkit.process import START_S, STOP_S, _environment
+from testkit.process import _environment
 from testkit.rawclient import RawClient
 
 SECRET = "a secret for tests, long enough"
-PATIENCE_S = 60.0
 _SEGMENT_BYTES = 4 << 20
 _SMALL = {
     "store.segment_bytes": str(_SEGMENT_BYTES),
@@ -37,7 +37,7 @@ _SMALL = {
 }
 
 
-def until(holds: Callable[[], object], what: str, within_s: float = PATIENCE_S) -> None:
+def until(holds: Callable[[], object], what: str, within_s: float = HANG_S) -> None:
     """Ask again until it is so; AssertionError naming `what` when it does not come."""
     end = time.monotonic() + within_s
     pause = threading.Event()
@@ -63,7 +63,7 @@ class Member:
             )
         self.addresses: dict[str, tuple[str, int]] = {}
 
-    def wait_ready(self, within_s: float = START_S) -> None:
+    def wait_ready(self, within_s: float = HANG_S) -> None:
         """Until it says so."""
         assert self.popen.stdout is not None
         with selectors.DefaultSelector() as selector:
@@ -83,12 +83,12 @@ class Member:
     def kill(self) -> None:
         """kill -9."""
         self.popen.kill()
-        self.popen.wait(STOP_S)
+        self.popen.wait(HANG_S)
 
     def stop(self) -> int:
         """SIGTERM; its exit code."""
         self.popen.send_signal(signal.SIGTERM)
-        return self.popen.wait(STOP_S)
+        return self.popen.wait(HANG_S)
 
     def close(self) -> None:
         """Kill it if it still runs."""
@@ -219,7 +219,7 @@ class Proxy:
                 _hang_up(near)
                 continue
             try:
-                far = socket.create_connection(("127.0.0.1", self.target), PATIENCE_S)
+                far = socket.create_connection(("127.0.0.1", self.target), HANG_S)
             except OSError:
                 _hang_up(near)
                 continue
@@ -250,7 +250,7 @@ class Proxy:
         self.cut()
         _hang_up(self._listener)
         for thread in self._threads:
-            thread.join(PATIENCE_S)
+            thread.join(HANG_S)
         for one in (*self._sockets, self._listener):
             one.close()
 

@@ -22,10 +22,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from testkit.patience import HANG_S
 from testkit.ports import free_port
 
-_START_S = 60.0
-_STOP_S = 60.0
 _LOOK_S = 0.1
 _SUPERUSER = "gantry"
 _SETTINGS = {
@@ -92,11 +91,11 @@ def _served(programs: Path, folder: Path, as_whom: dict[str, Any]) -> Iterator[P
         yield server
     finally:
         process.send_signal(signal.SIGQUIT)  # at once, its children too
-        process.wait(_STOP_S)
+        process.wait(HANG_S)
 
 
 def _await(server: Postgres, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(int(_START_S / _LOOK_S)):
+    for _ in range(int(HANG_S / _LOOK_S)):
         with contextlib.suppress(psycopg.OperationalError):
             psycopg.connect(server.conninfo("postgres"), connect_timeout=10).close()
             return

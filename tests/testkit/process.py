@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from testkit.patience import HANG_S
+
 # A hang must end some time; a busy machine takes several times what a quiet one does.
-START_S = 60.0
-STOP_S = 60.0
 
 
 class GantryProcess:
@@ -50,7 +50,7 @@ class GantryProcess:
         if wait:
             self.wait_ready()
 
-    def wait_ready(self, seconds: float = START_S) -> None:
+    def wait_ready(self, seconds: float = HANG_S) -> None:
         """Until it serves; AssertionError with its stderr when it ends or is silent instead."""
         line = self._first_line(seconds)
         assert line.startswith("ready "), f"instead of ready: {line!r}\n{self.stderr()[-4000:]}"
@@ -90,7 +90,7 @@ class GantryProcess:
         self.popen.send_signal(signal.SIGTERM)
         return self.wait()
 
-    def wait(self, seconds: float = STOP_S) -> int:
+    def wait(self, seconds: float = HANG_S) -> int:
         """Its exit code (negative: the signal that ended it); AssertionError when it goes on running."""
         try:
             return self.popen.wait(seconds)

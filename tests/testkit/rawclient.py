@@ -13,6 +13,7 @@ from types import TracebackType
 
 from gantry.leaves import frames, records
 from gantry.wire.codes import ResponseCode
+from testkit.patience import HANG_S
 
 SEND = 310
 PULL = 11
@@ -24,13 +25,12 @@ FOUND = 0
 _REFUSED_FOR_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION)
 _AGAIN_S = 0.05
 _GROUP = "raw-client"
-WAIT_S = 60.0  # a hang ends some time; a busy machine is no hang
 
 
 class RawClient:
     """One connection; requests may be sent ahead of their replies."""
 
-    def __init__(self, address: tuple[str, int], timeout_s: float = WAIT_S) -> None:
+    def __init__(self, address: tuple[str, int], timeout_s: float = HANG_S) -> None:
         self._socket = socket.create_connection(address, timeout_s)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._received = bytearray()
@@ -47,7 +47,7 @@ class RawClient:
         self._socket.sendall(frames.encode(frames.Command(code, opaque=self._opaque, ext=ext, body=body)))
         return self._opaque
 
-    def reply(self, timeout_s: float = WAIT_S) -> frames.Command | None:
+    def reply(self, timeout_s: float = HANG_S) -> frames.Command | None:
         """The next reply; None when none came in time.  ConnectionError when the connection ends."""
         until = time.monotonic() + timeout_s
         while not self._replies:
@@ -67,7 +67,7 @@ class RawClient:
             self._replies += [one for one in commands if isinstance(one, frames.Command) and one.is_response]
         return self._replies.pop(0)
 
-    def call(self, code: int, ext: dict[str, str], body: bytes = b"", timeout_s: float = WAIT_S) -> frames.Command:
+    def call(self, code: int, ext: dict[str, str], body: bytes = b"", timeout_s: float = HANG_S) -> frames.Command:
         """One request and its reply; nothing else may be under way."""
         opaque = self.request(code, ext, body)
         reply = self.reply(timeout_s)
@@ -77,12 +77,12 @@ class RawClient:
 
     def ask(self, code: int, ext: dict[str, str], body: bytes = b"") -> frames.Command:
         """The reply of a member that serves; a request that is refused for the moment is sent again."""
-        until, pause = time.monotonic() + WAIT_S, threading.Event()
+        until, pause = time.monotonic() + HANG_S, threading.Event()
         while True:
             reply = self.call(code, ext, body)
             if reply.code not in _REFUSED_FOR_NOW:
                 return reply
-            assert time.monotonic() < until, f"{code} is refused for {WAIT_S} s: {reply.code} {reply.remark}"
+            assert time.monotonic() < until, f"{code} is refused for {HANG_S} s: {reply.code} {reply.remark}"
             pause.wait(_AGAIN_S)
 
     def read(self, topic: str, queue_id: int, start: int = 0) -> list[tuple[int, bytes]]:

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from testkit.patience import HANG_S
 from testkit.ports import free_port
 
-_START_S = 60.0
 _LOOK_S = 0.05
 
 
@@ -26,7 +26,7 @@ class RedisServer:
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""
         self._process.kill()
-        self._process.wait(_START_S)
+        self._process.wait(HANG_S)
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ def running_redis() -> Iterator[RedisServer]:
 
 def _await(url: str, process: subprocess.Popen[bytes]) -> None:
     with redis.Redis.from_url(url) as client:
-        for _ in range(int(_START_S / _LOOK_S)):
+        for _ in range(int(HANG_S / _LOOK_S)):
             with contextlib.suppress(redis.ConnectionError):
                 client.ping()
                 return

@@ -31,9 +31,9 @@ from gantry_operator.declared.groups import Groups
 from gantry_operator.declared.territory import Territories
 from gantry_operator.declared.topics import Topics
 from gantry_operator.declared.waking import Waking
-from testkit.brokerplay import PATIENCE_S
 from testkit.clusterplay import Cluster, running_cluster
 from testkit.kube.declared import CLUSTER, NAMESPACE, DiedError, Document, Life, Server, kind_of
+from testkit.patience import HANG_S
 from testkit.simclock import SimClock
 from testkit.turning import until
 
@@ -45,7 +45,7 @@ class Loopback(BrokerAdmin):
     """Asks brokers of this process under the names that they have in a cluster."""
 
     def __init__(self, nameserver: str, broker_of: Callable[[str], Broker | None], life: Life) -> None:
-        super().__init__(PATIENCE_S, PATIENCE_S)
+        super().__init__(HANG_S, HANG_S)
         self._nameserver = nameserver
         self._broker_of = broker_of
         self._life = life
@@ -147,7 +147,7 @@ class Play:
         async with Producer("p", nameserver=self.nameserver) as producer:
             for queue in queues:
                 place = MessageQueue("tea", f"{CLUSTER}-b0", queue)
-                await producer.send(Message("tea", b"x"), queue=place, timeout_s=PATIENCE_S)
+                await producer.send(Message("tea", b"x"), queue=place, timeout_s=HANG_S)
 
     @asynccontextmanager
     async def consuming(self, count: int) -> AsyncIterator[Consumer]:

@@ -13,13 +13,14 @@ from gantry.errors import RefusedError, UnreachableError
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig
-from testkit.brokerplay import PATIENCE_S, running_broker
+from testkit.brokerplay import running_broker
+from testkit.patience import HANG_S
 from testkit.ports import free_port
 
 
 def play(folder: Path, story: Callable[[BrokerAdmin, str], Awaitable[None]]) -> None:
     async def run() -> None:
-        async with running_broker(folder) as broker, BrokerAdmin(PATIENCE_S, PATIENCE_S) as brokers:
+        async with running_broker(folder) as broker, BrokerAdmin(HANG_S, HANG_S) as brokers:
             assert broker.addresses is not None
             await story(brokers, f"127.0.0.1:{broker.addresses.port}")
 

@@ -15,16 +15,16 @@ from gantry.model.route import MessageQueue
 from gantry.wire import heartbeat
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
+from testkit.patience import HANG_S
 from testkit.scripted import NAMESERVER, ScriptedCluster, refuse, silence
 from testkit.turning import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
 QUICK = ProducerSettings(timeout_s=1.5, attempt_timeout_s=0.5)  # a busy machine takes a while to connect
-WITHIN_S = 10.0
 
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
+    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 def ids(commands: list[Command]) -> set[str]:
@@ -37,7 +37,7 @@ def test_a_group_that_fails_is_left_and_the_message_keeps_its_id(answer: object)
         async with ScriptedCluster(groups=2) as cluster:
             for name in cluster.names:
                 cluster.answers[name, SEND] = answer  # type: ignore[assignment]
-            settings = ProducerSettings(timeout_s=WITHIN_S, attempt_timeout_s=0.2)
+            settings = ProducerSettings(timeout_s=HANG_S, attempt_timeout_s=0.2)
             async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
                 sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
                 await until(lambda: cluster.asked("broker-a", SEND) and cluster.asked("broker-b", SEND))
@@ -54,7 +54,7 @@ def test_a_group_that_fails_is_left_and_the_message_keeps_its_id(answer: object)
 def test_who_does_not_take_messages_costs_a_new_route_and_the_next_group_gets_it_without_a_pause(how: str) -> None:
     async def story() -> None:
         async with ScriptedCluster(groups=2) as cluster:
-            settings = ProducerSettings(timeout_s=WITHIN_S)
+            settings = ProducerSettings(timeout_s=HANG_S)
             async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
                 await producer.queues("T")
                 codes = {"not the master": ResponseCode.SYSTEM_BUSY, "sealed": ResponseCode.SERVICE_NOT_AVAILABLE}

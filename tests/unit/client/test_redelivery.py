@@ -15,6 +15,7 @@ from gantry.wire import heartbeat
 from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
+from testkit.patience import HANG_S
 from testkit.scripted import ScriptedCluster, offset, refuse, silence
 from testkit.turning import until
 
@@ -24,11 +25,10 @@ PULL, BACK, COMMIT = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
 )
 RETRY = "%RETRY%g"
-WITHIN_S = 20.0
 
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
+    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 def settings(**more: object) -> ConsumerSettings:

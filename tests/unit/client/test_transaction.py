@@ -27,6 +27,7 @@ from gantry.leaves.frames import Command
 from gantry.wire import heartbeat
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
+from testkit.patience import HANG_S
 from testkit.scripted import Answer, ScriptedCluster, refuse, silence, stored
 from testkit.scriptedtransaction import check, ends, outcomes
 from testkit.turning import until
@@ -39,11 +40,10 @@ PATIENT = TransactionSettings(  # where every answer comes, however slow the mac
     ProducerSettings(timeout_s=30.0, attempt_timeout_s=30.0), CheckSettings(timeout_s=30.0), end_timeout_s=30.0
 )
 ORDER = Message("Orders", b"x", keys="o-1")
-WITHIN_S = 30.0
 
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
+    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 async def ask_later(_: StoredMessage) -> Outcome:

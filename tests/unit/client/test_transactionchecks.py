@@ -15,14 +15,13 @@ from gantry.model.message import StoredMessage
 from gantry.transport.connection import Connection
 from gantry.wire.command import reply
 from testkit.fake_connection import FakeConnection
+from testkit.patience import HANG_S
 from testkit.scriptedtransaction import check
 from testkit.turning import until
 
-WITHIN_S = 30.0
-
 
 def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, WITHIN_S))
+    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 class Broker(FakeConnection):

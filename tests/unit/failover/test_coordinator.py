@@ -14,9 +14,9 @@ from gantry.replication.hastate import MemberState, Role
 from gantry.replication.record import Phase, Record
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
+from testkit.patience import HANG_S
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
-from testkit.turning import WITHIN_S
 
 POLICY = Policy(replicas=3, min_in_sync=2, is_sync_master=True, suspect_after_s=2.0)
 
@@ -76,7 +76,7 @@ async def sealed_group() -> tuple[Standing, Coordinator, SimClock]:
 def test_a_member_that_stands_still_costs_a_round_one_timeout_and_not_one_for_each_question() -> None:
     async def act() -> None:
         group, coordinator, clock = await sealed_group()
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(HANG_S):
             await coordinator.round()
         assert group.asked == {"state", "seal"}
         clock.advance(400)

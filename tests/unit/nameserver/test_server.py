@@ -13,8 +13,8 @@ from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from gantry.transport.client import RemotingClient
 from gantry.wire.codes import RequestCode
+from testkit.patience import HANG_S
 
-WITHIN_S = 5.0
 BODY = (
     b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":1},'
     b'"topicConfigTable":{"T":{"topicName":"T"},"U":{"topicName":"U"}}}}'
@@ -35,7 +35,7 @@ def settings(kv_path: Path | None = None, http_port: int | None = None) -> NameS
 async def ask(
     client: RemotingClient, server: NameServer, code: int, ext: dict[str, str], body: bytes = b""
 ) -> frames.Command:
-    return await client.invoke(f"127.0.0.1:{server.port}", frames.Command(code, ext=ext, body=body), WITHIN_S)
+    return await client.invoke(f"127.0.0.1:{server.port}", frames.Command(code, ext=ext, body=body), HANG_S)
 
 
 def test_a_broker_is_gone_the_moment_its_connection_closes() -> None:
@@ -52,7 +52,7 @@ def test_a_broker_is_gone_the_moment_its_connection_closes() -> None:
         await client.close()
         await server.stop()
 
-    asyncio.run(asyncio.wait_for(play(), WITHIN_S))
+    asyncio.run(asyncio.wait_for(play(), HANG_S))
 
 
 def test_key_values_outlive_the_process_if_a_file_is_configured(tmp_path: Path) -> None:

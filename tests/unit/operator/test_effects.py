@@ -29,11 +29,11 @@ from gantry_operator.snapshot import GroupSeen
 from gantry_operator.watching import order_of
 from testkit.kube.clusters import document
 from testkit.kube.effects import EFFECTS, Effect, found, wanted
+from testkit.patience import HANG_S
 from testkit.ports import free_port
 from testkit.sources import ROOT
 
 SECRET = base64.b64encode(b"s" * 32)
-WITHIN_S = 60.0
 
 
 def fields(schema: Schema, path: str) -> Iterator[str]:
@@ -120,7 +120,7 @@ def running(cluster: BrokerCluster, folder: Path) -> dict[str, object]:
 async def told_by(group: str, port: int) -> dict[str, object]:
     asked = AskedMembers("", group, lambda _: f"127.0.0.1:{port}", Keys(SECRET), SystemClock(), 10.0)
     try:
-        async with asyncio.timeout(WITHIN_S):
+        async with asyncio.timeout(HANG_S):
             while (config := await asked.config(0)) is None:  # noqa: ASYNC110  a process that starts tells nobody
                 await asyncio.sleep(0.2)
             return dict(config)

@@ -12,8 +12,7 @@ from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
 from gantry.transport.server import RemotingServer
 from gantry.wire.command import Request
-
-WITHIN_S = 5.0
+from testkit.patience import HANG_S
 
 
 def echo(connection: Connection, requests: list[Request]) -> None:
@@ -35,7 +34,7 @@ def test_callers_of_one_address_share_one_connection() -> None:
         server = RemotingServer(echo)
         address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
         client = RemotingClient()
-        asked = [client.invoke(address, frames.Command(28, body=bytes([n])), WITHIN_S) for n in range(50)]
+        asked = [client.invoke(address, frames.Command(28, body=bytes([n])), HANG_S) for n in range(50)]
         replies = await asyncio.gather(*asked)
         assert [reply.body for reply in replies] == [bytes([n]) for n in range(50)]
         assert len(server.connections) == 1
@@ -50,9 +49,9 @@ def test_an_address_that_does_not_answer_is_unreachable_and_rests_for_a_moment()
         client = RemotingClient()
         address = f"127.0.0.1:{free_port()}"
         with pytest.raises(UnreachableError, match=address):
-            await client.invoke(address, frames.Command(28), WITHIN_S)
+            await client.invoke(address, frames.Command(28), HANG_S)
         with pytest.raises(UnreachableError, match="a moment ago"):
-            await client.invoke(address, frames.Command(28), WITHIN_S)
+            await client.invoke(address, frames.Command(28), HANG_S)
         await client.close()
 
     asyncio.run(play())
@@ -63,19 +62,19 @@ def test_a_server_that_comes_back_is_found_again() -> None:
         port = free_port()
         client = RemotingClient()
         with pytest.raises(UnreachableError):
-            await client.invoke(f"127.0.0.1:{port}", frames.Command(28), WITHIN_S)
+            await client.invoke(f"127.0.0.1:{port}", frames.Command(28), HANG_S)
         server = RemotingServer(echo)
         await server.start("127.0.0.1", port)
 
         async def until_answered() -> None:
             while True:
                 try:
-                    await client.invoke(f"127.0.0.1:{port}", frames.Command(28), WITHIN_S)
+                    await client.invoke(f"127.0.0.1:{port}", frames.Command(28), HANG_S)
                     return
                 except UnreachableError:
                     await asyncio.sleep(0.01)
 
-        await asyncio.wait_for(until_answered(), WITHIN_S)
+        await asyncio.wait_for(until_answered(), HANG_S)
         await client.close()
         await server.close()
 
@@ -96,10 +95,10 @@ def test_a_lost_connection_leaves_the_outcome_unknown_and_the_next_call_connects
         address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
         client = RemotingClient()
         with pytest.raises(OutcomeUnknownError):
-            await client.invoke(address, frames.Command(28), WITHIN_S)
+            await client.invoke(address, frames.Command(28), HANG_S)
         assert client.connections() == {}
         silent = False
-        assert (await client.invoke(address, frames.Command(28), WITHIN_S)).code == 0
+        assert (await client.invoke(address, frames.Command(28), HANG_S)).code == 0
         await client.close()
         await server.close()
 
@@ -111,8 +110,8 @@ def test_one_caller_who_gives_up_does_not_end_the_attempt_of_others() -> None:
         server = RemotingServer(echo)
         address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
         client = RemotingClient()
-        impatient = asyncio.ensure_future(client.invoke(address, frames.Command(28), WITHIN_S))
-        patient = asyncio.ensure_future(client.invoke(address, frames.Command(28), WITHIN_S))
+        impatient = asyncio.ensure_future(client.invoke(address, frames.Command(28), HANG_S))
+        patient = asyncio.ensure_future(client.invoke(address, frames.Command(28), HANG_S))
         await asyncio.sleep(0)
         impatient.cancel()
         assert (await patient).code == 0
@@ -131,7 +130,7 @@ def test_requests_of_the_other_side_are_handed_over() -> None:
         client = RemotingClient(lambda _, commands: got.set_result(commands))
         await client.send_oneway(address, frames.Command(35))
         (await connected).send_oneway(frames.Command(40, ext={"consumerGroup": "g"}))
-        (notice,) = await asyncio.wait_for(got, WITHIN_S)
+        (notice,) = await asyncio.wait_for(got, HANG_S)
         assert (notice.code, notice.ext, notice.is_oneway) == (40, {"consumerGroup": "g"}, True)
         await client.close()
         await server.close()
@@ -150,7 +149,7 @@ def test_the_news_of_a_connection_comes_before_anything_else_is_sent_on_it() -> 
         server = RemotingServer(note)
         address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
         client = RemotingClient(on_connect=lambda _, connection: connection.send_oneway(frames.Command(34)))
-        await asyncio.gather(*(client.invoke(address, frames.Command(28), WITHIN_S) for _ in range(3)))
+        await asyncio.gather(*(client.invoke(address, frames.Command(28), HANG_S) for _ in range(3)))
         assert codes == [34, 28, 28, 28]
         assert list(client.connections()) == [address]
         await client.close()
@@ -181,6 +180,6 @@ def test_a_closed_client_reaches_nobody() -> None:
         client = RemotingClient()
         await client.close()
         with pytest.raises(UnreachableError, match="closed"):
-            await client.invoke("127.0.0.1:1", frames.Command(28), WITHIN_S)
+            await client.invoke("127.0.0.1:1", frames.Command(28), HANG_S)
 
     asyncio.run(play())

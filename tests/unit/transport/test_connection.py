@@ -15,8 +15,7 @@ from gantry.leaves import frames
 from gantry.transport.connection import Connection, Limits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
-
-WITHIN_S = 5.0
+from testkit.patience import HANG_S
 
 
 class Server:
@@ -62,17 +61,17 @@ async def served(
     listener = await loop.create_server(server.make, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname(), limit=1 << 25)
     try:
-        await asyncio.wait_for(server.connection, WITHIN_S)
+        await asyncio.wait_for(server.connection, HANG_S)
         yield server, reader, writer
     finally:
         writer.close()
         listener.close()
-        await asyncio.wait_for(server.lost.wait(), WITHIN_S)
+        await asyncio.wait_for(server.lost.wait(), HANG_S)
 
 
 async def read_frame(reader: asyncio.StreamReader) -> frames.Command:
-    head = await asyncio.wait_for(reader.readexactly(4), WITHIN_S)
-    data = head + await asyncio.wait_for(reader.readexactly(int.from_bytes(head, "big")), WITHIN_S)
+    head = await asyncio.wait_for(reader.readexactly(4), HANG_S)
+    data = head + await asyncio.wait_for(reader.readexactly(int.from_bytes(head, "big")), HANG_S)
     used, commands = frames.decode(data, 0, len(data))
     assert used == len(data)
     return commands[0]
@@ -80,7 +79,7 @@ async def read_frame(reader: asyncio.StreamReader) -> frames.Command:
 
 async def is_closed_by_the_server(reader: asyncio.StreamReader) -> bool:
     try:
-        while await asyncio.wait_for(reader.read(1 << 16), WITHIN_S):
+        while await asyncio.wait_for(reader.read(1 << 16), HANG_S):
             pass
     except ConnectionResetError:
         pass
@@ -172,7 +171,7 @@ def test_a_frame_cut_off_by_the_end_of_the_connection_is_dropped_and_its_bytes_g
             writer.write(question(1, bytes(100_000))[:-1])
             await writer.drain()
             writer.close()
-            await asyncio.wait_for(server.lost.wait(), WITHIN_S)
+            await asyncio.wait_for(server.lost.wait(), HANG_S)
             assert server.batches == []
             assert buffer.partial_bytes == 0
 
@@ -242,7 +241,7 @@ def test_a_peer_that_never_reads_is_no_longer_read_and_cut_off_at_the_hard_limit
                 connection.write(chunk)
             assert connection.closed
             assert "does not read" in connection.close_reason
-            await asyncio.wait_for(server.lost.wait(), WITHIN_S)
+            await asyncio.wait_for(server.lost.wait(), HANG_S)
 
     asyncio.run(play())
 
@@ -259,7 +258,7 @@ def test_a_slow_peer_is_read_again_when_it_has_taken_its_answers() -> None:
                 sent += 256 << 10
             writer.write(question(9))
             writer.transport.resume_reading()
-            await asyncio.wait_for(reader.readexactly(sent), WITHIN_S)
+            await asyncio.wait_for(reader.readexactly(sent), HANG_S)
             assert (await read_frame(reader)).opaque == 9
 
     asyncio.run(play())
@@ -272,7 +271,7 @@ def test_close_lets_the_output_drain() -> None:
             connection.write(bytes(8 << 20))
             connection.close("enough")
             connection.write(b"never sent")
-            assert len(await asyncio.wait_for(reader.read(), WITHIN_S)) == 8 << 20
+            assert len(await asyncio.wait_for(reader.read(), HANG_S)) == 8 << 20
             assert connection.close_reason == "enough"
 
     asyncio.run(play())
@@ -300,7 +299,7 @@ def test_large_pieces_and_small_ones_keep_their_order() -> None:
             pieces = [b"head", memoryview(bytes(300_000)), b"tail"]
             server.reply = lambda connection, request: connection.writelines(pieces)
             writer.write(question(1))
-            data = await asyncio.wait_for(reader.readexactly(300_008), WITHIN_S)
+            data = await asyncio.wait_for(reader.readexactly(300_008), HANG_S)
             assert (data[:4], data[-4:]) == (b"head", b"tail")
 
     asyncio.run(play())
@@ -309,11 +308,11 @@ def test_large_pieces_and_small_ones_keep_their_order() -> None:
 def test_both_sides_may_ask_with_the_same_number() -> None:
     async def play() -> None:
         async with served() as (server, reader, writer):
-            asked = server.connection.result().invoke(frames.Command(39), WITHIN_S)
+            asked = server.connection.result().invoke(frames.Command(39), HANG_S)
             request = await read_frame(reader)
             writer.write(question(request.opaque))  # theirs, with the number of ours
             writer.write(frames.encode(frames.Command(0, opaque=request.opaque, flag=1, body=b"yes")))
-            assert (await asyncio.wait_for(asked, WITHIN_S)).body == b"yes"
+            assert (await asyncio.wait_for(asked, HANG_S)).body == b"yes"
             assert (await read_frame(reader)).opaque == request.opaque
             assert len(server.batches) == 1
 
@@ -328,7 +327,7 @@ def test_a_question_without_an_answer_has_an_unknown_outcome() -> None:
                 await connection.invoke(frames.Command(39), 0.01)
             request = await read_frame(reader)
             writer.write(frames.encode(frames.Command(0, opaque=request.opaque, flag=1)))  # late: dropped
-            asked = connection.invoke(frames.Command(39), WITHIN_S)
+            asked = connection.invoke(frames.Command(39), HANG_S)
             await read_frame(reader)
             writer.close()
             with pytest.raises(OutcomeUnknownError, match="connection gone"):
@@ -342,12 +341,12 @@ def test_a_question_that_was_never_sent_says_so() -> None:
     async def play() -> None:
         async with served(Limits(pending_max=1)) as (server, _, _writer):
             connection = server.connection.result()
-            first = connection.invoke(frames.Command(39), WITHIN_S)
+            first = connection.invoke(frames.Command(39), HANG_S)
             with pytest.raises(UnreachableError, match="wait for an answer"):
-                await connection.invoke(frames.Command(39), WITHIN_S)
+                await connection.invoke(frames.Command(39), HANG_S)
             connection.close("bye")
             with pytest.raises(UnreachableError, match="bye"):
-                await connection.invoke(frames.Command(39), WITHIN_S)
+                await connection.invoke(frames.Command(39), HANG_S)
             with pytest.raises(OutcomeUnknownError):
                 await first
 

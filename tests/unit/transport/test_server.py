@@ -11,8 +11,7 @@ from gantry.leaves import frames
 from gantry.transport.connection import Connection, Limits
 from gantry.transport.server import RemotingServer
 from gantry.wire.command import Request
-
-WITHIN_S = 5.0
+from testkit.patience import HANG_S
 
 
 def echo(connection: Connection, requests: list[Request]) -> None:
@@ -22,7 +21,7 @@ def echo(connection: Connection, requests: list[Request]) -> None:
 
 async def ends(reader: asyncio.StreamReader) -> bytes:
     try:
-        return await asyncio.wait_for(reader.read(), WITHIN_S)
+        return await asyncio.wait_for(reader.read(), HANG_S)
     except ConnectionResetError:
         return b""
 
@@ -35,7 +34,7 @@ def test_every_listener_serves_the_same() -> None:
         for port in ports:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(frames.encode(frames.Command(28, opaque=7)))
-            assert len(await asyncio.wait_for(reader.readexactly(4), WITHIN_S)) == 4
+            assert len(await asyncio.wait_for(reader.readexactly(4), HANG_S)) == 4
             writer.close()
         await server.close()
 
@@ -59,10 +58,10 @@ def test_connections_come_and_go_with_notice() -> None:
         server = RemotingServer(echo, lambda _: news.put_nowait("came"), lambda _: news.put_nowait("went"))
         port = await server.start("127.0.0.1", 0)
         _, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await asyncio.wait_for(news.get(), WITHIN_S) == "came"
+        assert await asyncio.wait_for(news.get(), HANG_S) == "came"
         assert len(server.connections) == 1
         writer.close()
-        assert await asyncio.wait_for(news.get(), WITHIN_S) == "went"
+        assert await asyncio.wait_for(news.get(), HANG_S) == "went"
         assert not server.connections
         await server.close()
 
@@ -75,7 +74,7 @@ def test_a_silent_connection_is_closed() -> None:
         server = RemotingServer(echo, on_close=gone.put_nowait, limits=Limits(idle_s=0.05))
         reader, writer = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1", 0))
         assert await ends(reader) == b""
-        assert "silent" in (await asyncio.wait_for(gone.get(), WITHIN_S)).close_reason
+        assert "silent" in (await asyncio.wait_for(gone.get(), HANG_S)).close_reason
         writer.close()
         await server.close()
 
@@ -88,7 +87,7 @@ def test_connections_over_the_limit_are_refused_and_the_others_served() -> None:
         port = await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(frames.encode(frames.Command(28)))
-        await asyncio.wait_for(reader.readexactly(4), WITHIN_S)
+        await asyncio.wait_for(reader.readexactly(4), HANG_S)
         other_reader, other_writer = await asyncio.open_connection("127.0.0.1", port)
         assert await ends(other_reader) == b""
         assert server.refused == 1
@@ -107,8 +106,8 @@ def test_closing_ends_listeners_and_connections_even_those_that_do_not_read() ->
         port = await server.start("127.0.0.1", 0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.transport.pause_reading()
-        (await asyncio.wait_for(connected, WITHIN_S)).write(bytes(16 << 20))
-        await asyncio.wait_for(server.close(), WITHIN_S)
+        (await asyncio.wait_for(connected, HANG_S)).write(bytes(16 << 20))
+        await asyncio.wait_for(server.close(), HANG_S)
         assert not server.connections
         with pytest.raises(OSError, match=r"refused|Connect call failed"):
             await asyncio.open_connection("127.0.0.1", port)
