@@ -180,6 +180,21 @@ def test_key_values_are_put_listed_and_deleted() -> None:
     assert asker.ask(RequestCode.GET_KV_CONFIG, where).code == ResponseCode.QUERY_NOT_FOUND
 
 
+def test_key_values_are_bounded_all_together_and_room_comes_back() -> None:
+    asker = Asker()
+    value, refused, count = "v" * 30_000, 0, 0
+    while refused == 0:
+        count += 1
+        refused = asker.ask(RequestCode.PUT_KV_CONFIG, {"namespace": f"N{count}", "key": "k", "value": value}).code
+    assert refused == ResponseCode.SYSTEM_ERROR
+    assert 16 << 20 < count * 30_010 < (16 << 20) + 60_000
+    first = {"namespace": "N1", "key": "k"}
+    assert asker.ask(RequestCode.PUT_KV_CONFIG, {**first, "value": "w" * 30_000}).code == 0  # no more than before
+    asker.ask(RequestCode.DELETE_KV_CONFIG, first)
+    assert asker.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "N1"}).code == ResponseCode.QUERY_NOT_FOUND
+    assert asker.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": value}).code == 0
+
+
 def test_switches_change_at_run_time_and_others_do_not() -> None:
     asker = Asker()
     assert asker.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableAllTopicList=false\nunknownKey=1\n").code == 0

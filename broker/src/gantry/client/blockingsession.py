@@ -242,9 +242,12 @@ class BlockingSession:
         if known is not None and time.monotonic() - known[0] < _ROUTE_AGE_S:
             return known[1]
         deadline = time.monotonic() + within_s
-        route = self._ask_nameserver(questions.route(topic), deadline)
+        route, is_certain = self._look_up(questions.route(topic), deadline)
+        if route is None and known is not None and not is_certain:
+            return known[1]
         if route is None and new_topics:
-            route = questions.route_of_new_topic(self._ask_nameserver(questions.route(TEMPLATE_TOPIC), deadline))
+            template, _ = self._look_up(questions.route(TEMPLATE_TOPIC), deadline)
+            route = questions.route_of_new_topic(template)
         if route is None:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
         with self._guard:
@@ -257,17 +260,25 @@ class BlockingSession:
             for new_topics in (False, True):
                 self._routes.pop((topic, new_topics), None)
 
-    def _ask_nameserver(self, question: Question[T], deadline: float) -> T:
+    def _look_up(self, question: Question[T | None], deadline: float) -> tuple[T | None, bool]:
+        """Ask name servers until one knows; as `Session.look_up`."""
         failure: GantryError | None = None
+        silent = 0
         for done, address in enumerate(self.nameservers):
             # Each name server has its share of the time that is left, so that a silent one does not use it all.
             share_s = (deadline - time.monotonic()) / (len(self.nameservers) - done)
             try:
-                return self.ask(address, question, min(TIMEOUT_S, share_s))
+                answer = self.ask(address, question, min(TIMEOUT_S, share_s))
             except ClosedError:
                 raise
             except (UnreachableError, OutcomeUnknownError) as error:
                 failure = error
+                silent += 1
+                continue
+            if answer is not None:
+                return answer, True
+        if silent < len(self.nameservers):
+            return None, not silent
         raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
 
     def _all_links(self) -> list[_Link]:

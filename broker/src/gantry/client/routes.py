@@ -1,8 +1,9 @@
 """Where the queues are, as the name servers said last.
 
 A route is kept until somebody finds that it is wrong (`doubt`) and refreshed every 30 s otherwise.  When
-no name server answers, the old route goes on serving: brokers outlive name servers.  Callers that need
-one route at the same time share the question.
+no name server answers, the old route goes on serving: brokers outlive name servers.  It also does when
+some name servers do not have the topic and the others do not answer.  Callers that need one route at the
+same time share the question.
 """
 
 from __future__ import annotations
@@ -116,9 +117,13 @@ class Routes:
             task.exception()  # whoever asked may have gone meanwhile
 
     async def _ask(self, topic: str) -> _Known:
-        route = await self._session.ask_nameserver(questions.route(topic))
+        route, is_certain = await self._session.look_up(questions.route(topic))
+        known = self._known.get(topic)
+        if route is None and known is not None and not is_certain:
+            return known
         if route is None and self._new_topics:
-            route = questions.route_of_new_topic(await self._session.ask_nameserver(questions.route(TEMPLATE_TOPIC)))
+            template, _ = await self._session.look_up(questions.route(TEMPLATE_TOPIC))
+            route = questions.route_of_new_topic(template)
         if route is None:
             self._known.pop(topic, None)
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")

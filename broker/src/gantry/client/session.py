@@ -1,6 +1,7 @@
 """A client's connections: to one of its name servers, and to the brokers it works with.
 
-Name servers know the same, so one is asked until it fails, then the next.  On a new connection to a
+Name servers know the same, so one is asked until it fails, then the next; only a route that one does not have is asked
+of all of them, because a name server that has just started knows nothing yet.  On a new connection to a
 broker the heartbeat goes first: a broker must know who is there before it gets a pull or a send, and a
 broker that restarted learns it without waiting for the next round.  Rounds come every 30 s.  `on_return` hears
 of a broker that is there again after its connection was lost.
@@ -86,6 +87,33 @@ class Session:
                 continue
             self._preferred = index
             return answer
+        raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
+
+    async def look_up(
+        self, question: Question[T | None], timeout_s: float = NAMESERVER_TIMEOUT_S
+    ) -> tuple[T | None, bool]:
+        """Ask name servers until one knows.
+
+        Return the first answer that is not None, and True; or None, and whether every name server answered so.
+        UnreachableError when none answers.
+        """
+        failure: Exception | None = None
+        count = len(self.nameservers)
+        silent = 0
+        first = self._preferred
+        for step in range(count):
+            index = (first + step) % count
+            try:
+                answer = await self.ask(self.nameservers[index], question, timeout_s)
+            except (UnreachableError, OutcomeUnknownError) as error:
+                failure = error
+                silent += 1
+                continue
+            if answer is not None:
+                self._preferred = index
+                return answer, True
+        if silent < count:
+            return None, not silent
         raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
 
     async def meet(self, address: str) -> None:

@@ -15,6 +15,7 @@ from gantry.wire.codes import ResponseCode
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 _ENTRIES_MAX = 100_000
 _TEXT_MAX = 32_768  # of one name or value
+_CHARS_MAX = 16 << 20  # of all of them: the whole table is written with every change
 
 
 class KeyValues:
@@ -23,16 +24,21 @@ class KeyValues:
     def __init__(self) -> None:
         self.changes = 0
         self._count = 0
+        self._chars = 0
         self._tables: dict[str, dict[str, str]] = {}
 
     def put(self, namespace: str, key: str, value: str) -> Refusal | None:
         """Set one value."""
         if max(len(namespace), len(key), len(value)) > _TEXT_MAX:
             return Refusal(ResponseCode.INVALID_PARAMETER, f"names and values have at most {_TEXT_MAX} characters")
-        if self.get(namespace, key) is None:
-            if self._count >= _ENTRIES_MAX:
-                return Refusal(ResponseCode.SYSTEM_ERROR, f"the key-value table is full, {_ENTRIES_MAX} entries")
-            self._count += 1
+        old = self.get(namespace, key)
+        more = len(value) - len(old) if old is not None else _chars(namespace, key, value)
+        if old is None and self._count >= _ENTRIES_MAX:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"the key-value table is full, {_ENTRIES_MAX} entries")
+        if more > 0 and self._chars + more > _CHARS_MAX:
+            return Refusal(ResponseCode.SYSTEM_ERROR, f"the key-value table is full, {_CHARS_MAX} characters")
+        self._count += old is None
+        self._chars += more
         self._tables.setdefault(namespace, {})[key] = value
         self.changes += 1
         return None
@@ -43,12 +49,18 @@ class KeyValues:
 
     def delete(self, namespace: str, key: str) -> None:
         """Forget one value; nothing happens when it is not there."""
-        if self._tables.get(namespace, {}).pop(key, None) is not None:
-            self.changes += 1
-            self._count -= 1
+        table = self._tables.get(namespace, {})
+        old = table.pop(key, None)
+        if old is None:
+            return
+        self.changes += 1
+        self._count -= 1
+        self._chars -= _chars(namespace, key, old)
+        if not table:
+            del self._tables[namespace]
 
     def table(self, namespace: str) -> dict[str, str] | None:
-        """All of a namespace, or None when nothing was ever put there."""
+        """All of a namespace, or None when nothing is there."""
         table = self._tables.get(namespace)
         return None if table is None else dict(table)
 
@@ -68,3 +80,10 @@ class KeyValues:
             raise ConfigError(f"kvConfig.json: expected an object configTable of objects, found {error}") from error
         self._tables = loaded
         self._count = sum(map(len, loaded.values()))
+        self._chars = sum(
+            _chars(namespace, key, value) for namespace, table in loaded.items() for key, value in table.items()
+        )
+
+
+def _chars(namespace: str, key: str, value: str) -> int:
+    return len(namespace) + len(key) + len(value)
