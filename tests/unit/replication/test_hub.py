@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from gantry.replication.haproof import Keys
+from gantry.replication.hub import LINKS_MAX
 from gantry.wire import ha
 from testkit.hubplay import Play, run
 from testkit.turning import until
@@ -219,6 +220,22 @@ def test_a_wrong_secret_is_said_on_the_slave_and_nothing_comes_over() -> None:
         assert not play.slave.copy
 
     run(story, Keys(b"not the secret at all"))
+
+
+def test_a_slave_finds_a_place_however_many_connections_are_silent() -> None:
+    async def story(play: Play) -> None:
+        silent = [await asyncio.open_connection("127.0.0.1", play.hub.port) for _ in range(2 * LINKS_MAX)]
+        for reader, writer in silent[:LINKS_MAX]:
+            assert await reader.read() == b""  # the oldest gave way
+            writer.close()
+        play.master.log += b"record"
+        play.hub.wake()
+        await until(lambda: play.slave.copy == play.master.log)
+        assert not play.hub.refused
+        for _, writer in silent[LINKS_MAX:]:
+            writer.close()
+
+    run(story)
 
 
 def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:

@@ -12,8 +12,8 @@ One write to the log wakes all links once per turn of the loop, however many run
 to send, marks travel with a beat: ten times a second when they moved, else once a second, so that both ends know of the
 other's death after a few seconds of silence.
 
-Bounds: how many connections there are, the time until one has said who it is, the bytes of a frame, the window of each
-slave, the transport's buffer.
+Bounds: how many connections there are (the oldest that has not said who it is gives way), the time until one has said
+that, the bytes of a frame, the window of each slave, the transport's buffer.
 """
 
 from __future__ import annotations
@@ -38,8 +38,7 @@ from gantry.wire.ha import Ack
 log = logging.getLogger("gantry.replication")
 
 LINKS_MAX = 64
-HANDSHAKE_S = 5.0
-SILENCE_S = 5.0
+HANDSHAKE_S = SILENCE_S = 5.0
 BEAT_S = 1.0
 CHUNK_BYTES = 256 << 10
 # Brought in at once, several chunks: a hand-over to the cold reader costs more than reading one that is in memory.
@@ -165,7 +164,7 @@ class Hub:
         return Link(self, Feeding(self._keys, self._nonce(), self.source.judge))
 
     def wake(self, _: int = 0) -> None:
-        """Something was written: send it when this turn of the loop is over."""
+        """Send what was written when this turn of the loop is over."""
         if self._by_place and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._feed)
@@ -177,12 +176,14 @@ class Hub:
 
     def tick(self) -> None:
         """Beats and time-outs; ten times a second."""
-        now_s = self.clock.monotonic()
         for link in list(self._links):
-            link.tick(now_s)
+            link.tick(self.clock.monotonic())
 
     def opened(self, link: Link) -> bool:
         """A connection came; whether it may stay."""
+        known = set(self._by_place.values())
+        if len(self._links) >= LINKS_MAX and (silent := [link for link in self._links if link not in known]):
+            silent[0].end("too many connections, and it has not said who it is")
         if self._is_closing or len(self._links) >= LINKS_MAX:
             self.refused += 1
             return False
@@ -230,8 +231,7 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer, nobody knows which."""
-        # uvloop's transports are not asyncio's by inheritance.
-        transport = self._transport = cast(asyncio.Transport, transport)
+        transport = self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
         if not self._hub.opened(self):
