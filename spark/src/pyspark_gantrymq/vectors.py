@@ -9,7 +9,8 @@ It knows the records that nearly everybody sends.  A stretch in which one is oth
 says what is wrong with bytes that are no records:
 
     head         another magic, IPv6 hosts, a compressed body, another topic than the first one's
-    body         does not match its checksum, where that is asked
+    body         does not match its checksum, where that is asked: an error; one that cannot be decompressed comes as it
+                 is stored, and a line in the executor's log says so once per cause
     properties   none, not UTF-8, an empty name or value, no unique id
 
 Source: the record's layout is RocketMQ's (broker/docs/store.md), field by field as `gantry.leaves.records` reads it.
@@ -17,6 +18,7 @@ Source: the record's layout is RocketMQ's (broker/docs/store.md), field by field
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any
@@ -27,7 +29,7 @@ from pyarrow import compute
 
 from gantry.leaves.hashes import crc31
 from gantry.leaves.records import MAGIC_V1, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6
-from gantry.model.message import KEYS, SYS_COMPRESSED, TAGS, UNIQUE_KEY
+from gantry.model.message import KEYS, SYS_COMPRESSED, TAGS, UNIQUE_KEY, StoredMessage
 from gantry.wire import record
 from pyspark_gantrymq import rows
 from pyspark_gantrymq.columns import RAW_PROPERTIES
@@ -41,6 +43,11 @@ _NUMBERS = {"queueId": (12, 4), "flag": (16, 4), "queueOffset": (20, 8), "commit
 _NUMBERS |= {"sysFlag": (36, 4), "reconsumeTimes": (72, 4)}
 _INSTANT = pa.timestamp("us", tz="UTC")
 _TIMES = {"bornTimestamp": 40, "storeTimestamp": 56}
+
+
+_CAUSES: set[str] = set()  # executors live as long as their process, and read many batches
+_CAUSES_MAX = 32
+log = logging.getLogger(__name__)
 
 
 class _OddError(Exception):
@@ -67,6 +74,9 @@ class Pulled:
             return self._columns(names)
         except (_OddError, pa.ArrowInvalid):
             found = record.messages(self._data, self._broker_name, self._is_checked)
+            for one in found:
+                if one.decode_error and one.queue_offset < end:
+                    _warn(one)
             return rows.one_by_one([one for one in found if one.queue_offset < end], names)
 
     def _columns(self, names: Sequence[str]) -> pa.RecordBatch:
@@ -198,6 +208,18 @@ class _Properties:
         if is_required and is_absent.any():
             raise _OddError
         return self._values.take(pa.array(which, mask=is_absent))
+
+
+def _warn(one: StoredMessage) -> None:
+    """Report a message that cannot be decoded; of each cause the first one that this process meets."""
+    if one.decode_error not in _CAUSES and len(_CAUSES) < _CAUSES_MAX:
+        _CAUSES.add(one.decode_error)
+        where = f"{one.topic}, {one.broker_name}, queue {one.queue_id}, offset {one.queue_offset}"
+        log.warning(
+            "%s: the body is passed on as it is stored: %s; later ones of this cause are not reported",
+            where,
+            one.decode_error,
+        )
 
 
 def _starts(data: bytes) -> np.ndarray[Any, Any]:

@@ -4,7 +4,13 @@ import asyncio
 
 import pytest
 
+from gantry.client.admin import Admin
 from gantry.client.life import Life, cancelled
+from gantry.client.producer import Producer
+from gantry.client.pullconsumer import PullConsumer
+from gantry.client.puller import Puller
+from testkit.onequeue import member
+from testkit.scripted import ScriptedCluster
 
 
 class BrokenError(Exception):
@@ -67,3 +73,36 @@ def test_a_life_that_never_began_may_end() -> None:
     life = Life("g")
     life.end()
     assert not life.is_over
+
+
+def test_a_second_start_is_an_error_and_not_a_second_set_of_tasks() -> None:
+    async def play() -> None:
+        async with ScriptedCluster() as cluster:
+            for client in (
+                member(cluster),  # type: ignore[arg-type]
+                Producer("p", nameserver=cluster.nameserver),
+                PullConsumer("g", nameserver=cluster.nameserver),
+                Puller("g", nameserver=cluster.nameserver),
+                Admin(nameserver=cluster.nameserver),
+            ):
+                async with client:
+                    before = asyncio.all_tasks()
+                    with pytest.raises(AssertionError, match="start\\(\\) was called before"):
+                        await client.start()
+                    assert not asyncio.all_tasks() - before
+
+    asyncio.run(play())
+
+
+def test_a_consumer_that_broke_says_so_where_its_block_ends() -> None:
+    async def play() -> None:
+        async with ScriptedCluster() as cluster:
+            with pytest.raises(BrokenError):
+                async with member(cluster) as consumer:  # type: ignore[arg-type]
+                    await asyncio.wait([consumer._life.spawn(breaking(), "t")])
+            with pytest.raises(KeyError):
+                async with member(cluster) as consumer:  # type: ignore[arg-type]
+                    consumer._life.spawn(breaking(), "t")
+                    raise KeyError
+
+    asyncio.run(play())

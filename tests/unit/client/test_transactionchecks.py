@@ -106,6 +106,25 @@ def test_a_newer_check_of_a_waiting_half_takes_its_place() -> None:
     play(story())
 
 
+def test_the_bytes_of_a_check_that_takes_anothers_place_are_counted() -> None:
+    async def story() -> None:
+        broker, database = Broker(), Database()
+        checks = Checks("p", database.check, CheckSettings(held_bytes_max=5000))
+        checks.offer(broker.connection, check("ID1", body=bytes(1)))
+        checks.offer(broker.connection, check("ID1", body=bytes(4000)))
+        checks.offer(broker.connection, check("ID2", body=bytes(4000)))
+        assert checks.counts.dropped == 1
+        database.open.set()
+        await checks.start()
+        await until(lambda: checks.counts.committed)
+        checks.offer(broker.connection, check("ID3", body=bytes(4000)))
+        await until(lambda: checks.counts.committed == 2)
+        await checks.stop()
+        assert checks.counts.dropped == 1, "what was answered is not held any more"
+
+    play(story())
+
+
 async def raises(_: StoredMessage) -> Outcome:
     raise RuntimeError("the database is away")
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
 
 import pytest
 
 from gantry.errors import LocalProtocolError, RemoteProtocolError
 from gantry.leaves import frames, properties, records
+from gantry.model.message import StoredMessage
 from gantry.wire import record
 
 V4 = bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])
@@ -47,15 +49,39 @@ def test_a_compressed_body_comes_decompressed(kind: int) -> None:
     assert message.body == b"espresso " * 100
 
 
-def test_a_compression_that_nobody_knows_is_refused_by_name() -> None:
-    with pytest.raises(RemoteProtocolError, match="message at 500 is compressed with kind 0x400"):
-        record.messages(stored(b"x", sys_flag=0x1 | 0x400))
+@pytest.mark.parametrize("read", [record.messages, record.pulled])
+@pytest.mark.parametrize(
+    ("body", "kind", "error"),
+    [
+        (b"x", 0x400, "compressed with kind 0x400"),
+        (b"", 0, "cut off"),
+        (b"not zlib", 0, "does not decompress"),
+        (zlib.compress(b"x" * 1000)[:-3], 0x300, "cut off"),
+    ],
+)
+def test_a_body_that_cannot_be_decompressed_comes_as_it_is_stored(
+    read: Callable[[bytes], list[StoredMessage]], body: bytes, kind: int, error: str
+) -> None:
+    good = zlib.compress(b"good")
+    one, two, three = read(bytes(stored(good) + stored(body, sys_flag=0x1 | kind) + stored(b"plain")))
+    assert (one.body, one.decode_error, three.body, three.decode_error) == (good, "", b"plain", "")
+    assert two.body == body and error in two.decode_error
 
 
-@pytest.mark.parametrize("body", [b"", b"not zlib", zlib.compress(b"x" * 1000)[:-3]])
-def test_a_body_that_does_not_decompress_breaks_the_protocol(body: bytes) -> None:
-    with pytest.raises(RemoteProtocolError):
-        record.messages(stored(body, sys_flag=0x1))
+def test_of_an_answer_to_a_pull_a_body_that_is_damaged_comes_as_it_is_stored() -> None:
+    data = stored(b"one", b"two", b"three")
+    data[data.index(b"two")] ^= 0xFF
+    one, two, three = record.pulled(data)
+    assert (one.decode_error, three.decode_error) == ("", "") and "damaged" in two.decode_error
+    assert two.queue_offset == 1
+    with pytest.raises(RemoteProtocolError, match="answer with 3 good records"):
+        record.pulled(data + bytes(1))
+
+
+def test_an_answer_ends_where_its_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record, "INFLATED_BYTES_MAX", 1500)
+    data = stored(*[zlib.compress(b"x" * 1000)] * 4, sys_flag=0x1)
+    assert [one.queue_offset for one in record.pulled(data)] == [0, 1]
 
 
 def test_a_damaged_answer_says_how_many_were_good() -> None:

@@ -34,7 +34,7 @@ from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import Identity
 from gantry.client.intake import Intake, Memory
-from gantry.client.life import Life, cancelled
+from gantry.client.life import Life, begun, cancelled
 from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
 from gantry.client.rebalance import Rebalance, Share
@@ -154,12 +154,13 @@ class Consumer:
 
     async def __aenter__(self) -> Self:
         """start()"""
-        await self.start()
+        await begun(self)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """stop()"""
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """stop(); raises what broke the consumer, if something did."""
         await self.stop()
+        self._life.left(error)
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
         """The messages; ends at stop()."""
@@ -193,6 +194,11 @@ class Consumer:
             message = await self._next()
             if message is None:
                 return
+            if message.decode_error:
+                # Another member may be able to decode it; in the end it is a dead letter.  Nothing is brought again to
+                # members that broadcast.
+                await (message.ack() if self.settings.broadcast else message.retry())
+                continue
             # A task of its own: an exception of the listener is a value here, and a cancelled worker leaves it running.
             task = asyncio.create_task(called(listener, message, self.group, self.settings.hooks, self._tallies))
             self._running.add(task)

@@ -18,6 +18,7 @@ from typing import Protocol
 from gantry.client.received import ReceivedMessage
 from gantry.client.results import SendResult
 from gantry.client.tallies import Tallies
+from gantry.errors import RemoteProtocolError
 from gantry.model.message import Message
 
 
@@ -61,7 +62,9 @@ async def called(
     hooks: Iterable[ConsumeHook],
     tallies: Tallies | None = None,
 ) -> None:
-    """One call of a listener within its hooks, counted."""
+    """One call of a listener within its hooks, counted; RemoteProtocolError for a message that cannot be decoded."""
+    if message.decode_error:
+        raise RemoteProtocolError(message.decode_error)
     begun_s, is_good = 0.0 if tallies is None else tallies.now_s(), False
     try:
         with ExitStack() as stack:

@@ -36,6 +36,7 @@ _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolEr
 _PULL_MARGIN_S = 15.0  # beyond the time that the broker may hold a pull; RocketMQ waits 30 s for 15
 _PAUSE_FIRST_S = 0.1
 _PAUSE_LAST_S = 1.0  # a broker that restarted is asked again within two seconds
+_CAUSES_MAX = 32
 _HELD_S = 0.05  # an empty answer that comes sooner was not held: the next pull waits a little
 
 
@@ -100,6 +101,7 @@ class Intake:
         self._random = random.Random()  # jitter: consumers that lost one broker together must not come back together
         self._in_work: set[int] = set()  # offsets that were handed out and have not ended
         self._has_ended = asyncio.Event()
+        self._causes: set[str] = set()  # why messages could not be decoded, as far as that was reported
 
     @property
     def progress(self) -> int | None:
@@ -228,8 +230,11 @@ class Intake:
                 continue
             # The broker compares hashes of tags only.
             if not wanted or message.tags in wanted:
-                window.put(message.queue_offset, message.size)
-                self._memory.take(message.size)
+                held = max(message.size, len(message.body))  # a decompressed body is larger than its record
+                window.put(message.queue_offset, held)
+                self._memory.take(held)
+                if message.decode_error:
+                    self._warn(message)
                 self._deliver(self, message)
         window.reached(result.next_offset)
 
@@ -238,6 +243,15 @@ class Intake:
             await routes.to_read(self.queue.topic)
         except _FAULTS as error:
             self._complain(f"no route: {error}")
+
+    def _warn(self, message: StoredMessage) -> None:
+        """Report a message that cannot be decoded: the first of each cause, the others are for who looks closely."""
+        is_new = message.decode_error not in self._causes and len(self._causes) < _CAUSES_MAX
+        if is_new:
+            self._causes.add(message.decode_error)
+        text = "%s: message %s at offset %d cannot be decoded: %s; later ones of this cause are logged at level DEBUG"
+        told = self.queue, message.message_id, message.queue_offset, message.decode_error
+        log.log(logging.WARNING if is_new else logging.DEBUG, text, *told)
 
     def _complain(self, text: str) -> None:
         """Say it at the first failure of a row; the others are for who looks closely."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable
+from typing import Protocol
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,8 @@ class Life:
         self._ended: asyncio.Future[None] | None = None  # resolved by end(), or by a task that broke
 
     def begin(self) -> None:
-        """start() was called."""
+        """start() was called; it is called once, because the tasks of the first call would go on unseen."""
+        assert self._ended is None, "start() was called before; make a new consumer"
         self._ended = asyncio.get_running_loop().create_future()
 
     def end(self) -> None:
@@ -40,6 +42,11 @@ class Life:
         """Raise what broke the consumer, if something did; for a life that is over."""
         assert self._ended is not None, "start() was not called"
         self._ended.result()
+
+    def left(self, error: BaseException | None) -> None:
+        """The `async with` of the consumer has ended: raise what broke the consumer, unless the block raised itself."""
+        if error is None:
+            self.check()
 
     async def wait(self) -> None:
         """Until stop(); raises what broke the consumer, if something did."""
@@ -59,6 +66,27 @@ class Life:
             self._ended.set_exception(error)
             if self._wake is not None:
                 self._wake()
+
+
+class Started(Protocol):
+    """Something with a start and a stop."""
+
+    async def start(self) -> None:
+        """Begin."""
+        ...
+
+    async def stop(self) -> None:
+        """End."""
+        ...
+
+
+async def begun(client: Started) -> None:
+    """start(); one that fails or is cancelled leaves nothing behind, because nobody would call stop()."""
+    try:
+        await client.start()
+    except BaseException:
+        await client.stop()
+        raise
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -25,7 +25,7 @@ from gantry.client.errands import Description, Errands
 from gantry.client.filters import Filter, Sql
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory
-from gantry.client.life import Life, cancelled
+from gantry.client.life import Life, begun, cancelled
 from gantry.client.offsets import Offsets
 from gantry.client.orderlyqueue import OrderlyQueue, Surroundings
 from gantry.client.questions import PullSettings
@@ -154,12 +154,13 @@ class OrderlyConsumer:
 
     async def __aenter__(self) -> Self:
         """start()"""
-        await self.start()
+        await begun(self)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """stop()"""
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """stop(); raises what broke the consumer, if something did."""
         await self.stop()
+        self._life.left(error)
 
     async def _share_regularly(self) -> None:
         while True:

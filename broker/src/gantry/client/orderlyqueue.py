@@ -181,7 +181,8 @@ class OrderlyQueue:
             async with self._around.places:
                 if not self._may_work():
                     return False
-                wish = await self._call(stored, attempt)
+                # What cannot be decoded is a dead letter at once: its queue would wait for ever.
+                wish = Again(LEVEL_DEAD) if stored.decode_error else await self._call(stored, attempt)
             if wish is None:
                 return True
             is_dead = wish.level == LEVEL_DEAD or (attempts_max is not None and attempt >= attempts_max)

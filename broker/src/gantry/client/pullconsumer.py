@@ -23,7 +23,7 @@ from typing import Self
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory, Starts
-from gantry.client.life import Life, cancelled
+from gantry.client.life import Life, begun, cancelled
 from gantry.client.offsets import Offsets
 from gantry.client.pulledqueue import At, PulledQueue
 from gantry.client.questions import PullSettings
@@ -124,12 +124,13 @@ class PullConsumer:
 
     async def __aenter__(self) -> Self:
         """start()"""
-        await self.start()
+        await begun(self)
         return self
 
-    async def __aexit__(self, *_: object) -> None:
-        """stop()"""
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """stop(); raises what broke the consumer, if something did."""
         await self.stop()
+        self._life.left(error)
 
     # Messages
 

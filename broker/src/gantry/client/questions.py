@@ -138,12 +138,16 @@ def pull(
     def read(reply: Command) -> PullResult:
         require(reply, *_PULL_STATUS)
         is_found = reply.code == ResponseCode.SUCCESS
+        messages = tuple(record.pulled(reply.body, queue.broker_name)) if is_found and not settings.is_raw else ()
+        following = number(reply, "nextBeginOffset")
+        if sum(message.size for message in messages) < len(reply.body) and messages:
+            following = messages[-1].queue_offset + 1  # the others come with the next pull: these fill the memory
         return PullResult(
             _PULL_STATUS[ResponseCode(reply.code)],
-            number(reply, "nextBeginOffset"),
+            following,
             number(reply, "minOffset"),
             number(reply, "maxOffset"),
-            tuple(record.messages(reply.body, queue.broker_name)) if is_found and not settings.is_raw else (),
+            messages,
             number(reply, "suggestWhichBrokerId") if "suggestWhichBrokerId" in reply.ext else MASTER_ID,
             bytes(reply.body) if is_found and settings.is_raw else b"",
         )

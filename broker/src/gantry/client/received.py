@@ -61,6 +61,11 @@ class ReceivedMessage:
         return self.stored.body
 
     @property
+    def decode_error(self) -> str:
+        """Why `body` is the bytes that are stored and not what was sent; empty when it could be decoded."""
+        return self.stored.decode_error
+
+    @property
     def tags(self) -> str:
         """Its tag, empty without."""
         return self.stored.tags

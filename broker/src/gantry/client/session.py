@@ -53,9 +53,12 @@ class Session:
         self._remoting = RemotingClient(self._serve, on_connect=self._connected)
         self._preferred = 0  # index of the name server that answered last
         self._beating: asyncio.Task[None] | None = None
+        self._is_started = False
 
     async def start(self) -> None:
         """Begin the rounds of heartbeats; connections are made when they are needed."""
+        assert not self._is_started, "start() was called before; make a new client"
+        self._is_started = True
         if self._heartbeat is not None:
             self._beating = asyncio.create_task(self._beat(), name="gantry-heartbeat")
 

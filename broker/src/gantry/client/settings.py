@@ -36,6 +36,14 @@ class ProducerSettings:
     compression: Compression = Compression.ZLIB  # the others need gantrymq[compression], and clients that read them
     hooks: tuple[SendHook, ...] = ()  # around every send; see `hooks`
 
+    def __post_init__(self) -> None:
+        """ConfigError for what would send nothing."""
+        check_numbers(self, above_zero=("timeout_s", "attempt_timeout_s", "in_flight_max"))
+        if not isinstance(self.compression, Compression):
+            raise ConfigError(
+                f"compression is {self.compression!r}, expected a Compression, for instance Compression.ZLIB"
+            )
+
 
 @dataclass(frozen=True, slots=True)
 class ConsumerSettings:
@@ -57,7 +65,22 @@ class ConsumerSettings:
     rebalance_every_s: float = 20.0
     handover_s: float = 1.0  # a queue that another member may still hold begins so much later; see `rebalance`
     hooks: tuple[ConsumeHook, ...] = ()  # around every call of the listener; see `hooks`
-    stop_timeout_s: float = 10.0  # how long running listeners may take to end at stop()
+    stop_timeout_s: float = 10.0  # how long messages in hand may take to end at stop()
+
+    def __post_init__(self) -> None:
+        """ConfigError for what would consume nothing, or break later."""
+        if not isinstance(self.start_from, StartFrom):
+            raise ConfigError(f"start_from is {self.start_from!r}, expected a StartFrom, for instance StartFrom.FIRST")
+        positive = "concurrency queue_messages_max queue_span_max bytes_max pull_messages_max commit_every_s"
+        check_numbers(
+            self,
+            above_zero=(*positive.split(), "rebalance_every_s"),
+            not_negative=("pull_wait_s", "handover_s", "stop_timeout_s"),
+        )
+        if not self.retry_delays_s or min(self.retry_delays_s) < 0:
+            raise ConfigError(
+                f"retry_delays_s is {self.retry_delays_s!r}, expected one or more delays that are not negative"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +92,19 @@ class OrderSettings:
     lock_valid_s: float = 30.0  # how long a lock counts after it was asked for: half of what brokers keep it
     renew_every_s: float = 20.0  # RocketMQ's clients have the same two
     retry_every_s: float = 1.0  # for a lock that another member has
+
+    def __post_init__(self) -> None:
+        """ConfigError for what would never work on a queue."""
+        check_numbers(self, above_zero=("lock_valid_s", "renew_every_s", "retry_every_s"), not_negative=("suspend_s",))
+
+
+def check_numbers(settings: object, above_zero: Sequence[str] = (), not_negative: Sequence[str] = ()) -> None:
+    """ConfigError that names the first of these fields which is too small."""
+    for name in (*above_zero, *not_negative):
+        given = getattr(settings, name)
+        if not isinstance(given, (int, float)) or given < 0 or (name in above_zero and not given > 0):
+            wanted = "a number above 0" if name in above_zero else "a number that is not negative"
+            raise ConfigError(f"{name} is {given!r}, expected {wanted}")
 
 
 def nameserver_list(nameserver: str | Sequence[str]) -> list[str]:

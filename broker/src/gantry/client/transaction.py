@@ -16,7 +16,8 @@ Entering sends the *half* message, which nobody can see.  Leaving says how it en
 
 What stays unknown, and every end that does not reach the broker, is asked of the *checker*, of any member of
 the group, also of one that was started later: look the message id up in the database, and say COMMIT, ROLLBACK
-or UNKNOWN (ask me later).  A checker that raises or takes too long has said UNKNOWN.
+or UNKNOWN (ask me later).  A checker that raises or takes too long has said UNKNOWN.  While the block runs, this
+process answers UNKNOWN for it without asking its checker.
 
 If entering raises, the local transaction was not executed.  A half that was stored but not safely is rolled back;
 one whose answer got lost may be there, and the checker is asked for its message id, which is in no database.  A
@@ -40,6 +41,7 @@ from typing import Self
 
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import Identity
+from gantry.client.life import begun
 from gantry.client.outgoing import Ids, Outgoing, prepare
 from gantry.client.question import Question
 from gantry.client.results import SendResult
@@ -102,7 +104,9 @@ class TransactionSettings:
 class Transaction:
     """One message and its local transaction; made by `TransactionProducer.transaction`, entered once."""
 
-    def __init__(self, message: Message, outgoing: Outgoing, begin: _Begin, finish: _Finish) -> None:
+    def __init__(
+        self, message: Message, outgoing: Outgoing, begin: _Begin, finish: _Finish, opened: set[str]
+    ) -> None:
         self.message = message
         self.message_id = outgoing.message_ids[0]  # what a checker will be asked for: keep it with the local change
         self.half: Half | None = None
@@ -111,6 +115,7 @@ class Transaction:
         self._outgoing = outgoing
         self._begin = begin
         self._finish = finish
+        self._open = opened  # message ids whose local transaction runs in this process
         self._said: Outcome | None = None
 
     def __repr__(self) -> str:
@@ -133,13 +138,24 @@ class Transaction:
     async def __aenter__(self) -> Self:
         """Send the half; whatever this raises, the local transaction is not executed."""
         assert self.half is None and self.outcome is None, "a transaction is entered once"
-        self.half = await self._begin(self._outgoing)
+        self._open.add(self.message_id)
+        try:
+            self.half = await self._begin(self._outgoing)
+        except BaseException:
+            self._open.discard(self.message_id)
+            raise
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         """Tell the broker how it ended."""
+        try:
+            return await self._end(error)
+        finally:
+            self._open.discard(self.message_id)
+
+    async def _end(self, error: BaseException | None) -> bool:
         assert self.half is not None
         is_rollback = isinstance(error, Rollback)
         self.outcome = self._decided(error)
@@ -185,7 +201,8 @@ class TransactionProducer:
         self._routes = Routes(self._session, new_topics=True)
         self._identity = Identity(self._session.nameservers[0], self._clock)
         self._sender = Sender(self._session, self._routes, self._settings.sending, self._identity.random)
-        self._checks = Checks(group, checker, self._settings.checks)
+        self._open: set[str] = set()  # as long as each block runs
+        self._checks = Checks(group, checker, self._settings.checks, self._open.__contains__)
         self._presence = Presence(self._session)
 
     @property
@@ -210,7 +227,7 @@ class TransactionProducer:
 
     async def __aenter__(self) -> Self:
         """start()"""
-        await self.start()
+        await begun(self)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -238,7 +255,7 @@ class TransactionProducer:
                 sending.result = SendResult((half.message_id,), where, prepared.queue, half.half_offset)
                 return half
 
-        return Transaction(message, outgoing, begin, self._finish)
+        return Transaction(message, outgoing, begin, self._finish, self._open)
 
     def _prepare(self, message: Message, ids: Ids, immunity_s: int | None) -> Outgoing:
         settings = self._settings.sending

@@ -7,6 +7,9 @@ no answer or with UNKNOWN, and only costs time: a full hold (the check is droppe
 that raises or takes too long, a connection that is gone, an end that the broker refuses.
 
 While a half waits here its next check replaces the one before: the newer one names the newest copy.
+
+A half whose local transaction still runs in this process is UNKNOWN, and the checker is not called: it would look for a
+row that is not there yet, and roll back what is about to be committed.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from gantry.client.settings import check_numbers
 from gantry.client.transactionquestions import Check, Outcome, end, read_check
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves.frames import Command
@@ -38,6 +42,10 @@ class CheckSettings:
     timeout_s: float = 10.0  # then the outcome is unknown
     answer_timeout_s: float = 3.0  # for the broker to confirm an end
 
+    def __post_init__(self) -> None:
+        """ConfigError for what would answer no check."""
+        check_numbers(self, above_zero=("held_max", "held_bytes_max", "concurrency", "timeout_s", "answer_timeout_s"))
+
 
 @dataclass(slots=True)
 class CheckCounts:
@@ -55,8 +63,11 @@ class CheckCounts:
 class Checks:
     """Holds and answers; start() and stop() once each."""
 
-    def __init__(self, group: str, checker: Checker, settings: CheckSettings) -> None:
+    def __init__(
+        self, group: str, checker: Checker, settings: CheckSettings, is_open: Callable[[str], bool] = lambda _: False
+    ) -> None:
         self._group = group
+        self._is_open = is_open  # whether the local transaction of a message id still runs here
         self._checker = checker
         self._settings = settings
         self._counts = CheckCounts()
@@ -100,18 +111,18 @@ class Checks:
 
     def _hold(self, connection: Connection, check: Check) -> None:
         key = check.half.message_id
-        if key in self._held:
-            self._held[key] = connection, check
-            return
-        size = check.message.size
-        if len(self._held) >= self._settings.held_max or self._held_bytes + size > self._settings.held_bytes_max:
+        former = self._held.get(key)
+        more = check.message.size - (0 if former is None else former[1].message.size)
+        is_full = len(self._held) >= self._settings.held_max and former is None
+        if is_full or self._held_bytes + more > self._settings.held_bytes_max:
             self._counts.dropped += 1
             if self._counts.dropped & (self._counts.dropped - 1) == 0:  # 1, 2, 4, 8 ...: not a line for each
                 log.warning("%s: %d checks dropped so far, the checker is too slow", self._group, self._counts.dropped)
             return
         self._held[key] = connection, check
-        self._held_bytes += size
-        self._ready.release()
+        self._held_bytes += more
+        if former is None:
+            self._ready.release()
 
     async def _work(self) -> None:
         while True:
@@ -121,6 +132,8 @@ class Checks:
             await self._answer(connection, check, await self._outcome(check))
 
     async def _outcome(self, check: Check) -> Outcome:
+        if self._is_open(check.half.message_id):
+            return Outcome.UNKNOWN
         # A task of its own: an exception of the checker is a value here, whatever it is.
         task = asyncio.ensure_future(_call(self._checker, check.message))
         try:

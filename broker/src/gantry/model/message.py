@@ -125,7 +125,9 @@ class Message:
 class StoredMessage:
     """A message as a broker stored it: what was sent, where it stands and who was involved.
 
-    The body is decompressed.  `properties` holds all of them, the reserved ones too; hosts are "address:port".
+    The body is decompressed, unless `decode_error` says why that was not possible.
+
+    `properties` holds all of them, the reserved ones too; hosts are "address:port".
     """
 
     topic: str
@@ -145,6 +147,7 @@ class StoredMessage:
     prepared_offset: int
     offset_message_id: str
     broker_name: str = ""
+    decode_error: str = ""  # why the body is not what was sent but the bytes that are stored; empty when it was decoded
 
     @property
     def message_id(self) -> str:

@@ -4,6 +4,10 @@ The body of a pull's answer is records one after the other, exactly as they stan
 `StoredMessage`s with the body decompressed (see `compression`).  Bytes that are no record are a RemoteProtocolError:
 the broker promised records.
 
+A body that cannot be decompressed is the fault of whoever sent it.  Its message comes with the bytes that are stored
+and with a `decode_error`; the messages around it are not affected.  Brokers check no compressed body: they would have
+to inflate each of them.
+
 A batch's body is the inverse: messages that share topic and queue, each with its flag, body and properties.
 """
 
@@ -16,6 +20,8 @@ from gantry.errors import CorruptRecordError, LocalProtocolError, RemoteProtocol
 from gantry.leaves import properties, records
 from gantry.model.message import StoredMessage
 from gantry.wire.compression import decompress
+
+INFLATED_BYTES_MAX = 64 << 20  # bodies of one answer; the message that goes beyond is the last one of it
 
 _BATCH_HEAD = Struct(">iiiii")
 _PROPERTIES_LENGTH = Struct(">h")
@@ -41,11 +47,40 @@ def messages(
     return found
 
 
-def message(record: records.Record, broker_name: str = "") -> StoredMessage:
-    """One record as the user sees it."""
+def pulled(data: bytes | bytearray | memoryview, broker_name: str = "") -> list[StoredMessage]:
+    """The messages of a pull's answer; the last ones are left out when the bodies before them fill INFLATED_BYTES_MAX.
+
+    A body that does not match its checksum is a `decode_error` here: one damaged message must not stop a queue.
+    """
+    found: list[StoredMessage] = []
+    at = inflated = 0
+    while at < len(data) and inflated < INFLATED_BYTES_MAX:
+        damage = ""
+        try:
+            record = records.view(data, at, len(data), check_crc=True)
+        except CorruptRecordError as error:
+            damage = f"the record is damaged: {error}"
+            try:
+                record = records.view(data, at, len(data), check_crc=False)
+            except CorruptRecordError:
+                raise RemoteProtocolError(f"answer with {len(found)} good records, then: {error}") from error
+        found.append(message(record, broker_name, damage))
+        inflated += len(found[-1].body)
+        at += record.size
+    return found
+
+
+def message(record: records.Record, broker_name: str = "", damage: str = "") -> StoredMessage:
+    """One record as the user sees it; with `damage` its body stays as it is stored."""
+    body = record.body
+    if not damage:
+        try:
+            body = decompress(record.sys_flag, body, "the message")
+        except RemoteProtocolError as error:
+            damage = str(error)
     return StoredMessage(
         topic=record.topic,
-        body=decompress(record.sys_flag, record.body, f"message at {record.log_offset}"),
+        body=body,
         properties=properties.parse(record.properties),
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,
@@ -61,6 +96,7 @@ def message(record: records.Record, broker_name: str = "") -> StoredMessage:
         prepared_offset=record.prepared_offset,
         offset_message_id=records.offset_message_id(record.store_host, record.log_offset),
         broker_name=broker_name,
+        decode_error=damage,
     )
 
 
