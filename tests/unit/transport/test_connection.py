@@ -12,7 +12,8 @@ import pytest
 
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
-from gantry.transport.connection import Connection, Limits
+from gantry.transport.connection import Connection
+from gantry.transport.limits import Limits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 from testkit.patience import HANG_S

@@ -8,7 +8,8 @@ import pytest
 
 from gantry.errors import ConfigError
 from gantry.leaves import frames
-from gantry.transport.connection import Connection, Limits
+from gantry.transport.connection import Connection
+from gantry.transport.limits import Limits
 from gantry.transport.server import RemotingServer
 from gantry.wire.command import Request
 from testkit.patience import HANG_S

@@ -19,7 +19,7 @@ from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
 from gantry.store.watermarks import Watermark
 from gantry.transaction.checker import Rules
-from gantry.transport.connection import Limits as ConnectionLimits
+from gantry.transport.limits import Limits as ConnectionLimits
 
 
 def transaction_rules(config: BrokerConfig) -> Rules:

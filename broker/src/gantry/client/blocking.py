@@ -135,9 +135,10 @@ class BlockingProducer:
                 self._session.doubt(outgoing.topic)
                 pause_s = trial.pause_s() * self._identity.random.uniform(0.5, 1.0)
                 if not trial.may_go_on or time.monotonic() + pause_s >= deadline:
-                    if trial.unknown is None:
+                    verdict = trial.verdict(error)
+                    if verdict is error:
                         raise
-                    raise trial.unknown from error
+                    raise verdict from error
             time.sleep(pause_s)
 
     def _hello(self) -> Question[None]:

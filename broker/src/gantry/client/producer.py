@@ -64,6 +64,9 @@ __all__ = [
 ]
 
 
+_ONEWAYS_IN_A_ROW = 16  # then the loop has a turn
+
+
 class Producer:
     """Sends; an asynchronous context manager, or start() and stop() once each."""
 
@@ -83,6 +86,7 @@ class Producer:
         self._session = Session(nameserver, self._heartbeat, self._waiting.serve)
         self._routes = Routes(self._session, new_topics=True)
         self._identity = Identity(self._session.nameservers[0], self._clock)
+        self._oneways = 0
         self._sender = Sender(self._session, self._routes, self._settings, self._identity.random)
 
     async def start(self) -> None:
@@ -134,13 +138,29 @@ class Producer:
             return sending.result
 
     async def send_oneway(self, message: Message, *, key: str = "", queue: MessageQueue | None = None) -> None:
-        """Send without an answer and without retries: returns when the message is handed to the socket."""
+        """Send without an answer and without retries: returns when the message is handed to the socket.
+
+        It waits while a broker does not take what it was sent, `timeout_s` of the settings at most: then it is an
+        UnreachableError, and nothing was sent.  What was handed over and may be lost with a connection is counted
+        (`oneways_in_doubt`).
+        """
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout_s
+        self._oneways += 1
+        if self._oneways % _ONEWAYS_IN_A_ROW == 0:
+            await asyncio.sleep(0)
         sending = Sending(self.group, [message])
         with around_send(self._settings.hooks, sending):
             outgoing = self._prepare(sending)
-            target = self._sender.chooser(key, queue)(await self._routes.to_write(outgoing.topic), frozenset())
+            queues = await self._routes.to_write(outgoing.topic, self._settings.timeout_s)
+            target = self._sender.chooser(key, queue)(queues, frozenset())
             command = questions.send(self.group, outgoing, target).command
-            await self._session.tell(self._routes.master(target), command)
+            left_s = deadline - asyncio.get_running_loop().time()
+            await self._session.tell(self._routes.master(target), command, left_s)
+
+    @property
+    def oneways_in_doubt(self) -> int:
+        """How many one-way messages left on connections that were lost before the broker was seen to read them."""
+        return self._session.oneways_in_doubt
 
     async def request(self, message: Message, *, key: str = "", timeout_s: float = DEFAULT_TTL_S) -> Reply:
         """Send a message and await the reply of whoever consumes it.
@@ -155,12 +175,15 @@ class Producer:
         more = request_properties(correlation_id, self._identity.client_id, timeout_s)
         future = self._waiting.expect(correlation_id)
         try:
-            async with asyncio.timeout_at(deadline):
-                await self._meet_repliers(message.topic)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._meet_repliers(message.topic)
+            except TimeoutError:
+                raise UnreachableError(f"{message.topic}: no broker was met within {timeout_s:g} s") from None
             sending = Sending(self.group, [message])
             with around_send(self._settings.hooks, sending):
                 outgoing = self._prepare(sending, more)
-                left_s = max(0.001, deadline - asyncio.get_running_loop().time())
+                left_s = deadline - asyncio.get_running_loop().time()
                 chooser = self._sender.chooser(key, None)
                 sending.result = await self._sender.send(outgoing, chooser, self._ask, left_s)
             async with asyncio.timeout_at(deadline):

@@ -55,9 +55,12 @@ class Routes:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def to_write(self, topic: str) -> list[MessageQueue]:
-        """The queues to send to, never none; RefusedError 17 for a topic that nobody has."""
-        queues = (await self._get(topic)).to_write
+    async def to_write(self, topic: str, within_s: float | None = None) -> list[MessageQueue]:
+        """The queues to send to, never none; RefusedError 17 for a topic that nobody has.
+
+        UnreachableError when it was never known and no name server answers, within the time where there is one.
+        """
+        queues = (await self._get(topic, within_s)).to_write
         if not queues:
             raise RefusedError(ResponseCode.NO_PERMISSION, f"topic {topic} has no queue that may be written to now")
         return queues
@@ -94,7 +97,7 @@ class Routes:
         if known is not None:
             known.is_doubted = True
 
-    async def _get(self, topic: str) -> _Known:
+    async def _get(self, topic: str, within_s: float | None = None) -> _Known:
         known = self._known.get(topic)
         if known is not None and not known.is_doubted:
             self._known.move_to_end(topic)
@@ -105,7 +108,13 @@ class Routes:
             self._asking[topic] = task
             task.add_done_callback(partial(self._asked, topic))
         try:
-            return await asyncio.shield(task)
+            # Half of the time is for sending where the old route may be right.
+            async with asyncio.timeout(within_s if known is None or within_s is None else within_s / 2):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            if known is None:
+                raise UnreachableError(f"topic {topic}: no name server answered within {within_s:g} s") from None
+            return known
         except UnreachableError:
             if known is None:
                 raise

@@ -57,27 +57,42 @@ class Sender:
         """The answer of the broker that took it; the errors of `Producer.send` when none did in time."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + (self._settings.timeout_s if timeout_s is None else timeout_s)
-        async with self._places:
+        if self._places.locked():
+            await self._wait_for_place(outgoing.topic, deadline)
+        else:
+            await self._places.acquire()
+        try:
             trial = Trial()
             while True:
-                left_s = deadline - loop.time()
                 try:
-                    return await self._attempt(outgoing, choose, ask, trial, max(left_s, 0.001))
+                    return await self._attempt(outgoing, choose, ask, trial, deadline)
                 except (RefusedError, UnreachableError, OutcomeUnknownError) as error:
                     trial.failed(error)
                     self._routes.doubt(outgoing.topic)
                     pause_s = trial.pause_s() * self._random.uniform(0.5, 1.0)
                     is_last = trial.unknown is not None and not again_when_unknown
                     if is_last or not trial.may_go_on or loop.time() + pause_s >= deadline:
-                        if trial.unknown is None:
+                        verdict = trial.verdict(error)
+                        if verdict is error:
                             raise
-                        raise trial.unknown from error  # an unknown outcome outweighs whatever came later
+                        raise verdict from error
                 await asyncio.sleep(pause_s)
+        finally:
+            self._places.release()
 
-    async def _attempt(self, outgoing: Outgoing, choose: Choose, ask: Ask[T], trial: Trial, left_s: float) -> T:
-        queues = await self._routes.to_write(outgoing.topic)
+    async def _wait_for_place(self, topic: str, deadline: float) -> None:
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._places.acquire()
+        except TimeoutError:
+            text = f"{topic}: not sent: {self._settings.in_flight_max} others were on their way until the time was over"
+            raise UnreachableError(text) from None
+
+    async def _attempt(self, outgoing: Outgoing, choose: Choose, ask: Ask[T], trial: Trial, deadline: float) -> T:
+        loop = asyncio.get_running_loop()
+        queues = await self._routes.to_write(outgoing.topic, deadline - loop.time())
         trial.groups = len({queue.broker_name for queue in queues})
         queue = choose(queues, frozenset(trial.failed_groups))
         trial.current = queue.broker_name
-        timeout_s = min(left_s, self._settings.attempt_timeout_s)
+        timeout_s = min(deadline - loop.time(), self._settings.attempt_timeout_s)
         return await self._session.ask(self._routes.master(queue), ask(outgoing, queue), timeout_s)

@@ -19,7 +19,7 @@ from typing import TypeVar
 from gantry.client import questions
 from gantry.client.question import Question
 from gantry.client.settings import nameserver_list
-from gantry.errors import OutcomeUnknownError, UnreachableError
+from gantry.errors import ClosedError, OutcomeUnknownError, UnreachableError
 from gantry.leaves.frames import Command, encode
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
@@ -73,9 +73,14 @@ class Session:
         """Ask one broker; RefusedError, UnreachableError, OutcomeUnknownError or RemoteProtocolError when it fails."""
         return question.read(await self._remoting.invoke(address, question.command, timeout_s))
 
-    async def tell(self, address: str, command: Command) -> None:
-        """Send something that nobody answers."""
-        await self._remoting.send_oneway(address, command)
+    async def tell(self, address: str, command: Command, timeout_s: float) -> None:
+        """Send something that nobody answers; UnreachableError when the broker does not take it in time."""
+        await self._remoting.send_oneway(address, command, timeout_s)
+
+    @property
+    def oneways_in_doubt(self) -> int:
+        """What was told on connections that were lost before the broker had shown that it read it."""
+        return self._remoting.oneways_in_doubt
 
     async def ask_nameserver(self, question: Question[T], timeout_s: float = NAMESERVER_TIMEOUT_S) -> T:
         """Ask a name server that answers; UnreachableError when none does."""
@@ -85,6 +90,8 @@ class Session:
             index = (self._preferred + step) % count
             try:
                 answer = await self.ask(self.nameservers[index], question, timeout_s)
+            except ClosedError:
+                raise
             except (UnreachableError, OutcomeUnknownError) as error:
                 failure = error
                 continue

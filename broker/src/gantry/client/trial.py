@@ -22,6 +22,7 @@ class Trial:
         self.failed_groups: set[str] = set()  # in this round; when all have failed, a new round begins
         self.may_go_on = True
         self.unknown: OutcomeUnknownError | None = None  # the last attempt that may have been carried out
+        self.refusal: RefusedError | None = None  # the last one
         self._pause_s = 0.0
         self._last_pause_s = _PAUSE_FIRST_S / 2
 
@@ -31,6 +32,7 @@ class Trial:
             self.unknown = error
         elif isinstance(error, RefusedError):
             self.may_go_on = error.retriable
+            self.refusal = error
         elif isinstance(error, ClosedError):
             self.may_go_on = False
         is_again = self.current in self.failed_groups  # the caller fixed the queue
@@ -41,6 +43,12 @@ class Trial:
         self._pause_s = 0.0
         if is_again or is_round_over:
             self._last_pause_s = self._pause_s = min(_PAUSE_LAST_S, self._last_pause_s * 2)
+
+    def verdict(self, error: GantryError) -> GantryError:
+        """What the caller is told when `error` was the last: a refusal says more than that the time was over, and an
+        unknown outcome outweighs whatever came later.
+        """
+        return self.unknown or self.refusal or error
 
     def pause_s(self) -> float:
         """How long to wait: not at all while there is a group that was not tried in this round."""

@@ -1,7 +1,12 @@
 """Outgoing connections, one per address, opened when first needed.
 
-    UnreachableError      nothing was sent: no connection, or the last attempt failed a moment ago
+    UnreachableError      nothing was sent: no connection, or the last attempt failed a moment ago, or the other side
+                          takes no more output
+    ClosedError           nothing was sent: `close` was called, or this is a forked child's copy
     OutcomeUnknownError   sent, and no answer came
+
+A request waits, within its time, while more than `Limits.output_bytes_high` of output wait for the other side.  So no
+burst brings a connection to the limit at which it is cut, and requests that are under way are not lost with it.
 
 Callers that ask for an address while it is being connected share the attempt.  After a failure the
 address rests for a growing, jittered moment in which every call fails at once: a dead broker must not
@@ -12,22 +17,28 @@ cost each caller a connection attempt.  Requests that the other side sends (a no
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gantry.errors import ConfigError, OutcomeUnknownError, UnreachableError
+from gantry.errors import ClosedError, ConfigError, OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
+from gantry.transport import forked
 from gantry.transport.addresses import split_address
-from gantry.transport.connection import Connection, Limits
+from gantry.transport.connection import Connection
+from gantry.transport.limits import Limits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
+
+log = logging.getLogger(__name__)
 
 _REST_FIRST_S = 0.05
 _REST_LAST_S = 1.0  # with the pause of who asks, a broker that restarts is found again within two seconds
 _CONNECT_S = 3.0  # RocketMQ's connectTimeoutMillis
 _DEAF_S = 10.0  # a request without an answer condemns a connection on which nothing came for so long
+_ONEWAY_S = 3.0  # for a request without an answer to be taken
 _READ_BUFFER_BYTES = 256 << 10  # one pull reply of the usual size
 
 
@@ -63,24 +74,60 @@ class RemotingClient:
         self._rests: dict[str, _Rest] = {}
         # Jitter: clients that lost one broker together must not come back together.
         self._chance = chance or random.Random()
-        self._closed = False
+        self._closed = ""  # why, once it is
+        self.oneways_in_doubt = 0  # of connections that are gone: nobody knows whether the other side read them
+        forked.enrol(self)
+
+    def forked(self) -> None:
+        """In a forked child: this copy of the client sends nothing; loop and sockets are the parent's."""
+        self._closed = "it belongs to the process that this one was forked from; make a new one here"
+        for connection in self._connections.values():
+            connection.disown()
+        self._connections.clear()
+        self._attempts.clear()
 
     async def invoke(self, address: str, command: frames.Command, timeout_s: float) -> frames.Command:
         """Send a request to `host:port` and await its answer, the time to connect included."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_s
         connection = await self.connect(address, timeout_s)
+        if not connection.is_writable:
+            await self._room(address, connection, deadline)
+        left_s = deadline - loop.time()
+        if left_s <= 0:
+            raise UnreachableError(f"{address}: the time of {timeout_s:g} s was over before the request was sent")
         try:
-            return await connection.invoke(command, max(0.0, deadline - loop.time()))
+            return await connection.invoke(command, left_s)
         except OutcomeUnknownError:
             # Half-open: the machine at the other end is gone and nobody is left to say so.
             if loop.time() - connection.last_active > self._deaf_s:
                 connection.abort(f"no sign of life for {self._deaf_s:g} s")
             raise
 
-    async def send_oneway(self, address: str, command: frames.Command) -> None:
-        """Send a request that nobody answers; returns when it is handed to the socket."""
-        (await self.connect(address, self._connect_s)).send_oneway(command)
+    async def send_oneway(self, address: str, command: frames.Command, timeout_s: float = _ONEWAY_S) -> None:
+        """Send a request that nobody answers; returns when it is handed to the socket.
+
+        UnreachableError when the other side does not take it within the time.
+        """
+        connection = self._connections.get(address)
+        if connection is None or not connection.is_writable:
+            deadline = asyncio.get_running_loop().time() + timeout_s
+            connection = await self.connect(address, timeout_s)
+            await self._room(address, connection, deadline)
+        connection.send_oneway(command)
+
+    async def _room(self, address: str, connection: Connection, deadline: float) -> None:
+        """Wait until the other side takes output; UnreachableError when it does not in time, or is gone."""
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await connection.wait_writable()
+        except TimeoutError:
+            if loop.time() - connection.last_active > self._deaf_s:
+                connection.abort(f"no sign of life for {self._deaf_s:g} s")
+            raise UnreachableError(f"{address}: it does not read what it was sent; this request was not sent") from None
+        if connection.closed:
+            raise UnreachableError(f"{address}: connection closed ({connection.close_reason}); not sent")
 
     async def connect(self, address: str, timeout_s: float) -> Connection:
         """The connection to an address, a new one if there is none; UnreachableError when that fails."""
@@ -95,7 +142,7 @@ class RemotingClient:
 
     async def close(self) -> None:
         """1. no new connections, 2. end the attempts, 3. close what is open and wait until the sockets are gone."""
-        self._closed = True
+        self._closed = self._closed or "it was stopped; make a new one"
         attempts = list(self._attempts.values())
         for attempt in attempts:
             attempt.cancel()
@@ -110,7 +157,7 @@ class RemotingClient:
 
     async def _connected(self, address: str, timeout_s: float) -> Connection:
         if self._closed:
-            raise UnreachableError(f"{address}: the client is closed")
+            raise ClosedError(f"{address}: this client is closed: {self._closed}")
         attempt = self._attempts.get(address)
         if attempt is None:
             rest = self._rests.get(address)
@@ -153,6 +200,10 @@ class RemotingClient:
         self._rests[address] = _Rest(asyncio.get_running_loop().time() + pause_s, failures)
 
     def _forget(self, address: str, connection: Connection) -> None:
+        if connection.oneways_in_doubt:
+            self.oneways_in_doubt += connection.oneways_in_doubt
+            text = "%s: connection gone (%s); %d one-way messages may not have arrived"
+            log.warning(text, address, connection.close_reason, connection.oneways_in_doubt)
         if self._connections.get(address) is connection:
             del self._connections[address]
             for listener in self.lost_listeners:

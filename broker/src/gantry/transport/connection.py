@@ -21,12 +21,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import cast
 
 from gantry.errors import OutcomeUnknownError, RemoteProtocolError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.addresses import pack_host
+from gantry.transport.limits import Limits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
@@ -34,18 +34,6 @@ Chunk = bytes | bytearray | memoryview
 
 _JOIN_BYTES_MAX = 2 << 10  # pieces that are shorter on average are copied into one: cheaper than handing many over
 _KEEP_BYTES_MAX = 64 << 10  # a longer beginning of a frame gets a buffer of its own instead of being copied each time
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one connection may cost."""
-
-    idle_s: float = 120.0  # RocketMQ's serverChannelMaxIdleTimeSeconds
-    output_bytes_high: int = 1 << 20  # above it nothing more is read from this peer
-    output_bytes_max: int = 64 << 20  # above it the peer is taken for one that never reads
-    pending_max: int = 4096  # our own requests without an answer
-    linger_s: float = 5.0  # what is already written may still drain this long after close()
-    connections_max: int = 20_000  # of one server, over all its listeners
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -80,8 +68,12 @@ class Connection(asyncio.BufferedProtocol):
         self._no_room = ""  # why the beginning of a frame could not be kept: the end of this connection
         self._corked: list[Chunk] | None = None  # output of the running batch; None outside one
         self._pauses: set[str] = set()  # who wants nothing to be read; empty means reading
-        self._pending: dict[int, tuple[asyncio.Future[frames.Command], asyncio.TimerHandle]] = {}
+        # With how many one-way requests had left before: the answer shows that the peer has read those.
+        self._pending: dict[int, tuple[asyncio.Future[frames.Command], asyncio.TimerHandle, int]] = {}
         self._next_opaque = 0
+        self._oneways = 0
+        self._oneways_read = 0  # at least so many of them
+        self._drained: asyncio.Event | None = None  # set when the peer takes output again, or is gone
 
     # The loop's calls
 
@@ -139,8 +131,10 @@ class Connection(asyncio.BufferedProtocol):
         self.close_reason = self.close_reason or (f"lost: {exc}" if exc else "closed by the peer")
         self._forget_partial()
         self._corked = None
+        if self._drained is not None:
+            self._drained.set()
         pending, self._pending = self._pending, {}
-        for future, timer in pending.values():
+        for future, timer, _ in pending.values():
             timer.cancel()
             if not future.done():
                 future.set_exception(OutcomeUnknownError(f"{self.peer}: connection gone before the answer came"))
@@ -156,6 +150,8 @@ class Connection(asyncio.BufferedProtocol):
         """The output drained."""
         self.last_active = self._loop.time()
         self.resume_reading("output")
+        if self._drained is not None:
+            self._drained.set()
 
     # Output
 
@@ -169,12 +165,23 @@ class Connection(asyncio.BufferedProtocol):
         """Whether something waits for the peer to read it."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
+    async def wait_writable(self) -> None:
+        """Return when the peer keeps up with what we write, or is gone."""
+        while not self.is_writable and not self.closed:
+            if self._drained is None or self._drained.is_set():
+                self._drained = asyncio.Event()
+            await self._drained.wait()
+
     def write(self, data: Chunk) -> None:
         """Send `data`, at the end of the running batch if there is one; nothing happens when closed."""
         if self._corked is not None:
             self._corked.append(data)
         elif not self.closed and (transport := self._transport) is not None:
-            transport.write(data)
+            try:
+                transport.write(data)
+            except BaseException:
+                self.abort("writing was interrupted, maybe within a frame")
+                raise
             if transport.get_write_buffer_size() > self._limits.output_bytes_max:
                 self._cut_off(transport)
 
@@ -247,7 +254,8 @@ class Connection(asyncio.BufferedProtocol):
         opaque = self._next_opaque
         self._next_opaque = (opaque + 1) & 0x7FFFFFFF
         command.opaque = opaque
-        self._pending[opaque] = (future, self._loop.call_later(timeout_s, self._time_out, opaque, timeout_s))
+        timer = self._loop.call_later(timeout_s, self._time_out, opaque, timeout_s)
+        self._pending[opaque] = future, timer, self._oneways
         self.write(frames.encode(command))
         return future
 
@@ -256,10 +264,22 @@ class Connection(asyncio.BufferedProtocol):
         command.opaque = self._next_opaque
         self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
         command.flag |= 2
+        self._oneways += 1
         self.write(frames.encode(command))
 
+    @property
+    def oneways_in_doubt(self) -> int:
+        """One-way requests that left behind the last request which the peer has answered."""
+        return self._oneways - self._oneways_read
+
+    def disown(self) -> None:
+        """In a forked child: write nothing on the parent's socket, and tell nobody; the parent goes on with it."""
+        self.closed = True
+        self.close_reason = "the process was forked"
+        self._transport = None
+
     def _time_out(self, opaque: int, timeout_s: float) -> None:
-        future, _ = self._pending.pop(opaque)
+        future, _, _ = self._pending.pop(opaque)
         if not future.done():
             future.set_exception(OutcomeUnknownError(f"{self.peer}: no answer within {timeout_s:g} s"))
 
@@ -338,8 +358,9 @@ class Connection(asyncio.BufferedProtocol):
             return False
         waiting = self._pending.pop(request.opaque, None)
         if waiting is not None:  # else it came too late, or was never asked for
-            future, timer = waiting
+            future, timer, oneways = waiting
             timer.cancel()
+            self._oneways_read = max(self._oneways_read, oneways)
             if not future.done():
                 future.set_result(request)
         return True
@@ -357,12 +378,16 @@ class Connection(asyncio.BufferedProtocol):
     def _send(self, chunks: list[Chunk]) -> None:
         transport = self._transport
         assert transport is not None, "written before the connection was made"
-        if len(chunks) == 1:
-            transport.write(chunks[0])
-        elif sum(map(len, chunks)) <= _JOIN_BYTES_MAX * len(chunks):
-            transport.write(b"".join(chunks))
-        else:
-            transport.writelines(chunks)
+        try:
+            if len(chunks) == 1:
+                transport.write(chunks[0])
+            elif sum(map(len, chunks)) <= _JOIN_BYTES_MAX * len(chunks):
+                transport.write(b"".join(chunks))
+            else:
+                transport.writelines(chunks)
+        except BaseException:
+            self.abort("writing was interrupted, maybe within a frame")
+            raise
         if transport.get_write_buffer_size() > self._limits.output_bytes_max:
             self._cut_off(transport)
 

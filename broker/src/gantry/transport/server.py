@@ -12,8 +12,9 @@ import asyncio
 from collections.abc import Callable
 
 from gantry.errors import ConfigError
-from gantry.transport.connection import Connection, Limits
+from gantry.transport.connection import Connection
 from gantry.transport.descriptors import backlog, is_reserved
+from gantry.transport.limits import Limits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
