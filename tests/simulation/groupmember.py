@@ -17,6 +17,7 @@ from gantry.broker.machine import Machine
 from gantry.errors import GantryError, SyncFailedError
 from simulation.member import Member
 from simulation.simloop import SimLoop
+from simulation.slowstarts import Delays, SlowBroker
 from simulation.threads import SimBackground
 from testkit.simdisk import SimDisk
 
@@ -42,6 +43,7 @@ class GroupMember(Member):
         self.on_loss: list[Callable[[GroupMember, float], None]] = []
         self.on_failed_sync: list[Callable[[GroupMember], None]] = []
         self.on_power_cut.append(lambda since: [told(self, since) for told in self.on_loss] and None)
+        self.delays = Delays()
         self._register = register
         self._boots = 0
         self._living: asyncio.Task[None] | None = None
@@ -116,7 +118,8 @@ class GroupMember(Member):
         while True:
             ending = asyncio.Event()
             machine = self._machine(loop, process)
-            broker = self.broker = Broker(self._config, on_failed=ending.set, machine=machine)
+            broker = self.broker = SlowBroker(self._config, on_failed=ending.set, machine=machine)
+            broker.delays = self.delays
             self._has_door = True
             try:
                 await self._one_life(broker, ending)

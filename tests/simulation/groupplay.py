@@ -17,6 +17,8 @@ of 6 s, a renewal each second.  No times stand in a trace, and nobody's random n
     cut WHO from WHO ...    both ways; `register` and `clients` have places in the network too;  heal: all ways
     register off | on | delete | back               `back`: to the first record in which somebody led
     dies at STEP            the coordinator, see `watching.STEPS`
+    opens WHO ... SECONDS   from now on a store takes so long to open;  begins WHO ... SECONDS: any life of a broker
+    room WHO BYTES          so much is left on its disk;  room WHO: as much as it wants
     wait SECONDS            of virtual time;  until TEXT: until that stands in the trace, at most 60 s
     settle                  until somebody leads whose messages are acknowledged by all who are connected; at most 60 s
     handover TARGET         asked of who leads;  clone WHO: asked of a member
@@ -172,6 +174,21 @@ class GroupPlay:
                 service.set_back(next(record for record in service.past if record.holder is not None))
             case other:
                 raise ValueError(f"register {other!r}; expected off, on, delete or back")
+
+    def _do_opens(self, words: list[str]) -> None:
+        for member in self._members(words[:-1]):
+            member.delays.opening_s = float(words[-1])
+
+    def _do_begins(self, words: list[str]) -> None:
+        for member in self._members(words[:-1]):
+            member.delays.begin_s = float(words[-1])
+
+    def _do_room(self, words: list[str]) -> None:
+        member = self.group.members[int(words[0])]
+        if len(words) > 1:
+            member.fill_disk(int(words[1]))
+        else:
+            member.make_room()
 
     def _do_dies(self, words: list[str]) -> None:
         self.group.watchers[0].dies_at = words[1]

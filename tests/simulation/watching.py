@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from gantry.failover.coordinator import Coordinator, Group
 from gantry.failover.decide import Decision
+from gantry.failover.timers import TIMERS
 from gantry.replication.hastate import MemberState
 from gantry.replication.record import Record
 from gantry.replication.register import Register, Seen
@@ -61,7 +62,8 @@ class Watcher:
             HostClock(self._world),
             self._decided,
         )
-        loop.call_soon(lambda: self._kept.append(loop.create_task(coordinator.run())))
+        poll_s = TIMERS["fast"].poll_every_s
+        loop.call_soon(lambda: self._kept.append(loop.create_task(coordinator.run(poll_s))))
 
     def _decided(self, decision: Decision) -> None:
         self._world.say(f"{self.host}: {decision}")

@@ -67,6 +67,8 @@ def snapshot(
 def sealed(*answers: MemberState, record: Record = SEALED, policy: Policy = SYNC, **more: object) -> Snapshot:
     members = {each.member.ordinal: Observed(each.member.ordinal, each, each) for each in answers}
     first_s = more.pop("first_s", 2.0)
+    for ordinal in set(range(policy.replicas)) - members.keys():
+        members[ordinal] = silent(ordinal, 1.0)
     return snapshot(members, record, policy, first_answer_s=NOW - float(str(first_s)), **more)  # type: ignore[arg-type]
 
 
@@ -300,3 +302,47 @@ def test_without_a_known_set_whoever_knows_most_of_what_is_confirmed_leads_among
     assert decide(sealed(*answers, record=record), NOW) == Promote(state(1).me, parse_set("0.0,1.0,2.0"))
     furthest = [promised(0, confirmed=END - 900, log_end=END + 1), promised(1), promised(2)]
     assert decide(sealed(*furthest, record=record), NOW) == Promote(state(0).me, parse_set("0.0"))
+
+
+# Standing faults
+
+
+def test_a_member_that_was_promoted_in_vain_gives_way_and_is_waited_for_longer_the_next_time() -> None:
+    ahead = replace(promised(1), log_end=END + 100)
+    assert decide(sealed(ahead, promised(2), tried={1: 1}), NOW) == Promote(state(2).me, parse_set("2.0"))
+    assert decide(sealed(ahead, promised(2), tried={1: 1, 2: 1}), NOW) == Promote(state(1).me, parse_set("1.0"))
+    late = sealed(ahead, tried={1: 1})
+    late = replace(late, members=(*late.members[:2], Observed(2, state(2))))
+    assert kind(decide(late, NOW)) is Wait, "the other one answers, and is about to promise"
+    assert decide(replace(late, first_answer_s=NOW - 10.0), NOW) == Promote(state(1).me, parse_set("1.0"))
+    members = well(1, 2) | {0: silent(0, 9.9)}
+    assert kind(decide(snapshot(members, tried={0: 1}), NOW)) is Seal
+    assert decide(snapshot(members, tried={0: 2}), NOW) == Wait(f"the master {ME} is not well, for less than 10 s")
+    assert kind(decide(snapshot(well(1, 2) | {0: silent(0, 10.0)}, tried={0: 2}), NOW)) is Seal
+
+
+def test_a_wait_tells_when_it_is_over() -> None:
+    found = decide(snapshot(well(1, 2) | {0: silent(0, 4.0)}, unchanged_s=3.0), NOW)
+    assert isinstance(found, Wait) and found.due_s == NOW + 2.0
+
+
+def test_a_master_without_enough_slaves_is_sealed_although_it_renews() -> None:
+    members = well(0, 1, 2)
+    assert kind(decide(snapshot(members, unchanged_s=0.0, cut_off_since_s=NOW - 4.9), NOW)) is Wait
+    assert kind(decide(snapshot(members, unchanged_s=0.0, cut_off_since_s=NOW - 5.0), NOW)) is Seal
+    assert kind(decide(snapshot(members, cut_off_since_s=NOW - 9.0, tried={0: 2}), NOW)) is Wait
+    by_hand = replace(SYNC, is_automatic=False)
+    assert kind(decide(snapshot(members, policy=by_hand, cut_off_since_s=NOW - 5.0), NOW)) is Blocked
+
+
+def test_whoever_was_silent_for_the_time_of_suspicion_is_not_waited_for() -> None:
+    seen = sealed(promised(1), promised(2), first_s=0.0)
+    members = tuple(silent(0, 5.0) if each.ordinal == 0 else each for each in seen.members)
+    assert decide(replace(seen, members=members), NOW) == Promote(state(1).me, parse_set("1.0,2.0"))
+
+
+def test_of_equals_one_with_room_on_its_disk_leads_but_never_a_shorter_log() -> None:
+    full = promised(1, is_disk_full=True)
+    assert decide(sealed(full, promised(2)), NOW) == Promote(state(2).me, parse_set("1.0,2.0"))
+    ahead = replace(full, log_end=END + 100)
+    assert decide(sealed(ahead, promised(2)), NOW) == Promote(state(1).me, parse_set("1.0"))

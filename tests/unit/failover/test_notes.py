@@ -57,3 +57,41 @@ def test_who_comes_back_as_another_process_without_its_promise_is_asked_again() 
     assert made.unsealed() == [0, 2], "its promise is on the disk"
     made.observe(SEALED, {1: promised("p3", 4)}, NOBODY, 103.4, 103.5)
     assert made.unsealed() == [0, 1, 2]
+
+
+LEADER = replace(promised("", 4), store_uid="8f1c", me=ME, role=Role.MASTER, is_writable=True, log_end=2_000_000)
+SLAVE = replace(promised("p1", 4), role=Role.SLAVE, epoch=4, log_end=2_000_000)
+
+
+def test_masterships_in_vain_are_counted_until_a_master_serves() -> None:
+    made = notes()
+    assert made.snapshot(ACTIVE, {}).tried == {0: 1}
+    made.observe(ACTIVE, {0: LEADER}, NOBODY, 100.0, 100.0)
+    assert made.snapshot(ACTIVE, {}).tried == {0: 1}, "nobody follows it yet"
+    made.observe(ACTIVE, {0: LEADER, 1: SLAVE}, NOBODY, 100.5, 100.5)
+    assert made.snapshot(ACTIVE, {}).tried == {}
+    made.read(Seen(SEALED, "2"), 103.0)
+    led = replace(SEALED, phase=Phase.ACTIVE, holder=SLAVE.me)
+    for version in "34":
+        made.read(Seen(led, version), 104.0)
+        made.observe(led, {}, NOBODY, 104.0, 104.0)
+    assert made.snapshot(led, {}).tried == {1: 1}, "a renewal is no other mastership"
+    made.read(Seen(replace(led, epoch=6), "5"), 105.0)
+    assert made.snapshot(led, {}).tried == {1: 2}
+
+
+def test_a_master_is_cut_off_since_its_slaves_were_seen_without_it_and_counts_as_tried() -> None:
+    made = notes()
+    alone = [replace(SLAVE, role=Role.NONE, me=Holder(Member(1, 0), "p1"))]
+    alone.append(replace(alone[0], me=Holder(Member(2, 0), "p2"), store_uid="c09d"))
+    states = {0: replace(LEADER, is_short=True), 1: alone[0], 2: alone[1]}
+    made.observe(ACTIVE, {0: LEADER, 1: SLAVE}, NOBODY, 100.0, 100.0)
+    for now_s in (101.0, 102.0):
+        made.observe(ACTIVE, states, NOBODY, now_s, now_s)
+    seen = made.snapshot(ACTIVE, states)
+    assert (seen.cut_off_since_s, seen.tried) == (101.0, {0: 1})
+    made.observe(ACTIVE, states | {1: SLAVE}, NOBODY, 103.0, 103.0)
+    assert made.snapshot(ACTIVE, states).cut_off_since_s is None
+    made.observe(ACTIVE, states, NOBODY, 104.0, 104.0)
+    made.read(Seen(SEALED, "2"), 105.0)
+    assert made.snapshot(SEALED, states).cut_off_since_s is None

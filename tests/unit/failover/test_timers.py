@@ -6,7 +6,7 @@ from gantry.failover.timers import TIMERS, Timers
 
 
 def test_the_sets_are_those_that_are_documented() -> None:
-    assert TIMERS["default"] == Timers(5.0, 15, 2.5, 1.0)
+    assert TIMERS["default"] == Timers(5.0, 15, 2.5, 0.5)
     assert TIMERS["fast"] == Timers(2.0, 6, 1.0, 0.25)
 
 

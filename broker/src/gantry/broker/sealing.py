@@ -65,7 +65,8 @@ class Sealing:
         store, member = self._parts.store, self._member
         end = store.written.offset
         table = member.epochs.within(end)
-        role, is_sound = self._role(), store.failed is None
+        role, is_sound, shut = self._role(), store.failed is None, self._parts.gate.reasons
+        is_master = role is Role.MASTER
         return MemberState(
             member.identity.cluster_uid,
             self._name,
@@ -78,7 +79,9 @@ class Sealing:
             store.reader.log_start,
             end,
             min(store.confirmed.offset, end),
-            role is Role.MASTER and is_sound and _WRITABLE_ALL_THE_SAME.issuperset(self._parts.gate.reasons),
+            is_master and is_sound and _WRITABLE_ALL_THE_SAME.issuperset(shut),
+            is_master and GATE_SHORT in shut,
+            GATE_DISK_FULL in shut or bool(store.why_full),
         )
 
     def _role(self) -> Role:

@@ -41,9 +41,20 @@ from gantry.replication.register import (
 SOON_S = 0.05  # the least pause between two rounds
 
 
-def rest_s(period_s: float, took_s: float) -> float:
-    """How long to rest after a round that took so long: rounds begin each period, whoever does not answer."""
-    return max(min(SOON_S, period_s), period_s - took_s)
+def rest_s(period_s: float, took_s: float, due_in_s: float = float("inf")) -> float:
+    """How long to rest after a round that took so long: rounds begin each period, whoever does not answer.
+
+    due_in_s: when something is to be decided even if nobody does anything, which does not wait for the next period.
+    """
+    return max(min(SOON_S, period_s), min(period_s - took_s, due_in_s))
+
+
+def pause_s(decision: Decision, period_s: float, begun_s: float, now_s: float) -> float:
+    """How long to rest after a round with this decision: after one that was carried out the next one is near."""
+    if not isinstance(decision, Wait | Blocked):
+        return min(SOON_S, period_s)
+    due_s = decision.due_s if isinstance(decision, Wait) else float("inf")
+    return rest_s(period_s, now_s - begun_s, due_s - now_s)
 
 
 def always() -> bool:
@@ -109,8 +120,8 @@ class Coordinator:
         """Watch until cancelled."""
         while True:
             begun_s = self._clock.monotonic()
-            await self.round()
-            await asyncio.sleep(rest_s(period_s, self._clock.monotonic() - begun_s))
+            decision = await self.round()
+            await asyncio.sleep(pause_s(decision, period_s, begun_s, self._clock.monotonic()))
 
     async def round(self) -> Decision:
         """Once around; what was decided."""

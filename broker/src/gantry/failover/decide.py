@@ -19,11 +19,12 @@ broker/docs/failover.md, sections 3 and 4, is normative.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
-from gantry.replication.hastate import MemberState, Role
-from gantry.replication.members import Member, SyncSet, disk_of, format_set
+from gantry.failover.standing import is_admitted, is_electable, is_healthy, is_same_disk, patience_s
+from gantry.replication.hastate import MemberState
+from gantry.replication.members import SyncSet, format_set
 from gantry.replication.record import Holder, Phase, Record
 
 MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
@@ -79,13 +80,16 @@ class Snapshot:
     first_answer_s: float | None = None  # when the first answer to this epoch's seal came
     had_stores: bool = False  # volumes are known to have belonged to this group
     lease_s: int = 0  # the longest one that the observer saw: a permit may be of before it was made shorter
+    tried: Mapping[int, int] = field(default_factory=dict)  # masterships per ordinal since a master served
+    cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do, or nothing yet."""
+    """Nothing to do, or nothing yet.  due_s: the instant at which that may change although nobody does anything."""
 
     reason: str
+    due_s: float = field(default=float("inf"), compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +177,7 @@ def _forced(seen: Snapshot, record: Record, now_s: float) -> Decision | str | No
             return None  # it leads already
         if target is None:
             return f"member {wanted.ordinal} does not answer"
-        is_able = _is_electable(target, record) or (wanted.unclean and _is_admitted(target, record))
+        is_able = is_electable(target, record) or (wanted.unclean and is_admitted(target, record))
         return Seal(f"member {wanted.ordinal} was chosen to lead next") if is_able else _unclean(wanted)
     if record.phase is Phase.SEALED and record.epoch in (wanted.epoch, wanted.epoch + 1):
         return _forced_of_sealed(seen, record, wanted, now_s)
@@ -188,14 +192,14 @@ def _forced_of_sealed(seen: Snapshot, record: Record, wanted: Forced, now_s: flo
         if is_there and (seen.first_answer_s is None or now_s - seen.first_answer_s < CHOSEN_S):
             return Wait(f"member {wanted.ordinal}, who was chosen, has not promised yet")
         return f"member {wanted.ordinal} has not promised epoch {record.epoch}"
-    if _is_electable(target, record):
+    if is_electable(target, record):
         if not wanted.accept_split and not _is_old_master_silent(seen, record, answers, now_s):
             return Wait("the former master may still hold its permit")
-        equals = [each for each in answers if _is_electable(each, record) and each.advance == target.advance]
+        equals = [each for each in answers if is_electable(each, record) and each.advance == target.advance]
         return Promote(target.me, frozenset(each.member for each in equals))
     if not wanted.unclean:
         return _unclean(wanted)
-    if not _is_admitted(target, record):
+    if not is_admitted(target, record):
         return f"the store of member {wanted.ordinal} is not the one that the register knows"
     heard = {each.member.ordinal for each in answers}
     heard |= {each.ordinal for each in seen.members if each.gone_since_s is not None}
@@ -234,18 +238,32 @@ def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
     assert holder is not None
     master = next((member for member in seen.members if member.ordinal == holder.member.ordinal), None)
     state = master.state if master is not None else None
-    if state is not None and _is_healthy(state, record):
-        return Wait("the master is well")
+    after_s = patience_s(seen.policy.suspect_after_s, seen.tried.get(holder.member.ordinal, 0))
+    if state is not None and is_healthy(state, record):
+        return _cut_off(seen, holder, record, after_s, now_s)
     if not _states(seen):
         return Blocked("no member of the group answers")
     heirs = [each for each in _states(seen) if each.member in record.in_sync and each.member != holder.member]
     if not heirs and not (seen.policy.after_total_power_loss and _have_all_lost(_states(seen), record)):
         return Blocked(f"the master {holder} is not well, and nobody else of {format_set(record.in_sync)} answers")
-    if _is_suspect(seen, master, now_s):
+    due_s = _suspect_at(seen, master, after_s)
+    if now_s >= due_s:
         if not seen.policy.is_automatic:
             return Blocked(f"the master {holder} is not well, and who leads next is for a person to choose")
         return Seal(f"the master {holder} of epoch {record.epoch} is not well")
-    return Wait(f"the master {holder} is not well, for less than {seen.policy.suspect_after_s} s")
+    return Wait(f"the master {holder} is not well, for less than {after_s:g} s", due_s)
+
+
+def _cut_off(seen: Snapshot, holder: Holder, record: Record, after_s: float, now_s: float) -> Decision:
+    """The master answers as it should.  Check-quorum: that is not enough when slaves cannot reach it for long."""
+    since_s = seen.cut_off_since_s
+    if since_s is None:
+        return Wait("the master is well")
+    if now_s - since_s < after_s:
+        return Wait(f"the master {holder} has too few slaves connected, for less than {after_s:g} s", since_s + after_s)
+    if not seen.policy.is_automatic:
+        return Blocked(f"the master {holder} has too few slaves connected; a person has to choose who leads next")
+    return Seal(f"the master {holder} of epoch {record.epoch} has too few slaves connected")
 
 
 def _have_all_lost(states: list[MemberState], record: Record) -> bool:
@@ -253,42 +271,48 @@ def _have_all_lost(states: list[MemberState], record: Record) -> bool:
     now = {state.member.ordinal: state.member for state in states}
     if any(now.get(member.ordinal, member) == member for member in record.in_sync):
         return False
-    return any(_is_same_disk(now[member.ordinal], member) for member in record.in_sync)
+    return any(is_same_disk(now[member.ordinal], member) for member in record.in_sync)
 
 
-def _is_same_disk(one: Member, other: Member) -> bool:
-    return one.ordinal == other.ordinal and disk_of(one.incarnation) == disk_of(other.incarnation)
-
-
-def _is_healthy(state: MemberState, record: Record) -> bool:
-    is_master = state.role is Role.MASTER and state.epoch == record.epoch and state.me == record.holder
-    return is_master and state.is_writable
-
-
-def _is_suspect(seen: Snapshot, master: Observed | None, now_s: float) -> bool:
-    after_s = seen.policy.suspect_after_s
+def _suspect_at(seen: Snapshot, master: Observed | None, after_s: float) -> float:
+    """The instant at which the master has been silent, or not writable, and did not renew, for long enough."""
     if master is None:
-        return now_s - seen.unchanged_since_s >= after_s
-    if master.gone_since_s is not None and now_s - master.gone_since_s >= after_s:
-        return True
-    is_unwell = master.unwell_since_s is not None and now_s - master.unwell_since_s >= after_s
-    return is_unwell and now_s - seen.unchanged_since_s >= after_s
+        return seen.unchanged_since_s + after_s
+    gone_s = master.gone_since_s + seen.policy.suspect_after_s if master.gone_since_s is not None else float("inf")
+    if master.unwell_since_s is None:
+        return gone_s
+    return min(gone_s, max(master.unwell_since_s, seen.unchanged_since_s) + after_s)
 
 
 def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
     answers = _promised(seen, record)
-    candidates = [state for state in answers if _is_electable(state, record)]
+    candidates = [state for state in answers if is_electable(state, record)]
     ordinals = {member.ordinal for member in record.in_sync}
     if not candidates:
         return _nobody_electable(seen, record, answers)
-    gone = {member.ordinal for member in seen.members if member.gone_since_s is not None}
+    gone = {member.ordinal for member in seen.members if _is_away(member, seen.policy, now_s)}
     may_come = ordinals - gone - {state.member.ordinal for state in answers}
     collect_s = min(COLLECT_S, _COLLECT_OF_PATIENCE * seen.policy.suspect_after_s)
     if may_come and (seen.first_answer_s is None or now_s - seen.first_answer_s < collect_s):
         return Wait("more answers may come")
     if not _is_old_master_silent(seen, record, answers, now_s):
         return Wait("the former master may still hold its permit")
-    return _best(seen, candidates)
+    # All candidates have what was acknowledged, so one that was given the group and never led can be passed over.
+    fewest = min(seen.tried.get(state.member.ordinal, 0) for state in candidates)
+    others = (state for state in _states(seen) if is_electable(state, record))
+    if any(seen.tried.get(state.member.ordinal, 0) < fewest for state in others):
+        if seen.first_answer_s is None or now_s - seen.first_answer_s < CHOSEN_S:
+            return Wait("a member that was not given the group in vain has not promised yet")
+    fresh = [state for state in candidates if seen.tried.get(state.member.ordinal, 0) == fewest]
+    return _best(seen, fresh, candidates)
+
+
+def _is_away(member: Observed, policy: Policy, now_s: float) -> bool:
+    """Whether its process is known to have ended, or it has not answered for as long as suspicion takes."""
+    if member.gone_since_s is not None:
+        return True
+    is_silent = member.state is None and member.unwell_since_s is not None
+    return is_silent and now_s - (member.unwell_since_s or 0.0) >= policy.suspect_after_s
 
 
 def _promised(seen: Snapshot, record: Record) -> list[MemberState]:
@@ -308,17 +332,11 @@ def _promised(seen: Snapshot, record: Record) -> list[MemberState]:
     return answers
 
 
-def _is_electable(state: MemberState, record: Record) -> bool:
-    store = record.store(state.member.ordinal)
-    is_known = store is not None and store.uid == state.store_uid
-    return is_known and state.member in record.in_sync and state.log_end >= record.confirm_floor
-
-
 def _nobody_electable(seen: Snapshot, record: Record, answers: list[MemberState]) -> Decision:
     needed = format_set(record.in_sync)
     if not {member.ordinal for member in record.in_sync} <= {state.member.ordinal for state in answers}:
         return Blocked(f"none of {needed} has promised epoch {record.epoch} with the log that is needed")
-    if not any(_is_same_disk(state.member, member) for state in answers for member in record.in_sync):
+    if not any(is_same_disk(state.member, member) for state in answers for member in record.in_sync):
         return Blocked(f"none of {needed} has its disk any more; a person has to choose")
     if not seen.policy.after_total_power_loss:
         return Blocked(f"all of {needed} lost their newest records; a person has to choose")
@@ -345,26 +363,28 @@ def _without_set(seen: Snapshot, record: Record) -> Decision:
     missing = seen.policy.replicas - len(answers)
     if missing:
         return Blocked(f"the group is {record.phase.value}; {missing} of {seen.policy.replicas} have not promised")
-    strangers = [str(state.member) for state in answers if not _is_admitted(state, record)]
+    strangers = [str(state.member) for state in answers if not is_admitted(state, record)]
     if strangers:
         return Blocked(f"the stores of {strangers} are not those that the register knows")
     # Equal logs are not equal metadata: who has just come back may lack what the set was told since the last record.
     # Who led knows best what is confirmed, and who was in sync comes next.
-    return _best(seen, answers, lambda state: -state.confirmed)
-
-
-def _is_admitted(state: MemberState, record: Record) -> bool:
-    store = record.store(state.member.ordinal)
-    return store is not None and store.uid == state.store_uid
+    return _best(seen, answers, answers, lambda state: -state.confirmed)
 
 
 def _best(
-    seen: Snapshot, candidates: list[MemberState], rank: Callable[[MemberState], int] = lambda state: 0
+    seen: Snapshot,
+    able: list[MemberState],
+    candidates: list[MemberState],
+    rank: Callable[[MemberState], int] = lambda state: 0,
 ) -> Promote:
-    """Who leads: the furthest log; of equal ones the least rank, and then the preferred ordinal."""
-    furthest = max(state.advance for state in candidates)
-    equals = [state for state in candidates if state.advance == furthest]
-    chosen = min(
-        equals, key=lambda state: (rank(state), state.member.ordinal != seen.policy.preferred, state.member.ordinal)
-    )
-    return Promote(chosen.me, frozenset(state.member for state in equals))
+    """Who of the able leads: the furthest log; of equal ones the least rank, then room on the disk, then the preferred
+    ordinal.  All candidates that are equal to it are in sync.
+    """
+    furthest = max(state.advance for state in able)
+
+    def order(state: MemberState) -> tuple[int, bool, bool, int]:
+        ordinal = state.member.ordinal
+        return rank(state), state.is_disk_full, ordinal != seen.policy.preferred, ordinal
+
+    chosen = min((state for state in able if state.advance == furthest), key=order)
+    return Promote(chosen.me, frozenset(state.member for state in candidates if state.advance == furthest))

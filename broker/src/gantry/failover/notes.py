@@ -6,9 +6,10 @@ has watched for the whole time of suspicion itself, and asks for promises again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from gantry.failover.decide import Observed, Policy, Snapshot
+from gantry.failover.standing import is_cut_off, is_serving
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.record import Holder, Record
 from gantry.replication.register import Seen
@@ -32,6 +33,9 @@ class Notes:
         self._unwell_since_s: dict[int, float] = {}
         self._gone_since_s: dict[int, float] = {}
         self._sealed: dict[int, MemberState] = {}
+        self._led_epoch = 0  # the last one that had a master
+        self._tried: dict[int, int] = {}  # masterships per ordinal since a master was seen to serve
+        self._cut_off_since_s: float | None = None
 
     def read(self, seen: Seen | None, now_s: float) -> None:
         """The register was read."""
@@ -41,8 +45,12 @@ class Notes:
         epoch = 0 if seen is None else seen.record.epoch
         if epoch != self._epoch:
             self._epoch, self._first_answer_s = epoch, None
+            self._cut_off_since_s = None
             self._sealed.clear()
         if seen is not None and seen.record.holder is not None:
+            if epoch != self._led_epoch:
+                ordinal = seen.record.holder.member.ordinal
+                self._led_epoch, self._tried[ordinal] = epoch, self._tried.get(ordinal, 0) + 1
             self._former = seen.record.holder
             self._lease_s = max(self._lease_s, seen.record.lease_duration_s)
 
@@ -76,6 +84,18 @@ class Notes:
                 continue
             if (state.me, state.store_uid) != (sealed.me, sealed.store_uid):
                 del self._sealed[ordinal]  # it came back as somebody who has not promised: asked again
+        if record is not None and record.holder is not None:
+            self._judge(record, record.holder.member.ordinal, states.values(), now_s)
+
+    def _judge(self, record: Record, leader: int, states: Collection[MemberState], now_s: float) -> None:
+        """Note whether the master serves, or is cut off from slaves that could go on without it."""
+        if not is_cut_off(record, states, self._policy.min_in_sync):
+            self._cut_off_since_s = None
+            if is_serving(record, states, self._policy.min_in_sync):
+                self._tried.clear()
+        elif self._cut_off_since_s is None:
+            self._cut_off_since_s = now_s
+            self._tried.setdefault(leader, 1)
 
     def snapshot(self, record: Record | None, states: Mapping[int, MemberState]) -> Snapshot:
         """All that is known now."""
@@ -99,6 +119,8 @@ class Notes:
             self._first_answer_s,
             self._had_stores,
             self._lease_s,
+            dict(self._tried),
+            self._cut_off_since_s,
         )
 
 

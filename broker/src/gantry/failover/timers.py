@@ -3,7 +3,7 @@
     suspect   the master gave no good answer, and the register shows no renewal, for this long: it is sealed
     lease     what a renewal is worth to readers; a master that cannot renew stops serving at two thirds of it
     renew     how often the master renews: a third of the lease at most, and twice within the time of suspicion
-    poll      how often the coordinator asks
+    poll      how often the coordinator asks: a master that dies right after an answer is missed so much later
 
 The coordinator and every member of a group are given the same set.  `fast` is for one rack and for tests: a pause of
 the machine of two seconds costs an epoch there.
@@ -44,7 +44,7 @@ class Timers:
         return min(1.0, self.renew_every_s / 2)
 
 
-TIMERS = {"default": Timers(5.0, 15, 2.5, 1.0), "fast": Timers(2.0, 6, 1.0, 0.25)}
+TIMERS = {"default": Timers(5.0, 15, 2.5, 0.5), "fast": Timers(2.0, 6, 1.0, 0.25)}
 
 
 def fitting(suspect_after_s: float, lease_s: int) -> Timers:
@@ -52,4 +52,4 @@ def fitting(suspect_after_s: float, lease_s: int) -> Timers:
     for named in TIMERS.values():
         if (named.suspect_after_s, named.lease_s) == (suspect_after_s, lease_s):
             return named
-    return Timers(suspect_after_s, lease_s, min(lease_s / 3, suspect_after_s / 2), min(1.0, suspect_after_s / 5))
+    return Timers(suspect_after_s, lease_s, min(lease_s / 3, suspect_after_s / 2), min(0.5, suspect_after_s / 8))

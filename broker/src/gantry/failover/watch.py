@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from gantry.clock import Clock
 from gantry.errors import GantryError
 from gantry.failover.asking import AskedMembers
-from gantry.failover.coordinator import SOON_S, Coordinator, Group, always, rest_s
+from gantry.failover.coordinator import Coordinator, Group, always, pause_s
 from gantry.failover.decide import Blocked, Decision, Policy, Wait
 from gantry.failover.timers import Timers
 from gantry.replication.haproof import Keys
@@ -78,10 +78,10 @@ class Watch:
             decision = await coordinator.round()
             if coordinator.cluster_uid not in ("", uid):
                 return
-            # After a decision that was carried out the next one is near.
-            is_done = self._acts() and not isinstance(decision, Wait | Blocked)
-            period_s = SOON_S if is_done else self._watched.timers.poll_every_s
-            await asyncio.sleep(rest_s(period_s, self._clock.monotonic() - begun_s))
+            if not self._acts():
+                decision = Wait("another one acts")
+            period_s = self._watched.timers.poll_every_s
+            await asyncio.sleep(pause_s(decision, period_s, begun_s, self._clock.monotonic()))
 
     async def _settle(self) -> str:
         """The cluster's id: the register's, or what was configured, or what members say, or a new one."""

@@ -5,6 +5,8 @@
     promise     on its disk before this was said
     lastEpoch   of the last record in its log
     writable    a master that takes writes, or refuses them only because its disk is full or its set too small
+    short       a master that refuses writes because too few slaves are connected
+    diskFull    there is no room for further messages; of any member
 
 Both sides of the interface take the names from here.  Numbers of others are believed only within their bounds.
 """
@@ -43,6 +45,8 @@ class MemberState:
     log_end: int
     confirmed: int
     is_writable: bool
+    is_short: bool = False
+    is_disk_full: bool = False
 
     @property
     def member(self) -> Member:
@@ -79,6 +83,8 @@ class MemberState:
             "maxOffset": self.log_end,
             "confirmOffset": self.confirmed,
             "writable": self.is_writable,
+            "short": self.is_short,
+            "diskFull": self.is_disk_full,
         }
 
 
@@ -100,6 +106,8 @@ def read_state(source: documents.Document) -> MemberState:
         documents.integer(source, "maxOffset"),
         documents.integer(source, "confirmOffset"),
         documents.boolean(source, "writable"),
+        documents.boolean(source, "short"),
+        documents.boolean(source, "diskFull"),
     )
     if not all(0 <= number <= NUMBER_MAX for number in (state.epoch, state.promise, state.last_epoch)):
         raise ValueError(f"epoch {state.epoch}, promise {state.promise}, lastEpoch {state.last_epoch}")

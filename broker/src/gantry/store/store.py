@@ -144,14 +144,19 @@ class Store:
             raise StoreError(f"the store has failed: {self.failed}") from self.failed
         if self._is_closed:
             raise StoreError("the store is closed")
-        if is_owed:
-            return
+        if not is_owed and (why := self.why_full):
+            raise DiskFullError(why)
+
+    @property
+    def why_full(self) -> str:
+        """Why there is no room for further messages; empty when there is."""
         if self.retention.refuses_writes:
-            raise DiskFullError(f"the disk is {self.retention.seen.used:.0%} full")
+            return f"the disk is {self.retention.seen.used:.0%} full"
         if self._checkpoint.is_short:
-            raise DiskFullError("no room for queue and index files")
+            return "no room for queue and index files"
         if self._log.is_short:
-            raise DiskFullError("no room for the next segment of the log; what is left is kept for what is owed")
+            return "no room for the next segment of the log; what is left is kept for what is owed"
+        return ""
 
     def tick(self, now_ms: int) -> Iterator[bool]:
         """Keep things going; every 10 to 100 ms.  now_ms is the wall clock.  The rest of what a checkpoint does on the

@@ -1,0 +1,75 @@
+"""How the members of a group stand to its register: who is healthy, who could lead, for how long to wait for whom.
+
+All functions are pure: they take what members said and the record that was read, and keep nothing.
+
+Check-quorum.  A master that answers and renews may still be of no use: it is cut off from its slaves only, so it can
+confirm nothing, while they reach each other, clients and the register.  `is_cut_off` says that of one observation;
+`notes` measures for how long it has been so.  Sealing such a master loses nothing: a seal is allowed at any time.
+
+Back-off.  A member may be promoted and never serve: its start takes too long, or it cannot reach its slaves either.
+Each mastership without success doubles the patience with the same member, and another electable member is preferred.
+So a group whose members all start slowly comes to rest, and one slow member does not hold up the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from gantry.replication.hastate import MemberState, Role
+from gantry.replication.members import Member, disk_of
+from gantry.replication.record import Record
+
+PATIENCE_S_MAX = 300.0
+_DOUBLINGS_MAX = 16
+
+
+def patience_s(suspect_after_s: float, tried: int) -> float:
+    """Return for how long a master may be unwell before it is sealed.
+
+    tried: how often this member was given the group since a master last served; 0 or 1: the time of suspicion.
+    """
+    doublings = min(max(0, tried - 1), _DOUBLINGS_MAX)
+    return max(suspect_after_s, min(PATIENCE_S_MAX, suspect_after_s * 2.0**doublings))
+
+
+def is_healthy(state: MemberState, record: Record) -> bool:
+    """Return whether this is the register's master, in its epoch, and takes writes as far as that depends on it."""
+    is_master = state.role is Role.MASTER and state.epoch == record.epoch and state.me == record.holder
+    return is_master and state.is_writable
+
+
+def is_serving(record: Record, states: Collection[MemberState], min_in_sync: int) -> bool:
+    """Return whether the master is healthy and so many members follow it in its epoch that it can confirm."""
+    followers = sum(state.role is Role.SLAVE and state.epoch == record.epoch for state in states)
+    is_led = any(is_healthy(state, record) and not state.is_short for state in states)
+    return is_led and followers >= min_in_sync - 1
+
+
+def is_cut_off(record: Record, states: Collection[MemberState], min_in_sync: int) -> bool:
+    """Return whether the master cannot confirm anything and the others could without it.
+
+    At least `min_in_sync` of the others answer and follow nobody, and one of them can be elected.
+    """
+    if not any(is_healthy(state, record) and state.is_short for state in states):
+        return False
+    holder = record.holder
+    alone = [state for state in states if state.role is Role.NONE and holder is not None and state.me != holder]
+    return len(alone) >= min_in_sync and any(is_electable(state, record) for state in alone)
+
+
+def is_electable(state: MemberState, record: Record) -> bool:
+    """Return whether this member has all that was acknowledged: in sync, on its disk, up to the confirm floor."""
+    store = record.store(state.member.ordinal)
+    is_known = store is not None and store.uid == state.store_uid
+    return is_known and state.member in record.in_sync and state.log_end >= record.confirm_floor
+
+
+def is_admitted(state: MemberState, record: Record) -> bool:
+    """Return whether the register knows the disk of this member."""
+    store = record.store(state.member.ordinal)
+    return store is not None and store.uid == state.store_uid
+
+
+def is_same_disk(one: Member, other: Member) -> bool:
+    """Return whether both are the same ordinal on the same disk."""
+    return one.ordinal == other.ordinal and disk_of(one.incarnation) == disk_of(other.incarnation)

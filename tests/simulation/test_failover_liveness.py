@@ -1,0 +1,46 @@
+"""A group of which enough members can serve gets a master that can acknowledge, whichever links stay cut."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from simulation.failover_liveness import Standing, look
+from simulation.failover_model import Rules
+
+RULES = Rules(messages=1, epochs=3, crashes=0, elect_most_advanced=False)  # it may be the one that is passed over
+FROM_SLAVES = frozenset({frozenset((0, 1)), frozenset((0, 2))})
+EVERYBODY = FROM_SLAVES | {frozenset((1, 2))}
+
+
+def test_a_master_that_only_its_slaves_cannot_reach_gives_way() -> None:
+    found = look(Standing(RULES, FROM_SLAVES))
+    assert not found.faults and not found.stuck and not found.flapping and found.states > 1000
+
+
+def test_without_check_quorum_it_leads_for_ever_and_acknowledges_nothing() -> None:
+    found = look(Standing(RULES, FROM_SLAVES, check_quorum=False))
+    assert found.stuck and {state.epoch for state in found.stuck} == {1}
+
+
+def test_a_coordinator_that_forgets_whom_it_sealed_may_choose_the_same_member_for_good() -> None:
+    found = look(Standing(replace(RULES, elect_most_advanced=True), FROM_SLAVES, remembers=False))
+    led = {(state.holder, len(state.in_sync)) for state in found.stuck if state.holder >= 0}
+    assert led == {(0, 1)}, "its log is the longest, and nobody else is in sync then"
+
+
+@pytest.mark.parametrize("pair", [(0, 1), (1, 2)])
+def test_one_link_that_is_cut_seals_nobody_who_can_acknowledge(pair: tuple[int, int]) -> None:
+    found = look(Standing(replace(RULES, epochs=2), frozenset({frozenset(pair)})))
+    assert not found.faults and not found.stuck and not found.flapping
+
+
+def test_a_set_of_one_needs_nobody_and_is_left_alone() -> None:
+    found = look(Standing(replace(RULES, epochs=2, min_in_sync=1), EVERYBODY))
+    assert not found.faults and not found.stuck and not found.flapping
+
+
+def test_whoever_leads_a_group_without_links_nothing_acknowledged_is_lost() -> None:
+    found = look(Standing(RULES, EVERYBODY))
+    assert not found.faults and found.stuck, "nobody can acknowledge, whoever leads"

@@ -1,0 +1,50 @@
+"""Who is healthy, cut off or able to lead, and for how long a member is waited for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gantry.failover.standing import PATIENCE_S_MAX, is_cut_off, is_serving, patience_s
+from gantry.replication.hastate import MemberState, Role
+from gantry.replication.members import Member
+from gantry.replication.record import Holder
+from testkit.registers import ACTIVE, ME
+
+UIDS = ("8f1c", "77aa", "c09d")
+END = 2_000_000
+
+
+def state(ordinal: int, role: Role = Role.NONE, **changes: object) -> MemberState:
+    me = ME if ordinal == 0 else Holder(Member(ordinal, 0), f"p{ordinal}")
+    found = MemberState("1f0e7d", "b0", UIDS[ordinal], me, role, 4, 4, 4, 0, END, END, role is Role.MASTER)
+    return replace(found, **changes)  # type: ignore[arg-type]
+
+
+SHORT = state(0, Role.MASTER, is_short=True)
+
+
+@pytest.mark.parametrize(("tried", "expected_s"), [(0, 5.0), (1, 5.0), (2, 10.0), (4, 40.0), (99, PATIENCE_S_MAX)])
+def test_patience_doubles_with_each_mastership_in_vain_up_to_a_bound(tried: int, expected_s: float) -> None:
+    assert patience_s(5.0, tried) == expected_s
+    assert patience_s(400.0, tried) == 400.0, "never less than the time of suspicion"
+
+
+def test_a_master_is_cut_off_when_enough_others_follow_nobody_and_one_of_them_may_lead() -> None:
+    assert is_cut_off(ACTIVE, [SHORT, state(1), state(2)], 2)
+    assert not is_cut_off(ACTIVE, [replace(SHORT, is_short=False), state(1), state(2)], 2), "it can confirm"
+    assert not is_cut_off(ACTIVE, [SHORT, state(1)], 2), "the other one could not confirm either"
+    assert not is_cut_off(ACTIVE, [SHORT, state(1), state(2, Role.SLAVE)], 2), "one of them follows"
+    behind = [state(ordinal, log_end=ACTIVE.confirm_floor - 1, confirmed=0) for ordinal in (1, 2)]
+    assert not is_cut_off(ACTIVE, [SHORT, *behind], 2), "nobody may lead"
+    assert not is_cut_off(ACTIVE, [replace(SHORT, is_writable=False), state(1), state(2)], 2), "suspicion sees to it"
+
+
+def test_a_master_serves_when_enough_members_follow_it_in_its_epoch() -> None:
+    master = state(0, Role.MASTER)
+    assert is_serving(ACTIVE, [master, state(1, Role.SLAVE)], 2)
+    assert not is_serving(ACTIVE, [master, state(1)], 2)
+    assert not is_serving(ACTIVE, [master, state(1, Role.SLAVE, epoch=3)], 2), "it follows somebody else"
+    assert not is_serving(ACTIVE, [SHORT, state(1, Role.SLAVE)], 2)
+    assert is_serving(ACTIVE, [master], 1)
