@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from gantry.broker.broker import Broker
-from gantry.broker.machine import Machine
+from gantry.broker.machine import Carrying, Machine
 from gantry.errors import GantryError, SyncFailedError
 from simulation.member import Member
 from simulation.simloop import SimLoop
@@ -44,6 +44,7 @@ class GroupMember(Member):
         self.on_failed_sync: list[Callable[[GroupMember], None]] = []
         self.on_power_cut.append(lambda since: [told(self, since) for told in self.on_loss] and None)
         self.delays = Delays()
+        self._carrying = Carrying()
         self._register = register
         self._boots = 0
         self._living: asyncio.Task[None] | None = None
@@ -110,6 +111,7 @@ class GroupMember(Member):
         del broker
         self._is_stopping = self._is_over = False
         process = f"{self._world.chance.getrandbits(32):08x}"
+        self._carrying = Carrying()
         self._living = loop.create_task(self._live(loop, process))
         self._dead.append(self._living)
 
@@ -146,17 +148,19 @@ class GroupMember(Member):
         self._has_door = self._has_door and line < _DOOR_LINE - 1
 
     def _machine(self, loop: SimLoop, process: str) -> Machine:
-        background = self._background = SimBackground(self._world, loop)
+        if self._background is None or not self._carrying.is_full:
+            self._background = SimBackground(self._world, loop)
         return Machine(
             self.clock,
             self.disk,
-            background,
+            self._background,
             self._reserve,
             self._world.chance,
             lambda: f"boot-{self._boots}",
             process=process,
             register=lambda *_: self._register,
             wanted_s=lambda: 0.0,
+            carrying=self._carrying,
         )
 
     async def _one_life(self, broker: Broker, ending: asyncio.Event) -> None:

@@ -36,5 +36,6 @@ class SlowBroker(Broker):
         await super().start()
 
     async def _open_store(self, addresses: Addresses) -> Opened:
-        await asyncio.sleep(self.delays.opening_s)
+        if not self._is_carried:
+            await asyncio.sleep(self.delays.opening_s)
         return await super()._open_store(addresses)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gantry.broker.broker import Broker
 from gantry.broker.config import BrokerConfig
-from gantry.broker.machine import Machine
+from gantry.broker.machine import Carrying, Machine
 from gantry.broker.mastering import Mastering
 from gantry.clock import SystemClock
 from gantry.failover.asking import AskedMembers
@@ -44,19 +44,22 @@ class Process:
         self.broker: Broker | None = None
         self.lives = 0
         self.process = secrets.token_hex(4)
+        self._carrying = Carrying()
         self._task: asyncio.Task[None] | None = None
         self._is_asked_to_stop = asyncio.Event()
 
     def start(self) -> None:
         """A new process on the folder."""
         self.process = secrets.token_hex(4)
+        self._carrying = Carrying()
         self._is_asked_to_stop.clear()
         self._task = asyncio.ensure_future(self._run())
 
     async def _run(self) -> None:
         while True:
             ended = asyncio.Event()
-            broker = Broker(self.config, on_failed=ended.set, machine=Machine(process=self.process))
+            machine = Machine(process=self.process, carrying=self._carrying)
+            broker = Broker(self.config, on_failed=ended.set, machine=machine)
             self.lives += 1
             try:
                 await broker.start()
@@ -69,7 +72,7 @@ class Process:
                 self.broker = None
                 await broker.stop()
             assert broker.failure is None, broker.failure
-            if self._is_asked_to_stop.is_set():
+            if self._is_asked_to_stop.is_set() and not self._carrying.is_full:
                 return
 
     async def stop(self) -> None:

@@ -27,7 +27,7 @@ from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.essential import essential
 from gantry.broker.following import Following
 from gantry.broker.jobs import Job
-from gantry.broker.machine import Machine
+from gantry.broker.machine import Carried, Machine
 from gantry.broker.mastering import GATE_TAIL, Mastering
 from gantry.broker.parts import Parts
 from gantry.broker.ports import VIP_NONE, Addresses, Reserved
@@ -67,14 +67,16 @@ class Broker:
         self._config = config
         self._machine = machine or Machine()
         self.seat = Seat(config, self._machine)
+        carried = self._machine.carrying.take() if self._machine.carrying is not None else None
+        self._is_carried = carried is not None  # its store was left open by the broker before it
         self._on_failed = on_failed
         self._stage = "starting"
         self._is_running = False
         self._reservations: list[Reserved] = []
         self._http: HealthServer | None = None
         self._side_door: asyncio.Future[int] | None = None
-        self._background: Background | None = None
-        self._store: Store | None = None
+        self._background: Background | None = carried.background if carried is not None else None
+        self._store: Store | None = carried.store if carried is not None else None
         self._jobs: list[Job] = []
         self._registering: asyncio.Task[None] | None = None
         self._asking_homes: asyncio.Task[None] | None = None
@@ -86,7 +88,7 @@ class Broker:
         self.addresses = await self._reserve()
         # 2. The side door, so that /healthz answers from here on.
         await self._open_side_door()
-        # 3. The store, recovered step by step.
+        # 3. The store, recovered step by step, or as the broker before this one left it.
         opened = await self._open_store(self.addresses)
         #    Of a group with a register: which part this life has in it.
         config, opened = await self.seat.choose(opened)
@@ -151,7 +153,7 @@ class Broker:
             await self._stop_serving(self.parts, passed)
         # 8. The store: everything dispatched and durable, then the mark of an orderly stop; a failed one leaves the
         # folder as after a crash.
-        if self._store is not None:
+        if self._store is not None and not self._leaves_open(self._store):
             self._store.close()
             self._keep_delays(self._store)
         passed(8)
@@ -168,6 +170,21 @@ class Broker:
             reservation.release()
         self._stage = "stopped"
         passed(9)
+
+    def _leaves_open(self, store: Store) -> bool:
+        """Leave the store to the next broker in this process, so that a promotion does not wait for an opening."""
+        carrying, parts = self._machine.carrying, self.parts
+        if carrying is None or parts is None or not self.starts_anew or self.failure is not None:
+            return False
+        if isinstance(parts.group, Following) and parts.group.is_reshaping:
+            return False  # the next start changes files that have to be closed for it
+        assert self._background is not None
+        following = store.go_on()
+        if following is None:
+            return False
+        carrying.leave(Carried(following, self._background))
+        self._store = self._background = None
+        return True
 
     async def _stop_serving(self, parts: Parts, passed: Callable[[int], None]) -> None:
         if self._asking_homes is not None:
@@ -255,9 +272,12 @@ class Broker:
 
     async def _open_store(self, addresses: Addresses) -> Opened:
         machine = self._machine
-        self._background = machine.background(machine.disk)
         settings = store_settings(self._config, addresses)
-        self.seat.prepare(settings)
+        self.seat.prepare(settings, self._is_carried)
+        if self._is_carried:
+            assert self._store is not None and self._background is not None
+            return Opened(self._store, machine, self._background, addresses)
+        self._background = machine.background(machine.disk)
         opening = Opening(settings, machine.disk, machine.clock, self._background)
         for progress in opening.steps():
             self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"

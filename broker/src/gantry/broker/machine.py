@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from gantry.broker.config import NetworkConfig, ReplicationConfig
 from gantry.broker.ports import Addresses, Reserved, reserve
@@ -20,6 +21,7 @@ from gantry.clock import Clock, SystemClock
 from gantry.replication.register import Register
 from gantry.store.background import Background, ThreadBackground
 from gantry.store.disk import Disk, RealDisk
+from gantry.store.store import Store
 
 Reserve = Callable[[NetworkConfig, list[Reserved]], Awaitable[Addresses]]
 
@@ -51,6 +53,35 @@ def wanted_s() -> float:
     return (int(ran) + int(waited)) / 1e9
 
 
+class Carried(NamedTuple):
+    """An open store and the threads that work for it."""
+
+    store: Store
+    background: Background
+
+
+class Carrying:
+    """What one life of a broker leaves open for the next one in the same process; at most one store."""
+
+    def __init__(self) -> None:
+        self._left: Carried | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a store was left and not taken yet."""
+        return self._left is not None
+
+    def leave(self, carried: Carried) -> None:
+        """Leave a store to whoever takes it next."""
+        assert self._left is None, "the last one was not taken"
+        self._left = carried
+
+    def take(self) -> Carried | None:
+        """Take what was left; whoever takes it has to close it."""
+        left, self._left = self._left, None
+        return left
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
     """The real one, unless told otherwise.
@@ -59,6 +90,7 @@ class Machine:
     chance: where ids that must not repeat between processes, and jitter, come from.  boot_id: which boot of the machine
     this is, empty when that cannot be told.  process: another one in each process; brokers that start anew in the same
     one keep it.  register: opens the register that a configuration names.  wanted_s: of the loop's thread, below.
+    carrying: lets such brokers leave an open store to each other; None: each of them closes its own.
     """
 
     clock: Clock = field(default_factory=SystemClock)
@@ -70,3 +102,4 @@ class Machine:
     process: str = field(default_factory=lambda: secrets.token_hex(8))
     register: Callable[[ReplicationConfig, Disk], Register] = open_register
     wanted_s: Callable[[], float] = wanted_s
+    carrying: Carrying | None = None

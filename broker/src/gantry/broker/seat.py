@@ -57,6 +57,7 @@ class Seat:
         self._machine = machine
         self._member: Membership | None = None
         self._is_open = False  # its store is
+        self._is_carried = False  # it was before this life began
         self._register: Register | None = None
         self._door: HaServer | None = None
 
@@ -65,10 +66,14 @@ class Seat:
         """Whether who leads stands in a register."""
         return self._member is not None and self._member.has_register
 
-    def prepare(self, settings: StoreSettings) -> None:
-        """The store is about to be opened."""
+    def prepare(self, settings: StoreSettings, is_carried: bool = False) -> None:
+        """The store is about to be opened; is_carried: it is open, as the broker before this one left it."""
         machine, root = self._machine, settings.root
         if not self._config.replication.secret_file:
+            return
+        self._is_carried = is_carried
+        if is_carried:
+            self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
             return
         plan = papers.carry_out(machine.disk, root, settings.segment_bytes, machine.clock)
         if plan is not None:
@@ -83,8 +88,9 @@ class Seat:
             store.confirm_locally()
             return self._config, opened
         is_sync = store.settings.flush is Flush.SYNC
-        beginning = Beginning(machine.boot_id(), is_sync, store.written.offset, 0)
-        membership.begin(member, machine.disk, store.settings.root, beginning)
+        if not self._is_carried:
+            beginning = Beginning(machine.boot_id(), is_sync, store.written.offset, 0)
+            membership.begin(member, machine.disk, store.settings.root, beginning)
         self._is_open = True
         config, seen = self._config, None
         if member.has_register:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from gantry.broker.broker import Broker
 from gantry.broker.config import BrokerConfig
-from gantry.broker.machine import Machine
+from gantry.broker.machine import Carrying, Machine
 from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import MEMBERSHIP, NETWORK, STORE, add_server_flags, load_config, log, warn_when_pure
 
@@ -33,7 +33,7 @@ def run(arguments: argparse.Namespace) -> int:
     }
 
     made: list[Broker] = []
-    machine = Machine()  # a broker that starts anew is the same process to its group
+    machine = Machine(carrying=Carrying())  # a broker that starts anew is the same process to its group
 
     def make(end: Callable[[], None]) -> Broker:
         made[:] = [Broker(made[0].settled_config if made else config, end, machine)]

@@ -105,7 +105,8 @@ async def _serve(
             if sweeping is not None:
                 sweeping.cancel()
             await server.stop()
-        if stopping.is_set() or not again(server):
+        # Also when it was asked to stop: the next one closes what this one left open for it.
+        if not again(server):
             return 1 if failure(server) else 0
 
 

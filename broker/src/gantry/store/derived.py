@@ -128,6 +128,13 @@ class Derived:
                 self.heads[key] = entry.queue_offset + 1
         return [entry for entry in entries if entry.log_offset < confirmed]
 
+    def number_tail(self, confirmed: int, end: int) -> None:
+        """Let appends go on behind the queues and behind what is written and not confirmed, in a store that is open."""
+        self.heads.clear()
+        for entries in LogScan(self._log.segments, confirmed).entries(end):
+            self._without_tail([entry for entry in entries if entry.log_offset < end], confirmed)
+        self.raise_heads()
+
     def raise_heads(self) -> None:
         """After recovery: appends go on behind what is in the queues and behind the tail that is not."""
         self.table.raise_heads()

@@ -64,6 +64,11 @@ class Dropping:
         """How many dropped segments somebody still reads."""
         return len(self._lingering)
 
+    @property
+    def is_pending(self) -> bool:
+        """Whether files of dropped segments are still to be removed, or the table that allows it to be written."""
+        return bool(self._unlink) or self._is_saving
+
     def listen(self, on_lingering: Callable[[int], None], on_hung: Callable[[int], None]) -> None:
         """Hear the first offset of a segment that is dropped and still read, at once and after two minutes."""
         self._on_lingering, self._on_hung = on_lingering, on_hung

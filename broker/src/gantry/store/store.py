@@ -295,6 +295,27 @@ class Store:
             self._parts.derived.close()
             self._parts.lock.release()
 
+    def go_on(self) -> Store | None:
+        """Go on with the same open files as another store, which nobody listens to yet; this one is closed then.
+
+        Blocks until all that is written is durable and the checkpoint under way is done, however many queues there are.
+        None when it has to be closed and opened instead: it failed, or something is left to be removed.
+        """
+        if self._is_closed or self.failed is not None:
+            return None
+        self._flush.finish()
+        self.retention.dropping.tick()
+        self._checkpoint.complete()
+        if self.flushed.offset < self.written.offset:
+            return None  # a failed sync, or one that was put off
+        if self.deleting.is_pending or self.deleting.kept < self.deleting.asked or self.retention.dropping.is_pending:
+            return None
+        self._is_closed = True
+        dispatched = self.dispatched.offset
+        self._parts.derived.number_tail(dispatched, self.written.offset)
+        report = RecoveryReport(scanned_from=dispatched, end=self.written.offset)
+        return Store(self._parts._replace(store_ms=self._store_ms, confirmed=dispatched, report=report))
+
     def _close_in_order(self) -> None:
         end, confirmed = self.written.offset, self.dispatched.offset
         self._index.absorb_all(confirmed)
