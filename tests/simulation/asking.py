@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from gantry.errors import GantryError
+from gantry.replication import haapi
 from gantry.replication.hastate import MemberState
 
 if TYPE_CHECKING:
@@ -60,19 +61,30 @@ class SimMembers:
 
         await self.ask(ordinal, serve)
 
+    async def hand_over(self, ordinal: int, target: int, within_s: float) -> bool:
+        """A planned change; the answer comes back with the state of who was asked."""
+        asked = {"target": target, "deadlineMs": round(within_s * 1000)}
+
+        async def serve(sealing: Sealing) -> MemberState | None:
+            orders = self._members[ordinal].orders
+            refused = None if orders is None else await orders.carry_out(haapi.HANDOVER, asked)
+            return sealing.state() if orders is not None and refused is None else None
+
+        return await self.ask(ordinal, serve, within_s + _TIMEOUT_S) is not None
+
     def gone(self) -> frozenset[int]:
         """Whose process is known to have ended."""
         if not self._knows_gone:
             return frozenset()
         return frozenset(number for number, member in enumerate(self._members) if not member.is_alive)
 
-    async def ask(self, ordinal: int, serve: Serve) -> MemberState | None:
+    async def ask(self, ordinal: int, serve: Serve, within_s: float = _TIMEOUT_S) -> MemberState | None:
         """One question, answered in a turn of the member's own loop."""
         answer: asyncio.Future[MemberState | None] = asyncio.get_running_loop().create_future()
         member = self._members[ordinal]
         self._network.carry(self._host, member.host, lambda: self._arrived(member, serve, answer))
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(within_s):
                 return await answer
         except TimeoutError:
             return None

@@ -22,6 +22,7 @@ from simulation.threads import SimBackground
 from testkit.simdisk import SimDisk
 
 if TYPE_CHECKING:
+    from gantry.broker.orders import Orders
     from gantry.broker.sealing import Sealing
     from gantry.replication.register import Register
     from simulation.network import Network
@@ -57,10 +58,14 @@ class GroupMember(Member):
         """What stands behind `/ha/v1`, while there is a broker that answers."""
         return self.broker.seat.sealing if self.broker is not None and self._has_door else None
 
+    @property
+    def orders(self) -> Orders | None:
+        """What carries out orders of `/ha/v1`, while there is a broker that answers."""
+        return self.broker.seat.orders if self.broker is not None and self._has_door else None
+
     def order(self, call: str, told: Callable[[str], None] | None = None, **asked: object) -> None:
         """What an operator tells it to do, as by `/ha/v1`."""
-        orders = self.broker.seat.orders if self.broker is not None and self._has_door else None
-        loop = self._loop
+        orders, loop = self.orders, self._loop
         if orders is None or loop is None:
             return
         say = told or (lambda text: self._world.say(f"{self.host}: {text}"))

@@ -145,5 +145,8 @@ class _SteppedMembers:
         await self._step("nudging")
         await self._inner.nudge(ordinal)
 
+    async def hand_over(self, ordinal: int, target: int, within_s: float) -> bool:
+        return await self._inner.hand_over(ordinal, target, within_s)
+
     def gone(self) -> frozenset[int]:
         return self._inner.gone()

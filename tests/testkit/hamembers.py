@@ -39,6 +39,7 @@ class GroupSim:
     members: dict[int, MemberSim]
     terminated: set[int] = field(default_factory=set)
     nudged: list[int] = field(default_factory=list)
+    handed: list[tuple[int, int, float]] = field(default_factory=list)
 
     async def state(self, ordinal: int) -> MemberState | None:
         member = self.members[ordinal]
@@ -54,6 +55,10 @@ class GroupSim:
     async def nudge(self, ordinal: int) -> None:
         self.nudged.append(ordinal)
         await self.look(ordinal)
+
+    async def hand_over(self, ordinal: int, target: int, within_s: float) -> bool:
+        self.handed.append((ordinal, target, within_s))
+        return False
 
     def gone(self) -> frozenset[int]:
         return frozenset(self.terminated)

@@ -19,6 +19,7 @@ from gantry.failover.decide import (
     Wait,
     decide,
 )
+from gantry.failover.standing import HandOver
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.members import Member, parse_set
 from gantry.replication.record import Holder, Phase, Record
@@ -333,6 +334,19 @@ def test_a_master_without_enough_slaves_is_sealed_although_it_renews() -> None:
     assert kind(decide(snapshot(members, cut_off_since_s=NOW - 9.0, tried={0: 2}), NOW)) is Wait
     by_hand = replace(SYNC, is_automatic=False)
     assert kind(decide(snapshot(members, policy=by_hand, cut_off_since_s=NOW - 5.0), NOW)) is Blocked
+
+
+def test_a_master_without_room_hands_over_to_an_equal_member_with_room() -> None:
+    full = Observed(0, state(0, is_disk_full=True))
+    members = well(1, 2) | {0: full}
+    found = decide(snapshot(members, full_since_s=NOW - 5.0), NOW)
+    assert found == HandOver(1, f"the disk of {ME} is full")
+    assert kind(decide(snapshot(members, full_since_s=NOW - 4.9), NOW)) is Wait
+    assert kind(decide(snapshot(members, full_since_s=None), NOW)) is Wait
+    by_hand = replace(SYNC, is_automatic=False)
+    assert kind(decide(snapshot(members, policy=by_hand, full_since_s=NOW - 5.0), NOW)) is Wait
+    nobody = {0: full, 1: Observed(1, state(1, is_disk_full=True)), 2: Observed(2, state(2, log_end=END - 1))}
+    assert kind(decide(snapshot(nobody, full_since_s=NOW - 5.0), NOW)) is Wait
 
 
 def test_whoever_was_silent_for_the_time_of_suspicion_is_not_waited_for() -> None:

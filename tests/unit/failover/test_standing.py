@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.failover.standing import PATIENCE_S_MAX, is_cut_off, is_serving, patience_s
+from gantry.failover.standing import PATIENCE_S_MAX, heir_with_room, is_cut_off, is_serving, patience_s
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.members import Member
 from gantry.replication.record import Holder
@@ -39,6 +39,16 @@ def test_a_master_is_cut_off_when_enough_others_follow_nobody_and_one_of_them_ma
     behind = [state(ordinal, log_end=ACTIVE.confirm_floor - 1, confirmed=0) for ordinal in (1, 2)]
     assert not is_cut_off(ACTIVE, [SHORT, *behind], 2), "nobody may lead"
     assert not is_cut_off(ACTIVE, [replace(SHORT, is_writable=False), state(1), state(2)], 2), "suspicion sees to it"
+
+
+def test_a_master_without_room_hands_over_to_whoever_follows_is_equal_and_has_room() -> None:
+    full = state(0, Role.MASTER, is_disk_full=True)
+    assert heir_with_room(ACTIVE, [full, state(1, Role.SLAVE), state(2, Role.SLAVE)]) == 1
+    unfit = [{"role": Role.NONE}, {"is_disk_full": True}, {"log_end": END - 1}, {"epoch": 3}, {"store_uid": "other"}]
+    for changes in unfit:
+        one = replace(state(1, Role.SLAVE), **changes)  # type: ignore[arg-type]
+        assert heir_with_room(ACTIVE, [full, one, state(2, Role.SLAVE)]) == 2, changes
+    assert heir_with_room(ACTIVE, [state(0, Role.MASTER), state(1, Role.SLAVE)]) is None, "it has room"
 
 
 def test_a_master_serves_when_enough_members_follow_it_in_its_epoch() -> None:

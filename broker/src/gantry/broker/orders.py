@@ -77,7 +77,9 @@ class Orders:
             return refuse(400, f"deadlineMs {deadline_ms}: expected 1 to {_DEADLINE_MS_MAX}")
         if self.handover is None:
             return refuse(409, "this member does not lead")
-        return await self.handover.to(target, deadline_ms / 1000)
+        # Without room it could take nothing as a slave, and the next master would wait for it.
+        is_leaving = bool(self._parts.store.why_full)
+        return await self.handover.to(target, deadline_ms / 1000, is_leaving)
 
     async def cordon(self, asked: documents.Document) -> Answer | None:
         """Take no more messages, or take them again ({on: false})."""

@@ -24,6 +24,7 @@ from gantry.clock import Clock
 from gantry.errors import OutcomeUnknownError
 from gantry.failover.decide import Blocked, Bootstrap, Decision, Force, Policy, Promote, Recover, Seal, Wait, decide
 from gantry.failover.notes import Notes
+from gantry.failover.standing import HandOver
 from gantry.replication import operations
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import disk_of
@@ -39,6 +40,7 @@ from gantry.replication.register import (
 )
 
 SOON_S = 0.05  # the least pause between two rounds
+HAND_OVER_S_MAX = 10.0  # for a planned change; nothing else is looked at meanwhile
 
 
 def rest_s(period_s: float, took_s: float, due_in_s: float = float("inf")) -> float:
@@ -87,6 +89,10 @@ class Members(Protocol):
 
     async def nudge(self, ordinal: int) -> None:
         """`POST /ha/v1/nudge`: the register is worth a look."""
+        ...
+
+    async def hand_over(self, ordinal: int, target: int, within_s: float) -> bool:
+        """`POST /ha/v1/handover`: the master `ordinal` has `target` lead; whether it does."""
         ...
 
     def gone(self) -> frozenset[int]:
@@ -147,7 +153,11 @@ class Coordinator:
         record = None if seen is None else seen.record
         now_s = self._clock.monotonic()
         self._notes.observe(record, states, self._members.gone(), asked_s, now_s)
-        decision = decide(self._notes.snapshot(record, states), now_s)
+        decision = decide(self._notes.snapshot(record, states, now_s), now_s)
+        if isinstance(decision, HandOver) and record is not None and record.holder is not None and self._acts():
+            self._notes.handed_over(now_s)
+            within_s = min(self._group.policy.suspect_after_s, HAND_OVER_S_MAX)
+            await self._members.hand_over(record.holder.member.ordinal, decision.target, within_s)
         wanted = self._carried_out(decision, record)
         if record is not None and _may_admit(decision, record):
             # A master's permit follows the lease that it renewed: a shorter one holds from its next renewal on.

@@ -22,7 +22,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from gantry.failover.standing import is_admitted, is_electable, is_healthy, is_same_disk, patience_s
+from gantry.failover.standing import (
+    HandOver,
+    have_all_lost,
+    heir_with_room,
+    is_admitted,
+    is_electable,
+    is_healthy,
+    is_same_disk,
+    patience_s,
+)
 from gantry.replication.hastate import MemberState
 from gantry.replication.members import SyncSet, format_set
 from gantry.replication.record import Holder, Phase, Record
@@ -82,6 +91,7 @@ class Snapshot:
     lease_s: int = 0  # the longest one that the observer saw: a permit may be of before it was made shorter
     tried: Mapping[int, int] = field(default_factory=dict)  # masterships per ordinal since a master served
     cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
+    full_since_s: float | None = None  # the master has no room on its disk; not told again soon after a handover
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +147,7 @@ class Recover:
     states: tuple[MemberState, ...]
 
 
-Decision = Wait | Blocked | Seal | Promote | Force | Bootstrap | Recover
+Decision = Wait | Blocked | Seal | Promote | Force | Bootstrap | Recover | HandOver
 
 
 def decide(seen: Snapshot, now_s: float) -> Decision:
@@ -244,7 +254,7 @@ def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
     if not _states(seen):
         return Blocked("no member of the group answers")
     heirs = [each for each in _states(seen) if each.member in record.in_sync and each.member != holder.member]
-    if not heirs and not (seen.policy.after_total_power_loss and _have_all_lost(_states(seen), record)):
+    if not heirs and not (seen.policy.after_total_power_loss and have_all_lost(_states(seen), record)):
         return Blocked(f"the master {holder} is not well, and nobody else of {format_set(record.in_sync)} answers")
     due_s = _suspect_at(seen, master, after_s)
     if now_s >= due_s:
@@ -258,20 +268,14 @@ def _cut_off(seen: Snapshot, holder: Holder, record: Record, after_s: float, now
     """The master answers as it should.  Check-quorum: that is not enough when slaves cannot reach it for long."""
     since_s = seen.cut_off_since_s
     if since_s is None:
-        return Wait("the master is well")
+        is_full = seen.full_since_s is not None and now_s - seen.full_since_s >= seen.policy.suspect_after_s
+        target = heir_with_room(record, _states(seen)) if is_full and seen.policy.is_automatic else None
+        return Wait("the master is well") if target is None else HandOver(target, f"the disk of {holder} is full")
     if now_s - since_s < after_s:
         return Wait(f"the master {holder} has too few slaves connected, for less than {after_s:g} s", since_s + after_s)
     if not seen.policy.is_automatic:
         return Blocked(f"the master {holder} has too few slaves connected; a person has to choose who leads next")
     return Seal(f"the master {holder} of epoch {record.epoch} has too few slaves connected")
-
-
-def _have_all_lost(states: list[MemberState], record: Record) -> bool:
-    """Every member of the set answers, none as what it was, and at least one on the disk that it had."""
-    now = {state.member.ordinal: state.member for state in states}
-    if any(now.get(member.ordinal, member) == member for member in record.in_sync):
-        return False
-    return any(is_same_disk(now[member.ordinal], member) for member in record.in_sync)
 
 
 def _suspect_at(seen: Snapshot, master: Observed | None, after_s: float) -> float:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from gantry.failover.decide import Observed, Policy, Snapshot
-from gantry.failover.standing import is_cut_off, is_serving
+from gantry.failover.standing import is_cut_off, is_healthy, is_serving
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.record import Holder, Record
 from gantry.replication.register import Seen
 
 QUESTIONS_MIN = 4  # that have to fail before anybody is suspected
+HAND_OVER_AGAIN_S = 30.0  # a planned change costs producers a pause, also one that is given up
 
 
 class Notes:
@@ -36,6 +37,8 @@ class Notes:
         self._led_epoch = 0  # the last one that had a master
         self._tried: dict[int, int] = {}  # masterships per ordinal since a master was seen to serve
         self._cut_off_since_s: float | None = None
+        self._full_since_s: float | None = None
+        self._hand_over_again_s = 0.0
 
     def read(self, seen: Seen | None, now_s: float) -> None:
         """The register was read."""
@@ -45,7 +48,7 @@ class Notes:
         epoch = 0 if seen is None else seen.record.epoch
         if epoch != self._epoch:
             self._epoch, self._first_answer_s = epoch, None
-            self._cut_off_since_s = None
+            self._cut_off_since_s = self._full_since_s = None
             self._sealed.clear()
         if seen is not None and seen.record.holder is not None:
             if epoch != self._led_epoch:
@@ -87,8 +90,16 @@ class Notes:
         if record is not None and record.holder is not None:
             self._judge(record, record.holder.member.ordinal, states.values(), now_s)
 
+    def handed_over(self, now_s: float) -> None:
+        """A planned change was asked for; if the same master goes on, it is asked again after a while only."""
+        self._hand_over_again_s = now_s + HAND_OVER_AGAIN_S
+
     def _judge(self, record: Record, leader: int, states: Collection[MemberState], now_s: float) -> None:
         """Note whether the master serves, or is cut off from slaves that could go on without it."""
+        if not any(is_healthy(state, record) and state.is_disk_full for state in states):
+            self._full_since_s = None
+        elif self._full_since_s is None:
+            self._full_since_s = now_s
         if not is_cut_off(record, states, self._policy.min_in_sync):
             self._cut_off_since_s = None
             if is_serving(record, states, self._policy.min_in_sync):
@@ -97,7 +108,7 @@ class Notes:
             self._cut_off_since_s = now_s
             self._tried.setdefault(leader, 1)
 
-    def snapshot(self, record: Record | None, states: Mapping[int, MemberState]) -> Snapshot:
+    def snapshot(self, record: Record | None, states: Mapping[int, MemberState], now_s: float = 0.0) -> Snapshot:
         """All that is known now."""
         members = tuple(
             Observed(
@@ -121,6 +132,7 @@ class Notes:
             self._lease_s,
             dict(self._tried),
             self._cut_off_since_s,
+            None if now_s < self._hand_over_again_s else self._full_since_s,
         )
 
 

@@ -14,6 +14,7 @@ So a group whose members all start slowly comes to rest, and one slow member doe
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.members import Member, disk_of
@@ -21,6 +22,14 @@ from gantry.replication.record import Record
 
 PATIENCE_S_MAX = 300.0
 _DOUBLINGS_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class HandOver:
+    """A decision: ask the master for a planned change to this ordinal."""
+
+    target: int
+    reason: str
 
 
 def patience_s(suspect_after_s: float, tried: int) -> float:
@@ -62,6 +71,29 @@ def is_electable(state: MemberState, record: Record) -> bool:
     store = record.store(state.member.ordinal)
     is_known = store is not None and store.uid == state.store_uid
     return is_known and state.member in record.in_sync and state.log_end >= record.confirm_floor
+
+
+def heir_with_room(record: Record, states: Collection[MemberState]) -> int | None:
+    """Return the member that a master without room on its disk should hand over to: in sync, equal, with room."""
+    master = next((state for state in states if is_healthy(state, record) and state.is_disk_full), None)
+    able = [
+        (-state.log_end, state.member.ordinal)
+        for state in states
+        if master is not None
+        and is_electable(state, record)
+        and (state.role, state.epoch) == (Role.SLAVE, record.epoch)
+        and not state.is_disk_full
+        and state.log_end >= master.log_end
+    ]
+    return min(able)[1] if able else None
+
+
+def have_all_lost(states: Collection[MemberState], record: Record) -> bool:
+    """Return whether all of the set answer, none as what it was, and at least one on the disk that it had."""
+    now = {state.member.ordinal: state.member for state in states}
+    if any(now.get(member.ordinal, member) == member for member in record.in_sync):
+        return False
+    return any(is_same_disk(now[member.ordinal], member) for member in record.in_sync)
 
 
 def is_admitted(state: MemberState, record: Record) -> bool:
