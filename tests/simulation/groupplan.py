@@ -58,9 +58,7 @@ class GroupRun:
         for client in (*producers, *consumers):
             client.run(client.main)
         self._until_answered(producers, _BEGIN_S, "the group was started")
-        faults_s = world.chance.choice(FAULTS_S)
-        self._next_fault(world.now + faults_s)
-        self._run(faults_s)
+        self._go_wrong(producers)
         self.group.calm()
         world.say("faults are over")
         self._until_answered(producers, _SETTLE_S, "the last fault")
@@ -81,6 +79,13 @@ class GroupRun:
         lives = sum(member.lives for member in self.group.members)
         shape = f"{self.group.shape}: {self.witness.failovers} failovers, {summary}"
         return Outcome(self._seed, shape, self._faults.count, lives, world.trace)
+
+    def _go_wrong(self, producers: list[Producer]) -> None:
+        """Faults for a while, whatever producers are told meanwhile."""
+        del producers
+        faults_s = self.world.chance.choice(FAULTS_S)
+        self._next_fault(self.world.now + faults_s)
+        self._run(faults_s)
 
     def _shape(self, shape: Shape) -> Shape:
         return shape

@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m simulation.run --seeds 1:200        these seeds
     PYTHONPATH=tests python -m simulation.run --hours 0.1          as many as fit, from a new seed on
     PYTHONPATH=tests python -m simulation.run --seeds 17 --trace   the story of one
-    ... --kind group --seeds 17                                    of one kind only: pair, group, sink, else all
+    ... --kind group --seeds 17                                    of one kind only (see KINDS), else all
     ... --coverage --hours 0.1                                     and how much of the storeys that must not lose
                                                                    anything was run
 
@@ -27,12 +27,14 @@ import warnings
 
 from simulation.groupplan import GroupRun, SinkRun
 from simulation.plan import Outcome, Run
+from simulation.standingplan import StandingRun
 from simulation.world import Broken
 
 _STORY_LINES = 60
 _COVERED = ",".join(f"*/gantry/{storey}/*" for storey in ("replication", "failover", "transaction", "append", "store"))
 _COVERAGE = [f"--data-file={tempfile.gettempdir()}/gantry-simulation-{os.getuid()}.coverage", f"--rcfile={os.devnull}"]
-KINDS: dict[str, type[Run] | type[GroupRun]] = {"pair": Run, "group": GroupRun, "sink": SinkRun}
+Kind = type[Run] | type[GroupRun]
+KINDS: dict[str, Kind] = {"pair": Run, "group": GroupRun, "sink": SinkRun, "standing": StandingRun}
 
 
 def play(kind: str, seed: int) -> Outcome | str:

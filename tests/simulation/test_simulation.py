@@ -18,6 +18,7 @@ TESTS = HERE.parent
 SEEDS = 16  # of brokers with static roles: some fifteen seconds of one core
 GROUP_SEEDS = 20  # of groups with a register: some fifty
 SINK_SEEDS = 9  # of groups with a sink of Spark's besides
+STANDING_SEEDS = 3  # of groups in which each fault stays until producers are answered all the same
 
 
 def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -47,6 +48,12 @@ def test_a_batch_of_a_sink_is_there_once_whoever_dies(first: int) -> None:
     ran = seeds("--kind", "sink", "--seeds", f"{first}:{first + 3}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"4 seeds from {first} on, 0 red")
+
+
+def test_somebody_leads_under_every_standing_fault() -> None:
+    ran = seeds("--kind", "standing", "--seeds", f"1:{STANDING_SEEDS}")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.startswith(f"{STANDING_SEEDS} seeds from 1 on, 0 red")
 
 
 def test_seeds_that_were_red_stay_green() -> None:
