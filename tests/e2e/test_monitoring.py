@@ -177,6 +177,12 @@ def _plays() -> dict[str, object]:
             "12m",
         ),
         "GantryTransactionOld": ({f"gantry_transaction_oldest_age_seconds{{{here}}}": "4000+60x60"}, "2m", "10m"),
+        "GantrySinkUndecided": ({f"gantry_sink_undecided_oldest_age_seconds{{{here}}}": "7300+60x60"}, "2m", "10m"),
+        "GantrySinksNearLimit": (
+            {f"gantry_sinks{{{here}}}": "3300+0x60", f"gantry_sinks_limit{{{here}}}": "4096+0x60"},
+            "5m",
+            "15m",
+        ),
     }
     assert stories.keys() == {each.name for _, group in alerts.GROUPS for each in group}
     return {

@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from mutants import ROOT, Mutant, load
 
-_COPIED = ("broker/src", "operator/src", "tests", "pyproject.toml")
+_COPIED = ("broker/src", "operator/src", "spark/src", "tests", "pyproject.toml")
 # Bytecode comes along: Python sees by itself that it does not belong to the file with the fault.
 _LEFT_OUT = shutil.ignore_patterns("*.so", "interop", "node_modules", ".cache")
 _TEST_SECONDS = 600
@@ -124,7 +124,7 @@ def _copied(copy: Path) -> Path:
 def _run(test: str, copy: Path) -> tuple[int, str]:
     environment = {
         **os.environ,
-        "PYTHONPATH": f"{copy / 'broker/src'}{os.pathsep}{copy / 'operator/src'}",
+        "PYTHONPATH": os.pathsep.join(str(copy / name) for name in _COPIED if name.endswith("/src")),
         "PYTHONDONTWRITEBYTECODE": "1",
         "GANTRY_PURE": "1",
         "GANTRY_TEST_HANG_S": "60",  # many faults show as something that never comes

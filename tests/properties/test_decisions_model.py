@@ -20,8 +20,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from gantry.transaction.batches import BatchKey
-from gantry.transaction.decisions import Batch, Decisions
+from gantry.transaction.decisions import Decisions
 from gantry.transaction.oplog import Outcome
+from gantry.transaction.sinks import Batch
 from testkit.memory_state import MemoryState
 
 _EXAMPLES = 1000 if os.environ.get("CI") == "true" else 200
@@ -44,9 +45,9 @@ class SinkMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.tables = {HOME: Decisions(MemoryState()), FAR: Decisions(MemoryState())}
+        self.tables = {name: Decisions(MemoryState(), name) for name in (HOME, FAR)}
         self.tables[HOME].touched = set()
-        self.slave = Decisions(MemoryState())
+        self.slave = Decisions(MemoryState(), HOME)
         self.halves: list[Half] = []
         self.truth: dict[int, frozenset[str]] = {}
         self.aborted: set[str] = set()
@@ -131,7 +132,7 @@ class SinkMachine(RuleBasedStateMachine):
     @rule()
     def failover(self) -> None:
         values = {name: self.slave.value(name) for name in self.slave.keys()}  # noqa: SIM118
-        self.tables[HOME] = Decisions(MemoryState({"sinks": values}))
+        self.tables[HOME] = Decisions(MemoryState({"sinks": values}), HOME)
         self.tables[HOME].touched = set()
 
     # -- how

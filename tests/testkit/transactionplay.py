@@ -12,7 +12,6 @@ the test.  Saved consumer offsets live beside the disk and survive a crash as th
 from __future__ import annotations
 
 import asyncio
-import copy
 import random
 from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple, TypeVar
@@ -42,6 +41,7 @@ from gantry.transaction.settle import Settling
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
 from testkit.fake_connection import FakeConnection
+from testkit.memory_state import MemoryState
 from testkit.scannedruns import hold_to_it
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
@@ -52,26 +52,6 @@ T = TypeVar("T")
 
 TOPIC = "orders"
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
-
-
-class SavedState:
-    """What `statefile` would have on its disk: survives a crash, changes by save only."""
-
-    def __init__(self) -> None:
-        self.document: object | None = None
-
-    def load(self) -> object | None:
-        """The last one saved."""
-        return copy.deepcopy(self.document)
-
-    def save(self, document: object) -> None:
-        """Durable at once."""
-        self.document = bodies.loads_object(bodies.dumps(document))  # type: ignore[arg-type]
-
-    save_now = save
-
-    def retry(self) -> None:
-        """Nothing ever fails here."""
 
 
 class Half(NamedTuple):
@@ -95,7 +75,10 @@ class Question(NamedTuple):
 class TransactionPlay:
     """One broker's transactions, one life after the other."""
 
-    def __init__(self, flush: Flush = Flush.ASYNC, rules: Rules | None = None, **settings: int) -> None:
+    def __init__(
+        self, flush: Flush = Flush.ASYNC, rules: Rules | None = None, group: str = "b", **settings: int
+    ) -> None:
+        self.group = group
         self.clock = SimClock()
         self.disk = SimDisk()
         self.rules = rules or Rules()
@@ -110,7 +93,7 @@ class TransactionPlay:
             disk_used_clean=2.0,
             disk_used_refuse=2.0,
         )
-        self.states = [SavedState(), SavedState(), SavedState(), SavedState()]
+        self.states = [MemoryState(), MemoryState(), MemoryState(), MemoryState()]
         self.is_kept = True  # whether the copies of the group take changes of metadata
         self.said: list[str] = []
         self.producers: list[FakeConnection] = []
@@ -127,13 +110,14 @@ class TransactionPlay:
         self.store.confirm_locally()
         hold_to_it(self.store)
         topics, groups, offsets, _ = self.states
-        self.topics = Topics(topics, self.clock, TopicSettings("b", "c"))
+        self.topics = Topics(topics, self.clock, TopicSettings(self.group, "c"))
         self.groups = Groups(groups, self.clock, GroupSettings())
         self.offsets = Offsets(offsets, self.clock)
         self.topics.adopt(self.store.queues())
         self.gate = WriteGate()
         marks = Marks("c", "r", HOST)
-        admission = Admission(self.topics, self.groups, self.gate, Limits(100_000, marks.properties_bytes_max), "b")
+        limits = Limits(100_000, marks.properties_bytes_max)
+        admission = Admission(self.topics, self.groups, self.gate, limits, self.group)
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 20))
         appender = Appender(self.store, self.acks, self.gate, marks, lambda: "made")
         self.settling = Settling(
@@ -143,15 +127,15 @@ class TransactionPlay:
             lambda group: self.producers if group == GROUP else [],
             lambda group: self.subscribed.get(group, []),
             lambda cause, text: self.said.append(text),
-            "b",
+            self.group,
         )
-        copies = Copies("b", self._caught_up, lambda: lambda: True)
+        copies = Copies(self.group, self._caught_up, lambda: lambda: True)
         state = self.states[3]
-        self.batches = batches_of(self.settling, self.store, state, self.gate, self.clock, copies)  # type: ignore[arg-type]
+        self.batches = batches_of(self.settling, self.store, state, self.gate, self.clock, copies)
         self.service = CheckService(
             self.store, self.offsets, self.clock, self.settling, self.rules, outside, self.batches.decisions
         )
-        self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, "b")
+        self.delays = DelayIntake(self.clock, DelayRules(), lambda: 0, self.group)
         self.settling.redirect = self.delays.redirect
         intake = HalfIntake(lambda: len(self.book.open), 100_000, self.service.group_rule.note_plain)
         self.sending = Sending(admission, appender, 100, intake, self.delays)
@@ -300,21 +284,28 @@ class TransactionPlay:
         """DECIDE_BATCH of a sink that is at home here."""
         body = b"" if parts is None else bodies.dumps({"parts": parts})
         ext = {"sinkId": sink, "batchId": str(batch), "action": action, "home": "b"} | more
-        command = frames.Command(RequestCode.DECIDE_BATCH, opaque=next(self._opaques), ext=ext, body=body)
-        answer = self.batches.decide(self.connection, command)  # type: ignore[arg-type]
+        return self.serve(frames.Command(RequestCode.DECIDE_BATCH, opaque=next(self._opaques), ext=ext, body=body))
+
+    def serve(self, command: frames.Command) -> frames.Command:
+        """A request of a sink's driver."""
+        handler = {
+            RequestCode.DECIDE_BATCH: self.batches.decide,
+            RequestCode.END_BATCH: self.batches.end,
+            RequestCode.LIST_SINKS: self.batches.page,
+        }[RequestCode(command.code)]
+        answer = handler(self.connection, command)  # type: ignore[operator]
         return answer if isinstance(answer, frames.Command) else asyncio.run(self._turned(answer))
 
     def end_batch(self, sink: str, batch: int, home: str = "b", **named: object) -> frames.Command:
         """END_BATCH, once."""
         ext = {"sinkId": sink, "batchId": str(batch), "home": home}
-        command = frames.Command(RequestCode.END_BATCH, opaque=next(self._opaques), ext=ext, body=bodies.dumps(named))
-        return asyncio.run(self._turned(self.batches.end(self.connection, command)))  # type: ignore[arg-type]
+        body = bodies.dumps(named)
+        return self.serve(frames.Command(RequestCode.END_BATCH, opaque=next(self._opaques), ext=ext, body=body))
 
     def listed(self, sink: str) -> list[object]:
         """The open parts that LIST_SINKS tells, of a sink or of all."""
         ext = {"sinkId": sink} if sink else {}
-        command = frames.Command(RequestCode.LIST_SINKS, opaque=next(self._opaques), ext=ext)
-        answer = self.batches.page(self.connection, command)  # type: ignore[arg-type]
+        answer = self.serve(frames.Command(RequestCode.LIST_SINKS, opaque=next(self._opaques), ext=ext))
         return documents.array(bodies.loads_object(answer.body), "parts")
 
     def ended(self, sink: str) -> Ended:

@@ -34,7 +34,8 @@ def sink_of(options: SinkOptions, is_stream: bool) -> SinkBatch:
             if not is_stream:
                 passing = f"batch-{uuid4().hex}"
                 name = options.sink or passing
-                home, is_passing = sinks.home_of(name), name == passing
+                is_passing = name == passing
+                home = sinks.home_of(name, is_new=is_passing)
                 return SinkBatch(name, options.batch or 0, home, is_passing, options.owner)
             pinned = _read(options.checkpoint) if options.checkpoint else None
             name, home = _named(options, pinned)

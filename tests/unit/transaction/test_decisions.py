@@ -6,9 +6,11 @@ import pytest
 
 from gantry.errors import StoreError
 from gantry.transaction import decisions as module
+from gantry.transaction import sinks as rows
 from gantry.transaction.batches import BatchKey
-from gantry.transaction.decisions import Batch, Decisions
+from gantry.transaction.decisions import Decisions
 from gantry.transaction.oplog import Outcome
+from gantry.transaction.sinks import Batch
 from gantry.wire.codes import ResponseCode
 from testkit.memory_state import MemoryState
 
@@ -17,7 +19,7 @@ DAY_MS = 24 * 3_600_000
 
 
 def made(state: MemoryState | None = None) -> Decisions:
-    return Decisions(state or MemoryState())
+    return Decisions(state or MemoryState(), HOME)
 
 
 def batch(number: int, sink: str = "s", is_passing: bool = False) -> Batch:
@@ -171,7 +173,7 @@ def test_a_sink_for_one_batch_is_forgotten_a_day_after_it_is_done_and_others_nev
 
 def test_every_table_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SINKS_MAX", 2)
-    monkeypatch.setattr(module, "PARTS_MAX", 3)
+    monkeypatch.setattr(rows, "PARTS_MAX", 3)
     monkeypatch.setattr(module, "NAMES_MAX", 4)
     decisions = made()
     assert code(decisions.commit(batch(0), list("abcd"), 0)) == ResponseCode.INVALID_PARAMETER

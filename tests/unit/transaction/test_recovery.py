@@ -6,6 +6,7 @@ from gantry.leaves import frames, properties
 from gantry.model import names
 from gantry.transaction import half as halves
 from gantry.transaction.oplog import Outcome
+from testkit.memory_state import MemoryState
 from testkit.transactionplay import COMMIT, HOST, ROLLBACK, Half, TransactionPlay
 
 
@@ -34,7 +35,7 @@ def test_ops_of_rocketmq_settle_and_the_real_message_tells_how() -> None:
     foreign_op(play, b"2")
     foreign_op(play, b"3,")
     assert sorted(half.root for half in play.book.open.values()) == [4, 5]
-    play.states[2].document = None
+    play.states[2] = MemoryState()
     play.store.close()
     play.open()
     assert sorted(half.root for half in play.book.open.values()) == [4, 5]

@@ -24,8 +24,9 @@ from gantry.model import documents
 from gantry.model.route import BrokerData
 from gantry.transaction.batch_handlers import ASK
 from gantry.transaction.checker import Book
-from gantry.transaction.decisions import Batch, Decisions
+from gantry.transaction.decisions import Decisions
 from gantry.transaction.oplog import Outcome
+from gantry.transaction.sinks import Batch
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import request

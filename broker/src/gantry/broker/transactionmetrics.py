@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gantry.broker.family import COUNTER, GAUGE, HISTOGRAM, Counted, Family, Sample, one
 from gantry.transaction.counts import LATENCY_BOUNDS_S
+from gantry.transaction.decisions import SINKS_MAX
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
@@ -176,6 +177,13 @@ FAMILIES: tuple[Family, ...] = (
         one(undecided_age_s),
     ),
     Family(GAUGE, "gantry_sinks", "Sinks whose newest decision is kept.", (), one(lambda p: len(p.batches.decisions))),
+    Family(
+        GAUGE,
+        "gantry_sinks_limit",
+        "How many may be kept; a new sink is refused when none of them is old enough to make room.",
+        (),
+        one(lambda p: SINKS_MAX),
+    ),
     Family(
         COUNTER,
         "gantry_sink_decisions",

@@ -129,6 +129,15 @@ def ended(
     return Question(request(RequestCode.END_BATCH, ext, body), lambda reply: value(require(reply), make))
 
 
+def reserved(one: SinkBatch) -> Question[Ended]:
+    """Have a group that is not the home agree to learn what the home will decide about this batch.
+
+    RefusedError 201: it knows another home, or a batch as late as this one; 2: its table is full.
+    """
+    ext = _place(one) | to_ext(reserve="true")
+    return Question(request(RequestCode.END_BATCH, ext, bodies.dumps({"aborted": []})), ended(one, None).read)
+
+
 def listed(group: str, sink: str = "") -> Question[SinkPage]:
     """All sinks that a group knows or has halves of, or one."""
     ext = to_ext(sinkId=sink or None)

@@ -1,7 +1,10 @@
 """Deciding and ending batches of sinks, on plain sockets: what a Spark driver and `gantry tx resolve` stand on.
 
-    commit     DECIDE_BATCH at the sink's home, then END_BATCH in every group until nothing is left, then "done"
+    commit     a reservation in every other group, DECIDE_BATCH at the sink's home, then END_BATCH in every group until
+               nothing is left, then "done".  A group that could not learn the decision refuses the reservation, so
+               nothing is decided that would be seen in one group and not in another
     abort      the same for parts that shall never be committed, as far as nobody committed the batch before
+    forget     in every group, the home last; a group without a master refuses it
 
 Every step may be repeated, so each is tried again until `within_s` is over: while a group elects a master, while a
 reply is lost.  What is not finished then is finished by whoever comes next with the same sink: the decision tells who
@@ -15,7 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from hashlib import sha256
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from gantry.client import adminquestions
 from gantry.client.adminquestions import Cluster
@@ -31,9 +34,11 @@ from gantry.client.batchadmin import (
     OpenPart,
     SinkBatch,
     SinkInfo,
+    SinkPage,
     decided,
     ended,
     listed,
+    reserved,
 )
 from gantry.client.blockingsession import TIMEOUT_S, BlockingSession
 from gantry.client.question import Question
@@ -51,11 +56,27 @@ class NotAGantryError(GantryError):
     """A broker that does not know these requests."""
 
 
+class Asking(Protocol):
+    """Questions to brokers and name servers; `BlockingSession`."""
+
+    @property
+    def nameservers(self) -> Sequence[str]:
+        """Addresses of the name servers."""
+
+    def ask(self, address: str, question: Question[T], timeout_s: float = ..., /) -> T:
+        """The answer of whoever listens at the address."""
+
+    def close(self) -> None:
+        """Close all connections."""
+
+
 class BlockingSinks:
     """One thread's; `within_s` is how long each call may take."""
 
-    def __init__(self, nameserver: str | Sequence[str], within_s: float = 120.0) -> None:
-        self._session = BlockingSession(nameserver, None)
+    def __init__(
+        self, nameserver: str | Sequence[str], within_s: float = 120.0, session: Asking | None = None
+    ) -> None:
+        self._session = session or BlockingSession(nameserver, None)
         self._within_s = within_s
         self._chance = random.Random()
 
@@ -86,20 +107,41 @@ class BlockingSinks:
                 return found
         raise UnreachableError(f"no broker is registered at {', '.join(self._session.nameservers)}")
 
-    def home_of(self, sink: str, groups: Sequence[str] = ()) -> str:
-        """The group that decides about a sink: the one that it has; else the one of `groups` that its name chooses.
+    def home_of(self, sink: str, is_new: bool = False) -> str:
+        """The group that decides about a sink: the one that any group names; else one that the sink's name chooses.
 
-        Every registered group is asked, so one that has no master now is waited for.  Open halves name their home too:
-        it may have decided about them and have gone from the name servers before anybody else heard of it.
+        A group reserves the sink before its first decision, so any other group knows the home too, and groups without a
+        master are not waited for when one that answers knows it.  Nobody can know a sink that `is_new`, whose name was
+        made just now: its home is chosen among the groups that answer.  A sink that no group knows is new or a group
+        without a master has it, so all groups have to answer then.
+
+        Open halves name their home too: it may have decided about them and have gone from the name servers before any
+        other group learned of it.
         """
-        infos, parts, _ = self.look(sink)
-        known = {info.home for info in infos if info.sink == sink} | {part.home for part in parts if part.sink == sink}
+        deadline = time.monotonic() + self._within_s
+        groups = sorted(self._patiently(self.cluster, deadline).groups)
+        known: set[str] = set()
+        silent = []
+        for group in groups:
+            try:
+                known |= _homes(self._once(group, listed(group, sink), deadline - time.monotonic()), sink)
+            except ClosedError:
+                raise
+            except (UnreachableError, OutcomeUnknownError):
+                silent.append(group)
+            except RefusedError as error:
+                _check_known(error)
+                if error.code not in PASSING:
+                    raise
+                silent.append(group)
+        answered = [group for group in groups if group not in silent]
+        if not known and not (is_new and answered):
+            for group in silent:
+                known |= _homes(self._until(group, listed(group, sink), deadline), sink)
+            answered = groups
         if len(known) > 1:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, f"sink {sink} has several homes: {', '.join(sorted(known))}")
-        if known:
-            return known.pop()
-        names = sorted(groups) or sorted(self.cluster().groups)
-        return max(names, key=lambda name: sha256(f"{sink}/{name}".encode()).digest())
+        return known.pop() if known else max(answered, key=lambda name: sha256(f"{sink}/{name}".encode()).digest())
 
     def look(self, sink: str = "") -> tuple[list[SinkInfo], list[OpenPart], int]:
         """What every group knows of a sink, or of all, what is open of them, and how much did not fit."""
@@ -123,9 +165,11 @@ class BlockingSinks:
         """See the batch through: whoever decided it first, its halves are ended in every group when this returns.
 
         The decision's `parts` say who won; none, where it was done before.  RefusedError 201: a part was aborted, or
-        the sink is at a later batch.
+        the sink is at a later batch, or a group knows something else of the sink and could not learn the decision.
         """
         deadline = time.monotonic() + self._within_s
+        if parts:
+            self._reserve(one, groups, deadline)
         while True:
             decision = self._until(one.home, decided(one, COMMIT, parts, groups, operator), deadline)
             if decision.batch >= one.batch:
@@ -157,8 +201,38 @@ class BlockingSinks:
             self._until(one.home, decided(one, DONE), until)
 
     def forget(self, one: SinkBatch, operator: str) -> None:
-        """Its home forgets a sink that nobody will use again."""
-        self._until(one.home, decided(one, FORGET, operator=operator), time.monotonic() + self._within_s)
+        """Make every registered group forget a sink that nobody will use again, its home last.
+
+        Nothing is forgotten while a group does not answer or has open halves of the sink.  When this fails between two
+        groups, the home still knows the sink; call it again.
+        """
+        deadline = time.monotonic() + self._within_s
+        groups = self._patiently(self.cluster, deadline).groups
+        if one.home not in groups:
+            raise UnreachableError(f"group {one.home}, the home of sink {one.sink}, is not registered; start it first")
+        opened = sorted({part.group for part in self.look(one.sink)[1]})
+        if opened:
+            remark = f"sink {one.sink} has open halves in {', '.join(opened)}; commit or abort them first"
+            raise RefusedError(ResponseCode.INVALID_PARAMETER, remark)
+        for group in [*sorted(groups.keys() - {one.home}), one.home]:
+            self._until(group, decided(one, FORGET, operator=operator), deadline)
+
+    def _reserve(self, one: SinkBatch, groups: Sequence[str], deadline: float) -> None:
+        """Have all groups but the home agree to learn the decision, unless there is one."""
+        masters = self._patiently(self.cluster, deadline).masters()
+        others = sorted({*masters, *groups} - {one.home})
+        if not others or self._is_decided(one, deadline):
+            return
+        for group in others:
+            try:
+                self._until(group, reserved(one), deadline)
+            except RefusedError:
+                if self._is_decided(one, deadline):  # by another driver, just now
+                    return
+                raise
+
+    def _is_decided(self, one: SinkBatch, deadline: float) -> bool:
+        return self._until(one.home, decided(one, ASK), deadline).batch >= one.batch
 
     def _end(self, group: str, question: Question[Ended], deadline: float) -> None:
         idle = 0
@@ -173,14 +247,15 @@ class BlockingSinks:
 
     def _until(self, group: str, question: Question[T], deadline: float) -> T:
         """The group's answer, as soon as it has a master that gives one."""
+        return self._patiently(lambda left_s: self._once(group, question, left_s), deadline)
 
-        def ask(left_s: float) -> T:
-            address = self.cluster(left_s).masters().get(group)
-            if address is None:
-                raise UnreachableError(f"group {group} has no master now")
-            return self._session.ask(address, question, min(_ASK_S, deadline - time.monotonic()))
-
-        return self._patiently(ask, deadline)
+    def _once(self, group: str, question: Question[T], within_s: float) -> T:
+        """The group's answer; UnreachableError when it has no master."""
+        deadline = time.monotonic() + within_s
+        address = self.cluster(within_s).masters().get(group)
+        if address is None:
+            raise UnreachableError(f"group {group} has no master now")
+        return self._session.ask(address, question, min(_ASK_S, deadline - time.monotonic()))
 
     def _patiently(self, ask: Callable[[float], T], deadline: float) -> T:
         """What `ask` gives back when it is asked within the seconds that are left."""
@@ -189,8 +264,7 @@ class BlockingSinks:
             try:
                 return ask(deadline - time.monotonic())
             except RefusedError as error:
-                if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
-                    raise NotAGantryError(f"the broker knows no batches of sinks: {error}") from error
+                _check_known(error)
                 if error.code not in PASSING or time.monotonic() + pause_s >= deadline:
                     raise
             except ClosedError:
@@ -200,3 +274,15 @@ class BlockingSinks:
                     raise
             time.sleep(pause_s * self._chance.uniform(0.5, 1.0))
             pause_s = min(2 * pause_s, longest_s)
+
+
+def _homes(page: SinkPage, sink: str) -> set[str]:
+    """The homes that a group's decisions and open halves name."""
+    return {info.home for info in page.sinks if info.sink == sink} | {
+        part.home for part in page.parts if part.sink == sink
+    }
+
+
+def _check_known(error: RefusedError) -> None:
+    if error.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+        raise NotAGantryError(f"the broker knows no batches of sinks: {error}") from error

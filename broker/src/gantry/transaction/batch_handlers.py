@@ -26,9 +26,10 @@ from gantry.metadata.state import State
 from gantry.model import documents
 from gantry.transaction.batchends import BatchEnds
 from gantry.transaction.checker import Book
-from gantry.transaction.decisions import Batch, Decisions, Sink
+from gantry.transaction.decisions import Decisions
 from gantry.transaction.oplog import Outcome
 from gantry.transaction.settle import Settling
+from gantry.transaction.sinks import Batch, Sink
 from gantry.wire import bodies, headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
@@ -42,6 +43,7 @@ _LISTED_MAX = 1000
 _LISTED_OF_ONE_MAX = 16_384  # parts of a named sink: several tries of the largest batch; some 3 MB
 _GROUPS_MAX = 1000  # far more than anybody runs
 _VERDICTS = {Outcome.COMMITTED: "committed", Outcome.ROLLED_BACK: "aborted", Outcome.OPEN: "undecided"}
+_LATE = "not confirmed in time; ask again, nothing ends twice"
 _NOT_KEPT = "not kept by every in-sync member yet, the outcome is open; ask again"
 
 audit = logging.getLogger("gantry.audit")
@@ -75,7 +77,7 @@ class BatchHandlers:
         header = headers.parse(command.code, command.ext)
         batch, action = _batch(header)._replace(owner=header.text("owner")), header.text("action")
         sink = batch.sink
-        if batch.home != self._copies.group:
+        if batch.home != self._copies.group and action != FORGET:
             remark = f"this is group {self._copies.group}, the home of sink {sink[:80]} is {batch.home[:80]}; ask there"
             return reply(command, ResponseCode.INVALID_PARAMETER, remark)
         if header.text("operator"):
@@ -93,14 +95,16 @@ class BatchHandlers:
         """END_BATCH: end what this group has of a decided batch, some of it; the answer says what is left."""
         header = headers.parse(command.code, command.ext)
         batch = _batch(header)
-        refused = self._heard(batch, header.boolean("done"), command)
+        if not await self._ends.are_gathered():
+            return reply(command, ResponseCode.SYSTEM_ERROR, _LATE)
+        refused = self._heard(batch, header, command)
         if refused is not None:
             return refusal(command, refused)
         if not self.decisions.is_confirmed and not await self._are_kept():
             return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_KEPT)
         ended = await self._ends.end(batch.sink)
         if ended.late:
-            return reply(command, ResponseCode.SYSTEM_ERROR, "not confirmed in time; ask again, nothing ends twice")
+            return reply(command, ResponseCode.SYSTEM_ERROR, _LATE)
         if ended.left and not ended.settled and self._gate.refusal is not None:
             return refusal(command, self._gate.refusal)
         if not ended.left and batch.home != self._copies.group:
@@ -186,17 +190,22 @@ class BatchHandlers:
         self.decisions.confirm(number)
         return True
 
-    def _heard(self, batch: Batch, is_done: bool, command: Command) -> Refusal | None:
-        """Learn what the request carries, where this is not the home; at home it has to be known."""
+    def _heard(self, batch: Batch, header: headers.Header, command: Command) -> Refusal | None:
+        """Learn or reserve what the request carries, where this is not the home; at home it has to be known."""
+        is_done, known = header.boolean("done"), self.decisions.find(batch.sink)
         parts, aborted = _names(command, "parts"), _names(command, "aborted")
         if batch.home == self._copies.group:
-            known = self.decisions.find(batch.sink)
             if parts is not None and (known is None or known.batch < batch.number):
                 remark = f"batch {batch.number} of sink {batch.sink} is not decided; decide it first"
                 return Refusal(ResponseCode.TRANSACTION_STATE_UNKNOW, remark)
             return None
+        if batch.is_passing and known is None and batch.sink not in self._book.parts.sinks():
+            # Nobody else will use this name, and nothing of it is here.  What comes late asks the home (`sinkhomes`).
+            return None
         now_ms, refused = self._clock.now_ms(), None
-        if parts is not None or is_done:
+        if header.boolean("reserve"):
+            refused = self.decisions.reserve(batch, now_ms)
+        elif parts is not None or is_done:
             refused = self.decisions.learn(batch, None if is_done else parts, now_ms)
         elif aborted is not None:
             refused = self.decisions.abort(batch, aborted, now_ms, is_learned=True)
@@ -215,7 +224,7 @@ def batches_of(
     settling: Settling, store: Store, state: State, gate: WriteGate, clock: Clock, copies: Copies
 ) -> BatchHandlers:
     """Everything about batches around one opened store."""
-    decisions = Decisions(state)
+    decisions = Decisions(state, copies.group)
     return BatchHandlers(decisions, BatchEnds(settling, decisions, store), settling.book, gate, clock, copies)
 
 

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.transaction.checker import OpenHalf
 from gantry.transaction.coldreads import ColdReads
-from gantry.transaction.decisions import Batch, Decisions
+from gantry.transaction.decisions import Decisions
 from gantry.transaction.oplog import Outcome
 from gantry.transaction.settle import Settling, Wish
+from gantry.transaction.sinks import Batch
 
 if TYPE_CHECKING:
     from gantry.store.store import Store
@@ -48,9 +49,13 @@ class BatchEnds:
         self._cold = ColdReads(store, settling)
         self._dispatched = MarkWaits(store.dispatched)
 
+    async def are_gathered(self) -> bool:
+        """Wait until the book has all halves that are written now; False when that takes too long."""
+        return await self._dispatched.reached(self._store.written.offset, _WAIT_S)
+
     async def end(self, sink: str) -> Ended:
         """End what is decided of a sink, some of it."""
-        if not await self._dispatched.reached(self._store.written.offset, _WAIT_S):
+        if not await self.are_gathered():
             return Ended(0, self._left(sink), late=True)
         judged = self._judged(sink)
         for at in range(0, len(judged), _RUN):

@@ -5,7 +5,13 @@
                 rows under the same sink and number), who is refused: he must not take it for his own
     abort       these parts are never committed; the batch is still open to others
     done        everything of the batch has ended, in every group: the names of its parts are no longer needed
+    reserve     a group that is not the sink's home agrees, before the home decides, that it will learn the decision: it
+                has room for the sink, knows no other home of it, and no batch as late as this one
     learn       a group that is not the sink's home hears a decision, from whoever ends its halves
+
+A group that knows a later batch of a sink rolls back all halves of earlier ones.  So a table that still has a sink
+which its home has forgotten would drop rows of a new query under the old name; `reserve` finds that before anything is
+decided.
 
 A sink decides its batches in their order, and the next one only when the last one is done.  That makes the state small:
 of each sink the newest decided batch (its parts only until it is done) and what was aborted behind it.  What is left
@@ -14,8 +20,10 @@ whether anybody knows its name: it is rolled back.
 
 Bounds, and why they lose nothing:
 
-    sinks       `SINKS_MAX`; a new one is refused then.  A sink that was for one batch only (`is_passing`) is forgotten
-                a day after it is done: nobody else ever had its name.  Others stay: their last batch may come again
+    sinks       `SINKS_MAX`.  A sink that was for one batch only (`is_passing`) is forgotten a day after it is done:
+                nobody else ever had its name.  In a full table one older row makes room for each new one (`_oldest`):
+                passing sinks that are done and copies of other homes' decisions after an hour, then sinks that are at
+                home here, done, and idle for 90 days.  If there is none of these the new sink is refused
     parts       `PARTS_MAX` a batch, `NAMES_MAX` of all batches that are not done; more are refused, nothing is decided
     aborted     `NAMES_MAX` together.  Where there is no room, those go that are older than an hour, younger ones never:
                 the commit that an abort forestalls was sent before it, by the same process, and no request is an hour
@@ -29,54 +37,30 @@ another after a failover, with the first half of its messages delivered.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from gantry.errors import Refusal, StoreError
 from gantry.metadata.state import State
 from gantry.model import documents
-from gantry.transaction.batches import BATCH_MAX, BatchKey, is_part, is_sink
+from gantry.transaction.batches import BatchKey
 from gantry.transaction.oplog import Outcome
+from gantry.transaction.sinks import (
+    Batch,
+    Sink,
+    not_his,
+    not_ours,
+    sink_of,
+    why_not,
+    why_not_now,
+    why_not_reserved,
+)
 from gantry.wire.codes import ResponseCode
 
 SINKS_MAX = 4096
-PARTS_MAX = 4096
 NAMES_MAX = 65_536
 PASSING_KEPT_MS = 24 * 3_600_000
 ABORTED_KEPT_MS = 3_600_000
-_NONE_YET = -1
-
-
-class Batch(NamedTuple):
-    """One batch of a sink, whose home group decides about it; is_passing: the sink writes no other; `owner` is what
-    every run that may write it says of itself, empty: it does not say.
-    """
-
-    sink: str
-    number: int
-    home: str
-    is_passing: bool = False
-    owner: str = ""
-
-
-@dataclass(slots=True)
-class Sink:
-    """What is known of one; `parts` is None when the batch is done, or when none was decided yet."""
-
-    home: str
-    batch: int = _NONE_YET
-    parts: frozenset[str] | None = None
-    groups: frozenset[str] = frozenset()  # the groups in which its parts have halves
-    aborted: dict[tuple[int, str], int] = field(default_factory=dict)  # when, in epoch ms
-    decided_ms: int = 0
-    is_passing: bool = False
-    number: int = 0  # of its last change; 0: somebody else's truth, which needs no confirmation here
-    owner: str = ""  # of the newest decision
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing of its newest decision is under way."""
-        return self.parts is None
+YOUNG_MS = 3_600_000  # a row that changed in the last hour never makes room for another
+IDLE_MS = 90 * 24 * 3_600_000
 
 
 class DecisionCounts:
@@ -96,12 +80,13 @@ class DecisionCounts:
 class Decisions:
     """One group's table.  Loop thread only; implements `broker.mastering.Gathered`."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, group: str) -> None:
         self.counts = DecisionCounts()
         self.touched: set[str] | None = None  # sinks that changed, where somebody takes them
         self.number = 0
         self._confirmed = 0
         self._state = state
+        self._group = group
         self._sinks: dict[str, Sink] = {}
         self._is_changed = False
         self._load(state.load())
@@ -147,11 +132,11 @@ class Decisions:
         if sink is not None and batch.number == sink.batch:
             if batch.owner and sink.owner and batch.owner != sink.owner:
                 self.counts.refused += 1
-                return _not_his(batch, sink)
+                return not_his(batch, sink)
             self.counts.repeated += 1
             return None
         wanted = frozenset(parts)
-        refused = _why_not(batch, wanted) or _why_not_now(batch, sink, wanted)
+        refused = why_not(batch, wanted) or why_not_now(batch, sink, wanted)
         if refused is None and len(wanted) + self._names() > NAMES_MAX:
             remark = f"{NAMES_MAX} parts of batches are not done, which is the limit; end some, see `gantry tx resolve`"
             refused = Refusal(ResponseCode.SYSTEM_BUSY, remark)
@@ -164,9 +149,26 @@ class Decisions:
         self.counts.committed += 1
         return None
 
+    def reserve(self, batch: Batch, now_ms: int) -> Refusal | None:
+        """Agree to learn what the home will decide about this batch; the sink has a row in the table then."""
+        sink = self._sinks.get(batch.sink)
+        refused = why_not(batch, frozenset()) or why_not_reserved(batch, sink, self._group)
+        refused = refused or self._room(batch.sink, now_ms)
+        if refused is not None:
+            self.counts.refused += 1
+        elif sink is not None:
+            sink.decided_ms = max(sink.decided_ms, now_ms)  # it stays until the decision comes
+        else:
+            self._sinks[batch.sink] = Sink(batch.home, decided_ms=now_ms, is_passing=batch.is_passing)
+            self._touch(batch.sink)
+            self._sinks[batch.sink].number = 0
+        return refused
+
     def learn(self, batch: Batch, parts: Iterable[str] | None, now_ms: int) -> Refusal | None:
         """Take over what the sink's home decided, None: that it is done; older news than what is known is none."""
         sink, wanted = self._sinks.get(batch.sink), frozenset(parts or ())
+        if sink is not None and sink.home != batch.home:
+            return not_ours(batch, sink, self._group)
         if sink is not None and batch.number < sink.batch:
             return None
         if sink is not None and batch.number == sink.batch:
@@ -176,7 +178,7 @@ class Decisions:
                 return None
             remark = f"batch {batch.number} of sink {batch.sink} was decided otherwise; ask its home {sink.home}"
             return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
-        refused = _why_not(batch, wanted) or self._room(batch.sink, now_ms)
+        refused = why_not(batch, wanted) or self._room(batch.sink, now_ms)
         if refused is not None:
             return refused
         learned = self._decide(batch, wanted, now_ms)
@@ -193,7 +195,7 @@ class Decisions:
         sink, unwanted = self._sinks.get(batch.sink), frozenset(parts)
         if sink is not None and batch.number <= sink.batch:
             return None
-        refused = _why_not(batch, unwanted) or self._room(batch.sink, now_ms)
+        refused = why_not(batch, unwanted) or self._room(batch.sink, now_ms)
         fresh = unwanted if sink is None else {part for part in unwanted if (batch.number, part) not in sink.aborted}
         if refused is None and fresh and not self._make_room(len(fresh), now_ms):
             remark = f"{NAMES_MAX} names of parts are kept, which is the limit; their halves stay open for now"
@@ -251,8 +253,23 @@ class Decisions:
         self.expire(now_ms)
         if len(self._sinks) < SINKS_MAX:
             return None
-        remark = f"{SINKS_MAX} sinks are known, which is the limit; let sinks that write one batch be without a name"
+        oldest = self._oldest(now_ms)
+        if oldest is not None:
+            self.forget(oldest)
+            return None
+        limit = f"group {self._group} knows {SINKS_MAX} sinks, which is the limit, and none is old enough to make room"
+        remark = f"{limit}; forget those that nobody uses (gantry tx resolve --sink ID --forget)"
         return Refusal(ResponseCode.SYSTEM_BUSY, remark)
+
+    def _oldest(self, now_ms: int) -> str | None:
+        """The sink that makes room in a full table: a copy or a passing one before one that is at home here."""
+        found: list[tuple[bool, int, str]] = []
+        for name, sink in self._sinks.items():
+            is_cheap = sink.home != self._group or (sink.is_passing and sink.is_done)
+            age_ms = now_ms - sink.decided_ms
+            if age_ms > YOUNG_MS and (is_cheap or (sink.is_done and age_ms > IDLE_MS)):
+                found.append((not is_cheap, sink.decided_ms, name))
+        return min(found)[2] if found else None
 
     def _make_room(self, count: int, now_ms: int) -> bool:
         """Whether so many more names of aborted parts may be kept."""
@@ -296,7 +313,7 @@ class Decisions:
         if value is None:
             self._sinks.pop(key, None)
         else:
-            self._sinks[key] = _sink_of(value, key)
+            self._sinks[key] = sink_of(value, key)
         self._touch(key)
 
     def save_if_changed(self) -> None:
@@ -322,70 +339,10 @@ class Decisions:
         try:
             sinks = documents.mapping(document, "sinks")
             for name in sinks:
-                self._sinks[name] = _sink_of(sinks[name], name)
+                self._sinks[name] = sink_of(sinks[name], name)
         except ValueError as error:
             raise StoreError(f"sinkDecisions.json: {error}") from error
         # What a process before this one decided is acted upon when the group is known to have it.
         self.number = 1
         for sink in self._sinks.values():
             sink.number = 1
-
-
-def _why_not(batch: Batch, parts: frozenset[str]) -> Refusal | None:
-    """What is wrong with the request, whatever is known."""
-    if not is_sink(batch.sink):
-        return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.sink[:80]!r} is no name of a sink")
-    if not 0 <= batch.number <= BATCH_MAX:
-        return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.number} is no number of a batch")
-    if len(parts) > PARTS_MAX:
-        remark = f"{len(parts)} parts, {PARTS_MAX} are allowed in a batch; write fewer partitions (coalesce)"
-        return Refusal(ResponseCode.INVALID_PARAMETER, remark)
-    if batch.owner and not is_sink(batch.owner):
-        return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.owner[:80]!r} is no name of an owner")
-    odd = next((part for part in parts if not is_part(part)), None)
-    return None if odd is None else Refusal(ResponseCode.INVALID_PARAMETER, f"{odd[:80]!r} is no name of a part")
-
-
-def _not_his(batch: Batch, sink: Sink) -> Refusal:
-    whose = f"batch {batch.number} of sink {batch.sink} was written by {sink.owner}, and this is {batch.owner}"
-    remark = f"{whose}: two queries or checkpoints share the sink; use another sinkId, or `gantry tx resolve --forget`"
-    return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
-
-
-def _why_not_now(batch: Batch, sink: Sink | None, parts: frozenset[str]) -> Refusal | None:
-    """Why what is known of the sink keeps this from being its next batch."""
-    if sink is None:
-        return None
-    name = f"sink {batch.sink}"
-    if batch.number < sink.batch:
-        remark = f"{name} is at batch {sink.batch}, batch {batch.number} is over; does another query use this sink?"
-        return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
-    if sink.parts is not None:
-        remark = f"batch {sink.batch} of {name} is decided and not done; end it first"
-        return Refusal(ResponseCode.TRANSACTION_SHOULD_COMMIT, remark)
-    gone = next((part for part in parts if (batch.number, part) in sink.aborted), None)
-    if gone is not None:
-        remark = f"part {gone} of batch {batch.number} of {name} was aborted; write the batch again"
-        return Refusal(ResponseCode.TRANSACTION_SHOULD_ROLLBACK, remark)
-    return None
-
-
-def _sink_of(value: object, name: str) -> Sink:
-    source = documents.document(value, f"sink {name}")
-    aborted = {}
-    for place, when in documents.mapping(source, "aborted").items():
-        batch, _, part = place.partition("/")
-        if not batch.isdecimal() or not isinstance(when, int):
-            raise ValueError(f"{place[:80]!r} is no aborted part of {name}")
-        aborted[int(batch), part] = when
-    parts = source.get("parts")
-    return Sink(
-        documents.text(source, "home"),
-        documents.integer(source, "batch"),
-        None if parts is None else frozenset(str(part) for part in documents.array(source, "parts")),
-        frozenset(str(group) for group in documents.array(source, "groups")),
-        aborted,
-        documents.integer(source, "decidedMs"),
-        source.get("passing") is True,
-        owner=documents.text(source, "owner"),
-    )

@@ -244,7 +244,7 @@ REQUESTS: dict[int, tuple[Field, ...]] = {
     RequestCode.SHOW_TRANSACTION: _row("id!:t"),
     RequestCode.SETTLE_TRANSACTION: _row("id!:t action!:t operator:t"),
     RequestCode.DECIDE_BATCH: _row("sinkId!:t batchId!:l action!:t home!:t passing:b operator:t owner:t"),
-    RequestCode.END_BATCH: _row("sinkId!:t batchId!:l home!:t passing:b done:b"),
+    RequestCode.END_BATCH: _row("sinkId!:t batchId!:l home!:t passing:b done:b reserve:b"),
     RequestCode.LIST_SINKS: _row("sinkId:t"),
     RequestCode.SEND_REPLY_MESSAGE: _SEND_LONG,
     RequestCode.SEND_REPLY_MESSAGE_V2: _SEND_LETTERS,

@@ -163,6 +163,24 @@ _TRANSACTIONS = (
         "A transaction on {{ $labels.instance }} has been open for {{ $value | humanizeDuration }}",
         "gantry tx ls names it and its producer group: does one of its producers run, and does its checker answer?",
     ),
+    Alert(
+        "GantrySinkUndecided",
+        "gantry_sink_undecided_oldest_age_seconds > 7200",
+        "5m",
+        "warning",
+        "A batch of a sink on {{ $labels.instance }} has waited for its decision for {{ $value | humanizeDuration }}",
+        "Its query does not run or its batches take hours. gantry tx resolve lists the sinks with open halves; start "
+        "the query again, or decide by hand.",
+    ),
+    Alert(
+        "GantrySinksNearLimit",
+        "gantry_sinks > 0.8 * gantry_sinks_limit",
+        "10m",
+        "warning",
+        "{{ $labels.instance }} knows {{ $value }} sinks; a full table refuses batches of new ones",
+        "gantry tx resolve lists them. Forget those that nobody uses (--sink ID --forget), and give queries stable "
+        "names.",
+    ),
 )
 GROUPS: tuple[tuple[str, tuple[Alert, ...]], ...] = (
     ("gantrymq-brokers", _BROKERS),
