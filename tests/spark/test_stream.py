@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows
 
 from gantry.client.blocking import BlockingProducer, BlockingPuller, Message
 from pyspark_gantrymq import offsets
@@ -129,3 +131,29 @@ def test_a_stream_of_assigned_queues_reads_no_other_ones(
         finally:
             query.stop()
     assert ids(spark, tmp_path) == sorted([sent[at] for at in (0, 2, 3, 5)])
+
+
+def test_queues_that_a_topic_loses_end_a_stream_that_has_not_read_them_and_new_ones_are_read_from_0(
+    nameserver: str, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    make_topic(nameserver, topic, 4)
+    send(nameserver, topic, 40)
+    given = {"gantrymq.namesrv": nameserver, "subscribe": topic, "startingOffsets": "earliest"}
+
+    def following(at: offsets.Offset, limit: ReadLimit, **more: str) -> offsets.Offset:
+        return StreamReader(parse(given | more, is_stream=True), ["body"]).latestOffset(at, limit)
+
+    begun = following(offsets.sentinel("earliest"), ReadMaxRows(20))
+    assert sum(offsets.positions(begun).values()) == 20
+    make_topic(nameserver, topic, 2)
+    with pytest.raises(RuntimeError, match=r"/2 is a queue of its topic no more, and messages 5 to 9 were not read"):
+        following(begun, ReadAllAvailable())
+    with caplog.at_level(logging.WARNING):
+        less = following(begun, ReadAllAvailable(), failOnDataLoss="false")
+    assert sorted(offsets.positions(less).values()) == [5, 5, 10, 10]
+    assert caplog.text.count("were not read; going on without") == 2
+    make_topic(nameserver, topic, 5)
+    sent = send(nameserver, topic, 25)
+    whole = following(less, ReadAllAvailable())
+    assert sum(offsets.positions(whole).values()) == 40 + len(sent)
+    assert list(offsets.begun(whole).values()) == [0], "the fifth queue"

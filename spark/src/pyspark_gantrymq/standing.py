@@ -6,6 +6,10 @@
     before what was read    an error; not where a slave says so, which may be behind
     retention was faster    an error; with failOnDataLoss=false, or where a slave says so, which may begin later than
                             its master, the tasks find out, and count it
+    a queue that the topic
+    had and has no more     an error while it has unread messages; with failOnDataLoss=false they are given up
+    a queue that appears
+    later, and not with 0   an error; with failOnDataLoss=false it is read from its first message
     a group that is not in
     the topic's route, a
     pattern's topic that
@@ -47,6 +51,7 @@ class Seen:
     away: Mapping[str, str] = field(default_factory=dict)  # who does not answer, and how that looks
     gone: Mapping[str, str] = field(default_factory=dict)  # groups that a topic had, topics that a pattern had
     behind: frozenset[Place] = frozenset()  # said by slaves
+    cut: Mapping[Queue, Ends] = field(default_factory=dict)  # queues that a topic had, on groups that it still has
 
 
 class Outage:
@@ -92,11 +97,6 @@ def unread(gone: str, start: Offset, last: Mapping[Queue, int], seen: Seen) -> i
     )
 
 
-def places(offset: Offset) -> set[Place]:
-    """What an offset speaks of."""
-    return {place_of(queue) for queue in offsets.positions(offset)}
-
-
 def known(start: Offset, seen: Seen, is_strict: bool, last: Mapping[Queue, int]) -> dict[Queue, int]:
     """The positions of `start` that hold; RuntimeError saying what is wrong.  `last`: where queues ended before."""
     _same_cluster(start, seen)
@@ -118,6 +118,36 @@ def known(start: Offset, seen: Seen, is_strict: bool, last: Mapping[Queue, int])
             raise RuntimeError(f"{text}; was the topic made anew? {ANEW}")
         if ends.first > at and is_strict and place not in seen.behind:
             raise RuntimeError(f"{gone_text(queue, at, ends.first)}; option failOnDataLoss=false passes over them")
+    for queue, text in cut_text(found, seen).items():
+        if is_strict:
+            raise RuntimeError(f"{text}; give {queue.topic} its queues again, or failOnDataLoss=false goes on without")
+    return found
+
+
+def cut_text(at: Mapping[Queue, int], seen: Seen) -> dict[Queue, str]:
+    """For each queue that its topic has no more, and that was not read to its end: what is given up."""
+    return {
+        queue: f"{queue} is a queue of its topic no more, and messages {at[queue]} to {ends.last - 1} were not read"
+        for queue, ends in sorted(seen.cut.items())
+        if queue in at and ends.last > at[queue]
+    }
+
+
+def beginnings(new: Mapping[Queue, Ends], seen: Seen, is_strict: bool) -> dict[Queue, int]:
+    """Where a stream begins in queues that appeared while it ran: with 0, so that nothing is passed over.
+
+    RuntimeError: messages are gone before they could be read.  Without `is_strict` they are counted in the log.  A
+    slave may begin later than its master, so the tasks find out what is gone.
+    """
+    found = {}
+    for queue, ends in sorted(new.items()):
+        is_slaves = place_of(queue) in seen.behind
+        found[queue] = 0 if is_strict else ends.first
+        if ends.first and not is_slaves and is_strict:
+            said = f"{queue} appeared after the stream began, and {gone_text(queue, 0, ends.first)}"
+            raise RuntimeError(f"{said}; option failOnDataLoss=false passes over them")
+        if ends.first and not is_strict:
+            log.warning("%s appeared after the stream began; %s", queue, gone_text(queue, 0, ends.first))
     return found
 
 

@@ -49,6 +49,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._outage = Outage(options.outage_s)
         self._seen = Seen()
         self._done: set[str] = set()
+        self._cut: set[Queue] = set()
         self._last: dict[Queue, int] = {}
 
     def initialOffset(self) -> Offset:  # noqa: N802 (Spark's name)
@@ -70,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         seen = self._look(start)
         known = standing.known(start, seen, self._options.is_strict, self._last)
         self._last |= {queue: one.last for queue, one in seen.ends.items()}
-        new = self._beginnings(start, standing.unknown(start, known, seen))
+        new = self._beginnings(start, standing.unknown(start, known, seen), seen)
         at = {**known, **new}
         # What retention took is passed over here, and counted by the task that finds it gone.
         there = {queue: max(at[queue], seen.ends[queue].first) for queue in at.keys() & seen.ends.keys()}
@@ -113,7 +114,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, start: Offset) -> Seen:
         """What brokers say; RuntimeError when one is away for too long."""
         is_patient = self._target is None and not offsets.is_sentinel(start)
-        expected = [] if offsets.is_sentinel(start) else sorted(standing.places(start))
+        expected = sorted(offsets.positions(start))
         # Who is away already is not asked again at once: the next trigger does.
         options = replace(self._options, retries=0) if self._outage.is_on else self._options
         self._seen = survey.look(options, expected, self._done)
@@ -131,6 +132,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for name in sorted(gone.keys() - self._done):
             unread = standing.unread(name, start, self._last, self._seen)
             log.warning("%s is done with: %s; at least %d messages of it were not read", name, gone[name], unread)
+        for queue, text in standing.cut_text(offsets.positions(start), self._seen).items():
+            if queue not in self._cut:
+                log.warning("%s; going on without", text)
+        self._cut = set(self._seen.cut)
         for name in sorted(self._done - gone.keys()):
             log.warning("%s is there again", name)
         self._done = set(gone)
@@ -153,7 +158,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         waited_s = time.monotonic() - self._waiting_since
         return self._target is None and backlog < self._options.rows_min and waited_s < self._options.delay_s
 
-    def _beginnings(self, start: Offset, new: dict[Queue, Ends]) -> dict[Queue, int]:
+    def _beginnings(self, start: Offset, new: dict[Queue, Ends], seen: Seen) -> dict[Queue, int]:
         if not offsets.is_sentinel(start):
-            return {queue: one.first for queue, one in new.items()}  # they appeared meanwhile
+            return standing.beginnings(new, seen, self._options.is_strict)
         return survey.bound(self._options, self._options.start, new)

@@ -27,6 +27,7 @@ GROUP = "gantrymq-spark"  # pulls under a name of its own: a reset of the user's
 NAMESERVER = "gantrymq.namesrv"
 AWAY = (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError)
 _SAMPLE = 32
+_QUEUES_SHOWN = 8
 _SAMPLE_BYTES = 256 << 10
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -71,7 +72,7 @@ def away_of(options: Options, seen: Seen) -> dict[str, str]:
     return {**seen.away, **{name: f"{why}; option failOnDataLoss=false goes on without" for name, why in gone.items()}}
 
 
-def look(options: Options, expected: Collection[Place] = (), done: Collection[str] = ()) -> Seen:
+def look(options: Options, expected: Collection[Queue] = (), done: Collection[str] = ()) -> Seen:
     """Every queue of the query that answers; `expected`: what a stream has read of so far, `done`: who of it was gone
     before, and is not waited for.
     """
@@ -113,7 +114,15 @@ def identity(masters: BlockingPuller, options: Options, of: Iterable[Place]) -> 
 
 
 def bound(options: Options, where: Bound, of: Mapping[Queue, Ends]) -> dict[Queue, int]:
-    """The offset of each of these queues at which a query begins or ends; ValueError for one behind the queue's end."""
+    """The offset of each of these queues at which a query begins or ends.
+
+    ValueError: an offset is behind the queue's end, or an option names a queue that is not among these.
+    """
+    strange = sorted({*(where.exact or ()), *(where.each_ms or ())} - of.keys())
+    if strange:
+        there = ", ".join(map(str, sorted(of)[:_QUEUES_SHOWN])) + (", ..." if len(of) > _QUEUES_SHOWN else "")
+        text = f"the starting or ending offsets name {strange[0]}, and the query reads no such queue"
+        raise ValueError(f"{text}; it reads {there or 'none'}")
 
     def question(puller: BlockingPuller) -> dict[Queue, int]:
         found = {name: _at(puller, where, name, one) for name, one in of.items()}
@@ -147,7 +156,7 @@ def asked(options: Options, group: str, question: Callable[[BlockingPuller], T])
     raise AssertionError("the last attempt returns or raises")
 
 
-def _looked(options: Options, expected: Collection[Place]) -> Seen:
+def _looked(options: Options, expected: Collection[Queue]) -> Seen:
     away: dict[str, str] = {}
     told: dict[Place, Told] = {}
     topics: list[str] = []
@@ -172,7 +181,9 @@ def _looked(options: Options, expected: Collection[Place]) -> Seen:
                     told[Place(topic, broker)] = _told(puller, topic, broker, queues)
                 except AWAY as error:
                     away[broker] = str(error)
-    gone = {} if NAMESERVER in away else _gone(options, expected, routes)
+        cut = _cut(puller, expected, told, away)
+    places = {standing.place_of(queue) for queue in expected}
+    gone = {} if NAMESERVER in away else _gone(options, places, routes)
     ends = {name: one for each in told.values() for name, one in each.ends.items()}
     if options.assigned:
         ends = {name: one for name, one in ends.items() if name in options.assigned}
@@ -186,7 +197,22 @@ def _looked(options: Options, expected: Collection[Place]) -> Seen:
             of_masters = identity(masters, options, [place for place, each in told.items() if not each.is_master])
         whose = Identity(whose.clusters, {**whose.lives, **of_masters.lives})
     behind = frozenset(place for place, each in told.items() if not each.is_master)
-    return Seen(ends, whose, away, gone, behind)
+    return Seen(ends, whose, away, gone, behind, cut)
+
+
+def _cut(
+    puller: BlockingPuller, expected: Iterable[Queue], told: Mapping[Place, Told], away: dict[str, str]
+) -> dict[Queue, Ends]:
+    """Queues that a stream has read and the topic's route has no more, on groups that answer, with their ends."""
+    found = {}
+    for queue in expected:
+        place = standing.place_of(queue)
+        if place in told and queue not in told[place].ends:
+            try:
+                found[queue] = Ends(puller.min_offset(queue_of(queue)), puller.max_offset(queue_of(queue)))
+            except AWAY as error:
+                away[queue.broker] = str(error)
+    return found
 
 
 def _gone(options: Options, expected: Collection[Place], routes: Mapping[str, set[str]]) -> dict[str, str]:

@@ -118,3 +118,26 @@ def test_an_outage_ends_a_query_when_it_has_been_long_enough_without_a_break() -
         outage.note({"broker-a": "no answer", "broker-b": "no answer"}, 19)
     outage.note({}, 20)
     assert not outage.is_on
+
+
+def test_a_queue_that_its_topic_has_no_more_is_an_error_while_it_has_messages_that_were_not_read() -> None:
+    one, read = Queue("orders", "broker-a", 1), Queue("orders", "broker-a", 2)
+    was, seen = start({A: 5, one: 3, read: 9}), Seen({A: Ends(0, 9)}, OURS, cut={one: Ends(0, 7), read: Ends(0, 9)})
+    with pytest.raises(RuntimeError, match=r"broker-a/1 is a queue of its topic no more, and messages 3 to 6 were not"):
+        known(was, seen)
+    assert known(was, seen, is_strict=False) == {A: 5, one: 3, read: 9}
+    assert list(standing.cut_text(offsets.positions(was), seen)) == [one]
+    assert known(start({A: 5, one: 7, read: 9}), seen) == {A: 5, one: 7, read: 9}, "it was read to its end"
+
+
+def test_a_queue_that_appears_later_is_read_from_0_and_what_is_gone_of_it_is_an_error_or_counted(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    whole, late = {B: Ends(0, 9)}, {B: Ends(4, 9)}
+    assert standing.beginnings(whole, Seen(whole), is_strict=True) == {B: 0}
+    with pytest.raises(RuntimeError, match=r"broker-b/0 appeared after the stream began, and .* messages 0 to 3"):
+        standing.beginnings(late, Seen(late), is_strict=True)
+    with caplog.at_level(logging.WARNING):
+        assert standing.beginnings(late, Seen(late), is_strict=False) == {B: 4}
+    assert "messages 0 to 3 are gone, 4 in all" in caplog.text
+    assert standing.beginnings(late, Seen(late, behind=frozenset({ON_B})), is_strict=True) == {B: 0}, "the master says"

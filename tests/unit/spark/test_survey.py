@@ -83,3 +83,16 @@ def test_a_topic_that_a_pattern_had_is_gone_and_not_away() -> None:
         "broker-b": "not in the route of topic t1",
         "topic t2": "not there any more",
     }
+
+
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets", "startingOffsetsByTimestamp"])
+@pytest.mark.parametrize(
+    "name", ['{"T":{"broker-a":{"0":1}}}', '{"t":{"broker-b":{"0":1}}}', '{"t":{"broker-a":{"9":1}}}']
+)
+def test_offsets_of_a_queue_that_the_query_does_not_read_are_an_error(option: str, name: str) -> None:
+    given = parse({"gantrymq.namesrv": "h:1", "subscribe": "t", option: name}, is_stream=False)
+    where = given.end if option == "endingOffsets" else given.start
+    with pytest.raises(
+        ValueError, match=r"offsets name (T|t)/broker-[ab]/[09], .* it reads t/broker-a/0, t/broker-a/1"
+    ):
+        survey.bound(given, where, {Queue("t", "broker-a", number): Ends(0, 5) for number in (0, 1)})
