@@ -99,6 +99,17 @@ def test_a_stream_is_started_again_for_ever_a_batch_a_few_times_and_a_schedule_i
     assert once["onFailureRetries"] == 3 and once["onSubmissionFailureRetries"] == 3
 
 
+@pytest.mark.parametrize(("argument", "policy"), [("--every=30", "Always"), ("--once", "OnFailure")])
+def test_resend_is_started_again_for_ever_unless_it_is_to_make_one_pass(argument: str, policy: str) -> None:
+    done = templated("-f", str(EXAMPLE), "--set", f"spark.jobs[0].job=resend,spark.jobs[0].arguments={{{argument}}}")
+    (found,) = (
+        each["spec"]
+        for each in yaml.safe_load_all(done.stdout)
+        if each and each["kind"] == "SparkApplication" and each["spec"]["mainApplicationFile"].endswith("/resend.py")
+    )
+    assert found["restartPolicy"]["type"] == policy
+
+
 def test_the_programs_of_the_manifests_are_jobs_and_know_their_arguments() -> None:
     for each in applications():
         program = ROOT / "spark/src/pyspark_gantrymq" / each["mainApplicationFile"].removeprefix("local:///opt/gantrymq/")

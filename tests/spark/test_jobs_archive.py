@@ -79,3 +79,18 @@ def test_an_archive_that_lacks_its_end_is_told_by_the_checkpoint(spark: SparkSes
     archived = spark.createDataFrame([("t", "b", 0, offset) for offset in (5, 6, 7)], columns)
     audited = audit.against(audit.build(archived), audit.ends_of(spark, str(tmp_path)))
     assert {row.queueId: row.missing for row in audited.collect()} == {0: 1, 1: 3, 2: 0}
+    # Spark has purged the batch that said where the queues began.
+    (tmp_path / "offsets/0").unlink()
+    for number, end in ((200, 2), (201, 3)):
+        text = f'v1\n{{}}\n{{"q":{{"t":{{"b":{{"0":9,"1":{end},"2":0,"3":7}}}}}},"v":1}}\n'
+        (tmp_path / f"offsets/{number}").write_text(text)
+        (tmp_path / f"commits/{number}").write_text("v1\n{}")
+    for began_late, missing in ((False, {0: 1, 1: 3, 2: 0, 3: 7}), (True, {0: 1, 1: 1, 2: 0, 3: 0})):
+        audited = audit.against(audit.build(archived), audit.ends_of(spark, str(tmp_path), began_late))
+        assert {row.queueId: row.missing for row in audited.collect()} == missing
+
+
+def test_a_topic_of_digits_comes_out_of_the_archive_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.createDataFrame([("007", b"x")], "topic string, body binary")
+    rows.write.partitionBy("topic").parquet(str(tmp_path / "archive"))
+    assert [row.topic for row in launch.archived(spark, str(tmp_path / "archive")).collect()] == ["007"]

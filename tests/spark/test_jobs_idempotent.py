@@ -91,6 +91,23 @@ def test_an_effect_that_fails_leaves_nothing_behind(database: str) -> None:
     assert consume(database, [message(1)]) == (1, 1, 0)
 
 
+def test_messages_that_the_effect_refuses_are_kept_and_the_others_have_their_effect(database: str) -> None:
+    text = "INSERT INTO effects (message_id, queue_offset) VALUES (:message_id, 7 / :queue_id)"
+    keeps = idempotent.Consumption(database, "revenue", idempotent.SqlEffect(text), keeps_refused=True)
+    messages = [message(number, queue_id=number % 3) for number in range(9)]
+    for refused, fresh in ((3, 6), (0, 0)):
+        (counts,) = idempotent.consume(keeps, messages)
+        assert (counts.seen, counts.fresh, counts.refused) == (9, fresh, refused)
+    assert sorted(effects(database)) == [f"id-{number:04}" for number in range(9) if number % 3]
+    with psycopg.connect(database) as connection:
+        kept = connection.execute("SELECT message_id, why FROM message_refused ORDER BY 1").fetchall()
+    assert [row[0] for row in kept] == [f"id-{number:04}" for number in (0, 3, 6)]
+    assert all("division by zero" in row[1] for row in kept)
+    missing = idempotent.Consumption(database, "g", idempotent.SqlEffect("INSERT INTO nowhere VALUES (1)"), "", 1, True)
+    with pytest.raises(psycopg.errors.UndefinedTable):
+        list(idempotent.consume(missing, messages))
+
+
 def test_the_effect_confirms_the_stub_that_the_producer_keeps_here(database: str) -> None:
     write_stubs(database, 1, 2)
     consume(database, [message(1), message(3)])
@@ -222,7 +239,7 @@ def test_the_sample_orders_have_the_effect_that_the_document_shows(spark: SparkS
     tell(database, "CREATE TABLE revenue (payment TEXT PRIMARY KEY, orders BIGINT NOT NULL, amount NUMERIC NOT NULL)")
     consumption = idempotent.Consumption(database, "revenue", idempotent.SqlEffect(text.strip().removesuffix(";")))
     orders = idempotent.build(sample(spark, "orders"))
-    assert idempotent.on_batch(consumption, orders, 0) == {"batch": 0, "seen": 9, "fresh": 8, "known": 0}
-    assert idempotent.on_batch(consumption, orders, 0) == {"batch": 0, "seen": 9, "fresh": 0, "known": 0}
+    assert idempotent.on_batch(consumption, orders, 0) == {"batch": 0, "seen": 9, "fresh": 8, "known": 0, "refused": 0}
+    assert idempotent.on_batch(consumption, orders, 0) == {"batch": 0, "seen": 9, "fresh": 0, "known": 0, "refused": 0}
     found = ask(database, "SELECT payment, orders, amount::text FROM revenue ORDER BY 1")
     assert found == [("card", 4, "53.75"), ("cash", 4, "16.30")]

@@ -35,6 +35,7 @@ class Sent:
     def __init__(self) -> None:
         self.rows: list[Any] = []
         self.batches: list[int] = []
+        self.portions: list[int] = []
         self.unsendable: set[str] = set()
 
     def run(self, messages: DataFrame, batch: int, began_ms: int) -> Any:
@@ -47,6 +48,7 @@ class Sent:
 
     def __call__(self, messages: DataFrame) -> list[Any]:
         found = messages.collect()
+        self.portions.append(len(found))
         self.rows += found
         first = len(self.rows) - len(found)
         return [places.Place(row.msgId, "broker-b", 3, first + nth) for nth, row in enumerate(found)]
@@ -75,6 +77,10 @@ def test_resend_finds_exactly_what_is_missing_and_sends_it_under_its_own_id(spar
     assert (row.topic, bytes(row.body), row.keys, row.tags) == ("Orders", b'{"order": 1}', "2026-0201", "")
     assert (row.properties, row.msgId) == ({"shop": "north"}, "lost")
     assert ask(database, STUB, ["lost"]) == [(1, 2_000 + 5_000 + 60_000, "broker-b", 3, 0)]
+    tell(database, "INSERT INTO message_log VALUES ('packing', 'old', 'Orders', 'broker-a', 0, 5, 1)")
+    keeps = resend.Rules("packing", log_kept_ms=1_000)
+    assert resend.one_pass(spark, database, keeps, 60_000, sent)["forgotten"] == 1
+    assert ask(database, "SELECT message_id FROM message_log ORDER BY 1") == [("another",), ("arrived",)]
     assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 0
 
 
@@ -116,7 +122,10 @@ def test_a_stub_that_was_withdrawn_is_sent_no_more(spark: SparkSession, database
     assert counts == {"sent": 0, "refused": 0, "exhausted": 0, "stuck": 0, "unplaced": 1}
 
 
-def test_of_100_missing_stubs_among_2000_exactly_those_are_sent(spark: SparkSession, database: str) -> None:
+def test_of_100_missing_stubs_among_2000_exactly_those_are_sent_in_portions_of_bounded_bytes(
+    spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resend, "BYTES_MAX", 40)
     tell(
         database,
         "INSERT INTO message_stub (message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, "
@@ -127,6 +136,13 @@ def test_of_100_missing_stubs_among_2000_exactly_those_are_sent(spark: SparkSess
     sent = Sent()
     assert resend.one_pass(spark, database, resend.Rules("packing"), 2, sent)["sent"] == 100
     assert {row.msgId for row in sent.rows} == {f"id-{n}" for n in range(7, 2000, 20)}
+    assert sent.portions == [40, 40, 20]
+    (left,) = transactions.carry_out(
+        database,
+        ["SELECT 'xx' FROM generate_series(1, 9)"],
+        lambda cursor, text: transactions.first_of(cursor, text, {}, 1, lambda row: len(row[0])),
+    )
+    assert left == [("xx",)], "one that is larger goes by itself"
 
 
 def test_a_resend_that_died_before_it_sent_leaves_the_stub_due_again(spark: SparkSession, database: str) -> None:
@@ -169,6 +185,42 @@ def test_triage_sorts_letters_and_counts_each_death_once(spark: SparkSession, da
     ]
 
 
+MALFORMED: dict[str, dict[str, Any]] = {
+    "a body that is not UTF-8": {"body": b"\xff\xfe\x00{"},
+    "a NUL in keys and tags": {"keys": "a\0b", "tags": "\0"},
+    "a NUL in properties": {"properties": {"UNIQ_KEY": "i\0d", "ERROR_CLASS": "e\0", "RETRY_TOPIC": "t\0"}},
+    "texts that no index holds": {"properties": {"UNIQ_KEY": "k" * 9000, "ERROR_CLASS": "e" * 9000}},
+    "counts that are none": {"properties": {"DLQ_REPLAYS": "2147483647", "GANTRY_REPLAYS": "-1"}},
+}
+
+
+def test_a_malformed_letter_is_kept_and_stops_neither_triage_nor_the_letters_beside_it(
+    spark: SparkSession, database: str
+) -> None:
+    whole = sample(spark, "dead-letters")
+    good, *_ = whole.limit(1).collect()
+    given = [
+        {**good.asDict(), **changed, "properties": {"UNIQ_KEY": f"bad-{at}", **changed.get("properties", {})}}
+        for at, changed in enumerate(MALFORMED.values())
+    ]
+    dead = whole.limit(1).unionByName(spark.createDataFrame(given, whole.schema))
+    counts = triage.on_batch(database, False, "", triage.build(dead, triage.Rules(is_json=True)), 7)
+    assert counts["fresh"] == 1 + len(MALFORMED)
+    kept = ask(database, "SELECT body, message_keys, tags, replays, length(message_id) FROM dead_letter")
+    assert {bytes(row[0]) for row in kept} >= {b"\xff\xfe\x00{"}
+    assert "a\ufffdb" in {row[1] for row in kept} and max(row[4] for row in kept) == 64
+
+
+def test_a_malformed_message_can_be_logged_by_the_idempotent_job(spark: SparkSession, database: str) -> None:
+    whole = sample(spark, "orders")
+    (good,) = whole.limit(1).collect()
+    changes = ({"msgId": "a\0b"}, {"msgId": "k" * 9000}, {"keys": "\0", "tags": "x\0", "body": b"\xff"})
+    bad = spark.createDataFrame([good.asDict() | each for each in changes], whole.schema)
+    nothing = idempotent.Consumption(database, "g", idempotent.SqlEffect("SELECT :message_keys, :tags"))
+    assert idempotent.on_batch(nothing, idempotent.build(bad), 0)["fresh"] == 3
+    assert [row[0] for row in ask(database, "SELECT count(*) FROM message_log")] == [3]
+
+
 def test_nothing_is_replayed_that_nobody_approved(spark: SparkSession, database: str) -> None:
     sorted_out(spark, database)
     sent = Sent()
@@ -187,6 +239,16 @@ def test_an_approved_letter_is_sent_once_under_its_own_id(spark: SparkSession, d
     sorted_out(spark, database)  # the same deaths again, as a batch that is repeated
     assert replay.approve(database, [ID.format(1)], "ann") == 0
     assert dict(ask(database, STATES))["1"] == "sent"
+
+
+def test_letters_that_are_too_large_for_one_run_go_with_the_next_one_at_once(
+    spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replay, "BYTES_MAX", 1)
+    sorted_out(spark, database, approve=True)
+    sent = Sent()
+    assert replay.one_run(spark, database, 1, sent.run) == {"run": 2, "sent": 2, "repeated": 0, "refused": 0}
+    assert (sent.batches, len(sent.rows)) == ([1, 2], 2)
 
 
 def test_a_run_that_was_broken_off_is_repeated_as_the_same_batch(spark: SparkSession, database: str) -> None:

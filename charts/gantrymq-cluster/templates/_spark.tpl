@@ -18,7 +18,7 @@
 {{- if ne $job.job "audit" }}
 {{- $arguments = concat (list (printf "--namesrv=%s-nameserver.%s:9876" (include "gantrymq-cluster.name" $root) $root.Release.Namespace)) $arguments }}
 {{- end }}
-{{- $goesOn := and (has $job.job (list "archive" "idempotent" "triage")) (not (has "--once" $arguments)) (not $job.schedule) }}
+{{- $goesOn := and (has $job.job (list "archive" "idempotent" "resend" "triage")) (not (has "--once" $arguments)) (not $job.schedule) }}
 type: Python
 mode: cluster
 sparkVersion: {{ $spark.version | quote }}

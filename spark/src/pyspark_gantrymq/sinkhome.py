@@ -4,11 +4,15 @@ The home group decides about the sink's batches, so all drivers that ever use it
 first one chooses it by the name, out of the groups that there are then; later ones find it again in what the groups
 know, and in `gantrymq-sink.json` beside Spark's own files in the checkpoint.  That file also ties the checkpoint to the
 sink: with another `sinkId` the last batch would be written a second time, so that is refused.
+
+This runs in a Python process of the driver, which has no way to Hadoop's file systems.  A checkpoint that pyarrow
+cannot open has no such file; then the option `sinkId` is the sink's name, and the groups tell its home.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from hashlib import sha256
 from uuid import uuid4
 
@@ -17,12 +21,17 @@ from gantry.client.blockingsinks import BlockingSinks, NotAGantryError
 from gantry.transaction.batches import is_sink
 from pyspark_gantrymq.sinkoptions import SinkOptions
 
+log = logging.getLogger(__name__)
+
 PIN = "gantrymq-sink.json"
 _PIN_BYTES_MAX = 1 << 16
 
 
 def sink_of(options: SinkOptions, is_stream: bool) -> SinkBatch:
-    """The sink, with its home, and for `df.write` its batch; ValueError saying why this cannot be transactional."""
+    """The sink, with its home, and for `df.write` its batch; ValueError saying why this cannot be transactional.
+
+    A checkpoint on a file system that Python cannot open (s3a, dbfs) needs a sinkId, and is not tied to its sink.
+    """
     if is_stream and not options.sink and not options.checkpoint:
         raise ValueError("mode=transactional wants option sinkId, or checkpointLocation to derive it from")
     if is_stream and options.batch is not None:
@@ -37,7 +46,8 @@ def sink_of(options: SinkOptions, is_stream: bool) -> SinkBatch:
                 is_passing = name == passing
                 home = sinks.home_of(name, is_new=is_passing)
                 return SinkBatch(name, options.batch or 0, home, is_passing, options.owner)
-            pinned = _read(options.checkpoint) if options.checkpoint else None
+            checkpoint = options.checkpoint if _is_open(options) else ""
+            pinned = _read(checkpoint) if checkpoint else None
             name, home = _named(options, pinned)
             home = home or sinks.home_of(name)
         except NotAGantryError as error:
@@ -45,9 +55,23 @@ def sink_of(options: SinkOptions, is_stream: bool) -> SinkBatch:
                 "mode=transactional needs GantryMQ on every broker: Apache RocketMQ delivers a half again that is "
                 "committed twice and drops one that is committed late; use mode=at-least-once"
             ) from error
-    if options.checkpoint and pinned is None:
-        _write(options.checkpoint, {"v": 1, "sinkId": name, "home": home})
+    if checkpoint and pinned is None:
+        _write(checkpoint, {"v": 1, "sinkId": name, "home": home})
     return SinkBatch(name, -1, home)
+
+
+def _is_open(options: SinkOptions) -> bool:
+    """Whether there is a checkpoint that can be tied to the sink; ValueError where there has to be one."""
+    if not options.checkpoint:
+        return False
+    try:
+        _files(options.checkpoint)
+    except ValueError as error:
+        if not options.sink:
+            raise ValueError(f"{error}; give option sinkId, a name that no other query uses") from error
+        log.warning("%s; nothing ties it to sink %s: give no other query this sinkId", error, options.sink)
+        return False
+    return True
 
 
 def _named(options: SinkOptions, pinned: dict[str, object] | None) -> tuple[str, str]:

@@ -6,6 +6,11 @@ For every queue: first and last offset, rows, and how many offsets between are m
 job's checkpoint the last offset is compared with what that job believes to have written, which finds a missing end as
 well.  The exit code is 1 when anything is wrong.  Not seen: messages before the first one that the archive ever had.
 
+Spark keeps the offsets of the newest hundred batches, so it may not be known any more where a queue began.  Then a
+queue without any archived message counts as missing from 0 on.  `--began-late` is for an archive that did not begin
+with 0 (`startingOffsets=latest`, or retention was faster): such a queue is held against the oldest offset that Spark
+kept.
+
 A topic that was read with a filter (tags, SQL) has gaps by intention and cannot be audited.
 """
 
@@ -51,15 +56,21 @@ def against(audited: DataFrame, ends: DataFrame) -> DataFrame:
     return joined.select(*QUEUE, "first", "last", "rows", missing.alias("missing"), "twice").orderBy(*QUEUE)
 
 
-def ends_of(spark: SparkSession, checkpoint: str) -> DataFrame:
-    """Where the last committed batch of a checkpoint ended, by queue; `start` where it is known to have begun."""
+def ends_of(spark: SparkSession, checkpoint: str, began_late: bool = False) -> DataFrame:
+    """Where the last committed batch of a checkpoint ended, by queue, and the `start` of the queue.
+
+    A start that is not known any more is 0, or with `began_late` the oldest position that is known.
+    """
     logged = _numbered(spark, f"{checkpoint}/offsets")
     committed = [number for number in _numbered(spark, f"{checkpoint}/commits") if number in logged]
     if not committed:
         raise ValueError(f"{checkpoint} has no committed batch")
     offsets = {number: json.loads(text.splitlines()[2]) for number, text in logged.items()}
     starts = {queue: at for number in sorted(offsets) for queue, at in _flat(offsets[number].get("from", {}))}
-    rows = [(*queue, starts.get(queue, end), end) for queue, end in _flat(offsets[max(committed)]["q"])]
+    newest_first = sorted(offsets, reverse=True)
+    oldest = {queue: at for number in newest_first for queue, at in _flat(offsets[number].get("q", {}))}
+    others = oldest if began_late else dict.fromkeys(oldest, 0)
+    rows = [(*queue, {**others, **starts}[queue], end) for queue, end in _flat(offsets[max(committed)]["q"])]
     return spark.createDataFrame(rows, "topic string, brokerName string, queueId int, start bigint, end bigint")
 
 
@@ -83,11 +94,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = launch.parser(__doc__, "audit")
     parser.add_argument("--archive", required=True, metavar="DIR")
     parser.add_argument("--checkpoint", metavar="DIR", help="of the archive job")
+    parser.add_argument("--began-late", action="store_true", help="the archive did not begin with offset 0")
     given: Any = parser.parse_args(arguments)
     spark = launch.session(given)
-    audited = build(spark.read.parquet(given.archive))
+    audited = build(launch.archived(spark, given.archive))
     if given.checkpoint:
-        audited = against(audited, ends_of(spark, given.checkpoint))
+        audited = against(audited, ends_of(spark, given.checkpoint, given.began_late))
     audited = audited.cache()
     audited.show(10_000, truncate=False)
     wrong = audited.where("missing > 0 OR twice > 0").count()

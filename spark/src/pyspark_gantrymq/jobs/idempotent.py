@@ -10,8 +10,13 @@ lost, two jobs at once, a producer that sent it twice) finds the row there and d
 their order within a batch.
 
 The effect is one statement of SQL whose parameters are the columns of `build`, or, from a program, any function of a
-cursor and messages that can be pickled: `run(spark, source, consumption, ...)`.  A failure of the effect (data that it
-does not take) fails the query with the statement's error; nothing of the chunk remains.
+cursor and messages that can be pickled: `run(spark, source, consumption, ...)`.
+
+A message that the effect does not take (a value that is no number, a constraint) stands in `message_refused`, with its
+bytes and the database's words, and has no effect; the others of its chunk have theirs.  It is counted in each batch's
+`refused`.  Once the reason is gone, delete its rows of `message_refused` and `message_log` and send it again.  With
+`--fail-on-refusal` it fails the query instead, and nothing of the chunk remains.  Other errors of the effect (a missing
+table) always fail the query.
 
 With Redis (`--redis`) what is done already costs no transaction; see `prefilter` for why it decides nothing.
 """
@@ -25,15 +30,42 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
 from gantry.guarantee import schema
-from pyspark_gantrymq.jobs import launch
+from pyspark_gantrymq.jobs import launch, texts
 from pyspark_gantrymq.jobs.prefilter import Prefilter, identity
 from pyspark_gantrymq.jobs.transactions import Cursor, Row, bring_a_row, carry_out, carry_out_once, chunks, inserted
 
 SAY = schema.statements(schema.POSTGRESQL)
+# What another value of the message would not have caused: bad data, a constraint, a value that no index holds.
+REFUSALS = (psycopg.DataError, psycopg.IntegrityError, psycopg.errors.ProgramLimitExceeded)
+_REFUSED = """
+CREATE TABLE IF NOT EXISTS message_refused (
+    consumer_group TEXT NOT NULL,
+    message_id     TEXT NOT NULL,
+    topic          TEXT NOT NULL,
+    broker         TEXT NOT NULL,
+    queue_id       INTEGER NOT NULL,
+    queue_offset   BIGINT NOT NULL,
+    message_keys   TEXT NOT NULL,
+    tags           TEXT NOT NULL,
+    body           BYTEA NOT NULL,
+    properties     TEXT,
+    why            TEXT NOT NULL,
+    refused_at     TIMESTAMPTZ NOT NULL DEFAULT now(),
+    PRIMARY KEY (consumer_group, message_id)
+)"""
+_KEPT = (
+    "consumer_group, message_id, topic, broker, queue_id, queue_offset, message_keys, tags, body, properties, why"
+)
+KEEP = schema.in_words_of(
+    schema.POSTGRESQL,
+    f"INSERT INTO message_refused ({_KEPT}) VALUES ({', '.join(f':{name}' for name in _KEPT.split(', '))})\n"
+    "ON CONFLICT (consumer_group, message_id) DO NOTHING",
+)
 Effect = Callable[[Cursor, Sequence[Row]], None]
 
 
@@ -56,30 +88,33 @@ class Consumption:
     effect: Effect
     redis: str = ""
     redis_expiry_s: int = 3600
+    keeps_refused: bool = False  # in `message_refused`; else they fail the task
 
 
 @dataclass(frozen=True)
 class Counts:
-    """Messages seen; those that were new and had their effect; those that Redis knew to be done."""
+    """Messages seen; new ones that had their effect; those that Redis knew to be done; new ones that were refused."""
 
     seen: int = 0
     fresh: int = 0
     known: int = 0
+    refused: int = 0
 
     def __add__(self, other: Counts) -> Counts:
-        return Counts(self.seen + other.seen, self.fresh + other.fresh, self.known + other.known)
+        new = self.fresh + other.fresh, self.known + other.known, self.refused + other.refused
+        return Counts(self.seen + other.seen, *new)
 
 
 def build(messages: DataFrame) -> DataFrame:
     """The parameters that an effect may use, one row per message."""
     return messages.select(
-        f.col("msgId").alias("message_id"),
+        texts.identifier(f.col("msgId")).alias("message_id"),
         f.col("topic"),
         f.col("brokerName").alias("broker"),
         f.col("queueId").alias("queue_id"),
         f.col("queueOffset").alias("queue_offset"),
-        f.coalesce("keys", f.lit("")).alias("message_keys"),
-        f.coalesce("tags", f.lit("")).alias("tags"),
+        texts.storable(f.coalesce("keys", f.lit(""))).alias("message_keys"),
+        texts.storable(f.coalesce("tags", f.lit(""))).alias("tags"),
         f.col("body"),
         f.to_json("properties").alias("properties"),
         f.unix_millis("bornTimestamp").alias("born_at_ms"),
@@ -117,9 +152,31 @@ def _carry_out_chunk(
     ordered = sorted(left, key=lambda row: row["message_id"])
     fresh = [row for row, is_new in zip(ordered, inserted(cursor, SAY.log, ordered), strict=True) if is_new]
     fresh = _confirmed(cursor, fresh)
-    if fresh:
-        consumption.effect(cursor, sorted(fresh, key=_place))
-    return database, [row["message_id"] for row in left], Counts(len(chunk), len(fresh), len(done))
+    refused = _carry_out_effects(consumption, cursor, sorted(fresh, key=_place)) if fresh else 0
+    return database, [row["message_id"] for row in left], Counts(len(chunk), len(fresh) - refused, len(done), refused)
+
+
+def _carry_out_effects(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> int:
+    """How many of these were refused and kept; all at once, and one by one where one of them is refused."""
+    if not consumption.keeps_refused:
+        consumption.effect(cursor, messages)
+        return 0
+    if not _refusal(consumption, cursor, messages):
+        return 0
+    said = [(message, _refusal(consumption, cursor, [message])) for message in messages]
+    refused = [{**message, "why": texts.without_nul(why)} for message, why in said if why]
+    cursor.executemany(KEEP, refused)
+    return len(refused)
+
+
+def _refusal(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> str:
+    """The database's words when it refuses these, which then have no effect; empty: they have it."""
+    try:
+        with cursor.connection.transaction():
+            consumption.effect(cursor, messages)
+    except REFUSALS as error:
+        return str(error) or type(error).__name__
+    return ""
 
 
 def _confirmed(cursor: Cursor, fresh: list[Row]) -> list[Row]:
@@ -163,6 +220,7 @@ def _make_tables(cursor: Cursor) -> None:
         found = (cursor.fetchone() or (0,))[0]
     for statement in schema.create(schema.POSTGRESQL, found):
         cursor.execute(statement)
+    cursor.execute(_REFUSED)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -173,9 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--effect", required=True, type=Path, help="file with one SQL statement")
     parser.add_argument("--redis", default="", help="redis://... of the pre-filter, or @FILE that holds it (none)")
     parser.add_argument("--redis-expiry", type=int, default=3600, metavar="SECONDS", help="how long Redis remembers")
+    parser.add_argument("--fail-on-refusal", action="store_true", help="do not keep refused messages in a table")
     given: Any = parser.parse_args(arguments)
     effect = SqlEffect(given.effect.read_text(encoding="utf-8").strip().removesuffix(";"))
-    consumption = Consumption(given.database, given.group, effect, given.redis, given.redis_expiry)
+    redis = given.redis, given.redis_expiry
+    consumption = Consumption(given.database, given.group, effect, *redis, keeps_refused=not given.fail_on_refusal)
     prepare(given.database)
     if given.redis:
         Prefilter(given.redis, given.group, given.redis_expiry).close()  # its form, before anything runs

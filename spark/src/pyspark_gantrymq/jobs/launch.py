@@ -17,6 +17,7 @@ import sys
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StringType, StructField, StructType
 
 from pyspark_gantrymq.jobs import placement
 
@@ -87,6 +88,19 @@ def run(writer: Any, given: Any) -> int:
     query = writer.option("checkpointLocation", given.checkpoint).trigger(**trigger).start()
     query.awaitTermination()
     return 0
+
+
+def archived(spark: SparkSession, folder: str) -> DataFrame:
+    """What the archive has.  Spark would take a topic of digits for a number, and drop its leading zeros."""
+    fields = spark.read.parquet(folder).schema.fields
+    names = [StructField(each.name, StringType()) if each.name == "topic" else each for each in fields]
+    return spark.read.schema(StructType(names)).parquet(folder)
+
+
+def query_id(spark: SparkSession, checkpoint: str) -> str:
+    """The id that Spark gave to the query of a checkpoint when it began; another checkpoint has another."""
+    (row,) = spark.read.text(f"{checkpoint}/metadata", wholetext=True).collect()
+    return str(json.loads(row["value"])["id"])
 
 
 def pairs(texts: list[str]) -> dict[str, str]:

@@ -105,13 +105,17 @@ LOCK = "SELECT pg_advisory_lock(hashtext('dead_letter_run'))"
 OPEN = "SELECT run FROM dead_letter_run WHERE NOT is_done"
 NEXT = "SELECT coalesce(max(run), 0) + 1 FROM dead_letter_run"
 RUN = _sql("INSERT INTO dead_letter_run (run, started_at_ms) VALUES (:run, :now_ms) ON CONFLICT (run) DO NOTHING")
+# The first approved letters, of so many bytes together and at least one.  Bodies are not read for their lengths.
 CLAIM = _sql(
     "UPDATE dead_letter SET state = 'sending', run = :run\n"
-    "WHERE (consumer_group, message_id, replays) IN (\n"
-    "    SELECT consumer_group, message_id, replays FROM dead_letter\n"
-    f"    WHERE state = 'approved' AND replays < {REPLAYS_MAX}\n"
-    "    ORDER BY died_at_ms, message_id LIMIT :rows_max FOR UPDATE SKIP LOCKED)"
+    "WHERE state = 'approved' AND (consumer_group, message_id, replays) IN (\n"
+    "    SELECT consumer_group, message_id, replays FROM (\n"
+    "        SELECT *, sum(octet_length(body)) OVER (ORDER BY died_at_ms, message_id, consumer_group, replays)\n"
+    "            - octet_length(body) AS before\n"
+    f"        FROM dead_letter WHERE state = 'approved' AND replays < {REPLAYS_MAX}\n"
+    "    ) AS a WHERE before < :bytes_max ORDER BY died_at_ms, message_id, consumer_group, replays LIMIT :rows_max)"
 )
+WAITS = f"SELECT 1 FROM dead_letter WHERE state = 'approved' AND replays < {REPLAYS_MAX} LIMIT 1"
 # One message may have died in two groups, which hear of it by one copy.  In the order in which they died.
 TAKEN = _sql(
     "SELECT message_id, topic, body, message_keys, tags, properties, replays FROM (\n"

@@ -7,6 +7,8 @@ What may be sent stands in `dead_letter`, in the state `approved`, written there
 SQL, or by triage.  A run first marks what it takes as `sending`, then sends it: to the topic where it was sent first,
 under its own id, with DLQ_REPLAYS one higher and a delay that grows with it.  Then it is `sent`.
 
+A run has 32 MiB of bodies at most, and the next one follows at once while letters are approved.
+
 Each run is one batch of a transactional sink, under its own number: all of it is delivered or nothing, and nothing
 twice.  A run that was broken off, wherever that was, is repeated by the next one with the same letters and number, and
 the broker knows whether it was delivered.  Runs follow one another, a second one waits.  Brokers without such sinks
@@ -42,6 +44,8 @@ LETTERS = (
 )
 FIRST_DELAY_LEVEL = 3  # 10 s; one more with each replay
 ROWS_MAX = 10_000
+# A run is one task, and travels to it in one message of the driver, of 128 MiB at most (spark.rpc.message.maxSize).
+BYTES_MAX = 32 << 20
 SINK = "gantrymq-dead-letter-replay"
 REFUSED_SHOWN = 100
 Send = Callable[[DataFrame, int, int], runs.Sent]  # messages, the run's number, when it began
@@ -82,7 +86,7 @@ def take(now_ms: int, cursor: Cursor, run: int) -> tuple[list[tuple[Any, ...]], 
     """The letters of a run, marked as on their way, and when it began; the same when it is asked again."""
     cursor.execute(letters.RUN, {"run": run, "now_ms": now_ms})
     if cursor.rowcount:
-        cursor.execute(letters.CLAIM, {"run": run, "rows_max": ROWS_MAX})
+        cursor.execute(letters.CLAIM, {"run": run, "rows_max": ROWS_MAX, "bytes_max": BYTES_MAX})
     cursor.execute(letters.TAKEN, {"run": run})
     taken = cursor.fetchall()
     cursor.execute(letters.BEGAN, {"run": run})
@@ -99,12 +103,14 @@ def one_run(spark: SparkSession, database: str, now_ms: int, send: Send) -> dict
         broken_off = [int(row[0]) for row in lock.execute(letters.OPEN).fetchall()]
         found = [_carry_out_run(spark, database, now_ms, run, send) for run in broken_off]
         repeated = sum(sent for sent, _ in found)
-        refused, is_closed = sum(count for _, count in found), True
-        while is_closed:
+        refused, total, is_over = sum(count for _, count in found), 0, False
+        while not is_over:
             number = int((lock.execute(letters.NEXT).fetchone() or (1,))[0])
             sent, count = _carry_out_run(spark, database, now_ms, number, send)
-            refused, is_closed = refused + count, count > 0 and not sent
-    return {"run": number, "sent": sent, "repeated": repeated, "refused": refused}
+            refused, total = refused + count, total + sent
+            is_closed = count > 0 and not sent
+            is_over = not is_closed and not (sent and lock.execute(letters.WAITS).fetchone())
+    return {"run": number, "sent": total, "repeated": repeated, "refused": refused}
 
 
 def _carry_out_run(spark: SparkSession, database: str, now_ms: int, run: int, send: Send) -> tuple[int, int]:

@@ -5,15 +5,17 @@
 
 One pass: the question `missing` (gantry.guarantee.schema, five conditions), then for each stub that it finds the
 counter is raised and the next time set, with a guard on the counter, and only then the message is sent, under its own
-id; its new place is written into its stub, so that it is not missing again while it waits in a backlog.  Two jobs at
-once share the work.  A job that dies in between has raised the counter of messages that it did not send, or did not
-note the places of; they are due again after their backoff, which doubles with each time and has `--backlog`, the time
-that the group is expected to be behind, on top.
+id; its new place is written into its stub, so that it is not missing again while it waits in a backlog.  This happens
+in portions of 32 MiB of bodies.  Two jobs at once share the work.  A job that dies in between has raised the counter of
+messages that it did not send, or did not note the places of; they are due again after their backoff, which doubles
+with each time and has `--backlog`, the time that the group is expected to be behind, on top.  A database that does not
+answer is asked again in the next pass.
 
 What a person has to look at is counted in each pass: stubs that were refused for good, with the broker's words on
 stderr (they are tried until they are exhausted, and hold nobody up), exhausted, stuck, unplaced ones.
 `--show-for-a-person` prints their ids and sends nothing; `--void` withdraws stubs, which are then never sent again and
-have no effect.
+have no effect.  `--log-kept HOURS` deletes rows of message_log that are older and that no question needs: choose more
+than a message may take to come once more.  Without it the table grows for ever.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
+import psycopg
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -31,13 +35,16 @@ from gantry.guarantee import schema
 from pyspark_gantrymq.jobs import launch, places
 from pyspark_gantrymq.jobs.places import Place, Refusal
 from pyspark_gantrymq.jobs.sendable import properties, sharding_key
-from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, inserted
+from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, first_of, inserted
 
 SAY = schema.statements(schema.POSTGRESQL)
 STUBS = (
     "message_id string, topic string, body binary, message_keys string, tags string, properties string, resends int"
 )
 _FIELDS = [part.split()[0] for part in STUBS.split(", ")]
+_BODY = _FIELDS.index("body")
+# Rows travel to executors in the messages of the driver, of 128 MiB at most (spark.rpc.message.maxSize).
+BYTES_MAX = 32 << 20
 _DOUBLED_MAX = 10  # a thousand times the backoff
 _REFUSALS_SHOWN = 100  # of one pass
 Send = Callable[[DataFrame], Sequence[Place | Refusal]]
@@ -53,6 +60,7 @@ class Rules:
     backlog_ms: int = 0
     stuck_after_ms: int = 600_000
     rows_max: int = 10_000
+    log_kept_ms: int = 0  # how long rows of message_log are kept at least; 0: they are never deleted
 
     def parameters(self, now_ms: int) -> dict[str, object]:
         """As the statements name them."""
@@ -84,9 +92,9 @@ def build(stubs: DataFrame) -> DataFrame:
 
 
 def claim(rules: Rules, now_ms: int, cursor: Cursor) -> list[Row]:
-    """The missing stubs that are ours to send, their counters raised."""
-    cursor.execute(SAY.missing, rules.parameters(now_ms))
-    found = [dict(zip(_FIELDS, row, strict=True)) for row in cursor.fetchall()]
+    """Missing stubs that are ours to send, their counters raised: some, of BYTES_MAX of bodies together."""
+    rows = first_of(cursor, SAY.missing, rules.parameters(now_ms), BYTES_MAX, lambda row: len(row[_BODY] or b""))
+    found = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
     # In the order of their ids, so that two jobs never wait for each other in a circle.
     found.sort(key=lambda row: str(row["message_id"]))
     wanted = [{**row, "next_resend_at_ms": rules.next_ms(now_ms, row["resends"] + 1)} for row in found]
@@ -103,6 +111,16 @@ def note(claimed: Sequence[Row], found: Sequence[Place], cursor: Cursor) -> int:
         if row["message_id"] in now
     ]
     return sum(inserted(cursor, SAY.moved, rows))
+
+
+def _noted(claimed: Sequence[Row], cursor: Cursor, found: Sequence[Place]) -> int:
+    return note(claimed, found, cursor)
+
+
+def forget(now_ms: int, cursor: Cursor, rules: Rules) -> int:
+    """Delete rows of message_log that are older than `log_kept_ms` and that no question needs; how many."""
+    cursor.execute(SAY.forget, {"consumer_group": rules.group, "before_ms": now_ms - rules.log_kept_ms})
+    return cursor.rowcount
 
 
 def withdraw(database: str, ids: Sequence[str]) -> int:
@@ -124,19 +142,27 @@ def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[st
 def one_pass(
     spark: SparkSession, database: str, rules: Rules, now_ms: int, send: Send
 ) -> dict[str, int]:
-    """Claim, send, note the places, and count."""
+    """Claim, send and note the places, so many bytes at a time, and count."""
     refusals: list[Refusal] = []
-    (claimed,) = carry_out(database, [rules], lambda cursor, each: claim(each, now_ms, cursor))
-    if claimed:
+    sent = 0
+    while sent < rules.rows_max:
+        left = replace(rules, rows_max=rules.rows_max - sent)
+        (claimed,) = carry_out(database, [left], lambda cursor, each: claim(each, now_ms, cursor))
+        if not claimed:
+            break
+        sent += len(claimed)
         rows = [tuple(row[name] for name in _FIELDS) for row in claimed]
         found = send(build(spark.createDataFrame(rows, STUBS)))
         stored = [each for each in found if isinstance(each, Place)]
-        refusals = [each for each in found if isinstance(each, Refusal)]
-        list(carry_out(database, [stored], lambda cursor, each: note(claimed, each, cursor)))
-        for refusal in refusals[:_REFUSALS_SHOWN]:
-            print(f"stub {refusal.message_id} is refused: {refusal.why}", file=sys.stderr, flush=True)
+        refusals += [each for each in found if isinstance(each, Refusal)]
+        list(carry_out(database, [stored], partial(_noted, claimed)))
+    for refusal in refusals[:_REFUSALS_SHOWN]:
+        print(f"stub {refusal.message_id} is refused: {refusal.why}", file=sys.stderr, flush=True)
     (people,) = carry_out(database, [rules], lambda cursor, each: for_a_person(each, now_ms, cursor))
-    counts = {"sent": len(claimed) - len(refusals), "refused": len(refusals)}
+    forgotten = {}
+    if rules.log_kept_ms:
+        (forgotten["forgotten"],) = carry_out(database, [rules], partial(forget, now_ms))
+    counts = {**forgotten, "sent": sent - len(refusals), "refused": len(refusals)}
     return {**counts, **{name: len(ids) for name, ids in people.items()}}
 
 
@@ -152,11 +178,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backlog", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--stuck-after", type=int, default=600, metavar="SECONDS")
     parser.add_argument("--rows-max", type=int, default=10_000, help="sent in one pass at most (10000)")
+    parser.add_argument("--log-kept", type=int, default=0, metavar="HOURS", help="delete older rows of message_log")
     parser.add_argument("--show-for-a-person", action="store_true")
     parser.add_argument("--void", metavar="ID,ID", help="withdraw these stubs, and send nothing")
     given: Any = parser.parse_args(arguments)
     times = (given.backoff * 1000, given.backlog * 1000, given.stuck_after * 1000)
-    rules = Rules(given.group, given.resends_max, *times, given.rows_max)
+    rules = Rules(given.group, given.resends_max, *times, given.rows_max, given.log_kept * 3_600_000)
     if given.show_for_a_person:
         (people,) = carry_out(given.database, [rules], lambda cursor, each: for_a_person(each, _now_ms(), cursor))
         launch.say(**people)
@@ -171,10 +198,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return places.send(messages, options)
 
     while True:
-        counts = one_pass(spark, given.database, rules, _now_ms(), send)
-        launch.say(**counts)
-        if given.once:
-            return 1 if counts["refused"] else 0
+        try:
+            counts = one_pass(spark, given.database, rules, _now_ms(), send)
+        except psycopg.OperationalError as error:
+            if given.once:
+                raise
+            print(f"the database does not answer, the next pass tries again: {error}", file=sys.stderr, flush=True)
+        else:
+            launch.say(**counts)
+            if given.once:
+                return 1 if counts["refused"] else 0
         time.sleep(given.every)
 
 

@@ -61,7 +61,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given: Any = parser.parse_args(arguments)
     spark = launch.session(given)
     ids = [each for each in given.id.split(",") if each]
-    found = chosen(spark.read.parquet(given.archive), given.topic, given.start, given.end, ids).cache()
+    archived = launch.archived(spark, given.archive)
+    found = chosen(archived, given.topic, given.start, given.end, ids).cache()
     count = found.count()
     if count:
         launch.send(build(found, given.into), given)

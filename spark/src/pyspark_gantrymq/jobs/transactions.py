@@ -25,6 +25,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 CHUNK_ROWS = 500
 CHUNK_BYTES = 8 << 20
+FETCH_ROWS = 16
 ATTEMPTS = 6
 PAUSE_S = 0.2  # before the second attempt; doubled with each further one
 CONNECT_S = 10
@@ -82,6 +83,26 @@ def carry_out_once(database: str, work: Callable[[Cursor], T]) -> T:
     """What one piece of work brings, its transaction known to be committed."""
     (result,) = carry_out(database, [None], lambda cursor, _: work(cursor))
     return result  # type: ignore[no-any-return]
+
+
+def first_of(
+    cursor: Cursor, text: str, parameters: Row, bytes_max: int, size_of: Callable[[tuple[Any, ...]], int]
+) -> list[tuple[Any, ...]]:
+    """The first rows of a question, in its order, of so many bytes together, and at least one.
+
+    The others do not leave the database: a row may have some MiB, and the driver holds what is returned.
+    """
+    found: list[tuple[Any, ...]] = []
+    size = 0
+    with cursor.connection.cursor(name="first_of") as rows:
+        rows.itersize = FETCH_ROWS
+        rows.execute(text, parameters)
+        for row in rows:
+            size += size_of(row)
+            if found and size > bytes_max:
+                break
+            found.append(row)
+    return found
 
 
 def connect(database: str) -> Connection:

@@ -12,6 +12,7 @@ and `unknown` otherwise.  The route:
     transient  its class matches --transient, and it died less than 4 times: worth a replay, once approved
     poison     everything else: kept with its raw bytes, for a person
 
+A letter that is malformed in any way ends nothing: see `texts` for what the tables keep of it.
 Nothing is sent again here: that is `replay`'s, of what was approved.  `--approve-transient` approves transient letters
 as they come.  A batch that is repeated changes nothing: the rows are there already, and counts rise only with new rows.
 """
@@ -28,7 +29,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
-from pyspark_gantrymq.jobs import launch, letters
+from pyspark_gantrymq.jobs import launch, letters, texts
 from pyspark_gantrymq.jobs.transactions import Cursor, Row, carry_out, carry_out_once, chunks, inserted
 
 TOPICS = "%DLQ%.*"
@@ -54,23 +55,23 @@ def build(dead: DataFrame, rules: Rules, now: Column | None = None) -> DataFrame
     """A row of `dead_letter` per message, and the window that it counts in."""
     prop = f.col("properties")
     age_ms = f.unix_millis(now if now is not None else f.current_timestamp()) - f.unix_millis("bornTimestamp")
-    malformed = f.when(f.get_json_object(f.decode("body", "UTF-8"), "$").isNull(), f.lit("malformed body"))
+    malformed = f.when(texts.json_or_null(f.col("body")).isNull(), f.lit("malformed body"))
     error = f.coalesce(prop[rules.error_property], malformed if rules.is_json else f.lit(None), f.lit("unknown"))
-    replays = sum((f.coalesce(prop[name].try_cast("int"), f.lit(0)) for name in REPLAYED), f.lit(0))
+    replays = sum((texts.count(prop[name]) for name in REPLAYED), f.lit(0))
     may_be_replayed = f.col("error_class").rlike(rules.transient) & (f.col("replays") < letters.REPLAYS_MAX)
     sorted_out = dead.select(
         f.substring("topic", _PREFIX + 1, 255).alias("consumer_group"),
-        f.coalesce(prop["UNIQ_KEY"], prop["ORIGIN_MESSAGE_ID"], "msgId").alias("message_id"),
+        texts.identifier(f.coalesce(prop["UNIQ_KEY"], prop["ORIGIN_MESSAGE_ID"], "msgId")).alias("message_id"),
         replays.alias("replays"),
-        f.coalesce(prop["DLQ_ORIGIN_TOPIC"], prop["RETRY_TOPIC"], f.lit("")).alias("topic"),
+        texts.identifier(f.coalesce(prop["DLQ_ORIGIN_TOPIC"], prop["RETRY_TOPIC"], f.lit(""))).alias("topic"),
         f.col("brokerName").alias("broker"),
         f.col("queueId").alias("queue_id"),
         f.col("queueOffset").alias("queue_offset"),
-        f.coalesce("keys", f.lit("")).alias("message_keys"),
-        f.coalesce("tags", f.lit("")).alias("tags"),
+        texts.storable(f.coalesce("keys", f.lit(""))).alias("message_keys"),
+        texts.storable(f.coalesce("tags", f.lit(""))).alias("tags"),
         "body",
         f.to_json("properties").alias("properties"),
-        error.alias("error_class"),
+        texts.identifier(error).alias("error_class"),
         (age_ms > rules.expire_after_h * 3_600_000).alias("is_expired"),
         f.col("reconsumeTimes").alias("reconsume_times"),
         f.unix_millis("bornTimestamp").alias("born_at_ms"),
@@ -99,14 +100,13 @@ def _keep_chunk(approve: bool, cursor: Cursor, chunk: list[Row]) -> tuple[int, i
     return len(chunk), len(fresh)
 
 
-def on_batch(database: str, approve: bool, archive: str, batch: DataFrame, number: int) -> dict[str, int]:
-    """For foreachBatch: write the letters, and say how many there were."""
+def on_batch(database: str, approve: bool, folder: str, batch: DataFrame, number: int) -> dict[str, int]:
+    """For foreachBatch: write the letters, expired ones into this folder too, and say how many there were."""
     batch.persist()
     try:
         found = batch.rdd.mapPartitions(partial(keep, database, approve)).collect()
-        if archive:
-            # A batch that is repeated writes the same letters into the same folder.
-            batch.where("route = 'expired'").write.mode("overwrite").parquet(f"{archive}/batch={number}")
+        if folder:
+            batch.where("route = 'expired'").write.mode("overwrite").parquet(folder)
     finally:
         batch.unpersist()
     counts = {"batch": number, "seen": sum(one[0] for one in found), "fresh": sum(one[1] for one in found)}
@@ -140,12 +140,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     prepare(given.database)
     spark = launch.session(given)
     dead = launch.stream(spark, given, subscribePattern=TOPICS)
-    told = partial(_told, given.database, given.approve_transient, given.archive)
+    told = partial(_told, given)
     return launch.run(build(dead, rules).writeStream.foreachBatch(told), given)
 
 
-def _told(database: str, approve: bool, archive: str, batch: DataFrame, number: int) -> None:
-    on_batch(database, approve, archive, batch, number)
+def _told(given: Any, batch: DataFrame, number: int) -> None:
+    folder = ""
+    if given.archive:
+        # A batch that is repeated writes the same letters into the same folder; one of a new checkpoint has another.
+        folder = f"{given.archive}/batch={launch.query_id(batch.sparkSession, given.checkpoint)}-{number}"
+    on_batch(given.database, given.approve_transient, folder, batch, number)
 
 
 if __name__ == "__main__":
