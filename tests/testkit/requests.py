@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+from collections.abc import Awaitable
+
 from gantry.leaves import frames
 from gantry.wire.bodies import dumps
 
@@ -14,6 +18,16 @@ def request(code: int, body: bytes | dict[str, object] = b"", **ext: str | int) 
     return frames.Command(
         int(code), language=0, opaque=_OPAQUE, ext={name: str(value) for name, value in ext.items()}, body=content
     )
+
+
+def answered(answer: frames.Command | Awaitable[frames.Command]) -> frames.Command:
+    """What a handler of the table answers, at once or later, outside of a loop."""
+
+    async def waited(later: Awaitable[frames.Command]) -> frames.Command:
+        async with asyncio.timeout(60.0):
+            return await later
+
+    return asyncio.run(waited(answer)) if inspect.isawaitable(answer) else answer
 
 
 def end_as_command(end: frames.End) -> frames.Command:

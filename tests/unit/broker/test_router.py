@@ -15,7 +15,7 @@ from gantry.broker.router import Answer, Router
 from gantry.errors import RefusedError
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
-from gantry.wire.codes import UNSUPPORTED, RequestCode
+from gantry.wire.codes import UNSUPPORTED, RequestCode, ResponseCode
 from gantry.wire.command import Request, reply
 from gantry.wire.headers import HeaderError
 from testkit.fake_connection import FakeConnection
@@ -266,5 +266,36 @@ def test_ends_of_transactions_go_together_and_are_answered_when_their_handler_ra
         answers = play.ask(frames.End(opaque=3), frames.End(opaque=4, rpc_flag=2))
         assert [(answer.opaque, answer.code) for answer in answers] == [(3, 1)]
         assert play.router.requests == {37: 4} and play.router.errors == {37: 1}
+
+    asyncio.run(play())
+
+
+def test_few_long_answers_are_made_at_a_time_and_none_for_a_peer_that_does_not_read() -> None:
+    async def play() -> None:
+        turns, go_on = asyncio.Semaphore(2), asyncio.Event()
+        under_way: list[int] = []
+
+        async def walk(connection: object, command: Command) -> Command:
+            under_way.append(command.opaque)
+            await go_on.wait()
+            return reply(command)
+
+        handler = routing.long(walk, turns)
+        reader, other, gone = FakeConnection(), FakeConnection(), FakeConnection()
+        asked = [(reader, 1), (reader, 2), (reader, 3), (other, 4), (gone, 5)]
+        answers = [
+            asyncio.ensure_future(handler(connection, Command(1, opaque=opaque)))  # type: ignore[arg-type]
+            for connection, opaque in asked
+        ]
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert under_way == [1, 2]
+        other.is_writable = False
+        gone.close("gone")
+        go_on.set()
+        one, two, three, unread, nothing = await asyncio.gather(*answers)
+        assert [answer.code for answer in (one, two, three)] == [0, 0, 0] and under_way == [1, 2, 3]
+        assert unread.code == ResponseCode.SYSTEM_BUSY and "read them and ask again" in unread.remark
+        assert nothing is None
 
     asyncio.run(play())

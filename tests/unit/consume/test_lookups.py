@@ -1,18 +1,23 @@
 from __future__ import annotations
 
+import asyncio
+import itertools
+from collections.abc import Coroutine
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from gantry.consume import lookups
 from gantry.consume.lookups import LookupHandlers
 from gantry.leaves.frames import Command
+from gantry.store.indexfile import WALKED_AT_ONCE
 from gantry.store.settings import MIB
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.headers import HeaderError
 from testkit.pullplay import SMALL, PullPlay, bodies_of
-from testkit.requests import request
+from testkit.requests import answered, request
 
 FOREVER = {"beginTimestamp": 0, "endTimestamp": 2**63 - 1}
 
@@ -24,6 +29,12 @@ class Asking(PullPlay):
         super().__init__(**parts)
         self.lookups = LookupHandlers(self.store, self.clock)
 
+    def index_all(self) -> None:
+        """Have the log flushed and its keys moved into the index file."""
+        for _ in range(20):
+            self.clock.advance(1000)
+            self.store.tick(self.clock.now_ms())
+
     def ask(self, code: RequestCode, **fields: Any) -> Command:
         handler = {
             RequestCode.QUERY_MESSAGE: self.lookups.query,
@@ -33,7 +44,7 @@ class Asking(PullPlay):
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self.lookups.search_offset,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.lookups.earliest_store_time,
         }[code]
-        answer = handler(self.connection, request(code, **fields))
+        answer = answered(handler(self.connection, request(code, **fields)))
         if (
             answer.code in (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
             and code != RequestCode.VIEW_MESSAGE_BY_ID
@@ -88,6 +99,67 @@ def test_messages_are_found_by_their_keys() -> None:
     assert sorted(bodies_of(play.query("k2").body)) == ["one", "two"]
     assert len(bodies_of(play.query("k2", maxNum=1).body)) == 1
     assert len(bodies_of(play.query("k2", maxNum=-1).body)) == 1
+
+
+def steps_of(answer: Coroutine[Any, Any, Command]) -> tuple[int, Command]:
+    """How often a handler gave way before it answered."""
+    for steps in itertools.count():
+        try:
+            answer.send(None)
+        except StopIteration as end:
+            found: Command = end.value
+            return steps, found
+    raise AssertionError
+
+
+def test_a_key_of_a_thousand_later_messages_is_found_in_steps() -> None:
+    play = Asking(store=replace(SMALL, index_entries=5000))
+    early = play.clock.now_ms()
+    play.send("one", keys="k")
+    play.clock.advance(10_000)
+    play.send(*["later"] * 1000, keys="k")
+    wanted = request(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=32, beginTimestamp=0, endTimestamp=early)
+    play.index_all()
+    steps, answer = steps_of(play.lookups.query(play.connection, wanted))
+    assert (bodies_of(answer.body), answer.remark) == (["one"], "")
+    assert steps >= 1000 // WALKED_AT_ONCE
+
+
+def test_a_walk_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookups, "_STEPS_MAX", 10)
+    play = Asking(store=replace(SMALL, index_entries=5000))
+    early = play.clock.now_ms()
+    play.send("other", keys="other")
+    play.clock.advance(10_000)
+    play.send(*["one"] * 1000, keys="k")
+    play.index_all()
+    found = play.query("k", endTimestamp=early)
+    assert (found.code, (found.remark or "").partition(";")[2]) == (
+        ResponseCode.QUERY_NOT_FOUND,
+        " ask for a later time range",
+    )
+    monkeypatch.setattr(lookups, "_HITS_AT_ONCE", 1)
+    found = play.query("k", maxNum=64)
+    assert (found.code, len(bodies_of(found.body))) == (ResponseCode.SUCCESS, 9)
+    assert "ask for a later time range" in (found.remark or "")
+
+
+def test_what_is_cold_is_read_elsewhere_before_it_is_shown() -> None:
+    play = Asking(store=replace(SMALL, warm_bytes=1))
+    offset, *_ = play.send("one", "two", keys="k")
+    wanted = request(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=32, **FOREVER)
+    shown = request(RequestCode.VIEW_MESSAGE_BY_ID, offset=offset)
+
+    async def read(answer: Coroutine[Any, Any, Command]) -> tuple[int, set[str]]:
+        reads, task = 0, asyncio.ensure_future(answer)
+        async with asyncio.timeout(60.0):
+            while not task.done():
+                await asyncio.sleep(0)
+                reads += play.cold.step()
+        return reads, set(bodies_of(task.result().body))
+
+    assert asyncio.run(read(play.lookups.query(play.connection, wanted))) == (2, {"one", "two"})
+    assert asyncio.run(read(play.lookups.view(play.connection, shown))) == (2, {"one"})
 
 
 def test_a_unique_key_is_found_whatever_number_was_asked_for() -> None:

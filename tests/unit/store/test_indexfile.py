@@ -32,7 +32,8 @@ def _put(index: IndexFile, key: str, log_offset: int, store_ms: int = 1_000_000)
 
 
 def _find(index: IndexFile, key: str, begin_ms: int = 0, end_ms: int = 1 << 50) -> list[int]:
-    return [hit.log_offset for hit in index.find(hashes.index_hash(f"t#{key}"), begin_ms, end_ms)]
+    hits = index.find(hashes.index_hash(f"t#{key}"), begin_ms, end_ms)
+    return [hit.log_offset for hit in hits if hit is not None]
 
 
 def test_the_file_is_rocketmqs(tmp_path: Path) -> None:

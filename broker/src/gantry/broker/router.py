@@ -63,6 +63,7 @@ _Hot = TypeVar("_Hot", frames.Pull, frames.End)
 EndRun = Callable[["Connection", list[frames.End]], None]
 
 _TASKS_MAX = 10_000
+_LONG_AT_ONCE = 2
 _NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
 
 
@@ -106,6 +107,10 @@ class Router:
         self._table = table
         self._complaints = complaints
         self._tasks: dict[asyncio.Task[None], None] = {}
+
+    async def answered(self) -> None:
+        """Return when what was under way when this was called is answered."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def on_requests(self, connection: Connection, requests: list[Request]) -> None:
         """Everything that one wake-up of a connection brought, in its order."""
@@ -257,14 +262,15 @@ class Handlers:
 
 def table(on: Handlers) -> dict[int, Cold]:
     """From code to handler; sends, pulls and ends that are well-formed never come here."""
+    turns = asyncio.Semaphore(_LONG_AT_ONCE)
     return {
         RequestCode.SEND_MESSAGE: ill_formed(RequestCode.SEND_MESSAGE),
         RequestCode.PULL_MESSAGE: ill_formed(RequestCode.PULL_MESSAGE),
-        RequestCode.QUERY_MESSAGE: on.lookups.query,
+        RequestCode.QUERY_MESSAGE: long(on.lookups.query, turns),
         RequestCode.QUERY_CONSUMER_OFFSET: on.offsets.query,
         RequestCode.UPDATE_CONSUMER_OFFSET: on.offsets.update,
         RequestCode.UPDATE_AND_CREATE_TOPIC: kept(on.topics.update, on.durable, on.caught_up),
-        RequestCode.GET_ALL_TOPIC_CONFIG: on.topics.all,
+        RequestCode.GET_ALL_TOPIC_CONFIG: long(on.topics.all, turns),
         RequestCode.UPDATE_BROKER_CONFIG: on.admin.update_config,
         RequestCode.GET_BROKER_CONFIG: on.admin.get_config,
         RequestCode.GET_BROKER_RUNTIME_INFO: on.admin.runtime_info,
@@ -280,29 +286,29 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.GET_CONSUMER_LIST_BY_GROUP: on.clients.consumer_list,
         RequestCode.LOCK_BATCH_MQ: on.locks.lock,
         RequestCode.UNLOCK_BATCH_MQ: on.locks.unlock,
-        RequestCode.GET_ALL_CONSUMER_OFFSET: on.offsets.all,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: long(on.offsets.all, turns),
         RequestCode.GET_ALL_DELAY_OFFSET: on.delays.offsets,
         RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: kept(on.groups.update, on.durable),
-        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: on.groups.all,
-        RequestCode.GET_TOPIC_STATS_INFO: on.topic_stats.stats,
-        RequestCode.GET_CONSUMER_CONNECTION_LIST: on.connections.consumers,
-        RequestCode.GET_PRODUCER_CONNECTION_LIST: on.connections.producers,
-        RequestCode.GET_CONSUME_STATS: on.progress.consume_stats,
-        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: kept(on.resets.reset, on.durable),
-        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: on.progress.topic_groups,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: long(on.groups.all, turns),
+        RequestCode.GET_TOPIC_STATS_INFO: long(on.topic_stats.stats, turns),
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: long(on.connections.consumers, turns),
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: long(on.connections.producers, turns),
+        RequestCode.GET_CONSUME_STATS: long(on.progress.consume_stats, turns),
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: kept(long(on.resets.reset, turns), on.durable),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: long(on.progress.topic_groups, turns),
         RequestCode.GET_CONSUMER_RUNNING_INFO: on.relays.running_info,
         RequestCode.CONSUME_MESSAGE_DIRECTLY: on.relays.consume_directly,
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: on.relays.status,
-        RequestCode.QUERY_CONSUME_TIME_SPAN: on.surveys.time_span,
-        RequestCode.QUERY_CORRECTION_OFFSET: on.surveys.correction,
-        RequestCode.CLONE_GROUP_OFFSET: kept(on.surveys.clone, on.durable),
+        RequestCode.QUERY_CONSUME_TIME_SPAN: long(on.surveys.time_span, turns),
+        RequestCode.QUERY_CORRECTION_OFFSET: long(on.surveys.correction, turns),
+        RequestCode.CLONE_GROUP_OFFSET: kept(long(on.surveys.clone, turns), on.durable),
         RequestCode.VIEW_BROKER_STATS_DATA: on.surveys.view,
-        RequestCode.GET_BROKER_CONSUME_STATS: on.surveys.all_groups,
-        RequestCode.GET_ALL_PRODUCER_INFO: on.connections.all_producers,
-        RequestCode.QUERY_TOPICS_BY_CONSUMER: on.progress.group_topics,
+        RequestCode.GET_BROKER_CONSUME_STATS: long(on.surveys.all_groups, turns),
+        RequestCode.GET_ALL_PRODUCER_INFO: long(on.connections.all_producers, turns),
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: long(on.progress.group_topics, turns),
         RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: on.connections.subscription,
-        RequestCode.LIST_LAG: on.progress.lag,
+        RequestCode.LIST_LAG: long(on.progress.lag, turns),
         RequestCode.DELETE_SUBSCRIPTIONGROUP: kept(on.groups.delete, on.durable),
         RequestCode.DELETE_TOPIC_IN_BROKER: kept(on.topics.delete, on.durable, on.caught_up),
         RequestCode.SEND_MESSAGE_V2: ill_formed(RequestCode.SEND_MESSAGE_V2),
@@ -327,6 +333,24 @@ def table(on: Handlers) -> dict[int, Cold]:
         RequestCode.RECALL_MESSAGE: on.delays.recall,
         RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
     }
+
+
+def long(handler: Cold, turns: asyncio.Semaphore) -> Cold:
+    """Answers that walk over much give way in between, and few are made at a time: what they hold of the loop and of
+    memory does not add up.  Nothing is made for a peer that does not read.
+    """
+
+    async def handle(connection: Connection, command: Command) -> Answer:
+        async with turns:
+            if connection.closed:
+                return None
+            if not connection.is_writable:
+                remark = "[OVERLOAD] answers of this connection wait to be read; read them and ask again"
+                return reply(command, ResponseCode.SYSTEM_BUSY, remark)
+            given = handler(connection, command)
+            return given if given is None or isinstance(given, Command) else await given
+
+    return handle
 
 
 async def nothing_to_announce() -> None:

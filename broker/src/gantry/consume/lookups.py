@@ -4,14 +4,22 @@ GET_MIN_OFFSET (31), GET_EARLIEST_MSG_STORETIME (32), VIEW_MESSAGE_BY_ID (33).  
 
 Questions about queues do not look at the topic: tools ask about deleted ones, and an unknown queue has an answer.  A
 log offset that a client names is believed only when a queue entry points to it (see `store.reading`).
+
+A key is looked for in steps: everybody else gets a turn in between.  A question walks over a million index entries at
+most.  More than that only stand before an answer where as many later messages have the same key, or share its slot of
+the index, and fill one index file; the answer's remark says that the walk ended early.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.clock import Clock
+from gantry.leaves import records
 from gantry.leaves.frames import Command
+from gantry.store.indexfile import WALKED_AT_ONCE
 from gantry.store.store import Store
 from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
@@ -23,9 +31,23 @@ if TYPE_CHECKING:
 # RocketMQ: defaultQueryMaxNum for a unique key, 64 hits at most from the index for others.
 _UNIQUE_HITS_MAX = 32
 _HITS_MAX = 64
+# What one question may walk over: entries of other keys in the same slots of the index, and of later times.
+_STEPS_MAX = 16_384
+_WALKED_MAX = _STEPS_MAX * WALKED_AT_ONCE
+_HITS_AT_ONCE = 16
+_HEAD_BYTES = records.RECORD_BYTES_MIN
 # Half of the longest frame; the first hit always goes.
 _BODY_BYTES_MAX = 8 << 20
 _ANY_BYTES = 1 << 30
+
+
+class _Question(NamedTuple):
+    """What QUERY_MESSAGE asks for."""
+
+    topic: str
+    key: str
+    begin_ms: int
+    end_ms: int
 
 
 class LookupHandlers:
@@ -35,25 +57,65 @@ class LookupHandlers:
         self._store = store
         self._clock = clock
 
-    def query(self, connection: Connection, command: Command) -> Command:
+    async def query(self, connection: Connection, command: Command) -> Command:
         """QUERY_MESSAGE: the records with a key, as they are stored."""
         header = headers.parse(command.code, command.ext)
         wanted = _UNIQUE_HITS_MAX if header.boolean("_UNIQUE_KEY_QUERY") else header.integer("maxNum")
-        found = self._store.reader.query(
-            header.text("topic"),
-            header.text("key"),
-            max(1, min(wanted, _HITS_MAX)),
-            header.integer("beginTimestamp"),
-            header.integer("endTimestamp"),
+        question = _Question(
+            header.text("topic"), header.text("key"), header.integer("beginTimestamp"), header.integer("endTimestamp")
         )
+        places, is_cut = await self._find(question, max(1, min(wanted, _HITS_MAX)))
+        reader = self._store.reader
+        found = [reader.bytes_at(*place) for place in places.items() if reader.holds(*place)]
+        cut = f"the index has more than {_WALKED_MAX} entries behind its newest ones; ask for a later time range"
         if not found:
-            remark = "can not find message, maybe time range not correct"
+            remark = cut if is_cut else "can not find message, maybe time range not correct"
             return reply(command, ResponseCode.QUERY_NOT_FOUND, remark, self._index_state())
-        return reply(command, ext=self._index_state(), body=_joined(found))
+        return reply(command, remark=cut if is_cut else "", ext=self._index_state(), body=_joined(found))
 
-    def view(self, connection: Connection, command: Command) -> Command:
+    async def _find(self, question: _Question, count_max: int) -> tuple[dict[int, int], bool]:
+        """Sizes of the newest records that answer, by log offset, and whether the walk ended before the index did."""
+        found: dict[int, int] = {}
+        hits: list[int] = []
+        steps = 0
+        for log_offset in self._store.reader.walk(*question):
+            if log_offset is not None:
+                hits.append(log_offset)
+            if log_offset is None or len(hits) == _HITS_AT_ONCE:
+                steps += 1
+                if steps >= _STEPS_MAX:
+                    return found, True
+                await self._look_at(question, hits, found)
+                hits.clear()
+            if len(found) >= count_max:
+                break
+        await self._look_at(question, hits, found)
+        return dict(islice(found.items(), count_max)), False
+
+    async def _look_at(self, question: _Question, hits: list[int], found: dict[int, int]) -> None:
+        """Add those of the hits that are answers; everybody else gets a turn, and what is cold is brought in."""
+        await self._warm(hits)
+        for one in hits:
+            record = self._store.reader.with_key(one, question.topic, question.key.encode())
+            if record is not None and question.begin_ms <= record.store_ms <= question.end_ms:
+                found.setdefault(one, record.size)
+
+    async def _warm(self, log_offsets: list[int]) -> None:
+        """Have what may be records here in memory: their heads, which say their sizes, then all of them."""
+        store, reader = self._store, self._store.reader
+        await asyncio.sleep(0)
+        there = [one for one in log_offsets if reader.holds(one, _HEAD_BYTES)]
+        cold = [one for one in there if store.dispatched.offset - one > store.settings.warm_bytes]
+        for size_of in (lambda _: _HEAD_BYTES, reader.size_at):
+            if places := [(one, size) for one in cold if (size := size_of(one))]:
+                is_in = asyncio.Event()
+                store.bring_in(places, is_in.set)
+                await is_in.wait()
+
+    async def view(self, connection: Connection, command: Command) -> Command:
         """VIEW_MESSAGE_BY_ID: the record at a log offset, as it is stored."""
         offset = headers.parse(command.code, command.ext).integer("offset")
+        await self._warm([offset])
         found = self._store.reader.record_at(offset)
         if found is not None:
             fetched = self._store.reader.fetch(found.topic, found.queue_id, found.queue_offset, 1, _ANY_BYTES, None)

@@ -17,6 +17,7 @@ numbers again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from struct import Struct
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ from gantry.store import filenames
 from gantry.store.disk import Disk, File
 
 HEADER_BYTES = 40
+# Some 0.1 ms, and as many page faults at most.
+WALKED_AT_ONCE = 64
 ENTRY_BYTES = keys.ENTRY_BYTES
 HEADER = Struct(">qqqqii")
 ENTRY = keys.ENTRY
@@ -138,10 +141,18 @@ class IndexFile:
         self.count += count
         _, self.end_log, self.end_ms = keys.FOUND.unpack_from(found, len(found) - keys.FOUND_BYTES)
 
-    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit]:
-        """Entries with this hash stored within [begin_ms, end_ms], newest first."""
+    def find(self, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[Hit | None]:
+        """Entries with this hash stored within [begin_ms, end_ms], newest first.
+
+        A chain may have millions of entries that are newer, or of other keys: None comes after every WALKED_AT_ONCE
+        entries, so that the caller can give way or stop.
+        """
         number = self._newest(key_hash % self._slots)
-        while number:
+        for walked in count(1):
+            if not number:
+                return
+            if walked % WALKED_AT_ONCE == 0:
+                yield None
             found, log_offset, seconds, previous = self._entry(number)
             store_ms = self.begin_ms + seconds * 1000
             if store_ms + 999 < begin_ms:

@@ -11,6 +11,7 @@ are not added again.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Iterator
 from itertools import islice
 
 from gantry.clock import Clock
@@ -150,7 +151,7 @@ class KeyIndex:
 
     def _has(self, key_hash: int, log_offset: int, store_ms: int) -> bool:
         hits = (hit for file in self._files[-1:] for hit in file.find(key_hash, store_ms - 1000, store_ms))
-        return any(hit.log_offset == log_offset for hit in hits)
+        return any(hit is not None and hit.log_offset == log_offset for hit in hits)
 
     def absorb_all(self, flushed: int) -> None:
         """All slices; only while a store opens or closes."""
@@ -184,18 +185,27 @@ class KeyIndex:
             file.thaw(writes, self._disk)
 
     def find(self, topic: str, key: str, begin_ms: int, end_ms: int) -> list[Hit]:
-        """Candidates, newest first, at most HITS_MAX; hashes collide, so the caller compares the records."""
+        """Candidates, newest first, at most HITS_MAX; hashes collide, so the caller compares the records.
+
+        Walks to the end without giving way: for starts, and for keys that hardly anything else is in a slot with.
+        """
+        return list(islice(filter(None, self.walk(topic, key, begin_ms, end_ms)), HITS_MAX))
+
+    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Hit | None]:
+        """The same one by one, and all of them; None after every WALKED_AT_ONCE entries that were looked at.
+
+        Others may have the loop in between: what is dispatched meanwhile is not found, and what is deleted may be.
+        """
         key_hash = keys.hash_of(topic, key.encode())
-        waiting = keys.matches(self._pending, key_hash, begin_ms, end_ms, HITS_MAX)
-        hits = [Hit(log_offset, store_ms) for log_offset, store_ms in waiting]
-        for file in reversed(self._files):
-            if len(hits) >= HITS_MAX:
-                break
+        waiting = keys.matches(self._pending, key_hash, begin_ms, end_ms, len(self._pending))
+        files = self._files[::-1]
+        for log_offset, store_ms in waiting:
+            yield Hit(log_offset, store_ms)
+        for file in files:
             if file.overlaps(begin_ms, end_ms):
-                hits += islice(file.find(key_hash, begin_ms, end_ms), HITS_MAX - len(hits))
+                yield from file.find(key_hash, begin_ms, end_ms)
             if file.begin_ms < begin_ms:
-                break
-        return hits[:HITS_MAX]
+                return
 
     def drop_before(self, log_start: int) -> None:
         """Forget files whose records are all gone; the last one stays.  A checkpoint unlinks them."""

@@ -357,17 +357,26 @@ class Reader:
         for hit in self._index.find(topic, key, begin_ms, end_ms):
             if len(seen) >= count_max:
                 break
-            if hit.log_offset in seen or (found := self._with_key(hit.log_offset, topic, wanted)) is None:
+            if hit.log_offset in seen or (found := self.with_key(hit.log_offset, topic, wanted)) is None:
                 continue
             if begin_ms <= found.store_ms <= end_ms:
-                seen[hit.log_offset] = self._log.slice(hit.log_offset, found.size)
+                seen[hit.log_offset] = self.bytes_at(hit.log_offset, found.size)
         return list(seen.values())
+
+    def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+        """Log offsets that may have a key, newest first, in steps with a None after each; ask `with_key`."""
+        return (hit and hit.log_offset for hit in self._index.walk(topic, key, begin_ms, end_ms))
+
+    def bytes_at(self, log_offset: int, size: int) -> memoryview:
+        """The stored bytes of a record that is there."""
+        return self._log.slice(log_offset, size)
 
     def hits(self, topic: str, key: str) -> list[int]:
         """Log offsets of the records that `query` looks at for a key; hashes collide, so not all of them have it."""
         return [hit.log_offset for hit in self._index.find(topic, key, 0, _FOREVER_MS)]
 
-    def _with_key(self, log_offset: int, topic: str, key: bytes) -> records.Record | None:
+    def with_key(self, log_offset: int, topic: str, key: bytes) -> records.Record | None:
+        """The dispatched record that begins here, if it is of the topic and has the key."""
         found = self.record_at(log_offset)
         if found is None or found.topic != topic:
             return None
