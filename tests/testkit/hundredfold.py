@@ -1,18 +1,20 @@
 """A broker with a hundred times the usual state, and for each request code the largest input that it allows.
 
 The state goes straight into the tables of a running broker; requests go through its router, from a connection that
-keeps what is written to it.  `Asking.ask` gives the reply and the longest time for which a step of the loop held it.
+keeps what is written to it.  `holds` and `calls` measure the steps of the loop meanwhile.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from gantry.broker.bounds import FIELDS_CHARS_MAX
 from gantry.broker.parts import Parts
 from gantry.leaves import frames, properties
 from gantry.leaves.frames import Command
@@ -87,24 +89,21 @@ def _members(parts: Parts, scale: Scale) -> None:
         assert refusals == [None, None], refusals
 
 
-class Asking:
-    """Asks one broker, over one connection for each request."""
+async def ask(parts: Parts, command: Command) -> list[Command]:
+    """The replies to a request, over a connection of its own; none when it is taken without one."""
+    connection: Any = FakeConnection()
+    async with asyncio.timeout(PATIENCE_S):
+        # In a step of its own, as the socket would bring it.
+        came = asyncio.Event()
+        asyncio.get_running_loop().call_soon(_bring, parts, connection, command, came)
+        await came.wait()
+        await parts.router.answered()
+    return connection.take()
 
-    def __init__(self, parts: Parts) -> None:
-        self.parts = parts
-        self.longest_s = 0.0
 
-    async def ask(self, command: Command) -> tuple[list[Command], float]:
-        """The replies to a request (none when it is taken without one), and the longest hold of the loop meanwhile."""
-        connection: Any = FakeConnection()
-        router = self.parts.router
-        with holds() as longest:
-            begun = time.thread_time()
-            router.on_requests(connection, [command])
-            longest.append(time.thread_time() - begun)
-            async with asyncio.timeout(PATIENCE_S):
-                await router.answered()
-        return connection.take(), max(longest)
+def _bring(parts: Parts, connection: Any, command: Command, came: asyncio.Event) -> None:
+    parts.router.on_requests(connection, [command])
+    came.set()
 
 
 @contextmanager
@@ -128,6 +127,42 @@ def holds() -> Iterator[list[float]]:
         handles._run = run
 
 
+@contextmanager
+def calls() -> Iterator[list[int]]:
+    """How many calls steps of any loop made, functions in C among them: what a busy machine does not change."""
+    found = [0]
+    handles: Any = asyncio.Handle
+    run: Callable[[asyncio.Handle], None] = handles._run
+
+    def counted(handle: asyncio.Handle) -> None:
+        count = 0
+
+        def note(frame: object, event: str, argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(note)
+        try:
+            run(handle)
+        finally:
+            sys.setprofile(None)
+        found[0] = max(found[0], count)
+
+    handles._run = counted
+    try:
+        yield found
+    finally:
+        handles._run = run
+
+
+def every(scale: Scale, codes: Iterable[int]) -> dict[int, Command]:
+    """For each of these codes the largest request there is; for those that look at one thing, fields that are long."""
+    known: dict[int, Command] = {int(code): command for code, command in largest(scale).items()}
+    long = "x" * (FIELDS_CHARS_MAX // 8)
+    fields = {"topic": long, "group": long, "consumerGroup": long, "offset": 1, "queueId": 0, "id": long}
+    return {code: known.get(code) or request(code, b"x" * 4096, **fields) for code in codes}
+
+
 def largest(scale: Scale) -> dict[RequestCode, Command]:
     """For each code that walks or copies, the request that makes it do most."""
     code = RequestCode
@@ -135,13 +170,13 @@ def largest(scale: Scale) -> dict[RequestCode, Command]:
         {"brokerName": "", "queueId": queue_id, "topic": topic(number)}
         for number in range(scale.topics)
         for queue_id in range(scale.queues)
-    ][:4000]
+    ][:5000]
     locks: dict[str, object] = {"clientId": "me", "consumerGroup": WIDE, "mqSet": queues}
-    subscriptions = [{"topic": topic(number), "subString": "a || b"} for number in range(2000)]
+    subscriptions = [{"topic": topic(number), "subString": "a || b"} for number in range(1500)]
     beat: dict[str, object] = {
         "clientID": "me",
         "consumerDataSet": [{"groupName": WIDE, "subscriptionDataSet": subscriptions}],
-        "producerDataSet": [{"groupName": f"p{number}"} for number in range(500)],
+        "producerDataSet": [{"groupName": f"p{number}"} for number in range(400)],
     }
     found = [
         request(code.QUERY_MESSAGE, topic=topic(0), key=KEY, maxNum=64, beginTimestamp=0, endTimestamp=(1 << 63) - 1),
@@ -174,7 +209,6 @@ def largest(scale: Scale) -> dict[RequestCode, Command]:
         request(code.LIST_TRANSACTIONS, limit=1000),
         request(code.LIST_SINKS),
         request(code.LIST_DELAYED, limit=1000),
-        request(code.SHOW_RETENTION),
         request(code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic=topic(0), group="crowd", clientAddr="nobody"),
         request(code.INVOKE_BROKER_TO_RESET_OFFSET, topic=topic(0), group=WIDE, timestamp=1, isForce="true"),
         request(

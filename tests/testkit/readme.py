@@ -81,9 +81,10 @@ def _uninitialised(kind: object) -> object:
 def _place(handler: Callable[..., object]) -> tuple[str, str]:
     """The file and the name of the function behind a bound method, or behind one that is wrapped in another."""
     while not inspect.ismethod(handler):
-        inner = [cell.cell_contents for cell in handler.__closure__ or () if inspect.ismethod(cell.cell_contents)]
-        assert inner, f"{handler} is no method of a handler, and wraps none"
-        handler = inner[0]
+        inner = inspect.getclosurevars(handler).nonlocals
+        wrapped = [one for one in inner.values() if inspect.ismethod(one)] or [inner["handler"]]
+        assert wrapped, f"{handler} is no method of a handler, and wraps none"
+        handler = wrapped[0]
     path = Path(inspect.getsourcefile(handler.__func__) or "").resolve().relative_to(SOURCE)
     return path.as_posix(), handler.__qualname__
 

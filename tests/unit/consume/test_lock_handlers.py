@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
@@ -9,15 +10,17 @@ import pytest
 
 from gantry.consume.lock_handlers import QUEUES_MAX, LockHandlers
 from gantry.consume.locks import QueueLocks
+from gantry.errors import RefusedError
 from gantry.leaves.frames import Command
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
+from gantry.model.names import CLIENT_ID_BYTES_MAX
 from gantry.model.topic import TopicConfig
 from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.fake_connection import FakeConnection
 from testkit.memory_state import MemoryState
-from testkit.requests import request
+from testkit.requests import answered, request
 from testkit.simclock import SimClock
 
 
@@ -34,12 +37,12 @@ class Play:
         self.connection: Any = FakeConnection()
 
     def lock(self, client_id: str, *queues: tuple[str, str, int]) -> list[tuple[str, int]]:
-        answer = self.handlers.lock(self.connection, asked(RequestCode.LOCK_BATCH_MQ, client_id, *queues))
+        answer = answered(self.handlers.lock(self.connection, asked(RequestCode.LOCK_BATCH_MQ, client_id, *queues)))
         assert answer.code == ResponseCode.SUCCESS
         return [(item["topic"], item["queueId"]) for item in json.loads(answer.body)["lockOKMQSet"]]
 
     def unlock(self, client_id: str, *queues: tuple[str, str, int]) -> Command:
-        return self.handlers.unlock(self.connection, asked(RequestCode.UNLOCK_BATCH_MQ, client_id, *queues))
+        return answered(self.handlers.unlock(self.connection, asked(RequestCode.UNLOCK_BATCH_MQ, client_id, *queues)))
 
 
 def asked(code: int, client_id: str, *queues: tuple[str, str, int]) -> Command:
@@ -73,16 +76,35 @@ def test_too_many_queues_in_one_request_are_refused() -> None:
     play = Play()
     queues = [("T", "b", 0)] * (QUEUES_MAX + 1)
     for handler in (play.handlers.lock, play.handlers.unlock):
-        answer = handler(play.connection, asked(41, "a", *queues))
-        assert answer.code == ResponseCode.INVALID_PARAMETER
-        assert str(QUEUES_MAX) in (answer.remark or "")
+        with pytest.raises(RefusedError, match=f"{QUEUES_MAX + 1} queues in one request, {QUEUES_MAX} are allowed"):
+            answered(handler(play.connection, asked(41, "a", *queues)))
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"[]", b'{"consumerGroup":"g"}', b'{"consumerGroup":"g","clientId":"a","mqSet":[7]}'],
-    ids=["nothing", "a list", "no client", "no queue"],
+    [
+        b"",
+        b"[]",
+        b'{"consumerGroup":"g"}',
+        b'{"consumerGroup":"g","clientId":"a","mqSet":[7]}',
+        b'{"consumerGroup":"g","clientId":"%s","mqSet":[]}' % (b"a" * (CLIENT_ID_BYTES_MAX + 1)),
+        b'{"consumerGroup":"%s","clientId":"a","mqSet":[]}' % (b"g" * 200),
+    ],
+    ids=["nothing", "a list", "no client", "no queue", "a client of a long name", "a group of a long name"],
 )
 def test_a_body_that_is_none_is_named(body: bytes) -> None:
     with pytest.raises(MalformedBodyError):
-        Play().handlers.lock(FakeConnection(), request(RequestCode.LOCK_BATCH_MQ, body))  # type: ignore[arg-type]
+        answered(Play().handlers.lock(FakeConnection(), request(RequestCode.LOCK_BATCH_MQ, body)))  # type: ignore[arg-type]
+
+
+def test_requests_are_carried_out_in_their_order_whatever_they_name() -> None:
+    play = Play()
+    first = asked(RequestCode.LOCK_BATCH_MQ, "a", *[("T", "b", 0)] * 200, ("T", "b", 1))
+    last = asked(RequestCode.LOCK_BATCH_MQ, "b", ("T", "b", 1))
+
+    async def both() -> list[Command]:
+        handlers, connection = play.handlers, play.connection
+        return await asyncio.gather(handlers.lock(connection, first), handlers.lock(connection, last))
+
+    one, other = asyncio.run(both())
+    assert b'"queueId":1' in one.body and json.loads(other.body) == {"lockOKMQSet": []}

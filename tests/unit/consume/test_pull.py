@@ -205,3 +205,20 @@ def test_the_statuses_have_rocketmqs_codes() -> None:
         "OFFSET_TOO_SMALL": (21, 21),
         "OFFSET_RESET": (21, 21),
     }
+
+
+def test_an_expression_that_is_too_long_is_refused_and_not_kept() -> None:
+    play = Play()
+    for fields in ({"subscription": "a" * 16_385}, {"expression_type": "x" * 41}):
+        answer = play.inline(**fields)
+        assert refused(answer) == (23, 0)
+        assert isinstance(answer, PullRefusal) and "are allowed" in answer.remark
+    assert play.checks._expressions == {}
+
+
+def test_a_pull_keeps_no_expression_that_is_not_looked_at() -> None:
+    play = Play()
+    play.online(Subscription("T", "B"))
+    pull = frames.Pull(group="g", topic="T", subscription="x" * 100_000, expression_type="y" * 100_000)
+    assert play.checks.wanted(pull) == frozenset({66})
+    assert (pull.subscription, pull.expression_type) == (None, None)

@@ -216,3 +216,37 @@ def test_many_clients_are_looked_at_in_steps_between_which_they_may_come_and_go(
     assert len(list(looking)) >= 97
     assert registry.clients.counts() == (1, 1)
     assert [one for one in many if not one.closed] == [many[50], many[60]]
+
+
+def test_what_a_connection_says_is_bounded_in_bytes() -> None:
+    registry, one = Registry(ClientLimits(bytes_per_connection_max=20_000)), connection("a")
+    long = Subscription("T", "x" * 8_000)
+    member = Member("a", 0, 479, 0.0)
+    assert registry.clients.register_consumer(one, "g", member, CLUSTERING, [long]) is None
+    assert registry.clients.register_consumer(one, "g", member, CLUSTERING, [long]) is None
+    refusal = registry.clients.register_consumer(one, "h", member, CLUSTERING, [long])
+    assert refusal is not None and refusal.code == ResponseCode.SYSTEM_BUSY
+    assert refusal.remark.startswith("this connection's groups and subscriptions take 34")
+    assert refusal.remark.endswith("with h, the limit is 20000")
+    assert registry.beat(one, "h") is None
+    assert registry.clients.register_consumer(connection("b"), "h", member, CLUSTERING, [long]) is None
+
+
+def test_all_that_is_kept_is_bounded_in_bytes_and_forgotten_with_its_members() -> None:
+    registry = Registry(ClientLimits(bytes_max=30_000))
+    one, two, three = connection("a"), connection("b"), connection("c")
+    long = Subscription("T", "x" * 8_000, 5)
+    assert registry.clients.register_consumer(one, "g", Member("a", 0, 479, 0.0), CLUSTERING, [long]) is None
+    held = registry.clients.bytes
+    # The group keeps the newer version of somebody who has gone, and it counts as long as it is kept.
+    assert registry.beat(two, "g") is None
+    registry.clients.connection_closed(one)
+    assert registry.clients.bytes > 16_000
+    refusal = registry.clients.register_consumer(three, "h", Member("c", 0, 479, 0.0), CLUSTERING, [long])
+    assert refusal is not None and refusal.remark.startswith("all clients and subscriptions take ")
+    assert registry.produce(three) is None and registry.produce(three) is None
+    for gone in (two, three):
+        registry.clients.connection_closed(gone)
+    assert (registry.clients.bytes, registry.clients.counts()) == (0, (0, 0))
+    assert registry.clients.register_consumer(one, "g", Member("a", 0, 479, 0.0), CLUSTERING, [long]) is None
+    assert registry.clients.bytes == held

@@ -13,7 +13,7 @@ from gantry.model.subscription import Subscription
 from gantry.wire import bodies
 from gantry.wire.codes import Language, RequestCode, ResponseCode
 from testkit.fake_connection import FakeConnection
-from testkit.requests import request
+from testkit.requests import answered, request
 from testkit.simclock import SimClock
 
 CONNECTION: Any = FakeConnection("10.0.0.1:99")
@@ -36,7 +36,8 @@ def body(answer: Command) -> dict[str, object]:
 
 
 def test_a_consumer_group_is_listed_as_its_heartbeats_say(handlers: ConnectionHandlers) -> None:
-    found = body(handlers.consumers(CONNECTION, request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g")))
+    asked = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="g")
+    found = body(answered(handlers.consumers(CONNECTION, asked)))
     assert found["connectionSet"] == [{"clientAddr": "10.0.0.1:99", "clientId": "c", "language": "GO", "version": 317}]
     assert (found["consumeType"], found["messageModel"]) == ("CONSUME_PASSIVELY", "CLUSTERING")
     assert found["consumeFromWhere"] == "CONSUME_FROM_LAST_OFFSET"
@@ -45,20 +46,20 @@ def test_a_consumer_group_is_listed_as_its_heartbeats_say(handlers: ConnectionHa
 
 def test_a_group_without_members_is_not_online(handlers: ConnectionHandlers) -> None:
     asked = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup="other")
-    assert handlers.consumers(CONNECTION, asked).code == ResponseCode.CONSUMER_NOT_ONLINE
+    assert answered(handlers.consumers(CONNECTION, asked)).code == ResponseCode.CONSUMER_NOT_ONLINE
 
 
 def test_producers_are_listed_and_an_unknown_language_is_other(handlers: ConnectionHandlers) -> None:
     asked = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="p")
-    assert body(handlers.producers(CONNECTION, asked))["connectionSet"] == [
+    assert body(answered(handlers.producers(CONNECTION, asked)))["connectionSet"] == [
         {"clientAddr": "10.0.0.1:99", "clientId": "c", "language": "OTHER", "version": 1}
     ]
     missing = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, producerGroup="other")
-    assert handlers.producers(CONNECTION, missing).code == ResponseCode.SYSTEM_ERROR
+    assert answered(handlers.producers(CONNECTION, missing)).code == ResponseCode.SYSTEM_ERROR
 
 
 def test_all_producers_are_listed_by_group(handlers: ConnectionHandlers) -> None:
-    found = body(handlers.all_producers(CONNECTION, request(RequestCode.GET_ALL_PRODUCER_INFO)))["data"]
+    found = body(answered(handlers.all_producers(CONNECTION, request(RequestCode.GET_ALL_PRODUCER_INFO))))["data"]
     assert isinstance(found, dict) and list(found) == ["p"]
     (one,) = found["p"]
     assert (one["clientId"], one["language"], one["remoteIP"], one["version"]) == ("c", "OTHER", "10.0.0.1:99", 1)

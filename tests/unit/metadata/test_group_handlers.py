@@ -13,7 +13,7 @@ from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.fake_connection import FakeConnection
 from testkit.memory_state import MemoryState
-from testkit.requests import request
+from testkit.requests import answered, request
 from testkit.simclock import SimClock
 
 
@@ -69,7 +69,7 @@ def test_one_group_can_be_asked_for() -> None:
 
 def test_all_groups_come_in_one_piece() -> None:
     play = Play()
-    answer = play.handlers.all(play.connection, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+    answer = answered(play.handlers.all(play.connection, request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
     body = json.loads(answer.body)
     assert set(body["subscriptionGroupTable"]) == {config.name for config in play.groups.all()}
     assert body["forbiddenTable"] == {}

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from gantry.metadata import heartbeats
 from gantry.metadata.heartbeats import Heartbeats
 from gantry.wire.bodies import MalformedBodyError
 from gantry.wire.heartbeat import ConsumerData, Heartbeat, write
@@ -56,3 +57,14 @@ def test_nonsense_is_refused_each_time() -> None:
 
 def _connection() -> Any:
     return FakeConnection()
+
+
+def test_what_is_kept_of_all_connections_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heartbeats, "_ALL_BYTES_MAX", 2 * len(_body("G")))
+    beats, connections = Heartbeats(), [_connection() for _ in range(3)]
+    for connection in (*connections, *connections):
+        assert beats.read(connection, _body("G")).consumers[0].group == "G"
+    assert len(beats) == 2
+    connections[0].close("gone")
+    beats.read(connections[2], _body("G"))
+    assert len(beats) == 2

@@ -11,7 +11,7 @@ from gantry.metadata.offset_handlers import OffsetHandlers
 from gantry.metadata.offsets import NOT_COMMITTED
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.pullplay import SMALL, PullPlay
-from testkit.requests import request
+from testkit.requests import answered, request
 
 
 class Asking(PullPlay):
@@ -93,5 +93,5 @@ def test_an_offset_may_be_set_back() -> None:
 def test_the_whole_table_comes_as_its_document() -> None:
     play = Asking()
     play.update()
-    answer = play.handlers.all(play.connection, request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+    answer = answered(play.handlers.all(play.connection, request(RequestCode.GET_ALL_CONSUMER_OFFSET)))
     assert json.loads(answer.body)["offsetTable"] == {"T@g": {"0": 7}}

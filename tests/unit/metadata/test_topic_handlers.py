@@ -13,7 +13,7 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.headers import HeaderError
 from testkit.fake_connection import FakeConnection
 from testkit.memory_state import MemoryState
-from testkit.requests import request
+from testkit.requests import answered, request
 from testkit.simclock import SimClock
 
 CODE = RequestCode.UPDATE_AND_CREATE_TOPIC
@@ -118,7 +118,7 @@ def test_one_topic_can_be_asked_for() -> None:
 def test_all_topics_come_in_one_piece() -> None:
     play = Play()
     play.update()
-    answer = play.handlers.all(play.connection, request(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=0))
+    answer = answered(play.handlers.all(play.connection, request(RequestCode.GET_ALL_TOPIC_CONFIG, topicSeq=0)))
     body = json.loads(answer.body)
     assert set(body["topicConfigTable"]) == set(play.topics.names())
     assert body["dataVersion"] == play.topics.data_version.to_json()

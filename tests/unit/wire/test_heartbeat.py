@@ -62,3 +62,31 @@ def test_an_unknown_enum_is_the_default(value: object) -> None:
 def test_what_is_no_heartbeat_is_malformed(body: bytes, words: str) -> None:
     with pytest.raises(MalformedBodyError, match=words):
         heartbeat.read(body)
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"clientID": "x" * 513}, "the client id .* has more than 512 bytes"),
+        ({"clientID": "\u6d88" * 171}, "the client id .* has more than 512 bytes"),
+        (
+            {"consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"subString": "x" * 16_385}]}]},
+            "subString: the expression has 16385 characters, 16384 are allowed",
+        ),
+        (
+            {"consumerDataSet": [{"groupName": "g", "subscriptionDataSet": [{"expressionType": "x" * 41}]}]},
+            "the type of the expression has 41 characters, 40 are allowed",
+        ),
+        (
+            {"producerDataSet": [{"groupName": "p"}] * heartbeat.ENTRIES_MAX},
+            f"{heartbeat.ENTRIES_MAX + 1} groups and subscriptions, {heartbeat.ENTRIES_MAX} are allowed",
+        ),
+    ],
+)
+def test_what_is_too_long_is_refused_by_name(said: dict[str, object], words: str) -> None:
+    with pytest.raises(MalformedBodyError, match=words):
+        heartbeat.read(json.dumps({"clientID": "c", **said}).encode())
+
+
+def test_a_client_id_may_have_512_bytes() -> None:
+    assert heartbeat.read(json.dumps({"clientID": "\u6d88" * 170}).encode()).client_id == "\u6d88" * 170

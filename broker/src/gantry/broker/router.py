@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from gantry.broker.bounds import why_too_large
 from gantry.broker.complaints import Complaints
 from gantry.errors import RefusedError
 from gantry.leaves import frames
@@ -108,6 +109,10 @@ class Router:
         self._complaints = complaints
         self._tasks: dict[asyncio.Task[None], None] = {}
 
+    def codes(self) -> list[int]:
+        """Which requests the table knows."""
+        return list(self._table)
+
     async def answered(self) -> None:
         """Return when what was under way when this was called is answered."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -183,6 +188,10 @@ class Router:
             self._answer(connection, command, reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
         self._count(command.code, 1)
+        too_large = why_too_large(command)
+        if too_large is not None:
+            self._answer(connection, command, reply(command, ResponseCode.INVALID_PARAMETER, too_large))
+            return
         try:
             answer = handler(connection, command)
         except Exception as error:  # noqa: BLE001  the router's guard

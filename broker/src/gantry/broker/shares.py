@@ -113,7 +113,11 @@ def message_limits(config: BrokerConfig, marks: Marks) -> Limits:
 def client_limits(config: BrokerConfig) -> ClientLimits:
     """How much clients may register."""
     clients = config.clients
-    return ClientLimits(clients.registrations_max, clients.groups_per_connection_max, clients.topics_per_group_max)
+    return ClientLimits(
+        registrations_max=clients.registrations_max,
+        groups_per_connection_max=clients.groups_per_connection_max,
+        topics_per_group_max=clients.topics_per_group_max,
+    )
 
 
 def pull_settings(config: BrokerConfig) -> PullSettings:

@@ -10,15 +10,17 @@ and groups that may not be.  So a lock means that the queue exists, and made-up 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from gantry.clock import Clock
 from gantry.consume.locks import QueueLocks
+from gantry.errors import RefusedError
 from gantry.leaves.frames import Command
 from gantry.metadata.groups import Groups
 from gantry.metadata.topics import Topics
-from gantry.model import documents
+from gantry.model import documents, names
 from gantry.model.route import MessageQueue
 from gantry.wire import bodies
 from gantry.wire.bodies import MalformedBodyError
@@ -28,7 +30,10 @@ from gantry.wire.command import reply
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
-QUEUES_MAX = 10_000  # of one request; a consumer with more asks several times
+QUEUES_MAX = 5_000  # of one request; a consumer with more asks several times
+_QUEUES_AT_ONCE = 50  # ten microseconds each
+
+_Item = TypeVar("_Item")
 
 
 class LockHandlers:
@@ -40,53 +45,71 @@ class LockHandlers:
         self._groups = groups
         self._broker_name = broker_name
         self._clock = clock
+        # Requests are carried out one after the other, each in slices: what a client asks for later comes later.
+        self._turn = asyncio.Lock()
 
-    def lock(self, connection: Connection, command: Command) -> Command:
+    async def lock(self, connection: Connection, command: Command) -> Command:
         """LOCK_BATCH_MQ: which of the queues are this client's from now on."""
-        group, client_id, queues = _read(command)
-        if len(queues) > QUEUES_MAX:
-            return _too_many(command, len(queues))
-        granted: list[dict[str, object]] = []
-        if self._groups.ensure(group) is not None:
-            now = self._clock.monotonic()
-            granted = [
-                queue.to_json()
-                for queue in self._ours(queues)
-                if self._locks.lock(group, client_id, (queue.topic, queue.queue_id), now)
-            ]
-        return reply(command, body=bodies.dumps({"lockOKMQSet": granted}))
+        group, client_id, named = _read(command)
+        granted: list[bytes] = []
+        async with self._turn:
+            queues = await _queues(named)
+            if self._groups.ensure(group) is None:
+                queues = []
+            for part in _parts(queues):
+                now = self._clock.monotonic()
+                granted += [
+                    bodies.dumps(queue.to_json())
+                    for queue in part
+                    if self._is_ours(queue) and self._locks.lock(group, client_id, (queue.topic, queue.queue_id), now)
+                ]
+                await asyncio.sleep(0)
+        return reply(command, body=b'{"lockOKMQSet":[' + b",".join(granted) + b"]}")
 
-    def unlock(self, connection: Connection, command: Command) -> Command:
+    async def unlock(self, connection: Connection, command: Command) -> Command:
         """UNLOCK_BATCH_MQ: the client has stopped working on these; others' locks are left alone."""
-        group, client_id, queues = _read(command)
-        if len(queues) > QUEUES_MAX:
-            return _too_many(command, len(queues))
-        for queue in queues:
-            self._locks.unlock(group, client_id, (queue.topic, queue.queue_id))
+        group, client_id, named = _read(command)
+        async with self._turn:
+            for part in _parts(await _queues(named)):
+                for queue in part:
+                    self._locks.unlock(group, client_id, (queue.topic, queue.queue_id))
+                await asyncio.sleep(0)
         return reply(command)
 
-    def _ours(self, queues: list[MessageQueue]) -> Iterator[MessageQueue]:
-        for queue in queues:
-            topic = self._topics.get(queue.topic)
-            is_here = topic is not None and 0 <= queue.queue_id < topic.read_queues
-            if is_here and queue.broker_name in ("", self._broker_name):
-                yield queue
+    def _is_ours(self, queue: MessageQueue) -> bool:
+        topic = self._topics.get(queue.topic)
+        is_here = topic is not None and 0 <= queue.queue_id < topic.read_queues
+        return is_here and queue.broker_name in ("", self._broker_name)
 
 
-def _read(command: Command) -> tuple[str, str, list[MessageQueue]]:
+def _read(command: Command) -> tuple[str, str, list[object]]:
     try:
-        source = documents.document(bodies.loads(command.body), "the body")
-        queues = [MessageQueue.from_json(item) for item in documents.array(source, "mqSet")]
+        source = bodies.asked(command.body)
+        named = documents.array(source, "mqSet")
         group, client_id = documents.text(source, "consumerGroup"), documents.text(source, "clientId")
     except MalformedBodyError:
         raise
     except ValueError as error:
         raise MalformedBodyError(f"queue locks: {error}") from error
-    if not group or not client_id:
-        raise MalformedBodyError("queue locks: consumerGroup and clientId must not be empty")
-    return group, client_id, queues
+    fault = names.group_fault(group) or names.client_fault(client_id)
+    if fault is not None:
+        raise MalformedBodyError(f"queue locks: {fault}")
+    if len(named) > QUEUES_MAX:
+        remark = f"{len(named)} queues in one request, {QUEUES_MAX} are allowed; ask in several"
+        raise RefusedError(ResponseCode.INVALID_PARAMETER, remark)
+    return group, client_id, named
 
 
-def _too_many(command: Command, count: int) -> Command:
-    remark = f"{count} queues in one request, {QUEUES_MAX} are allowed; ask in several"
-    return reply(command, ResponseCode.INVALID_PARAMETER, remark)
+async def _queues(named: list[object]) -> list[MessageQueue]:
+    queues: list[MessageQueue] = []
+    for part in _parts(named):
+        try:
+            queues += [MessageQueue.from_json(item) for item in part]
+        except ValueError as error:
+            raise MalformedBodyError(f"queue locks: {error}") from error
+        await asyncio.sleep(0)
+    return queues
+
+
+def _parts(items: list[_Item]) -> Iterator[list[_Item]]:
+    return (items[first : first + _QUEUES_AT_ONCE] for first in range(0, len(items), _QUEUES_AT_ONCE))

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from gantry.leaves.frames import Command
 from gantry.metadata.clients import Clients
+from gantry.metadata.longanswers import LongAnswer
 from gantry.metadata.offsets import NOT_COMMITTED, Offsets
 from gantry.metadata.topics import Topics
 from gantry.model.route import MessageQueue
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 _LOOKED_AT_ONCE = 32  # a queue costs some 15 us, most of it the record of lastTimestamp
+_PAIRS_AT_ONCE = 1000
 PAGE_QUEUES_MAX = 4000  # 50 bytes each
 
 
@@ -68,7 +70,7 @@ class ProgressHandlers:
         header = headers.parse(command.code, command.ext)
         group = header.text("consumerGroup")
         named = [name for name in (header.text("topic") or header.text("topicList")).split(";") if name]
-        rows: list[tuple[object, object]] = []
+        answer = LongAnswer("ask topic by topic, or LIST_LAG (24021)")
         tps = 0.0
         for topic in named or self._offsets.topics_of(group):
             config = self._topics.get(topic)
@@ -84,8 +86,8 @@ class ProgressHandlers:
                     "lastTimestamp": lag.last_ms,
                     "pullOffset": committed,
                 }
-                rows.append((MessageQueue(topic, self._broker_name, lag.queue_id).to_json(), wrapper))
-        body = f'{{"consumeTps":{round(tps, 2)},"offsetTable":'.encode() + bodies.object_keyed(rows) + b"}"
+                await answer.add(bodies.member(MessageQueue(topic, self._broker_name, lag.queue_id).to_json(), wrapper))
+        body = answer.joined(f'{{"consumeTps":{round(tps, 2)},"offsetTable":{{'.encode(), b"}}")
         return reply(command, body=body)
 
     def topic_groups(self, connection: Connection, command: Command) -> Command:
@@ -104,25 +106,38 @@ class ProgressHandlers:
         """LIST_LAG: every group in every topic that it subscribes to or committed in, from a place on."""
         header = headers.parse(command.code, command.ext)
         begin, limit = max(0, header.integer("begin")), header.integer("limit") or PAGE_QUEUES_MAX
-        pairs = self._pairs(header.text("group"), header.text("topic"))
-        found: list[list[object]] = []
+        pairs = await self._pairs(header.text("group"), header.text("topic"))
+        answer = LongAnswer("ask group by group")
         queues = following = 0
         for number, (group, topic) in enumerate(islice(pairs, begin, None), begin + 1):
             config = self._topics.get(topic)
             if config is None:
                 continue
             queues += config.read_queues
-            found.append([group, topic, [list(one) async for one in self._queues(group, config)]])
+            await answer.add(bodies.dumps([group, topic, [list(one) async for one in self._queues(group, config)]]))
             if queues >= min(limit, PAGE_QUEUES_MAX) and number < len(pairs):
                 following = number
                 break
-        return reply(command, body=bodies.dumps({"lag": found, "next": following or -1}))
+        return reply(command, body=answer.joined(b'{"lag":[', f'],"next":{following or -1}}}'.encode()))
 
-    def _pairs(self, group: str, topic: str) -> list[tuple[str, str]]:
-        committed = dict.fromkeys((owner, name) for owner, name, _ in self._offsets.all())
-        for online in self._clients.consumer_groups():
-            committed |= dict.fromkeys((online.name, name) for name in online.subscriptions)
-        return [one for one in committed if group in ("", one[0]) and topic in ("", one[1])]
+    async def _pairs(self, group: str, topic: str) -> list[tuple[str, str]]:
+        """(group, topic), in an order that stays while offsets are only added: pages are counted in it."""
+        found: dict[tuple[str, str], None] = {}
+
+        def add(owner: str, name: str) -> None:
+            if group in ("", owner) and topic in ("", name):
+                found[owner, name] = None
+
+        for number, key in enumerate(self._offsets.keys()):
+            name, _, owner = key.partition("@")
+            add(owner, name)
+            if number % _PAIRS_AT_ONCE == 0:
+                await asyncio.sleep(0)
+        for online in list(self._clients.consumer_groups()):
+            for name in online.subscriptions:
+                add(online.name, name)
+            await asyncio.sleep(0)
+        return list(found)
 
     def _was_left(self, group: str, topic: str) -> bool:
         """Whether the group is at work and no longer wants the topic: its offsets there are history."""
@@ -136,5 +151,6 @@ class ProgressHandlers:
             offset = committed.get(queue_id, NOT_COMMITTED)
             last_ms = (self._store.reader.store_time(config.name, queue_id, offset - 1) or 0) if offset > 0 else 0
             yield QueueLag(queue_id, offset, low, high, last_ms)
+            # The first one too: most topics have few queues, and there are thousands of topics.
             if queue_id % _LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)

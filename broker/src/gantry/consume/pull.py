@@ -24,6 +24,7 @@ from gantry.metadata.clients import Clients
 from gantry.metadata.groups import Groups
 from gantry.metadata.topics import Topics
 from gantry.model import names
+from gantry.model.subscription import expression_fault
 from gantry.store.reading import Fetched, FetchStatus
 from gantry.wire.codes import Language, ResponseCode
 
@@ -113,6 +114,8 @@ class PullChecks:
             )
         if pull.sys_flag & SUBSCRIPTION_INLINE:
             return self._parsed(pull.expression_type, pull.subscription)
+        # Not looked at, and the pull may be held: whatever it has here would be kept.
+        pull.subscription = pull.expression_type = None
         consumers = self._clients.consumer_group(pull.group)
         if consumers is None:
             return PullRefusal(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist")
@@ -150,6 +153,9 @@ class PullChecks:
         known = self._expressions.get(key, _UNKNOWN)
         if known is not _UNKNOWN:
             return known
+        fault = expression_fault(expression_type, expression)
+        if fault is not None:
+            return PullRefusal(ResponseCode.SUBSCRIPTION_PARSE_FAILED, fault)
         wanted = wanted_by(expression_type, expression)
         result = PullRefusal(wanted.code, wanted.remark) if isinstance(wanted, Refusal) else wanted
         self._chars += len(expression or "")

@@ -16,6 +16,7 @@ from gantry.consume.statistics import Statistics
 from gantry.leaves.frames import Command
 from gantry.metadata.clients import Clients
 from gantry.metadata.groups import Groups
+from gantry.metadata.longanswers import LongAnswer
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
 from gantry.model.route import MessageQueue
@@ -61,12 +62,11 @@ class SurveyHandlers:
         config = self._topics.get(topic)
         if config is None:
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
-        rows = []
+        answer = LongAnswer("the topic has too many queues")
         for queue_id in range(config.write_queues):
-            rows.append(self._span(topic, queue_id, max(self._offsets.query(group, topic, queue_id), 0)))
-            if queue_id % _LOOKED_AT_ONCE == 0:
-                await asyncio.sleep(0)
-        return reply(command, body=bodies.dumps({"consumeTimeSpanSet": rows}))
+            span = self._span(topic, queue_id, max(self._offsets.query(group, topic, queue_id), 0))
+            await answer.add(bodies.dumps(span))
+        return reply(command, body=answer.joined(b'{"consumeTimeSpanSet":[', b"]}"))
 
     def _span(self, topic: str, queue_id: int, committed: int) -> dict[str, object]:
         low, high = self._store.queue_range(topic, queue_id) or (0, 0)
@@ -85,7 +85,7 @@ class SurveyHandlers:
             "minTimeStamp": first_ms,
         }
 
-    def correction(self, connection: Connection, command: Command) -> Command:
+    async def correction(self, connection: Connection, command: Command) -> Command:
         """QUERY_CORRECTION_OFFSET: by queue, the smallest offset of all groups but some; none where another group, that
         is compared, is behind it.
         """
@@ -94,6 +94,7 @@ class SurveyHandlers:
         left_out = set(header.text("filterGroups").split(","))
         smallest: dict[int, int] = {}
         for group in self._offsets.groups_of(topic):
+            await asyncio.sleep(0)
             for queue_id, offset in self._offsets.of(group, topic).items():
                 low, _ = self._store.queue_range(topic, queue_id) or (0, 0)
                 if group not in left_out and offset >= low:
@@ -103,7 +104,7 @@ class SurveyHandlers:
                 smallest[queue_id] = _NEVER
         return reply(command, body=bodies.dumps({"correctionOffsets": {str(key): smallest[key] for key in smallest}}))
 
-    def clone(self, connection: Connection, command: Command) -> Command:
+    async def clone(self, connection: Connection, command: Command) -> Command:
         """CLONE_GROUP_OFFSET: put one group where another is, in one topic or in all that the other reads."""
         header = headers.parse(command.code, command.ext)
         source, target = header.text("srcGroup"), header.text("destGroup")
@@ -114,6 +115,7 @@ class SurveyHandlers:
             is_read = header.boolean("offline") or not self._has_left(source, name)
             if self._topics.get(name) is not None and is_read:
                 self._offsets.clone(source, target, name)
+                await asyncio.sleep(0)
         self._offsets.save_if_changed()
         return reply(command)
 
@@ -124,11 +126,14 @@ class SurveyHandlers:
     async def all_groups(self, connection: Connection, command: Command) -> Command:
         """GET_BROKER_CONSUME_STATS: every group in every topic that it reads, and how far behind all are together."""
         only_ordered = headers.parse(command.code, command.ext).boolean("isOrder")
-        parts: list[bytes] = []
+        answer = LongAnswer("ask group by group (208), or `gantry lag`")
         queues = behind = 0
-        for group in sorted(config.name for config in self._groups.all()):
+        topics: dict[str, list[str]] = {}
+        for _ in self._offsets.split(topics):
+            await asyncio.sleep(0)
+        for group in sorted(topics.keys() & {config.name for config in self._groups.all()}):
             tables = []
-            for topic in self._offsets.topics_of(group):
+            for topic in topics[group]:
                 config = self._topics.get(topic)
                 if config is None or (only_ordered and not config.order) or self._has_left(group, topic):
                     continue
@@ -136,18 +141,19 @@ class SurveyHandlers:
                 if queues > _QUEUES_MAX:
                     remark = f"more than {_QUEUES_MAX} queues; ask group by group (208), or `gantry lag`"
                     return reply(command, ResponseCode.SYSTEM_ERROR, remark)
-                table, more = self._stats(group, config)
+                table, more = await self._stats(group, config)
                 behind += more
                 tables.append(table)
-                await asyncio.sleep(0)
             if tables:
-                parts.append(b"{" + bodies.dumps(group) + b":[" + b",".join(tables) + b"]}")
+                await answer.add(b"{" + bodies.dumps(group) + b":[" + b",".join(tables) + b"]}")
         head = bodies.dumps({"brokerAddr": self._statistics.address, "totalDiff": behind, "totalInflightDiff": 0})
-        return reply(command, body=head[:-1] + b',"consumeStatsList":[' + b",".join(parts) + b"]}")
+        return reply(command, body=answer.joined(head[:-1] + b',"consumeStatsList":[', b"]}"))
 
-    def _stats(self, group: str, config: TopicConfig) -> tuple[bytes, int]:
+    async def _stats(self, group: str, config: TopicConfig) -> tuple[bytes, int]:
         rows, behind = [], 0
         for queue_id in range(config.write_queues):
+            if queue_id % _LOOKED_AT_ONCE == 0:
+                await asyncio.sleep(0)
             _, high = self._store.queue_range(config.name, queue_id) or (0, 0)
             committed = max(self._offsets.query(group, config.name, queue_id), 0)
             last_ms = self._store.reader.store_time(config.name, queue_id, committed - 1) if committed else None
@@ -158,9 +164,11 @@ class SurveyHandlers:
                 "pullOffset": committed,
             }
             behind += high - committed
-            rows.append((MessageQueue(config.name, self._statistics.broker_name, queue_id).to_json(), wrapper))
+            queue = MessageQueue(config.name, self._statistics.broker_name, queue_id)
+            rows.append(bodies.member(queue.to_json(), wrapper))
         tps = self._statistics.per_second("GROUP_GET_NUMS", f"{config.name}@{group}")
-        return f'{{"consumeTps":{round(tps, 2)},"offsetTable":'.encode() + bodies.object_keyed(rows) + b"}", behind
+        head = f'{{"consumeTps":{round(tps, 2)},"offsetTable":{{'.encode()
+        return head + b",".join(rows) + b"}}", behind
 
     def view(self, connection: Connection, command: Command) -> Command:
         """VIEW_BROKER_STATS_DATA: how much of something there was in the last minute, hour and day."""

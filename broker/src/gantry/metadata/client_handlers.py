@@ -84,7 +84,7 @@ class ClientHandlers:
         """CHECK_CLIENT_CONFIG: whether the broker can filter as this consumer wants."""
         try:
             subscription = Subscription.from_json(
-                documents.mapping(bodies.loads_object(command.body), "subscriptionData")
+                documents.mapping(bodies.asked(command.body), "subscriptionData")
             )
         except ValueError as error:
             raise bodies.MalformedBodyError(f"client configuration: {error}") from error

@@ -11,7 +11,8 @@ when topics come and go.
 
 Whoever must know that a group's members or topics changed listens to `on_change`; a mere newer version of a
 subscription is not a change, and who wants to know what every heartbeat says listens to `on_beat`.
-Everything here is bounded: what does not fit is refused, never evicted.
+Everything here is bounded, by number and in bytes, for each connection and for all: what does not fit is refused, never
+evicted.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 # RocketMQ: ClientHousekeepingService scans every 10 s and closes what was silent for 120 s; clients beat every 30 s.
 SILENCE_S_MAX = 120.0
 _LOOKED_AT_ONCE = 32
+# What an entry takes beside its texts, about.
+_ENTRY_BYTES = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,8 @@ class ClientLimits:
     registrations_max: int = 100_000
     groups_per_connection_max: int = 1_000
     topics_per_group_max: int = 10_000
+    bytes_per_connection_max: int = 8 << 20  # of what its last heartbeats said, group by group
+    bytes_max: int = 256 << 20  # of all client ids and subscriptions
 
 
 @dataclass(slots=True)
@@ -68,13 +73,14 @@ class Consumption:
 class ConsumerGroup:
     """The members of one consumer group and what they subscribe to."""
 
-    __slots__ = ("consumption", "members", "name", "subscriptions")
+    __slots__ = ("bytes", "consumption", "members", "name", "subscriptions")
 
     def __init__(self, name: str, consumption: Consumption) -> None:
         self.name = name
         self.consumption = consumption
         self.members: dict[Connection, Member] = {}
         self.subscriptions: dict[str, Subscription] = {}
+        self.bytes = 0  # of the subscriptions
 
     def subscribe(self, wanted: Iterable[Subscription]) -> bool:
         """Take over what a heartbeat says; true when a topic came or went."""
@@ -89,6 +95,7 @@ class ConsumerGroup:
         for topic in self.subscriptions.keys() - named:
             del self.subscriptions[topic]
             is_changed = True
+        self.bytes = _bytes_of(self.subscriptions.values())
         return is_changed
 
 
@@ -102,9 +109,11 @@ class Clients:
         self._limits = limits
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, Member]] = {}
-        # Group names by connection, so that a closed connection costs what it held and not a scan.
-        self._consuming: dict[Connection, set[str]] = {}
-        self._producing: dict[Connection, set[str]] = {}
+        # Groups by connection, so that a closed connection costs what it held and not a scan; and what it said of each.
+        self._consuming: dict[Connection, dict[str, int]] = {}
+        self._producing: dict[Connection, dict[str, int]] = {}
+        self._said: dict[Connection, int] = {}
+        self.bytes = 0  # of all of them, and of what groups keep of members that have gone
         self._producer_ids: dict[str, Connection] = {}  # where a client id was last heard of
         self._registrations = 0
         self._listeners: list[Callable[[ConsumerGroup], None]] = []
@@ -121,13 +130,15 @@ class Clients:
     def register_producer(self, connection: Connection, group: str, member: Member) -> Refusal | None:
         """A producer is alive in this group."""
         members = self._producers.get(group, {})
-        refusal = self._why_full(connection, group, connection in members)
+        said = _member_bytes(member)
+        refusal = self._why_full(connection, self._producing, group, said)
         if refusal is not None:
             return refusal
         if connection not in members:
             self._producers.setdefault(group, members)
-            self._producing.setdefault(connection, set()).add(group)
             self._registrations += 1
+        self.bytes += said - _member_bytes(members.get(connection))
+        self._note(connection, self._producing, group, said)
         members[connection] = member
         self._producer_ids[member.client_id] = connection
         return None
@@ -143,8 +154,8 @@ class Clients:
         """A consumer is alive in this group and subscribes to exactly these topics."""
         wanted = list(subscriptions)
         known = self._consumers.get(group)
-        is_member = known is not None and connection in known.members
-        refusal = self._why_full(connection, group, is_member)
+        said = _member_bytes(member) + _bytes_of(wanted)
+        refusal = self._why_full(connection, self._consuming, group, said)
         if refusal is None and len(wanted) > self._limits.topics_per_group_max:
             refusal = _full(f"group {group} subscribes to {len(wanted)} topics", self._limits.topics_per_group_max)
         if refusal is not None:
@@ -152,11 +163,12 @@ class Clients:
         entry = known or self._consumers.setdefault(group, ConsumerGroup(group, consumption))
         entry.consumption = consumption
         previous = entry.members.get(connection)
-        if previous is None:
-            self._consuming.setdefault(connection, set()).add(group)
-            self._registrations += 1
+        self._registrations += previous is None
+        self._note(connection, self._consuming, group, said)
+        self.bytes -= entry.bytes + _member_bytes(previous)
         entry.members[connection] = member
         is_changed = entry.subscribe(wanted)
+        self.bytes += entry.bytes + _member_bytes(member)
         if is_changed or previous is None or previous.client_id != member.client_id:
             self._tell(entry)
         for listener in self._beat_listeners:
@@ -170,7 +182,8 @@ class Clients:
         if members is None or member is None:
             return
         self._registrations -= 1
-        _discard(self._producing, connection, group)
+        self.bytes -= _member_bytes(member)
+        self._discard(connection, self._producing, group)
         if connection not in self._producing and self._producer_ids.get(member.client_id) is connection:
             del self._producer_ids[member.client_id]
         if not members:
@@ -179,11 +192,14 @@ class Clients:
     def unregister_consumer(self, connection: Connection, group: str) -> None:
         """The consumer says goodbye; the rest of its group hears of it."""
         entry = self._consumers.get(group)
-        if entry is None or entry.members.pop(connection, None) is None:
+        member = None if entry is None else entry.members.pop(connection, None)
+        if entry is None or member is None:
             return
         self._registrations -= 1
-        _discard(self._consuming, connection, group)
+        self.bytes -= _member_bytes(member)
+        self._discard(connection, self._consuming, group)
         if not entry.members:
+            self.bytes -= entry.bytes
             del self._consumers[group]
         self._tell(entry)
 
@@ -261,8 +277,18 @@ class Clients:
         consumers = sum(len(group.members) for group in self._consumers.values())
         return self._registrations - consumers, consumers
 
-    def _why_full(self, connection: Connection, group: str, is_known: bool) -> Refusal | None:
-        if is_known:
+    def _why_full(
+        self, connection: Connection, table: dict[Connection, dict[str, int]], group: str, said: int
+    ) -> Refusal | None:
+        known = table.get(connection, {}).get(group)
+        more, of_connection = said - (known or 0), self._said.get(connection, 0)
+        if more > 0 and of_connection + more > self._limits.bytes_per_connection_max:
+            what = f"this connection's groups and subscriptions take {of_connection + more} bytes with {group}"
+            return _full(what, self._limits.bytes_per_connection_max)
+        if more > 0 and self.bytes + more > self._limits.bytes_max:
+            what = f"all clients and subscriptions take {self.bytes + more} bytes with {group}"
+            return _full(what, self._limits.bytes_max)
+        if known is not None:
             return None
         if self._registrations >= self._limits.registrations_max:
             return _full(f"{self._registrations} clients are registered", self._limits.registrations_max)
@@ -270,6 +296,19 @@ class Clients:
         if groups >= self._limits.groups_per_connection_max:
             return _full(f"this connection is in {groups} groups", self._limits.groups_per_connection_max)
         return None
+
+    def _note(self, connection: Connection, table: dict[Connection, dict[str, int]], group: str, said: int) -> None:
+        groups = table.setdefault(connection, {})
+        self._said[connection] = self._said.get(connection, 0) + said - groups.get(group, 0)
+        groups[group] = said
+
+    def _discard(self, connection: Connection, table: dict[Connection, dict[str, int]], group: str) -> None:
+        groups = table[connection]
+        self._said[connection] -= groups.pop(group)
+        if not groups:
+            del table[connection]
+        if not self._said[connection]:
+            del self._said[connection]
 
     def _tell(self, group: ConsumerGroup) -> None:
         for listener in self._listeners:
@@ -280,8 +319,10 @@ def _full(what: str, limit: int) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_BUSY, f"{what}, the limit is {limit}")
 
 
-def _discard(table: dict[Connection, set[str]], connection: Connection, group: str) -> None:
-    groups = table[connection]
-    groups.discard(group)
-    if not groups:
-        del table[connection]
+def _member_bytes(member: Member | None) -> int:
+    return 0 if member is None else _ENTRY_BYTES + len(member.client_id)
+
+
+def _bytes_of(subscriptions: Iterable[Subscription]) -> int:
+    """What subscriptions take, about: the expression is kept, and each of its tags."""
+    return sum([_ENTRY_BYTES + len(one.topic) + 2 * len(one.expression) for one in subscriptions])

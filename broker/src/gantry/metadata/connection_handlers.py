@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from gantry.clock import Clock
 from gantry.leaves.frames import Command
+from gantry.metadata import longanswers
 from gantry.metadata.clients import Clients, Member
+from gantry.metadata.longanswers import LongAnswer
 from gantry.wire import bodies, headers
 from gantry.wire.codes import Language, ResponseCode
 from gantry.wire.command import reply
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
 _LANGUAGES = frozenset(Language)
+_INSTEAD = "look at /metrics, which counts them"
 
 
 class ConnectionHandlers:
@@ -30,47 +33,48 @@ class ConnectionHandlers:
         self._clients = clients
         self._clock = clock
 
-    def consumers(self, connection: Connection, command: Command) -> Command:
+    async def consumers(self, connection: Connection, command: Command) -> Command:
         """GET_CONSUMER_CONNECTION_LIST: the members of a consumer group, how they consume and what."""
         name = headers.parse(command.code, command.ext).text("consumerGroup")
         group = self._clients.consumer_group(name)
         if group is None:
             return reply(command, ResponseCode.CONSUMER_NOT_ONLINE, f"the consumer group[{name}] not online")
-        found = {
-            "connectionSet": _connections(group.members),
+        head = {
             "consumeFromWhere": group.consumption.consume_from_where,
             "consumeType": group.consumption.consume_type,
             "messageModel": group.consumption.message_model,
-            "subscriptionTable": {topic: one.to_json() for topic, one in group.subscriptions.items()},
         }
-        return reply(command, body=bodies.dumps(found))
+        members = await _connections(group.members)
+        subscriptions = ((one.topic, one.to_json()) for one in list(group.subscriptions.values()))
+        body = await longanswers.table(head, "subscriptionTable", subscriptions, _INSTEAD)
+        return reply(command, body=body[:-1] + b',"connectionSet":' + members + b"}")
 
-    def producers(self, connection: Connection, command: Command) -> Command:
+    async def producers(self, connection: Connection, command: Command) -> Command:
         """GET_PRODUCER_CONNECTION_LIST: the members of a producer group."""
         name = headers.parse(command.code, command.ext).text("producerGroup")
         members = self._clients.producers(name)
         if not members:
             return reply(command, ResponseCode.SYSTEM_ERROR, f"the producer group[{name}] not exist")
-        return reply(command, body=bodies.dumps({"connectionSet": _connections(members)}))
+        return reply(command, body=b'{"connectionSet":' + await _connections(members) + b"}")
 
-    def all_producers(self, connection: Connection, command: Command) -> Command:
+    async def all_producers(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_PRODUCER_INFO: the members of every producer group."""
         now = self._clock.monotonic()
         now_ms = self._clock.now_ms()
-        found = {
-            group: [
-                {
+        answer = LongAnswer(_INSTEAD)
+        for group in self._clients.producer_groups():
+            members = LongAnswer(_INSTEAD)
+            for one, member in list(self._clients.producers(group).items()):
+                row = {
                     "clientId": member.client_id,
                     "language": _language(member.language),
                     "lastUpdateTimestamp": now_ms - int(max(now - member.seen_at, 0.0) * 1000),
                     "remoteIP": one.peer,
                     "version": member.version,
                 }
-                for one, member in self._clients.producers(group).items()
-            ]
-            for group in self._clients.producer_groups()
-        }
-        return reply(command, body=bodies.dumps({"data": found}))
+                await members.add(bodies.dumps(row))
+            await answer.add(members.joined(bodies.dumps(group) + b":[", b"]"))
+        return reply(command, body=answer.joined(b'{"data":{', b"}}"))
 
     def subscription(self, connection: Connection, command: Command) -> Command:
         """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic; null when it does not subscribe to it."""
@@ -81,16 +85,17 @@ class ConnectionHandlers:
         return reply(command, body=bodies.dumps(answer))
 
 
-def _connections(members: Mapping[Connection, Member]) -> list[dict[str, object]]:
-    return [
-        {
+async def _connections(members: Mapping[Connection, Member]) -> bytes:
+    answer = LongAnswer(_INSTEAD)
+    for connection, member in list(members.items()):
+        row = {
             "clientAddr": connection.peer,
             "clientId": member.client_id,
             "language": _language(member.language),
             "version": member.version,
         }
-        for connection, member in members.items()
-    ]
+        await answer.add(bodies.dumps(row))
+    return answer.joined(b"[", b"]")
 
 
 def _language(number: int) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
 from gantry.leaves.frames import Command
+from gantry.metadata import longanswers
 from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import Offsets
 from gantry.model import names
@@ -36,16 +37,18 @@ class GroupHandlers:
     def update(self, connection: Connection, command: Command) -> Command:
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: make a group or alter it."""
         try:
-            config = GroupConfig.from_json(bodies.loads_object(command.body))
+            config = GroupConfig.from_json(bodies.asked(command.body))
         except ValueError as error:
             raise bodies.MalformedBodyError(f"group configuration: {error}") from error
         why = _config_refusal(config) or self._groups.put(config)
         self._groups.save_if_changed()
         return reply(command) if why is None else refusal(command, why)
 
-    def all(self, connection: Connection, command: Command) -> Command:
+    async def all(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG: the whole table, in one piece as for topics."""
-        return reply(command, body=bodies.dumps(self._groups.to_document()))
+        head, every = self._groups.head(), ((config.name, config.to_json()) for config in self._groups.all())
+        body = await longanswers.table(head, "subscriptionGroupTable", every, "ask group by group (352)")
+        return reply(command, body=body)
 
     def get(self, connection: Connection, command: Command) -> Command:
         """GET_SUBSCRIPTIONGROUP_CONFIG: one group."""

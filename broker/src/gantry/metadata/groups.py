@@ -107,11 +107,16 @@ class Groups:
         topics = self._forbidden.get(name)
         return topics is not None and topics.get(topic, 0) & PERM_READ != 0
 
-    def to_document(self) -> dict[str, object]:
-        """What is saved, and answered to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    def head(self) -> dict[str, object]:
+        """The document without the groups."""
         return {
             "dataVersion": self.data_version.to_json(),
             "forbiddenTable": {name: dict(topics) for name, topics in self._forbidden.items()},
+        }
+
+    def to_document(self) -> dict[str, object]:
+        """What is saved."""
+        return self.head() | {
             "subscriptionGroupTable": {name: config.to_json() for name, config in self._table.items()},
         }
 

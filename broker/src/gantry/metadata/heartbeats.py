@@ -4,7 +4,7 @@ A client repeats itself every thirty seconds, word for word, and reading JSON is
 with one topic).  So what a connection said last is kept as it was understood, beside a digest of the words.  What
 follows from a heartbeat is done every time all the same: in the meantime another member may have said something else.
 
-Bounded: connections by the server's limit, and what is kept of each by the length of the words.
+Bounded by the length of the words, for each connection and for all; what does not fit is read each time.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # A client of twenty groups with a topic each; who says more is read each time.
 _KEPT_BYTES_MAX = 8 << 10
+_ALL_BYTES_MAX = 16 << 20  # what is understood takes some ten times as much
 _DIGEST_BYTES = 16
 
 
@@ -27,7 +28,8 @@ class Heartbeats:
     """What every connection said last; loop thread only."""
 
     def __init__(self) -> None:
-        self._last: dict[Connection, tuple[bytes, Heartbeat]] = {}
+        self._last: dict[Connection, tuple[bytes, Heartbeat, int]] = {}
+        self._bytes = 0  # of all the words
 
     def __len__(self) -> int:
         return len(self._last)
@@ -39,12 +41,16 @@ class Heartbeats:
         if last is not None and last[0] == digest:
             return last[1]
         found = heartbeat.read(body)
-        if len(body) > _KEPT_BYTES_MAX or connection.closed:
+        before = 0 if last is None else last[2]
+        is_too_much = self._bytes - before + len(body) > _ALL_BYTES_MAX
+        if len(body) > _KEPT_BYTES_MAX or is_too_much or connection.closed:
             return found
         if last is None:
             connection.closed_listeners.append(self._forget)
-        self._last[connection] = digest, found
+        self._bytes += len(body) - before
+        self._last[connection] = digest, found, len(body)
         return found
 
     def _forget(self, connection: Connection) -> None:
-        self._last.pop(connection, None)
+        last = self._last.pop(connection, None)
+        self._bytes -= 0 if last is None else last[2]

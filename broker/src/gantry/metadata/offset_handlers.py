@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
 from gantry.leaves.frames import Command
+from gantry.metadata import longanswers
 from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import NOT_COMMITTED, Offsets
 from gantry.metadata.topics import Topics
 from gantry.store.store import Store
-from gantry.wire import bodies, headers
+from gantry.wire import headers
 from gantry.wire.codes import ResponseCode
 from gantry.wire.command import refusal, reply
 
@@ -62,9 +63,12 @@ class OffsetHandlers:
         self._offsets.commit(group, topic, queue_id, offset)
         return reply(command)
 
-    def all(self, connection: Connection, command: Command) -> Command:
+    async def all(self, connection: Connection, command: Command) -> Command:
         """GET_ALL_CONSUMER_OFFSET: the whole document."""
-        return reply(command, body=bodies.dumps(self._offsets.to_body()))
+        keys, value = self._offsets.keys(), self._offsets.value
+        every = ((key, queues) for key in keys if (queues := value(key)) is not None)
+        body = await longanswers.table(self._offsets.head(), "offsetTable", every, "ask group by group (208)")
+        return reply(command, body=body)
 
     def _why_not(self, group: str, topic: str, queue_id: int, offset: int) -> Refusal | None:
         if self._groups.get(group) is None:

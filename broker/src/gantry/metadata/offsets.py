@@ -33,6 +33,7 @@ from gantry.store.statefile import Lines, line
 
 NOT_COMMITTED = -1
 
+_SPLIT_AT_ONCE = 1000
 _SLICE_KEYS = 64  # a third of a millisecond with eight queues each
 # Of a reader that never committed; nobody has more queues, and 65 536 are allowed.
 _QUEUES_MARKED_MAX = 1024
@@ -145,11 +146,19 @@ class Offsets:
 
     def groups_of(self, topic: str) -> list[str]:
         """The groups that ever committed an offset of this topic."""
-        return [group for group, name, _ in self.all() if name == topic]
+        return [key.partition("@")[2] for key in self._table if key.startswith(f"{topic}@")]
 
     def topics_of(self, group: str) -> list[str]:
         """The topics that the group ever committed an offset of."""
-        return [topic for owner, topic, _ in self.all() if owner == group]
+        return [_topic(key) for key in self._table if key.endswith(f"@{group}") and key.partition("@")[2] == group]
+
+    def split(self, topics: dict[str, list[str]]) -> Iterator[None]:
+        """Fill in the topics of each group; a generator, others may have the loop between its steps."""
+        for number, key in enumerate(self.keys(), 1):
+            topic, _, group = key.partition("@")
+            topics.setdefault(group, []).append(topic)
+            if number % _SPLIT_AT_ONCE == 0:
+                yield
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Put one group where another stands."""
@@ -176,7 +185,7 @@ class Offsets:
         """The topic was deleted, and what may come under its name is of this generation: forget all offsets in it,
         and mark the queues, `queues` at least, of its readers and of all groups that stood anywhere.
         """
-        known = {key for key in (*self._table, *self.marks.keys()) if _topic(key) == topic}
+        known = {key for key in (*self._table, *self.marks.keys()) if key.startswith(f"{topic}@")}
         every = range(min(queues, _QUEUES_MARKED_MAX))
         for key in sorted(known.union(f"{topic}@{reader}" for reader in readers)):
             for queue_id in {*every, *self._table.pop(key, ()), *self.marks.queues(key)}:
@@ -212,7 +221,8 @@ class Offsets:
 
     def remove_group(self, group: str) -> None:
         """Forget a group everywhere; it starts as a new one would."""
-        keys = {key for key in (*self._table, *self.marks.keys()) if key.split("@")[1:2] == [group]}
+        mark = f"@{group}"
+        keys = {key for key in (*self._table, *self.marks.keys()) if mark in key and key.split("@")[1:2] == [group]}
         for key in keys:
             self._table.pop(key, None)
             self._touch(key)
@@ -257,13 +267,16 @@ class Offsets:
                 self.commit(group, topic, queue_id, offset)
 
     def to_body(self) -> dict[str, object]:
-        """The document, as saved and as answered to GET_ALL_CONSUMER_OFFSET."""
+        """The document, as saved."""
         return self._document({key: dict(queues) for key, queues in self._table.items()})
 
     def _document(self, table: object) -> dict[str, object]:
+        return {"offsetTable": table, **self.head()}
+
+    def head(self) -> dict[str, object]:
+        """The document without the offsets."""
         return {
             "dataVersion": self._version.to_json(),
-            "offsetTable": table,
             "resetOffsetTable": self.marks.to_document(),
             _GENERATIONS: dict(self._generations or {}),
             **{name: self._carried.get(name, {}) for name in _CARRIED_ALONG},

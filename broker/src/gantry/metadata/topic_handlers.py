@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
 from gantry.leaves.frames import Command
+from gantry.metadata import longanswers
 from gantry.metadata.attributes import altered
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
@@ -60,9 +61,13 @@ class TopicHandlers:
         self._topics.save_if_changed()
         return reply(command) if why is None else refusal(command, why)
 
-    def all(self, connection: Connection, command: Command) -> Command:
-        """GET_ALL_TOPIC_CONFIG: the whole table."""
-        return reply(command, body=bodies.dumps(self._topics.to_body()))
+    async def all(self, connection: Connection, command: Command) -> Command:
+        """GET_ALL_TOPIC_CONFIG: the whole table.  Of topics that change meanwhile it has either state, and the older
+        version, so that who compares versions asks again.
+        """
+        head, every = self._topics.head(), ((config.name, config.to_json()) for config in self._topics.all())
+        body = await longanswers.table(head, "topicConfigTable", every, "ask topic by topic (351)")
+        return reply(command, body=body)
 
     def get(self, connection: Connection, command: Command) -> Command:
         """GET_TOPIC_CONFIG: one topic."""

@@ -180,8 +180,13 @@ class Topics:
         }
 
     def to_body(self) -> dict[str, object]:
-        """What registrations and GET_ALL_TOPIC_CONFIG carry: the document and the empty tables of static topics."""
-        return self.to_document() | {
+        """What registrations carry: the document and the empty tables of static topics."""
+        return self.to_document() | self.head()
+
+    def head(self) -> dict[str, object]:
+        """The same without the topics."""
+        return {
+            "dataVersion": self.data_version.to_json(),
             "mappingDataVersion": DataVersion().to_json(),
             "topicQueueMappingDetailMap": {},
             "topicQueueMappingInfoMap": {},

@@ -1,9 +1,9 @@
 """How topics and groups may be called, and the names that mean something to the broker itself.
 
 A name is ASCII: letters, digits, `_`, `-`, `%` and `|`.  A topic has at most 127 bytes (what a V1 record's length byte
-holds), a retry or dead-letter topic 255, a group 120.  The checks return a reason or None, because a bad name is an
-everyday refusal and no exception.  Source: RocketMQ's `TopicValidator` and `Validators`; facts 2.4, 2.5 and 6.4 of the
-protocol (`broker/docs/protocol.md`).
+holds), a retry or dead-letter topic 255, a group 120; a client id, of any characters, has 512.  The checks return a
+reason or None, because a bad name is an everyday refusal and no exception.  Source: RocketMQ's `TopicValidator` and
+`Validators`; facts 2.4, 2.5 and 6.4 of the protocol (`broker/docs/protocol.md`).
 
 Names go into folder names (`consumequeue/<topic>/<queue>`), so a checked name is also a safe path component: the
 alphabet knows neither `/` nor `.`.
@@ -14,6 +14,7 @@ from __future__ import annotations
 TOPIC_BYTES_MAX = 127
 RETRY_TOPIC_BYTES_MAX = 255
 GROUP_BYTES_MAX = 120
+CLIENT_ID_BYTES_MAX = 512  # RocketMQ has no limit; its clients make some 50 bytes of address, process and time
 
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
@@ -87,6 +88,15 @@ def group_fault(group: str) -> str | None:
         return f"the group name {_shown(group)} has characters outside %|a-zA-Z0-9_-"
     if len(group) > GROUP_BYTES_MAX:
         return f"the group name {_shown(group)} has {len(group)} bytes, {GROUP_BYTES_MAX} are allowed"
+    return None
+
+
+def client_fault(client_id: str) -> str | None:
+    """Why this client id is not allowed, or None when it is."""
+    if not client_id:
+        return "the client id is empty"
+    if len(client_id) * 4 > CLIENT_ID_BYTES_MAX and len(client_id.encode("utf-8", "replace")) > CLIENT_ID_BYTES_MAX:
+        return f"the client id {_shown(client_id)} has more than {CLIENT_ID_BYTES_MAX} bytes"
     return None
 
 

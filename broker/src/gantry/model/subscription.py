@@ -25,9 +25,22 @@ FROM_LAST_OFFSET, FROM_FIRST_OFFSET, FROM_TIMESTAMP = (
     "CONSUME_FROM_TIMESTAMP",
 )
 
+EXPRESSION_CHARS_MAX = 16_384  # of TAG and SQL92; RocketMQ has no limit
+
 RETRY_QUEUES = 1
 RETRY_TIMES_MAX = 16
 CONSUME_TIMEOUT_MINUTES = 15
+_TYPE_CHARS_MAX = 40
+
+
+def expression_fault(expression_type: str | None, expression: str | None) -> str | None:
+    """Why an expression is too long, or its type is; None when they are not."""
+    count = len(expression or "")
+    if count > EXPRESSION_CHARS_MAX:
+        return f"the expression has {count} characters, {EXPRESSION_CHARS_MAX} are allowed; name fewer tags"
+    if len(expression_type or "") > _TYPE_CHARS_MAX:
+        return f"the type of the expression has {len(expression_type or '')} characters, {_TYPE_CHARS_MAX} are allowed"
+    return None
 
 
 def tags_of(expression: str) -> tuple[str, ...]:
@@ -68,6 +81,9 @@ class Subscription:
     def from_json(value: object) -> Subscription:
         """The subscription of RocketMQ's shape; ValueError naming the field that is wrong."""
         source = documents.document(value, "a subscription")
+        fault = expression_fault(documents.text(source, "expressionType"), documents.text(source, "subString"))
+        if fault is not None:
+            raise ValueError(f"subString: {fault}")
         return Subscription(
             topic=documents.text(source, "topic"),
             expression=documents.text(source, "subString", ALL_TAGS) or ALL_TAGS,

@@ -250,7 +250,7 @@ def _names(command: Command, field: str) -> list[str] | None:
     if not command.body:
         return None
     try:
-        source = documents.document(bodies.loads_object(command.body), "the body")
+        source = documents.document(bodies.asked(command.body), "the body")
         if field not in source:
             return None
         names = documents.array(source, field)

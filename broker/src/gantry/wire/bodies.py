@@ -9,9 +9,9 @@ quotes, trailing commas.  A key that was an object comes out as its JSON text (`
 
 Integers are exact at any size that occurs (Go sends versions near 2**61).  NaN, Infinity and numbers that are infinite
 as a float are refused, as are nesting deeper than 64, a lone surrogate, and a dialect text of more than a million
-characters: reading it costs a microsecond per character and would stand in everybody's way.  Whatever the bytes, the
-only exception is MalformedBodyError, which the router answers like any bad request: the frame was sound, the connection
-stays.
+characters, or 16 384 in a request: reading it costs a microsecond per character and would stand in everybody's way.
+Whatever the bytes, the only exception is MalformedBodyError, which the router answers like any bad request: the frame
+was sound, the connection stays.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from typing import NoReturn
 
 NESTING_MAX = 64
 FASTJSON_CHARACTERS_MAX = 1024 * 1024
+# Of a request that a server reads on its loop: some ten milliseconds.
+ASKED_CHARACTERS_MAX = 16 * 1024
 _INTEGER_DIGITS_MAX = 100
 
 
@@ -36,13 +38,20 @@ def dumps(value: object) -> bytes:
     return _encode(value).encode("ascii")
 
 
+def member(key: object, value: object) -> bytes:
+    """One member of a map, whose key may be an object as fastjson writes it."""
+    return f"{_encode(key)}:{_encode(value)}".encode("ascii")
+
+
 def object_keyed(rows: Iterable[tuple[object, object]]) -> bytes:
     """A map whose keys are objects, as fastjson writes and Java reads it: the keys stand there unquoted."""
     return ("{" + ",".join([f"{_encode(key)}:{_encode(value)}" for key, value in rows]) + "}").encode("ascii")
 
 
-def loads(body: bytes | bytearray | memoryview) -> object:
-    """The value of a JSON or fastjson text in UTF-8; MalformedBodyError when it is neither."""
+def loads(body: bytes | bytearray | memoryview, dialect_max: int = FASTJSON_CHARACTERS_MAX) -> object:
+    """The value of a JSON or fastjson text in UTF-8; MalformedBodyError when it is neither, or a fastjson text of more
+    than `dialect_max` characters.
+    """
     try:
         text = str(body, "utf-8")
     except UnicodeDecodeError as error:
@@ -50,7 +59,7 @@ def loads(body: bytes | bytearray | memoryview) -> object:
     try:
         value = _decode(text)
     except (ValueError, RecursionError) as error:
-        if len(text) > FASTJSON_CHARACTERS_MAX:
+        if len(text) > dialect_max:
             raise MalformedBodyError(f"body of {len(text)} characters is not JSON") from error
         value = _Fastjson(text).read()
     if text.count("{") + text.count("[") > NESTING_MAX:
@@ -60,9 +69,16 @@ def loads(body: bytes | bytearray | memoryview) -> object:
     return value
 
 
-def loads_object(body: bytes | bytearray | memoryview) -> dict[str, object]:
+def asked(body: bytes | bytearray | memoryview) -> dict[str, object]:
+    """The object that the body of a request is, for those who serve others at the same time."""
+    return loads_object(body, ASKED_CHARACTERS_MAX)
+
+
+def loads_object(
+    body: bytes | bytearray | memoryview, dialect_max: int = FASTJSON_CHARACTERS_MAX
+) -> dict[str, object]:
     """The object that the body is; MalformedBodyError when it is anything else."""
-    value = loads(body)
+    value = loads(body, dialect_max)
     if not isinstance(value, dict):
         raise MalformedBodyError(f"body is a JSON {type(value).__name__}, expected an object")
     return value

@@ -20,7 +20,8 @@ import re
 from math import inf
 from typing import NamedTuple
 
-EXPRESSION_CHARS_MAX = 16_384
+from gantry.model.subscription import EXPRESSION_CHARS_MAX
+
 WORDS_MAX = 4096
 
 NAME, TEXT, INTEGER, FLOAT, SIGN, END = "a name", "a text", "an integer", "a number", "a sign", "the end"
