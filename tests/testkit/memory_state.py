@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from gantry.store.statefile import to_bytes
+
 
 class MemoryState:
     """Keeps what was saved as text, so that a table cannot change it afterwards."""
@@ -20,7 +22,7 @@ class MemoryState:
 
     def save(self, table: Mapping[str, object]) -> None:
         """Replace the document."""
-        self._text = json.dumps(table)
+        self._text = to_bytes(table).decode()
         self.saves += 1
 
     def retry(self) -> None:
