@@ -60,7 +60,7 @@ class DiskShim:
         }
 
     def control(self, word: str) -> None:
-        """pass, block, fail or "fail N"; replaced atomically, because the process reads it when it likes."""
+        """A word of the shim (see there); replaced atomically, because the process reads it when it likes."""
         unfinished = self._control.with_suffix(".new")
         unfinished.write_text(word)
         unfinished.rename(self._control)

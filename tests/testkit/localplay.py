@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -44,15 +44,16 @@ _SMALL = ("--set", "store.disk_used_refuse=1.0", "--set", "store.disk_used_clean
 class Cluster:
     """See the module."""
 
-    def __init__(self, path: Path, *flags: str) -> None:
+    def __init__(self, path: Path, *flags: str, environment: Mapping[str, str] | None = None) -> None:
         self.folder = Folder(path)
+        self._environment = {**_environment({}), **(environment or {})}
         path.mkdir(parents=True, exist_ok=True)
         self._command = [*processes.GANTRY, "local", "up", "--dir", str(path), *_SMALL, *flags]
         self._up: Member | None = None
         self.name_server = ""
 
     def __enter__(self) -> Cluster:
-        self._up = Member(self.folder.path / "up", self._command, _environment({}))
+        self._up = Member(self.folder.path / "up", self._command, self._environment)
         try:
             self._up.wait_ready(START_S)
         except BaseException:

@@ -7,6 +7,7 @@
  *   DISKSHIM_CONTROL   file, read at every fdatasync of a watched file; its first word decides:
  *                        pass      (or no such file)  do it
  *                        block     wait until the word is another one, then follow that
+ *                        block P   the same where the path has P in it; the others are done
  *                        fail      EIO, nothing synced
  *                        fail N    EIO from the N-th watched fdatasync of this process on
  *   DISKSHIM_WATCH     part of the paths that count; default /commitlog/
@@ -129,10 +130,10 @@ static void note_send(int descriptor, const struct iovec *pieces, int count)
 }
 
 /* 0 to go on, EIO to fail. */
-static int follow_control(void)
+static int follow_control(const char *path)
 {
     for (;;) {
-        char word[32] = "pass";
+        char word[256] = "pass";
         int from = control_path != NULL ? open(control_path, O_RDONLY | O_CLOEXEC) : -1;
         if (from >= 0) {
             ssize_t length = read(from, word, sizeof word - 1);
@@ -141,7 +142,7 @@ static int follow_control(void)
         }
         if (strncmp(word, "fail", 4) == 0)
             return syncs_seen >= atol(word + 4) ? EIO : 0;
-        if (strncmp(word, "block", 5) != 0)
+        if (strncmp(word, "block", 5) != 0 || (word[5] == ' ' && strstr(path, word + 6) == NULL))
             return 0;
         struct timespec pause = {0, 1000000};
         nanosleep(&pause, NULL);
@@ -155,7 +156,7 @@ static int sync_with(int (*real)(int), int descriptor)
         return real(descriptor);
     __atomic_add_fetch(&syncs_seen, 1, __ATOMIC_SEQ_CST);
     note("sync-begin %s", path);
-    int failed = follow_control();
+    int failed = follow_control(path);
     if (failed == 0 && real(descriptor) != 0)
         failed = errno;
     note("sync-end %d %s", failed, path);
