@@ -13,6 +13,7 @@ from gantry.replication.haapi import BODY_BYTES_MAX, SEAL, Answer
 from gantry.replication.haproof import PROOF, Keys, Said
 from gantry.replication.haserver import HaServer
 from gantry.replication.hastate import MemberState
+from gantry.transport.visits import VISITS_MAX
 from testkit.simclock import SimClock
 
 KEYS = Keys(b"a secret of the whole cluster")
@@ -58,6 +59,22 @@ def test_who_proves_nothing_gets_no_proof_and_no_time() -> None:
     async def act(url: str, session: aiohttp.ClientSession, clock: SimClock) -> None:
         async with session.post(url + SEAL, data=b"{}") as answer:
             assert answer.status == 401 and PROOF not in answer.headers and "timeMs" not in await answer.json()
+
+    play(act)
+
+
+def test_an_answer_comes_however_many_connections_are_silent() -> None:
+    async def act(url: str, session: aiohttp.ClientSession, clock: SimClock) -> None:
+        port = int(url.rpartition(":")[2])
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * VISITS_MAX)]
+        for _, writer in silent[VISITS_MAX:]:
+            writer.write(b"POST /ha/v1/seal HTTP/1.1\r\n")
+        async with session.post(url + SEAL, data=b"{}") as answer:
+            assert answer.status == 401 and answer.headers["Connection"] == "close"
+        for reader, _ in silent[:VISITS_MAX]:
+            assert await reader.read() == b""  # the oldest gave way
+        for _, writer in silent:
+            writer.close()
 
     play(act)
 

@@ -156,7 +156,7 @@ OVERVIEW = Dashboard(
                 ),
                 _lines(
                     "Connections",
-                    "Refused ones are above network.connections_max.",
+                    "Refused ones are above network.connections_max or half of the open files.",
                     Query(_of("gantry_connections")),
                     Query(_rate("gantry_connections_refused_total"), "refused {{instance}}"),
                 ),
