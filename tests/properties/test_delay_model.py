@@ -100,11 +100,15 @@ class Model:
             self.play.crash(rng)
 
     def recall(self, number: int) -> None:
-        pending = [(body, one) for body, one in self.sent.items() if one.handle and not one.is_recalled]
+        pending = [(body, one) for body, one in self.sent.items() if one.is_kept and not one.is_recalled]
         if not pending:
             return
         body, one = pending[number % len(pending)]
-        if self.play.ask(370, topic="orders", recallHandle=one.handle).code == 0:
+        if one.handle:
+            answer = self.play.ask(370, topic="orders", recallHandle=one.handle)
+        else:
+            answer = self.play.ask(24012, id=body.decode(), operator="me")
+        if answer.code == 0:
             assert body not in self.seen
             one.is_recalled = True
         self.acknowledged()  # asking flushed

@@ -154,6 +154,22 @@ def test_setting_the_clock_back_delivers_nothing_early_and_no_level_much_later()
     assert play.visible() == [b"before", b"after"]
 
 
+@pytest.mark.parametrize("jump_ms", [0, -60_000])
+def test_a_cancel_counts_until_its_message_had_its_turn_also_when_that_is_late(jump_ms: int) -> None:
+    play = DelayPlay()
+    play.send(b"taken back", UNIQ_KEY="k", DELAY="1")
+    play.send(b"timed", TIMER_DELAY_MS="1500")
+    assert play.ask(24012, id="k", operator="me").code == 0
+    play.service._deliver_line = lambda *late: False  # type: ignore[method-assign]  # as when too much is under way
+    play.pass_ms(3000)
+    play.clock.jump(jump_ms)
+    play.reopen()
+    play.pass_ms(5000)
+    assert b"taken back" not in play.visible()
+    play.pass_ms(-jump_ms)
+    assert play.visible() == [b"timed"]
+
+
 def test_a_time_is_the_wall_clocks_also_when_that_is_set_back() -> None:
     play = DelayPlay()
     play.send(b"old", TIMER_DELAY_MS="5000")

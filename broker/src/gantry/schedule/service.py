@@ -123,8 +123,7 @@ class DelayService:
         # Now, because the clock may be set back before anybody asks.
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms + 1)
-        heads_ms = min([line.head_ms for line in self.book.lines.values()], default=NEVER)
-        next_ms = min(heads_ms, self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
+        next_ms = min(self._heads_ms(), self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
         self._quiet_until_s = self._clock.monotonic() + min(max(next_ms - now_ms, 0) / 1000, _QUIET_S)
 
     def _deliver_round(self) -> Generator[None, None, bool]:
@@ -142,7 +141,8 @@ class DelayService:
             self._warm_up()
             yield
         while self._can_deliver:
-            slot, offsets = timer.due(now_ms, _BATCH)
+            # A cancel is due with its message.  It counts as done, for a start too, only behind a level that is late.
+            slot, offsets = timer.due(min(now_ms, self._heads_ms() - 1), _BATCH)
             if not offsets or not self._deliver_slot(slot, offsets):
                 break
             is_any = True
@@ -152,6 +152,10 @@ class DelayService:
     @property
     def _can_deliver(self) -> bool:
         return self._gate.refusal is None and self.book.under_way < _UNDER_WAY_MAX
+
+    def _heads_ms(self) -> int:
+        """When the first message of any level is due."""
+        return min([line.head_ms for line in self.book.lines.values()], default=NEVER)
 
     def _deliver_line(self, line: Line, now_ms: int, now_s: float) -> bool:
         found = self.places.of_line(line, _BATCH)
@@ -264,8 +268,7 @@ class DelayService:
             yield
         self._file.save()
         position_ms = self.book.advance(self._clock.now_ms())
-        heads_ms = min([line.head_ms for line in self.book.lines.values()], default=NEVER)
-        self.book.cancels.forget_before(min(position_ms, heads_ms))
+        self.book.cancels.forget_before(min(position_ms, self._heads_ms()))
         yield
         limit = self._store.retention.carry_below()
         self.counts.stuck = 0
