@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.append.admit import DELAY_BYTES_MAX, OURS_BYTES_MAX, Admission, Limits, WriteGate
+from gantry.append.admit import DELAY_BYTES_MAX, HALF_BYTES_MAX, OURS_BYTES_MAX, Admission, Limits, WriteGate
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.metadata.groups import Groups, GroupSettings
@@ -69,9 +69,12 @@ def test_each_rule_has_its_code(fields: dict[str, object], code: int) -> None:
 def test_a_redelivery_may_bring_what_earlier_rounds_added_to_its_properties() -> None:
     play = Play()
     play.groups.ensure("g")
-    room = 200 + OURS_BYTES_MAX - DELAY_BYTES_MAX - len("p\x01\x02")
-    assert play.code(topic="%RETRY%g", pairs={"p": "x" * room}) == 0
-    assert play.code(topic="%RETRY%g", pairs={"p": "x" * (room + 1)}) == 13
+    own = {"p": "x" * (200 + HALF_BYTES_MAX - len("p\x01\x02"))}
+    assert play.code(topic="%RETRY%g", pairs=own) == 0
+    assert play.code(topic="%RETRY%g", pairs={"p": own["p"] + "x"}) == 13
+    room = OURS_BYTES_MAX - DELAY_BYTES_MAX - HALF_BYTES_MAX - len("RETRY_TOPIC\x01\x02")
+    assert play.code(topic="%RETRY%g", pairs=own | {"RETRY_TOPIC": "t" * room}) == 0
+    assert play.code(topic="%RETRY%g", pairs=own | {"RETRY_TOPIC": "t" * (room + 1)}) == 13
 
 
 def test_a_unique_key_is_bounded_because_other_properties_repeat_it() -> None:

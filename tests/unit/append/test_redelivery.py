@@ -125,6 +125,13 @@ def test_its_own_word_about_its_origin_counts_only_among_this_group_s_redeliveri
     assert properties.parse(copy.properties)["RETRY_TOPIC"] == "T"
 
 
+def test_an_origin_that_is_longer_than_any_name_or_id_does_not_count() -> None:
+    fits = {"RETRY_TOPIC": "t" * 255, "ORIGIN_MESSAGE_ID": "i" * 255}
+    assert origin_of(record("%RETRY%g", fits), "g") == Origin(*fits.values())
+    longer = {name: text + "x" for name, text in fits.items()}
+    assert origin_of(record("%RETRY%g", longer), "g") == Origin("%RETRY%g", "7F00000100002A9F0000000000001267")
+
+
 def test_a_copy_of_a_committed_message_is_no_commit() -> None:
     found = record(sys_flag=0x9, prepared_offset=99)
     copy = copy_of(found, origin_of(found, "g"), Retry(3), "%RETRY%g", 0)

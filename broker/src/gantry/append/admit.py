@@ -30,7 +30,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from gantry.append.redelivery import ORIGIN_ID, RETRY_TOPIC, DeadLetter, RedeliveryCounts, Retry, as_dead_letter
+from gantry.append.redelivery import (
+    ORIGIN_ID,
+    RETRY_TOPIC,
+    DeadLetter,
+    RedeliveryCounts,
+    Retry,
+    as_dead_letter,
+    own_bytes,
+)
 from gantry.append.topiclimits import TopicLimits, limits_of
 from gantry.errors import Refusal
 from gantry.leaves import properties
@@ -47,13 +55,15 @@ UNIQUE_KEY_BYTES_MAX = 255  # it is repeated in other properties; clients make 3
 OURS_BYTES_MAX = 2560
 """What a broker adds to a message's properties in its life, its own name and region left out.  At most:
 
-    half            709  REAL_TOPIC, REAL_QID, PGROUP, TRAN_MSG, __transactionId__
+    half            709  PGROUP, TRAN_MSG, __transactionId__, REAL_TOPIC, REAL_QID
     put back        170  root, checks, age, armed again
     redelivery      440  RETRY_TOPIC, ORIGIN_MESSAGE_ID, and what Java's client notes when it sends it itself
     dead letter     560  DLQ_ORIGIN_TOPIC, DLQ_ORIGIN_MESSAGE_ID, DELAY
     delay           420  REAL_TOPIC, REAL_QID, DELAY or TIMER_OUT_MS; carried on
     unique key       60  where its producer gave none
 """
+HALF_BYTES_MAX = 880
+"""What of it a half brings along when it is redelivered."""
 DELAY_BYTES_MAX = 512
 """What of it the delay of a redelivery may take, which brings everything else along."""
 BODY_BYTES_MAX = 4 << 20  # RocketMQ's maxMessageSize
@@ -108,10 +118,14 @@ class Limits:
 
     def refusal(self, send: Send, is_redelivery: bool = False) -> Refusal | None:
         """Whether body, properties and unique key are short enough."""
-        allowed = self.properties_bytes_max + (OURS_BYTES_MAX - DELAY_BYTES_MAX if is_redelivery else 0)
+        allowed, found = self.properties_bytes_max, len(send.properties)
+        if is_redelivery and found > allowed:
+            # It brings along what a broker has added; what its rounds of redelivery added is written anew in the next.
+            if own_bytes(send.properties) <= allowed + HALF_BYTES_MAX:
+                allowed += OURS_BYTES_MAX - DELAY_BYTES_MAX
         return (
             _too_long("message body has", len(send.body), self.body_bytes_max)
-            or _too_long("message properties have", len(send.properties), allowed)
+            or _too_long("message properties have", found, allowed)
             or _too_long("message's UNIQ_KEY has", len(send.unique_key), UNIQUE_KEY_BYTES_MAX)
         )
 

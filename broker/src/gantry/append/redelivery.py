@@ -46,6 +46,8 @@ _SPENT = frozenset(
 )
 _ORIGINS = frozenset({RETRY_TOPIC, ORIGIN_ID})
 _DEAD_ORIGINS = frozenset({DLQ_TOPIC, DLQ_ID})
+_OF_ROUNDS = _SPENT | _ORIGINS | _DEAD_ORIGINS
+_ID_BYTES_MAX = 255
 
 
 class Retry(NamedTuple):
@@ -104,11 +106,12 @@ def origin_of(record: Record, group: str) -> Origin:
     first = Origin(record.topic, records.offset_message_id(record.store_host, record.log_offset))
     if record.topic != names.retry_topic(group):
         return first
-    topic = properties.get(record.properties, RETRY_TOPIC)
-    message_id = properties.get(record.properties, ORIGIN_ID)
+    topic = properties.get(record.properties, RETRY_TOPIC) or b""
+    message_id = properties.get(record.properties, ORIGIN_ID) or b""
+    # Longer than any name or id: both are repeated in the copy, which has to fit a record.
     return Origin(
-        first.topic if topic is None else topic.decode("utf-8", "replace"),
-        first.message_id if message_id is None else message_id.decode("utf-8", "replace"),
+        topic.decode("utf-8", "replace") if 0 < len(topic) <= names.RETRY_TOPIC_BYTES_MAX else first.topic,
+        message_id.decode("utf-8", "replace") if 0 < len(message_id) <= _ID_BYTES_MAX else first.message_id,
     )
 
 
@@ -147,6 +150,11 @@ def as_dead_letter(text: bytes, origin_topic: str, origin_id: str) -> bytes:
     if unique_key or origin_id:
         text = properties.add(text, DLQ_ID, unique_key or origin_id.encode())
     return text
+
+
+def own_bytes(text: bytes) -> int:
+    """How long these properties are without what a round of redelivery takes out or writes anew."""
+    return len(without(text, _OF_ROUNDS))
 
 
 def without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
