@@ -101,6 +101,7 @@ def test_where_members_are_is_put_together_and_who_cannot_say_is_left_out() -> N
         "says": Client(body=table),
         "silent": Client(OutcomeUnknownError("no answer")),
         "speaks otherwise": Client(body=b"[]"),
+        "says too much": Client(body=table + b" " * (64 << 10)),
     }
     for name, client in members.items():
         clients.register_consumer(client, "g", Member(name, 0, 479, 0.0), consumption, [])
@@ -116,5 +117,5 @@ def test_where_members_are_is_put_together_and_who_cannot_say_is_left_out() -> N
     ((key, offset),) = found["says"].items()
     assert (bodies.loads(key.encode()), offset) == (queue, 7)
     status(group="g", topic="T", clientAddr="says")
-    assert [len(client.asked) for client in members.values()] == [2, 1, 1]
+    assert [len(client.asked) for client in members.values()] == [2, 1, 1, 1]
     assert status(group="other", topic="T").code == ResponseCode.CONSUMER_NOT_ONLINE

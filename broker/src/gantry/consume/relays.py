@@ -8,6 +8,8 @@
 The client is found by its id among the group's members, and asked over the connection of its heartbeats.  The answers
 to 307 and 309 go back as they are, whatever they say; those to 221 are put together.  For 309 the broker adds the
 message, whose offset id the tool knows.
+
+At most 1 000 members are asked by 221, and a member whose answer has more than 64 KiB is left out.
 """
 
 from __future__ import annotations
@@ -35,6 +37,7 @@ ANSWER_S = 10.0  # RocketMQ's
 VERSION_OF_RUNNING_INFO = 62  # RocketMQ: V3_1_8_SNAPSHOT
 VERSION_OF_STATUS = 28  # RocketMQ: V3_0_7_SNAPSHOT
 _MEMBERS_MAX = 1000
+_TABLE_BYTES_MAX = 64 << 10  # of one member; such a map is read at a microsecond for each byte
 
 
 class RelayHandlers:
@@ -86,7 +89,7 @@ class RelayHandlers:
         ext = headers.to_ext(topic=topic, group=group)
         try:
             answer = await asked.invoke(request(RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, ext), ANSWER_S)
-            if answer.code != ResponseCode.SUCCESS:
+            if answer.code != ResponseCode.SUCCESS or len(answer.body) > _TABLE_BYTES_MAX:
                 return None
             table = documents.mapping(bodies.loads_object(answer.body), "messageQueueTable")
             rows = [(bodies.loads(queue.encode()), documents.integer(table, queue)) for queue in table]
