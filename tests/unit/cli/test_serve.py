@@ -87,7 +87,7 @@ def test_a_server_that_follows_another_one_is_not_made_to_wait_for_the_garbage_c
         made.append(Changing(end))
         return made[-1]
 
-    code = serve(make, lambda server: "here", lambda server: None, again=lambda server: True)
+    code = serve(make, lambda server: "here", lambda server: None, again=lambda server: len(made) < 3)
     assert (code, len(made), swept) == (0, 3, [1])
     assert capsys.readouterr().out == "ready here\n"
 
@@ -113,3 +113,17 @@ def test_a_start_that_fails_is_stopped_and_told() -> None:
 )
 def test_an_address_that_stands_for_all_is_told_as_this_machines_own(bound: str, told: str) -> None:
     assert reachable(bound, 9) == told
+
+
+def test_who_is_asked_to_stop_while_it_starts_anew_has_a_successor_that_only_stops(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made: list[FakeServer] = []
+
+    def make(end: Callable[[], None]) -> FakeServer:
+        made.append(FakeServer(end))
+        return made[-1]
+
+    assert serve(make, FakeServer.ready, again=lambda server: True) == 0
+    assert [server.story for server in made] == [["start", "started", "stop"], ["stop"]]
+    assert capsys.readouterr().out.count("ready") == 1

@@ -146,6 +146,7 @@ class Broker:
         # 0. Somebody else leads, before anybody misses this one.
         if self._is_running and not self.starts_anew and self.failure is None:
             await self.seat.hand_over()
+            self.starts_anew = False  # whatever became of the handover: no other life follows
         # 1. Not ready any more.
         self._is_running, self._stage = False, "stopping"
         passed(1)

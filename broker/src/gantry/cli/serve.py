@@ -105,8 +105,10 @@ async def _serve(
             if sweeping is not None:
                 sweeping.cancel()
             await server.stop()
-        # Also when it was asked to stop: the next one closes what this one left open for it.
-        if not again(server):
+        follows = again(server)
+        if follows and stopping.is_set():
+            await make(ending.set).stop()  # it closes what was left open for it
+        if stopping.is_set() or not follows:
             return 1 if failure(server) else 0
 
 
