@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
+import resource
+import socket
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -98,6 +103,49 @@ def test_connections_over_the_limit_are_refused_and_the_others_served() -> None:
         await server.close()
 
     asyncio.run(play())
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    """Nothing can be opened in this process."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.ExitStack() as stack:
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, before[1]))
+        with contextlib.suppress(OSError):
+            while True:
+                stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))
+        yield
+
+
+@pytest.mark.parametrize("on", [asyncio.new_event_loop, pytest.importorskip("uvloop").new_event_loop])
+def test_a_listener_that_could_not_accept_serves_when_there_are_descriptors_again(
+    on: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def play() -> None:
+        loop, tried = asyncio.get_running_loop(), asyncio.Event()
+        loop.set_exception_handler(lambda *_: tried.set())  # asyncio's loop tells of it there
+        server = RemotingServer(echo)
+        port = await server.start("127.0.0.1", 0)
+        with contextlib.closing(socket.socket()) as early:
+            early.setblocking(False)
+            with no_descriptor_left():
+                await loop.sock_connect(early, ("127.0.0.1", port))
+                hearing = asyncio.ensure_future(loop.sock_recv(early, 1))  # uvloop closes the connection
+                telling = asyncio.ensure_future(tried.wait())
+                await asyncio.wait({hearing, telling}, return_when=asyncio.FIRST_COMPLETED)
+            for waiting in (hearing, telling):
+                waiting.cancel()
+            await asyncio.gather(hearing, telling, return_exceptions=True)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frames.encode(frames.Command(28)))
+        assert len(await reader.readexactly(4)) == 4
+        writer.close()
+        await server.close()
+
+    with asyncio.Runner(loop_factory=on) as runner:
+        runner.run(asyncio.wait_for(play(), 60.0))
 
 
 def test_closing_ends_listeners_and_connections_even_those_that_do_not_read() -> None:
