@@ -128,6 +128,7 @@ class DelayPlay:
 
     def kill(self) -> None:
         """The process goes, and the page cache stays."""
+        assert self.store._parts.lock is not None
         self.store._parts.lock.release()
         self.open()
 

@@ -87,6 +87,7 @@ def bodies(store: Store, topic: str = "orders", queue_id: int = 0, start: int | 
 
 def crash(store: Store) -> None:
     """The process is gone; what it wrote is there."""
+    assert store._parts.lock is not None
     store._parts.lock.release()
 
 

@@ -179,6 +179,7 @@ def test_cold_messages_are_brought_in(tmp_path: Path) -> None:
 def test_opening_shows_its_progress_and_can_be_given_up(tmp_path: Path) -> None:
     store = opened(small(tmp_path))
     store.append([message() for _ in range(20)])
+    assert store._parts.lock is not None
     store._parts.lock.release()
     opening = Opening(small(tmp_path), RealDisk(), SimClock(), InlineBackground())
     steps = opening.steps()

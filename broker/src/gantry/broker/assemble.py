@@ -28,6 +28,7 @@ from dataclasses import dataclass, replace
 from gantry.append.acks import Acks
 from gantry.append.admit import Admission, WriteGate
 from gantry.append.batch import Appender, Marks
+from gantry.broker import tables
 from gantry.broker.activity import Activity
 from gantry.broker.admin import AdminHandlers
 from gantry.broker.census import Census
@@ -63,7 +64,6 @@ from gantry.broker.shares import (
     transaction_rules,
 )
 from gantry.broker.vowing import Vowing
-from gantry.clock import Clock
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.handlers import PullHandlers
@@ -78,18 +78,14 @@ from gantry.consume.sendback import SendBack
 from gantry.consume.statistics import Statistics, counted
 from gantry.consume.surveys import SurveyHandlers
 from gantry.consume.topicstats import TopicStatsHandlers
-from gantry.errors import StoreError
 from gantry.metadata.client_handlers import ClientHandlers
 from gantry.metadata.clients import Clients
 from gantry.metadata.connection_handlers import ConnectionHandlers
 from gantry.metadata.disagreements import Disagreements
 from gantry.metadata.group_handlers import GroupHandlers
-from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.notices import ChangeNotices
 from gantry.metadata.offset_handlers import OffsetHandlers
-from gantry.metadata.offsets import Offsets
 from gantry.metadata.topic_handlers import TopicHandlers
-from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.ids import UniqueIds
 from gantry.model.topic import PERM_READ, PERM_WRITE, TopicConfig
 from gantry.produce.replies import ReplyHandlers
@@ -98,9 +94,7 @@ from gantry.replication.register import Seen
 from gantry.schedule.handlers import DelayHandlers
 from gantry.schedule.intake import DelayIntake
 from gantry.schedule.service import DelayService
-from gantry.store import filenames
 from gantry.store.background import Background
-from gantry.store.statefile import JsonState
 from gantry.store.store import Store
 from gantry.transaction.batch_handlers import Copies, batches_of
 from gantry.transaction.checker import Book
@@ -144,11 +138,11 @@ def assemble(
     store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
     live, gate, activity, complaints = LiveConfig(config), WriteGate(), Activity(), Complaints(log, clock)
     durably = Durably(config.messages.ack_wait_s)
-    state = _states(config, opened, complaints, durably)
-    topics, groups, offsets = _metadata(config, clock, state)
+    state = tables.states(store_root(config), opened.machine.disk, opened.background.housekeeper, complaints, durably)
+    topics, groups, offsets = tables.metadata(config, clock, state)
     durably.watch(store.deleting)
     store.deleting.on_kept(durably.look)
-    _agree(store, topics, offsets)
+    tables.agree(store, topics, offsets, config.role)
     clients = Clients(client_limits(config))
     filters = ConsumerFilters(state("consumerFilter.json"), clock, complaints.say)
     notices = ChangeNotices(clients, groups, clock)
@@ -273,17 +267,6 @@ def assemble(
     return parts, job_table(parts, notices)
 
 
-def _agree(store: Store, topics: Topics, offsets: Offsets) -> None:
-    """Tables that were saved one after the other, and the last stop may have come between."""
-    for name in topics.adopt(store.queues()):
-        log.warning("topic %s has messages and was not saved before the last stop: made again", name)
-    for name in offsets.catch_up(store.generations.all(), lambda name: topics.get(name) is not None):
-        log.warning("topic %s was deleted just before the last stop: its offsets go now", name)
-    if store.report.start.is_crash:
-        for key in offsets.bound(store.next_queue_offset):
-            log.warning("%s: the offset counted messages that the crash took; set to the end of the queue", key)
-
-
 def _unique_ids(opened: Opened) -> UniqueIds:
     """The keys of messages whose producers gave none."""
     machine = opened.machine
@@ -349,49 +332,6 @@ def _outside(config: BrokerConfig, clients: Clients, complaints: Complaints) -> 
 def _connection_went(connection: Connection, clients: Clients, pulls: PullHandlers) -> None:
     clients.connection_closed(connection)
     pulls.held.connection_closed(connection)
-
-
-def _states(
-    config: BrokerConfig, opened: Opened, complaints: Complaints, durably: Durably
-) -> Callable[[str], JsonState]:
-    """What makes the file of a table, by its name under <root>/config."""
-    root = store_root(config)
-
-    def failed(path: str, error: StoreError) -> None:
-        complaints.say(path, f"{path} could not be saved and is tried again: {error}")
-
-    def damaged(problem: str) -> None:
-        log.warning("%s; its backup is used, and what changed last may be missing", problem)
-
-    def state(name: str) -> JsonState:
-        path, housekeeper = filenames.config(root, name), opened.background.housekeeper
-        made = JsonState(path, opened.machine.disk, housekeeper, failed, durably.look, damaged)
-        durably.watch(made)
-        return made
-
-    return state
-
-
-def _metadata(
-    config: BrokerConfig, clock: Clock, state: Callable[[str], JsonState]
-) -> tuple[Topics, Groups, Offsets]:
-    """The three tables that RocketMQ has as well."""
-    settings = TopicSettings(
-        broker_name=config.name,
-        cluster_name=config.cluster,
-        auto_create=config.topics.auto_create,
-        template_queues=config.topics.template_queues,
-        topics_max=config.topics.topics_max,
-    )
-    return (
-        Topics(state("topics.json"), clock, settings),
-        Groups(
-            state("subscriptionGroup.json"),
-            clock,
-            GroupSettings(config.topics.auto_create_groups, config.topics.groups_max),
-        ),
-        Offsets(state("consumerOffset.json"), clock),
-    )
 
 
 def _counters(appender: Appender, pulls: PullHandlers, acks: Acks) -> dict[str, int]:

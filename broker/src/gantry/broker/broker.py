@@ -19,9 +19,9 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
+from gantry.broker import tables
 from gantry.broker.assemble import Opened, assemble
 from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.essential import essential
@@ -32,24 +32,21 @@ from gantry.broker.mastering import GATE_TAIL, Mastering
 from gantry.broker.parts import Parts
 from gantry.broker.ports import VIP_NONE, Addresses, Reserved
 from gantry.broker.seat import Seat
-from gantry.broker.shares import store_settings
+from gantry.broker.shares import HTTP_NONE, settled, store_settings
 from gantry.broker.sinkhomes import keep_asking
-from gantry.errors import Refusal, StoreError
+from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.schedule import wheel
 from gantry.store.background import Background
-from gantry.store.opening import Opening
+from gantry.store.disk import Lock
+from gantry.store.opening import Opening, lock_folder
 from gantry.store.store import Store
 from gantry.transport.http import HealthServer
 from gantry.wire.codes import ResponseCode
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("gantry.broker")
 
 GATE_STOPPING = "stopping"
 _GOODBYE = Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the broker stops")
-_HTTP_NONE = -1
 _RECOVERY_STEPS = 256
 
 
@@ -72,9 +69,12 @@ class Broker:
         self._on_failed = on_failed
         self._stage = "starting"
         self._is_running = False
+        self._is_settled = False  # all that this start had to correct is corrected: the store may be closed in order
         self._reservations: list[Reserved] = []
         self._http: HealthServer | None = None
         self._side_door: asyncio.Future[int] | None = None
+        # Of the folder: held for all that is written there, before the store is open and after.
+        self._lock: Lock | None = carried.lock if carried is not None else None
         self._background: Background | None = carried.background if carried is not None else None
         self._store: Store | None = carried.store if carried is not None else None
         self._jobs: list[Job] = []
@@ -119,24 +119,8 @@ class Broker:
         """The configuration with the ports that this one took, for the one that starts after it."""
         if self.addresses is None:
             return self._config
-        vip = VIP_NONE if self.addresses.vip_port is None else self.addresses.vip_port
-        http = _HTTP_NONE if self.http_port is None else self.http_port
-        ha_api = _HTTP_NONE if self.seat.ha_api_port is None else self.seat.ha_api_port
-        ha = self._config.network.ha_port if self.addresses.ha_port is None else self.addresses.ha_port
-        network = replace(
-            self._config.network,
-            port=self.addresses.port,
-            vip_port=vip,
-            http_port=http,
-            ha_port=ha,
-            ha_api_port=ha_api,
-        )
-        if self.parts is None:
-            return replace(self._config, network=network)
-        # What was changed while it ran lasts until the process ends.
-        live = self.parts.live.current
-        messages = replace(self._config.messages, body_bytes_max=live.messages.body_bytes_max)
-        return replace(self._config, network=network, permission=live.permission, messages=messages)
+        live = None if self.parts is None else self.parts.live.current
+        return settled(self._config, self.addresses, (self.http_port, self.seat.ha_api_port), live)
 
     async def stop(self, passed: Callable[[int], None] = lambda line: None) -> None:
         """End in order; after a failure as much of it as still makes sense.
@@ -153,15 +137,17 @@ class Broker:
         if self.parts is not None:
             await self._stop_serving(self.parts, passed)
         # 8. The store: everything dispatched and durable, then the mark of an orderly stop; a failed one leaves the
-        # folder as after a crash.
+        # folder as after a crash, and so does a start that did not come to its end.
         if self._store is not None and not self._leaves_open(self._store):
-            self._store.close()
+            self._store.close(self._is_settled)
             self._keep_delays(self._store)
         passed(8)
-        # 9. The background threads, the side door, the ports.
+        # 9. The background threads, what the next start has to know, the folder's lock, the side door, the ports.
         if self._background is not None:
             self._background.close()
         await self.seat.close(self._store)
+        if self._lock is not None:
+            self._lock.release()
         if self._http is not None and self._side_door is not None:
             await asyncio.wait({self._side_door})
             if not self._side_door.cancelled():
@@ -183,8 +169,8 @@ class Broker:
         following = store.go_on()
         if following is None:
             return False
-        carrying.leave(Carried(following, self._background))
-        self._store = self._background = None
+        carrying.leave(Carried(following, self._background, self._lock))
+        self._store = self._background = self._lock = None
         return True
 
     async def _stop_serving(self, parts: Parts, passed: Callable[[int], None]) -> None:
@@ -251,7 +237,7 @@ class Broker:
 
     async def _open_side_door(self) -> None:
         network = self._config.network
-        if network.http_port == _HTTP_NONE:
+        if network.http_port == HTTP_NONE:
             return
         self._http = HealthServer(
             network.bind,
@@ -274,12 +260,14 @@ class Broker:
     async def _open_store(self, addresses: Addresses) -> Opened:
         machine = self._machine
         settings = store_settings(self._config, addresses)
-        self.seat.prepare(settings, self._is_carried)
         if self._is_carried:
+            self.seat.prepare(settings, is_carried=True)
             assert self._store is not None and self._background is not None
             return Opened(self._store, machine, self._background, addresses)
         self._background = machine.background(machine.disk)
-        opening = Opening(settings, machine.disk, machine.clock, self._background)
+        self._lock = lock_folder(machine.disk, settings.root)
+        self.seat.prepare(settings)
+        opening = Opening(settings, machine.disk, machine.clock, self._background, is_locked=True)
         for progress in opening.steps():
             self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"
             await asyncio.sleep(0)
@@ -307,6 +295,7 @@ class Broker:
         group = parts.group
         if isinstance(group, Following):
             group.start(self._fail)
+            self._is_settled = True
             return
         # Nobody knows what is owed before it is read back, and retention does not wait for that.
         parts.store.retention.owe(lambda: None if parts.activity.has_read_back else 0)
@@ -333,11 +322,12 @@ class Broker:
     async def _activate(self, parts: Parts) -> None:
         if self.seat.has_register:
             # What a new master's log does not have, nobody has consumed; all that it has is dispatched by now.
-            for key in parts.offsets.bound(parts.store.next_queue_offset):
-                log.warning("%s: the offset was beyond the log of this master; set to the end of the queue", key)
+            with contextlib.suppress(DiskFullError):  # saved as soon as there is room; nothing is appended before
+                tables.bound(parts.store, parts.offsets)
         await self._recover_delays(parts)
         await self._recover_transactions(parts)
         parts.activity.begin()
+        self._is_settled = True
         parts.gate.reopen(GATE_TAIL)
         if self._is_running:
             self._stage = "running"
@@ -352,6 +342,10 @@ class Broker:
             # From here on the wheel would mislead RocketMQ's broker, and ours is the document that counts.
             parts.delays.save_now()
             wheel.forget(disk, root)
+        elif parts.delays.was_ahead:
+            # Before the log grows: the next start could not see it any more.
+            with contextlib.suppress(DiskFullError):
+                parts.delays.save_now()
 
     async def _recover_transactions(self, parts: Parts) -> None:
         for number, _ in enumerate(parts.transactions.recover()):

@@ -20,7 +20,7 @@ from gantry.broker.registers import open_register
 from gantry.clock import Clock, SystemClock
 from gantry.replication.register import Register
 from gantry.store.background import Background, ThreadBackground
-from gantry.store.disk import Disk, RealDisk
+from gantry.store.disk import Disk, Lock, RealDisk
 from gantry.store.store import Store
 
 Reserve = Callable[[NetworkConfig, list[Reserved]], Awaitable[Addresses]]
@@ -54,10 +54,11 @@ def wanted_s() -> float:
 
 
 class Carried(NamedTuple):
-    """An open store and the threads that work for it."""
+    """An open store, the threads that work for it, and the lock of its folder."""
 
     store: Store
     background: Background
+    lock: Lock | None
 
 
 class Carrying:

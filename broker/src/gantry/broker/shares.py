@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 from gantry.append.acks import AckLimits
 from gantry.append.admit import Limits
 from gantry.append.batch import Marks
 from gantry.broker.config import BrokerConfig, Role, TransactionProfile
-from gantry.broker.ports import Addresses
+from gantry.broker.ports import VIP_NONE, Addresses
 from gantry.broker.registration import Identity
 from gantry.consume.handlers import PullSettings
 from gantry.metadata.clients import ClientLimits
@@ -20,6 +21,8 @@ from gantry.store.store import Store
 from gantry.store.watermarks import Watermark
 from gantry.transaction.checker import Rules
 from gantry.transport.limits import Limits as ConnectionLimits
+
+HTTP_NONE = -1
 
 
 def transaction_rules(config: BrokerConfig) -> Rules:
@@ -71,6 +74,24 @@ def store_settings(config: BrokerConfig, addresses: Addresses) -> StoreSettings:
         delay_levels_ms=levels.parse(config.delays.levels),
         keeps_tail=bool(config.replication.secret_file),
     )
+
+
+def settled(
+    config: BrokerConfig, addresses: Addresses, http_ports: tuple[int | None, int | None], live: BrokerConfig | None
+) -> BrokerConfig:
+    """Return the configuration with the ports that were taken and what was changed since, which lasts until the process
+    ends.  http_ports: of the side door and of /ha/v1.
+    """
+    http, ha_api = (HTTP_NONE if port is None else port for port in http_ports)
+    vip = VIP_NONE if addresses.vip_port is None else addresses.vip_port
+    ha = config.network.ha_port if addresses.ha_port is None else addresses.ha_port
+    network = replace(
+        config.network, port=addresses.port, vip_port=vip, http_port=http, ha_port=ha, ha_api_port=ha_api
+    )
+    if live is None:
+        return replace(config, network=network)
+    messages = replace(config.messages, body_bytes_max=live.messages.body_bytes_max)
+    return replace(config, network=network, permission=live.permission, messages=messages)
 
 
 def replication_rules(config: BrokerConfig) -> ReplicationRules:

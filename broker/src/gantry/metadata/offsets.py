@@ -15,7 +15,8 @@ belong to a generation of the topic (`store.generations`), whose number is saved
 store ahead, because a crash came between the two files, drops the offsets then.
 
 After a crash an offset may count messages that the crash took, because ASYNC_FLUSH shows what is not durable yet.
-The queue's next messages get those numbers again, and a group that went on behind them would miss them: so `bound`.
+The queue's next messages get those numbers again, and a group that went on behind them would miss them: so every start
+of a master calls `bound`, and saves the result before it serves.
 """
 
 from __future__ import annotations

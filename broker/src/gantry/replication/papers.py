@@ -116,24 +116,20 @@ def load_plan(disk: Disk, root: str) -> Plan | None:
 
 
 def carry_out(disk: Disk, root: str, segment_bytes: int, clock: Clock) -> Plan | None:
-    """Do what the plan says, if there is one; before the store is opened, and by nobody else at the same time."""
+    """Do what the plan says, if there is one; before the store is opened.  The caller holds the folder's lock."""
     plan = load_plan(disk, root)
     if plan is None:
         return None
-    lock = disk.lock(filenames.lock(root))
-    try:
-        if plan.step is Step.CUT:
-            _cut(disk, root, plan.at, segment_bytes, clock)
-        elif plan.step is Step.BEGIN:
-            _begin(disk, root, plan.at, segment_bytes, is_emptied=bool(plan.store_uid))
-        save_epochs(disk, root, plan.epochs)
-        known = load_identity(disk, root) if plan.store_uid else None
-        if known is not None:
-            save_identity(disk, root, replace(known, store_uid=plan.store_uid))
-        disk.unlink(filenames.reshape(root))
-        disk.sync_folder(filenames.ours(root))
-    finally:
-        lock.release()
+    if plan.step is Step.CUT:
+        _cut(disk, root, plan.at, segment_bytes, clock)
+    elif plan.step is Step.BEGIN:
+        _begin(disk, root, plan.at, segment_bytes, is_emptied=bool(plan.store_uid))
+    save_epochs(disk, root, plan.epochs)
+    known = load_identity(disk, root) if plan.store_uid else None
+    if known is not None:
+        save_identity(disk, root, replace(known, store_uid=plan.store_uid))
+    disk.unlink(filenames.reshape(root))
+    disk.sync_folder(filenames.ours(root))
     return plan
 
 

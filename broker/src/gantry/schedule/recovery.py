@@ -45,7 +45,7 @@ def read_back(
         book.eras = Eras([*progress.done, (min(progress.end, high), 0)])
         low = max(low, min(progress.first, high))
     elif wheel is not None:
-        book.eras = Eras([(0, wheel.done_ms), (wheel.queue_offset, 0)])
+        book.eras = Eras([(0, wheel.done_ms), (min(wheel.queue_offset, high), 0)])
     marks = _Marks()
     has_word = progress.has_timer or progress.log is None
     if has_word and (low < high or _has_lines(store, progress.levels)):
@@ -69,6 +69,14 @@ def read_back(
     if last_ms:
         book.note_earlier(marks.log, last_ms)
     book.look_for_first()
+
+
+def is_ahead(store: Store, progress: Progress) -> bool:
+    """Whether the document counts deliveries, or a part of the log, that the log does not have."""
+    ends = [(names.TIMER_TOPIC, 0, max(progress.end, progress.first))]
+    ends += [(names.SCHEDULE_TOPIC, level - 1, offset) for level, offset in progress.levels.items()]
+    is_beyond = any(offset > (store.queue_range(topic, queue_id) or (0, 0))[1] for topic, queue_id, offset in ends)
+    return is_beyond or (progress.log or 0) > store.dispatched.offset
 
 
 def _has_lines(store: Store, at: dict[int, int]) -> bool:

@@ -77,6 +77,7 @@ class DelayService:
         self.places = Places(store.reader)
         self.on_earlier: Callable[[], object] = lambda: None  # a rest is over before its time
         self.took_over = False  # RocketMQ's broker had the folder last, and its timer's state became ours
+        self.was_ahead = False  # the document counted messages that are not in the log
         self._store = store
         self._gate = gate
         self._clock = clock
@@ -92,6 +93,7 @@ class DelayService:
         found = self._file.load()
         self.took_over = wheel is not None and not found.has_timer
         store = self._store
+        self.was_ahead = recovery.is_ahead(store, found)
         yield from recovery.read_back(store, self.book, found, self.rules.levels_ms, wheel)
         store.on_dispatched(self._on_dispatched)
         store.confirmed.listen(self.book.land)

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gantry.clock import Clock
+from gantry.store import filenames
 from gantry.store.background import Background
-from gantry.store.disk import Disk
+from gantry.store.disk import Disk, Lock
 from gantry.store.recovery import Progress, Recovery, RecoveryReport
 from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
@@ -21,8 +22,11 @@ from gantry.store.store import Store
 class Opening:
     """A store on its way: go through steps(), then take `store`."""
 
-    def __init__(self, settings: StoreSettings, disk: Disk, clock: Clock, background: Background) -> None:
-        self._recovery = Recovery(settings, disk, clock, background)
+    def __init__(
+        self, settings: StoreSettings, disk: Disk, clock: Clock, background: Background, is_locked: bool = False
+    ) -> None:
+        """is_locked: the caller holds the folder's lock, and lets go of it after the store is closed."""
+        self._recovery = Recovery(settings, disk, clock, background, is_locked)
         self.report: RecoveryReport = self._recovery.report
         self.store: Store | None = None
 
@@ -43,3 +47,9 @@ def open_store(settings: StoreSettings, disk: Disk, clock: Clock, background: Ba
         pass
     assert opening.store is not None
     return opening.store
+
+
+def lock_folder(disk: Disk, root: str) -> Lock:
+    """Take the lock of a store's folder, which is made if need be; StoreError names the process that has it."""
+    disk.make_folders(root)
+    return disk.lock(filenames.lock(root))

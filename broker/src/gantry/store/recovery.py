@@ -85,7 +85,7 @@ class Parts(NamedTuple):
     disk: Disk
     clock: Clock
     background: Background
-    lock: Lock
+    lock: Lock | None  # None: held by whoever opened the store
     log: CommitLog
     derived: Derived
     checkpoint: Checkpoint
@@ -106,8 +106,11 @@ class _Found(NamedTuple):
 class Recovery:
     """One opening of a store's folder."""
 
-    def __init__(self, settings: StoreSettings, disk: Disk, clock: Clock, background: Background) -> None:
+    def __init__(
+        self, settings: StoreSettings, disk: Disk, clock: Clock, background: Background, is_locked: bool = False
+    ) -> None:
         self._settings = settings
+        self._is_locked = is_locked
         self._disk = disk
         self._clock = clock
         self._background = background
@@ -123,7 +126,8 @@ class Recovery:
         """Do it, in slices of some milliseconds.  StoreError: the folder cannot be opened, and why."""
         yield Progress("lock", 0, 0)
         self._make_names_durable()
-        self._lock = self._disk.lock(filenames.lock(self._settings.root))
+        if not self._is_locked:
+            self._lock = self._disk.lock(filenames.lock(self._settings.root))
         found = self._look()
         segments = self._log.segments
         segments.load()
@@ -147,12 +151,13 @@ class Recovery:
 
     def close(self) -> None:
         """Give the folder back when the steps did not come to their end."""
-        if self.parts is None and self._lock is not None:
+        if self.parts is None:
             self._background.housekeeper.drain()
             self._log.close()
             self._derived.close()
-            self._lock.release()
-            self._lock = None
+            if self._lock is not None:
+                self._lock.release()
+                self._lock = None
 
     def _make_names_durable(self) -> None:
         """Make the folders, and finish what a process left undone that died between making a name and syncing it.
@@ -262,7 +267,6 @@ class Recovery:
             self._derived.clamp(scan.at)
 
     def _finish(self, found: _Found, confirmed: int, store_ms: int) -> None:
-        assert self._lock is not None
         root, end, derived = self._settings.root, self.report.end, self._derived
         self._disk.open(filenames.abort(root), create=True).close()
         self._disk.sync_folder(root)

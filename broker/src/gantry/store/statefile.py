@@ -67,11 +67,11 @@ class JsonState:
         self._submit()
 
     def save_now(self, table: Mapping[str, object]) -> None:
-        """Replace the file before returning; for shutdown."""
-        self._waiting = None
+        """Replace the file before returning; for starts and shutdown.  StoreError: retry() tries it again."""
         self._housekeeper.drain()
-        self._disk.make_folders(_folder(self._path))
-        replace(self._disk, self._path, to_bytes(table))
+        self._waiting = to_bytes(table)
+        _save(self._disk, self._path, self._waiting)
+        self._waiting = None
         self.kept = self.asked
 
     def _submit(self) -> None:

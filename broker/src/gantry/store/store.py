@@ -270,12 +270,14 @@ class Store:
             sum(1 for _ in self._table),
         )
 
-    def close(self) -> None:
+    def close(self, is_settled: bool = True) -> None:
         """Stop in order: blocks until all is durable; numbered as in broker/docs/store.md.
 
+        is_settled: what the start found wrong is corrected, so the next one need not look again.
+
         1. no more appends  2. flush the log  3. let the housekeeper finish  4. queues, index, recovery file
-        5. remove `abort`   6. files and lock.  When a replica has not confirmed all, 5 is left out, and when the store
-        has failed, only 6 is done: the next start will look.
+        5. remove `abort`   6. files and lock.  When a replica has not confirmed all, or the start was not settled, 5 is
+        left out, and when the store has failed, only 6 is done: the next start will look.
         """
         if self._is_closed:
             return
@@ -286,14 +288,15 @@ class Store:
             self._parts.background.flusher.drain()
             self._checkpoint.complete()
             if self.failed is None and not self.deleting.is_pending:
-                self._close_in_order()
+                self._close_in_order(is_settled)
         except DiskFullError:
             # `abort` stays: the next start reads from the last checkpoint.
             pass
         finally:
             self._log.close()
             self._parts.derived.close()
-            self._parts.lock.release()
+            if self._parts.lock is not None:
+                self._parts.lock.release()
 
     def go_on(self) -> Store | None:
         """Go on with the same open files as another store, which nobody listens to yet; this one is closed then.
@@ -316,10 +319,10 @@ class Store:
         report = RecoveryReport(scanned_from=dispatched, end=self.written.offset)
         return Store(self._parts._replace(store_ms=self._store_ms, confirmed=dispatched, report=report))
 
-    def _close_in_order(self) -> None:
+    def _close_in_order(self, is_settled: bool) -> None:
         end, confirmed = self.written.offset, self.dispatched.offset
         self._index.absorb_all(confirmed)
-        is_clean = confirmed == end
+        is_clean = confirmed == end and is_settled
         if self._checkpoint.now(end, confirmed, clean=is_clean) is None and is_clean:
             self._parts.disk.unlink(filenames.abort(self.settings.root))
             self._parts.disk.sync_folder(self.settings.root)

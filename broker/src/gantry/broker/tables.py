@@ -1,0 +1,99 @@
+"""The tables of metadata at a start: their files, and what has to be corrected before they agree with the store.
+
+Tables are saved one after the other and after the log, so a crash may come between.  What a start corrects is on the
+disk before the broker serves: the log grows while it serves, and the next start could no longer see what was wrong.
+Whether the last stop was a crash does not matter here, therefore nothing has to remember it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from gantry.broker.complaints import Complaints
+from gantry.broker.config import BrokerConfig, Role
+from gantry.broker.durably import Durably
+from gantry.clock import Clock
+from gantry.errors import DiskFullError, StoreError
+from gantry.metadata.groups import Groups, GroupSettings
+from gantry.metadata.offsets import Offsets
+from gantry.metadata.topics import Topics, TopicSettings
+from gantry.store import filenames
+from gantry.store.background import Worker
+from gantry.store.disk import Disk
+from gantry.store.statefile import JsonState
+from gantry.store.store import Store
+
+log = logging.getLogger("gantry.broker")
+
+
+def states(
+    root: str, disk: Disk, housekeeper: Worker, complaints: Complaints, durably: Durably
+) -> Callable[[str], JsonState]:
+    """Return what makes the file of a table, given its name under <root>/config."""
+
+    def failed(path: str, error: StoreError) -> None:
+        complaints.say(path, f"{path} could not be saved and is tried again: {error}")
+
+    def damaged(problem: str) -> None:
+        log.warning("%s; its backup is used, and what changed last may be missing", problem)
+
+    def state(name: str) -> JsonState:
+        made = JsonState(filenames.config(root, name), disk, housekeeper, failed, durably.look, damaged)
+        durably.watch(made)
+        return made
+
+    return state
+
+
+def metadata(config: BrokerConfig, clock: Clock, state: Callable[[str], JsonState]) -> tuple[Topics, Groups, Offsets]:
+    """Load the three tables that RocketMQ has as well."""
+    settings = TopicSettings(
+        broker_name=config.name,
+        cluster_name=config.cluster,
+        auto_create=config.topics.auto_create,
+        template_queues=config.topics.template_queues,
+        topics_max=config.topics.topics_max,
+    )
+    return (
+        Topics(state("topics.json"), clock, settings),
+        Groups(
+            state("subscriptionGroup.json"),
+            clock,
+            GroupSettings(config.topics.auto_create_groups, config.topics.groups_max),
+        ),
+        Offsets(state("consumerOffset.json"), clock),
+    )
+
+
+def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
+    """Correct topics and offsets after the store was opened, and save what was corrected."""
+    adopted = topics.adopt(store.queues())
+    for name in adopted:
+        log.warning("topic %s has messages and was not saved before the last stop: made again", name)
+    late = offsets.catch_up(store.generations.all(), lambda name: topics.get(name) is not None)
+    for name in late:
+        log.warning("topic %s was deleted just before the last stop: its offsets go now", name)
+    try:
+        if adopted:
+            topics.save_now()
+        # A slave's offsets are the master's, whose log is longer; they are bounded when it becomes the master.
+        if role is not Role.SLAVE:
+            bound(store, offsets)
+        if late:
+            offsets.save_now()
+    except DiskFullError as error:
+        # The disk is full: the tables are saved as soon as there is room, and nothing is appended before.
+        log.warning("what this start corrected is not saved yet: %s", error)
+
+
+def bound(store: Store, offsets: Offsets) -> None:
+    """Set offsets beyond the end of their queue to that end, on the disk before this returns.
+
+    Their groups would miss the next messages, which get those numbers.
+    """
+    beyond = offsets.bound(store.next_queue_offset)
+    for key in beyond:
+        log.warning("%s: the offset was beyond the end of the queue, set to that end", key)
+    if beyond:
+        offsets.save_now()
