@@ -126,6 +126,13 @@ def test_an_offset_behind_the_end_of_its_queue_is_set_to_the_end() -> None:
     assert offsets.went_back == 0 and offsets.bound(lambda topic, queue_id: 5) == []
 
 
+def test_an_offset_behind_the_end_of_a_topic_that_somebody_made_again_begins_at_0() -> None:
+    offsets = Offsets(MemoryState({"offsetTable": {"T@g": {"0": 40}, "U@g": {"0": 40}, "T@h": {"0": 7}}}), SimClock())
+    assert not offsets.is_numbered
+    assert offsets.bound(lambda topic, queue_id: 10, former={"T"}) == ["T@g", "U@g"]
+    assert [offsets.query(*key, 0) for key in (("g", "T"), ("g", "U"), ("h", "T"))] == [0, 10, 7]
+
+
 def many(disk: SimDisk) -> tuple[Offsets, JsonState]:
     """Offsets that take several slices to save."""
     state = JsonState("/config/consumerOffset.json", disk, InlineBackground().housekeeper)

@@ -8,7 +8,7 @@ Whether the last stop was a crash does not matter here, therefore nothing has to
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from gantry.broker.complaints import Complaints
 from gantry.broker.config import BrokerConfig, Role
@@ -71,6 +71,7 @@ def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
     adopted = topics.adopt(store.queues())
     for name in adopted:
         log.warning("topic %s has messages and was not saved before the last stop: made again", name)
+    former = frozenset[str]() if offsets.is_numbered else frozenset(store.generations.all())
     late = offsets.catch_up(store.generations.all(), lambda name: topics.get(name) is not None)
     for name in late:
         log.warning("topic %s was deleted just before the last stop: its offsets go now", name)
@@ -79,7 +80,7 @@ def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
             topics.save_now()
         # A slave's offsets are the master's, whose log is longer; they are bounded when it becomes the master.
         if role is not Role.SLAVE:
-            bound(store, offsets)
+            bound(store, offsets, former)
         if late:
             offsets.save_now()
     except DiskFullError as error:
@@ -87,13 +88,13 @@ def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
         log.warning("what this start corrected is not saved yet: %s", error)
 
 
-def bound(store: Store, offsets: Offsets) -> None:
-    """Set offsets beyond the end of their queue to that end, on the disk before this returns.
+def bound(store: Store, offsets: Offsets, former: Collection[str] = ()) -> None:
+    """Set offsets beyond the end of their queue back, on the disk before this returns; see `Offsets.bound`.
 
     Their groups would miss the next messages, which get those numbers.
     """
-    beyond = offsets.bound(store.next_queue_offset)
+    beyond = offsets.bound(store.next_queue_offset, former)
     for key in beyond:
-        log.warning("%s: the offset was beyond the end of the queue, set to that end", key)
+        log.warning("%s: the offset was beyond the end of the queue, set back", key)
     if beyond:
         offsets.save_now()

@@ -21,7 +21,7 @@ of a master calls `bound`, and saves the result before it serves.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from gantry.clock import Clock
 from gantry.errors import StoreError
@@ -166,15 +166,24 @@ class Offsets:
         for queue_id, offset in list(self.of(source, topic).items()):
             self.commit(target, topic, queue_id, offset)
 
-    def bound(self, end_of: Callable[[str, int], int]) -> list[str]:
-        """Set back whoever stands behind the end of a queue, to the end; the `topic@group` of those."""
+    @property
+    def is_numbered(self) -> bool:
+        """Whether the document said to which generation of a topic its offsets belong; RocketMQ's does not."""
+        return self._generations is not None
+
+    def bound(self, end_of: Callable[[str, int], int], former: Collection[str] = ()) -> list[str]:
+        """Set offsets behind the end of a queue back to the end; return the `topic@group` of those.
+
+        former: topics whose offsets may belong to a former generation; groups that stand behind the end of such a queue
+        have read nothing of it, and begin at 0.
+        """
         bounded = []
         for key, queues in self._table.items():
             topic = key.partition("@")[0]
             ends = {queue_id: end_of(topic, queue_id) for queue_id in queues}
             ahead = {queue_id: end for queue_id, end in ends.items() if queues[queue_id] > end}
             if ahead:
-                queues.update(ahead)
+                queues.update(dict.fromkeys(ahead, 0) if topic in former else ahead)
                 for queue_id in ahead:
                     self._unmark(key, queue_id)
                 bounded.append(key)

@@ -80,6 +80,12 @@ class ConsumeQueue:
             self._min_of_log = log_start
         return self._min
 
+    @property
+    def begins(self) -> int | None:
+        """Log offset of the first record that has an entry here; None when none has."""
+        found = self.entry(self._past_fillers(self.first))
+        return None if found is None else found[0]
+
     def search(self, low: int, log_offset: int) -> int:
         """The first queue offset >= low whose record begins at or behind log_offset; next when there is none."""
         return self.first_where(low, lambda entry: entry[0] >= log_offset)

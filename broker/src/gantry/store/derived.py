@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from gantry.clock import Clock
 from gantry.leaves import records
+from gantry.store import foreign, queuebase
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
@@ -42,6 +43,8 @@ class Derived:
         self.rebuilt: list[str] = []
         self.heads: dict[QueueKey, int] = {}  # where queues go on behind what is written and not confirmed
         self._tails: dict[QueueKey, int] = {}  # and their first record in that part of the log
+        self._base = QueueBase(0, {}, {})  # what is remembered of the queues
+        self.derivation.restarts = {}
 
     def load_queues(self, limit: int | None, walk: bool, base: QueueBase) -> bool:
         """Open all queues; False when one of them has to be built again from the whole log."""
@@ -65,6 +68,9 @@ class Derived:
                 self.table.drop(topic, queue_id)
             elif queue is not None:
                 self.table.adopt(queue)
+        if limit is None:
+            base = foreign.without_made_again(self.table, base, self._log.start)
+        self._base = base
         for ends in base.queues():
             if self.table.get(ends.topic, ends.queue_id) is None:
                 self._drop(ends.topic, ends.queue_id)
@@ -155,12 +161,13 @@ class Derived:
             if queue.log_end > end:
                 cut_queue(self._disk, queue, self.files, end)
 
-    def repair(self, end: int, base: QueueBase) -> Iterator[int]:
+    def repair(self, end: int) -> Iterator[int]:
         """Build queues again that lack entries, and let none go on below the offset that is remembered for it.
 
         The table is durable before the recovery point is, so it may count records that this start may not show yet:
         their entries come when they are confirmed, and nothing may stand in their places until then.
         """
+        base = self._bury_restarted(self._base)
         lacking = dict(self.derivation.gaps or {})
         is_partial = self.derivation.gaps is not None
         self.derivation.gaps = None
@@ -172,10 +179,19 @@ class Derived:
             for topic, queue_id in lacking:
                 self._drop(topic, queue_id)
             yield from self._place(LogScan(self._log.segments, self._log.start), end, end)
+            base = self._bury_restarted(base)
+        self.derivation.restarts = None
         for ends in base.queues():
             following = min(ends.following, self._tails.get((ends.topic, ends.queue_id), ends.following))
             if following:
                 self.table.go_on(ends.topic, ends.queue_id, following)
+
+    def _bury_restarted(self, base: QueueBase) -> QueueBase:
+        """The table without topics that turned out to begin again in the log; what they had before is buried."""
+        restarts, self.derivation.restarts = self.derivation.restarts or {}, {}
+        for topic, old_end in restarts.items():
+            foreign.bury_before(self.table, topic, self._log.start, old_end)
+        return queuebase.without(base, list(restarts))
 
     def close(self) -> None:
         """Close the files."""

@@ -28,6 +28,7 @@ Entries = list[records.Entry]
 Listener = Callable[[str, int, int, Entries], None]
 
 _WALK_RECORDS_MAX = 4096
+_NO_QUEUE_BIT = 0x4  # sysFlag of records that no queue gets and that have no queue offset, see `leaves.queues`
 
 
 class Derivation:
@@ -39,11 +40,47 @@ class Derivation:
         self._delay_levels_ms = delay_levels_ms
         # While a part of the log is dispatched again at a start: queues that lack what stands before that part.
         self.gaps: dict[QueueKey, None] | None = None
+        # While a store opens: topics with a queue that begins at 0 again in the log, and the end of its last record
+        # before that.  RocketMQ's broker deleted them and made them again; it does not know our generations.
+        self.restarts: dict[str, int] | None = None
 
     def place(self, entries: Entries) -> list[tuple[ConsumeQueue, Entries]]:
         """Put records into their queues and among the index's pending; what is there already is left out."""
         self._index.add(entries)
+        if self.restarts is not None:
+            while (at := self._first_restart(entries)) is not None:
+                self._group(entries[:at])
+                self._restart(entries[at])
+                entries = entries[at:]
+        return self._group(entries)
+
+    def _group(self, entries: Entries) -> list[tuple[ConsumeQueue, Entries]]:
         return [placed for found in queues.by_queue(entries) if (placed := self._put(*found)) is not None]
+
+    def _first_restart(self, entries: Entries) -> int | None:
+        """Where the first record stands that is number 0 of a queue which has other records before it in the log."""
+        if all(entry.queue_offset for entry in entries):
+            return None
+        graves, seen = self._table.gravestones, set[QueueKey]()
+        for number, entry in enumerate(entries):
+            key = entry.topic, entry.queue_id
+            if entry.sys_flag & _NO_QUEUE_BIT or entry.log_offset < graves.get(entry.topic, 0):
+                continue
+            queue = self._table.get(*key)
+            is_new = queue is None or queue.log_end <= entry.log_offset
+            if entry.queue_offset == 0 and is_new and (key in seen or (queue is not None and queue.log_end > 0)):
+                return number
+            seen.add(key)
+        return None
+
+    def _restart(self, entry: records.Entry) -> None:
+        """Empty the queue that begins again with this record."""
+        assert self.restarts is not None
+        queue = self._table.get(entry.topic, entry.queue_id)
+        if queue is not None:
+            self.restarts[entry.topic] = max(queue.log_end, self.restarts.get(entry.topic, 0))
+            self._table.drop(entry.topic, entry.queue_id)
+            self._table.create(entry.topic, entry.queue_id, 0)
 
     def _put(
         self, topic: str, queue_id: int, group: Entries, packed: bytes, size: int

@@ -21,6 +21,7 @@ from typing import NamedTuple
 from gantry.errors import StoreError
 from gantry.store import filenames, statefile
 from gantry.store.disk import Disk
+from gantry.store.queuebase import QueueBase
 
 _FILE = "topicGenerations.json"
 
@@ -71,6 +72,14 @@ class Generations:
     def gravestones(self) -> dict[str, int]:
         """Where each generation begins, by topic."""
         return {topic: life.begins for topic, life in self._lives.items()}
+
+    def newer_than(self, base: QueueBase) -> list[str]:
+        """Topics whose generation began after this table of queues was written."""
+        return [
+            topic
+            for topic, life in self._lives.items()
+            if life.begins >= base.log_offset and base.gravestones.get(topic, 0) < life.begins
+        ]
 
     def clip(self, log_end: int) -> bool:
         """A crash may have taken what stood in the log when a topic was deleted; what is written from here on is

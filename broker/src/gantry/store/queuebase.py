@@ -9,7 +9,7 @@ lack entries, and which records belong to a deleted topic (gravestones: topic ->
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from gantry.errors import StoreError
@@ -46,6 +46,13 @@ class QueueBase(NamedTuple):
     def following(self, topic: str, queue_id: int) -> int:
         """The next offset that a queue had; 0 for a queue that is younger than the table."""
         return self.ends.get(topic, {}).get(queue_id, (0, 0))[1]
+
+
+def without(base: QueueBase, topics: Collection[str]) -> QueueBase:
+    """The table of a store that never knew these topics."""
+    ends = {topic: queues for topic, queues in base.ends.items() if topic not in topics}
+    graves = {topic: begins for topic, begins in base.gravestones.items() if topic not in topics}
+    return base._replace(ends=ends, gravestones=graves)
 
 
 def save(disk: Disk, root: str, base: QueueBase) -> None:

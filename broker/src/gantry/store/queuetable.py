@@ -116,10 +116,14 @@ class QueueTable:
         for key in [key for key in self.heads if key[0] == topic]:
             del self.heads[key]
         self.came.pop(topic, None)
-        self.gravestones[topic] = log_end
-        self.generations.begin(topic, log_end, generation)
+        self.bury(topic, log_end, generation)
         self.changes += 1
         self.deletions += 1
+
+    def bury(self, topic: str, log_end: int, generation: int | None = None) -> None:
+        """The topic's records below log_end will not come back."""
+        self.gravestones[topic] = log_end
+        self.generations.begin(topic, log_end, generation)
 
     def _forget(self, key: QueueKey) -> None:
         self.files.forget(filenames.queue(self._root, *key))

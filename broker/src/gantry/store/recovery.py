@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 from gantry.clock import Clock
 from gantry.errors import DiskFullError, StoreError
-from gantry.store import filenames, generations, javacheckpoint, queuebase, recoverypoint, reviving
+from gantry.store import filenames, foreign, generations, javacheckpoint, queuebase, recoverypoint, reviving
 from gantry.store.background import Background
 from gantry.store.checkpoint import Checkpoint
 from gantry.store.commitlog import CommitLog
@@ -118,6 +118,7 @@ class Recovery:
         self._log = CommitLog(segments, settings.segment_bytes)
         self._derived = Derived(settings, disk, clock, self._log)
         self._lock: Lock | None = None
+        self._lives_found: dict[str, int] = {}  # the generations as they stand in their file
         self._revived: list[str] = []  # topics whose queues are built again from the whole log, in another life
         self.report = RecoveryReport(rebuilt=self._derived.rebuilt)
         self.parts: Parts | None = None
@@ -132,6 +133,7 @@ class Recovery:
         segments = self._log.segments
         segments.load()
         self._check_folder(found)
+        found = self._without_deleted(found)
         yield Progress("queues", 0, 0)
         begin = self._load_derived(found)
         scan = LogScan(segments, begin, found.point.flushed if found.point and found.start.is_ours else begin)
@@ -144,7 +146,7 @@ class Recovery:
             yield Progress("cut", scan.at, scan.at)
             self._cut(found, begin, scan)
         confirmed = min(confirmed, scan.at)
-        for at in self._derived.repair(confirmed, found.base):
+        for at in self._derived.repair(confirmed):
             yield Progress("rebuild", at, scan.at)
         yield Progress("finish", scan.at, scan.at)
         self._finish(found, confirmed, max(scan.store_ms, found.point.store_ms if found.point else 0))
@@ -177,8 +179,9 @@ class Recovery:
         point = recoverypoint.load(disk, root)
         base = queuebase.load(disk, root)
         lives = self._derived.table.generations = generations.load(disk, root)
+        self._lives_found = lives.all()
         self._revived = reviving.carry_out(disk, root, lives)
-        base = reviving.without(base, self._revived)
+        base = queuebase.without(base, [*self._revived, *lives.newer_than(base)])
         self._derived.rebuilt += self._revived
         # Our own folder may have been thrown away with the rest of what is derived, or be older by a deletion.
         base = base._replace(gravestones=base.gravestones | lives.gravestones())
@@ -207,6 +210,17 @@ class Recovery:
                 f"{filenames.commit_log(root)} ends at {segments.end}, but was durable up to {point.flushed}; "
                 "restore the missing segments"
             )
+
+    def _without_deleted(self, found: _Found) -> _Found:
+        """Bury the topics that RocketMQ's broker deleted."""
+        if found.start.is_ours:
+            return found
+        table, base = self._derived.table, found.base
+        deleted = foreign.deleted(self._disk, self._settings.root, base)
+        for topic in deleted:
+            table.bury(topic, self._log.segments.end)  # clipped to where the log is found to end
+        base = queuebase.without(base, deleted)
+        return found._replace(base=base._replace(gravestones=base.gravestones | table.gravestones))
 
     def _load_derived(self, found: _Found) -> int:
         """Open queues and index; the log offset from which the log must be dispatched to complete them."""
@@ -302,7 +316,8 @@ class Recovery:
         """Where a crash took the end of the log, a topic may have been deleted behind the new end."""
         table, disk, root = self._derived.table, self._disk, self._settings.root
         table.gravestones = {topic: min(begins, end) for topic, begins in table.gravestones.items()}
-        if table.generations.clip(end) or self._revived:
+        is_clipped = table.generations.clip(end)
+        if is_clipped or table.generations.all() != self._lives_found or self._revived:
             # Before anything is appended there, and before queues are durable that hold what another life hides.
             document = table.generations.to_document()
             checkpoint.reserve.carry_out(lambda: generations.save(disk, root, document))

@@ -22,7 +22,6 @@ from gantry.errors import StoreError
 from gantry.store import filenames, statefile
 from gantry.store.disk import Disk
 from gantry.store.generations import Generations, Life
-from gantry.store.queuebase import QueueBase
 
 
 class Revival(NamedTuple):
@@ -57,13 +56,6 @@ def carry_out(disk: Disk, root: str, lives: Generations) -> list[str]:
             disk.remove_tree(filenames.topic_queues(root, topic))
             topics.append(topic)
     return topics
-
-
-def without(base: QueueBase, topics: list[str]) -> QueueBase:
-    """The table of a store that never knew these topics."""
-    ends = {topic: queues for topic, queues in base.ends.items() if topic not in topics}
-    graves = {topic: begins for topic, begins in base.gravestones.items() if topic not in topics}
-    return base._replace(ends=ends, gravestones=graves)
 
 
 def done(disk: Disk, root: str, topics: list[str]) -> None:

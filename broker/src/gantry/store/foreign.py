@@ -1,0 +1,83 @@
+"""What RocketMQ's broker did to topics while it had the folder: it knows neither our table of queues nor generations.
+
+It may have deleted a topic, or deleted it and made it again, which then counts from 0 in the log behind the old
+records.  The table of queues remembers a higher end; the queue must not be raised to it, and what the log has of the
+former topic is buried (`generations`), so that nobody who builds queues from the log brings it back.
+
+    its queues are there    they are right.  An entry below the remembered end that names a record behind what the table
+                            knows tells a queue that begins anew; where all queues begin there, the topic was made again
+    they are not            number 0 in the log, behind other records of the queue (`Derivation.restarts`), says so
+    the topic is gone       it has no folder and is not in topics.json
+
+A topic that was made again and got no message yet looks like one that lost its files: its old messages come back.
+"""
+
+from __future__ import annotations
+
+from gantry.errors import StoreError
+from gantry.store import filenames, statefile
+from gantry.store.consumequeue import ConsumeQueue
+from gantry.store.disk import Disk
+from gantry.store.queuebase import QueueBase
+from gantry.store.queuetable import QueueTable
+
+
+def deleted(disk: Disk, root: str, base: QueueBase) -> list[str]:
+    """Topics of the table that RocketMQ's broker deleted and did not make again."""
+    if not disk.exists(filenames.consume_queues(root)):
+        return []  # all queues are to be built again
+    try:
+        document = statefile.read_object(disk, filenames.config(root, "topics.json")) or {}
+    except StoreError:
+        return []
+    listed = document.get("topicConfigTable")
+    if not isinstance(listed, dict) or not listed:
+        return []
+    topics = [topic for topic in base.ends if topic not in listed]
+    return [topic for topic in topics if not disk.list(filenames.topic_queues(root, topic))]
+
+
+def without_made_again(table: QueueTable, base: QueueBase, log_start: int) -> QueueBase:
+    """The table of queues without those that begin anew; what a topic had before it was made again is buried."""
+    begins: dict[str, list[int]] = {topic: [] for topic in base.ends}
+    for queue in table:
+        if queue.topic in begins and (at := queue.begins) is not None:
+            begins[queue.topic].append(at)
+    kept = {}
+    for topic, queues in base.ends.items():
+        went_on = {
+            queue_id: ends
+            for queue_id, ends in queues.items()
+            if not _begins_anew(table.get(topic, queue_id), ends[1], base.log_offset)
+        }
+        is_all_here = len(went_on) == len(queues) and all(table.get(topic, queue_id) for queue_id in queues)
+        first = min(begins[topic], default=0)
+        if is_all_here or first < base.log_offset:
+            kept[topic] = went_on
+        elif first > log_start:
+            table.bury(topic, first)
+    return base._replace(ends=kept)
+
+
+def _begins_anew(queue: ConsumeQueue | None, following: int, log_offset: int) -> bool:
+    """Whether an entry below the remembered end names a record behind what the table knows."""
+    if queue is None or not queue.first < following:
+        return False
+    found = queue.entry(min(queue.next, following) - 1)
+    return found is not None and found[0] >= log_offset
+
+
+def bury_before(table: QueueTable, topic: str, log_start: int, old_end: int = 0) -> None:
+    """Bury what the log has of a topic before it was made again.
+
+    old_end: where the last record of its former queues ends that is known; queues that begin before it are of those,
+    unless it is gone from the log, for then only a queue may have begun anew and not the topic.
+    """
+    begins = {queue: queue.begins for queue in table if queue.topic == topic}
+    if old_end > log_start:
+        for queue, at in begins.items():
+            if at is not None and at < old_end:
+                table.drop(topic, queue.queue_id)
+    at = min((at for at in begins.values() if at is not None and (at >= old_end or old_end <= log_start)), default=0)
+    if at > log_start:
+        table.bury(topic, at)

@@ -1,0 +1,128 @@
+"""What RocketMQ's broker did to topics while it had the folder; see also properties/test_foreign_folders."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from gantry.leaves import queues
+from gantry.store import filenames, foreign, generations
+from gantry.store.generations import Generations, Life
+from gantry.store.queuebase import QueueBase
+from gantry.store.queuefiles import QueueFiles
+from gantry.store.queuetable import QueueTable
+from gantry.store.recovery import Start
+from gantry.store.store import Store
+from testkit.simclock import SimClock
+from testkit.simdisk import SimDisk
+from testkit.smallstore import bodies, message, opened, small
+
+ROOT = "/s"
+OURS = (f"{ROOT}/gantry/", f"{ROOT}/config/topicGenerations.json")
+
+
+def _write(disk: SimDisk, path: str, data: bytes) -> None:
+    disk.make_folders(path.rsplit("/", 1)[0])
+    disk.unlink(path)
+    file = disk.open(path, create=True)
+    file.pwrite(data, 0)
+    file.close()
+
+
+def _back_from_rocketmq(segment_bytes: int, play: Callable[[Store], None], count: int = 40) -> tuple[SimDisk, Store]:
+    """Forty messages of T, what RocketMQ's broker does then, and the folder opened by ours again."""
+    disk, clock = SimDisk(), SimClock()
+    settings = small(ROOT, segment_bytes=segment_bytes, queue_file_entries=100, index_slots=64, index_entries=4000)
+    store = opened(settings, clock, disk=disk)
+    for number in range(count):
+        store.append([message("T", number % 2, b"old%d" % number + b"x" * 1500)])
+    store.close()
+    kept = {path: data for path, data in disk.files().items() if path.startswith(OURS)}
+    clock.advance(60_000)
+    store = opened(settings, clock, disk=disk)
+    play(store)
+    store.close()
+    for path in disk.files():
+        if path.startswith(OURS):
+            disk.unlink(path)
+    for path, data in kept.items():
+        _write(disk, path, data)
+    clock.advance(60_000)
+    return disk, opened(settings, clock, disk=disk)
+
+
+@pytest.mark.parametrize("segment_bytes", [16384, 1 << 20])
+@pytest.mark.parametrize("count", [1, 10, 60])
+def test_a_topic_that_was_made_again_counts_from_0_and_what_it_was_before_is_buried(
+    segment_bytes: int, count: int
+) -> None:
+    new = [b"new%d" % number for number in range(count)]
+
+    def play(store: Store) -> None:
+        store.delete_queues("T")
+        store.append([message("T", 1, body) for body in new])
+
+    disk, store = _back_from_rocketmq(segment_bytes, play)
+    assert store.report.start is Start.FOREIGN_CLEAN and store.report.rebuilt == []
+    assert bodies(store, "T", 1) == new and store.next_queue_offset("T", 1) == count
+    assert [queue for queue in store.queues() if queue[0] == "T"] == [("T", 1)], "the other queue was not made again"
+    life = generations.load(disk, ROOT).life("T")
+    assert life is not None and life.begins > 40 * 1500, "durable: whoever builds queues again leaves the old ones out"
+    store.close()
+
+
+@pytest.mark.parametrize(("listed", "is_back"), [({"U": {}}, False), ({"T": {}}, True), ({}, True)])
+def test_a_deleted_topic_stays_away_where_the_table_of_topics_says_so(
+    listed: dict[str, object], is_back: bool
+) -> None:
+    disks: list[SimDisk] = []
+
+    def play(store: Store) -> None:
+        store.delete_queues("T")
+        store.append([message("U", 0, b"new")])
+        disk = store._parts.disk
+        assert isinstance(disk, SimDisk)
+        disks.append(disk)
+        _write(disk, filenames.config(ROOT, "topics.json"), json.dumps({"topicConfigTable": listed}).encode())
+
+    _, store = _back_from_rocketmq(1 << 20, play)
+    assert (("T", 0) in set(store.queues())) is is_back
+    assert bodies(store, "U") == [b"new"]
+    store.close()
+
+
+def test_a_queue_that_expired_and_began_anew_does_not_bury_its_topic() -> None:
+    disk = SimDisk()
+    table = QueueTable(disk, ROOT, QueueFiles(disk, 8, 64))
+    for queue_id, begin, count in ((0, 9000, 3), (1, 4000, 9)):
+        table.create("T", queue_id, 0).put(
+            queues.pack_entries([(begin + 100 * number, 100, 0) for number in range(count)]), begin + 100 * count
+        )
+    base = QueueBase(8000, {"T": {0: (0, 40), 1: (0, 9)}}, {})
+    assert foreign.without_made_again(table, base, 3000).ends == {"T": {1: (0, 9)}} and table.gravestones == {}
+
+
+def test_a_table_of_queues_from_before_a_deletion_is_known_by_its_gravestones() -> None:
+    lives = Generations(3, {"T": Life(2, 500), "U": Life(3, 800), "V": Life(1, 100)})
+    base = QueueBase(500, {}, {"U": 800})
+    assert lives.newer_than(base) == ["T"], "the deletion of U was written with it, that of V before it"
+
+
+def test_a_power_cut_between_the_two_files_of_a_deletion_does_not_raise_what_is_made_again() -> None:
+    for cut_at in range(1, 12):
+        disk, clock = SimDisk(), SimClock()
+        store = opened(small(ROOT), clock, disk=disk)
+        store.append([message("T", 0, b"old") for _ in range(5)])
+        store.close()
+        store = opened(small(ROOT), clock, disk=disk)
+        disk.sync_all()
+        disk.faults.power_cut_at = disk.faults.seen + cut_at
+        try:
+            store.delete_queues("T")
+        except BaseException:  # noqa: BLE001  a power cut
+            pass
+        again = opened(small(ROOT), clock, disk=disk.crash())
+        assert again.queue_range("T", 0) in (None, (0, 5)), cut_at
+        again.close()
