@@ -75,7 +75,7 @@ def test_dropping_gives_the_memory_back() -> None:
         play_ = Play()
         play_.brings(0, 1, end=2)
         assert play_.memory.bytes
-        await play_.one.drop()
+        play_.one.drop()
         assert play_.memory.bytes == 0
         assert play_.one.take(9) == []
 

@@ -25,7 +25,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Self
+from typing import Any, Self
 
 from gantry.client.broadcast import LocalOffsets
 from gantry.client.direct import DirectConsumption
@@ -47,7 +47,7 @@ from gantry.client.settings import ConsumerSettings, StartFrom
 from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.client.tallies import Tallies
 from gantry.clock import Clock, SystemClock
-from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.errors import ClosedError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model.message import RETRY_TOPIC, StoredMessage
 from gantry.model.names import retry_topic
 from gantry.model.route import MessageQueue
@@ -105,6 +105,7 @@ class Consumer:
         self._redelivery = Redelivery(self._session, self._routes, group, self.settings, self._hand_out)
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
+        self._iterating: set[asyncio.Task[Any]] = set()  # who has messages in hand, maybe
         self._running: set[asyncio.Task[None]] = set()  # listeners at work
         self._life = Life(group, lambda: self._ready.put_nowait(None))
 
@@ -129,7 +130,7 @@ class Consumer:
         self._tasks.append(self._life.spawn(self._share_regularly(), "gantry-rebalance"))
 
     async def stop(self) -> None:
-        """1. take nothing new, 2. let listeners end, 3. commit, 4. say goodbye, 5. close."""
+        """1. take nothing new, 2. let messages in hand end, 3. commit, 4. say goodbye, 5. close."""
         self._life.end()
         await cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
         self._redelivery.stop()
@@ -138,11 +139,32 @@ class Consumer:
         if self._workers:
             await asyncio.wait(self._workers, timeout=self.settings.stop_timeout_s)
         await cancelled([*self._workers, *self._running])
-        await self._commit([*self._leaving, *(intake for intake, _ in self._intakes.values())])
+        intakes = [*self._leaving, *(intake for intake, _ in self._intakes.values())]
+        await self._let_go(intakes)
+        await self._commit(intakes)
+        for intake in intakes:
+            intake.drop()
         await self._session.say_goodbye(self.client_id, consumers=self.group)
         await self._replicas.close()
         await self._routes.close()
         await self._session.close()
+
+    async def _let_go(self, intakes: Sequence[Intake]) -> None:
+        """Wait for messages that iterating tasks have in hand; the caller cannot wait for its own."""
+        others: set[asyncio.Future[Any]] = {task for task in self._iterating if task is not asyncio.current_task()}
+        if not others:
+            return
+        idle: asyncio.Future[Any] = asyncio.ensure_future(asyncio.gather(*(intake.idle() for intake in intakes)))
+        try:
+            async with asyncio.timeout(self.settings.stop_timeout_s):
+                while others and not idle.done():
+                    done, _ = await asyncio.wait({idle, *others}, return_when=asyncio.FIRST_COMPLETED)
+                    others -= done
+        except TimeoutError:
+            log.warning("%s: stopped with messages in hand after %g s", self.group, self.settings.stop_timeout_s)
+        finally:
+            idle.cancel()
+            await asyncio.wait([idle])
 
     async def wait(self) -> None:
         """Until stop(); raises what broke the consumer, if something did."""
@@ -169,6 +191,9 @@ class Consumer:
 
     async def __anext__(self) -> ReceivedMessage:
         """The next message of any queue."""
+        task = asyncio.current_task()
+        if task is not None and task not in self._iterating:
+            self._iterating = {task, *(one for one in self._iterating if not one.done())}
         found = await self._next()
         if found is None:
             await self.wait()
@@ -215,14 +240,20 @@ class Consumer:
         if stored.topic == self._retry_topic:
             stored = replace(stored, topic=stored.properties.get(RETRY_TOPIC, stored.topic))
 
-        def finish(message: ReceivedMessage) -> None:
-            if not self._redelivery.has(message):
-                intake.finish(message.queue_offset, life)
+        def finish(message: ReceivedMessage) -> bool:
+            return intake.finish(message.queue_offset, life) or self._is_too_late(intake, message)
 
         async def again(message: ReceivedMessage, wish: Again) -> None:
-            await self._redelivery.take(intake, life, message, wish)
+            if not await self._redelivery.take(intake, life, message, wish):
+                self._is_too_late(intake, message)
 
         self._hand_out(intake, ReceivedMessage(stored, intake.queue, finish, again))
+
+    def _is_too_late(self, intake: Intake, message: ReceivedMessage) -> bool:
+        if intake.is_dropped and self._life.is_over:
+            raise ClosedError(f"{message!r}: too late, the consumer has stopped; the message comes again")
+        log.warning("%r: too late, its queue has another owner or was reset; the message comes again", message)
+        return False
 
     def _hand_out(self, intake: Intake, message: ReceivedMessage) -> None:
         self._ready.put_nowait((intake, intake.life, message))

@@ -151,11 +151,13 @@ class Intake:
             self._in_work.discard(offset)
             self._has_ended.set()
 
-    def finish(self, offset: int, life: int) -> None:
-        """A message that was delivered in this life has ended."""
-        if self._window is not None and not self.is_dropped and life == self.life:
+    def finish(self, offset: int, life: int) -> bool:
+        """A message that was delivered in this life has ended; False when that is too late to count."""
+        counts = self._window is not None and not self.is_dropped and life == self.life
+        if self._window is not None and counts:
             self._memory.give_back(self._window.finish(offset))
         self.put_down(offset, life)
+        return counts
 
     def move(self, offset: int) -> None:
         """Go on elsewhere; whatever was in work no longer counts.  Before the start is known, the broker knows it."""
@@ -182,14 +184,23 @@ class Intake:
         self.is_leaving = True
         try:
             async with asyncio.timeout(within_s):
-                while self._in_work:
-                    self._has_ended.clear()
-                    await self._has_ended.wait()
+                await self.idle()
         except TimeoutError:
             log.info("%s: left with %d messages in work; they come again", self.queue, len(self._in_work))
-        self.is_dropped = True
-        if self._window is not None:
+        finally:
+            self.drop()
+
+    async def idle(self) -> None:
+        """Until nothing is in work."""
+        while self._in_work:
+            self._has_ended.clear()
+            await self._has_ended.wait()
+
+    def drop(self) -> None:
+        """The queue is no longer ours; nothing counts any more."""
+        if self._window is not None and not self.is_dropped:
             self._memory.give_back(self._window.bytes)
+        self.is_leaving = self.is_dropped = True
 
     async def _open(self, offsets: Starts, settings: ConsumerSettings, now_ms: int) -> None:
         offset = await offsets.start(self.queue, settings, now_ms)

@@ -34,7 +34,14 @@ from gantry.client.session import Session
 from gantry.client.settings import ConsumerSettings, StartFrom, check_group
 from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.clock import Clock, SystemClock
-from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.errors import (
+    ClosedError,
+    ConfigError,
+    OutcomeUnknownError,
+    RefusedError,
+    RemoteProtocolError,
+    UnreachableError,
+)
 from gantry.leaves.frames import Command
 from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
@@ -137,8 +144,9 @@ class PullConsumer:
     async def poll(self, timeout_s: float = 5.0, count_max: int = 32) -> list[StoredMessage]:
         """The next messages of any queue that is not paused, none when none came in time.
 
-        What the polls before gave is done from now on.
+        What the polls before gave is done from now on.  ClosedError after `stop`.
         """
+        self._check_open()
         for one, _ in self._queues.values():
             one.settle()
         deadline = asyncio.get_running_loop().time() + timeout_s
@@ -157,6 +165,7 @@ class PullConsumer:
 
     async def commit(self) -> None:
         """Everything handed out so far is done: tell the brokers now; raises what a broker says against it."""
+        self._check_open()
         for one, _ in list(self._queues.values()):
             one.settle()
             await self._commit_one(one)
@@ -192,8 +201,11 @@ class PullConsumer:
         """Go on at an offset, forwards or back; what was pulled ahead is forgotten."""
         self._ours(queue)
         subscription = self._wanted[queue]
-        await self._leave([queue], commits=False)
-        self._begin(queue, subscription, At(offset))
+        try:
+            await self._leave([queue], commits=False)
+        finally:  # also where the caller is cancelled: the queue is still ours
+            if not self._life.is_over:
+                self._begin(queue, subscription, At(offset))
 
     async def seek_to_first(self, queue: MessageQueue) -> None:
         """Go on at the oldest message that is still there."""
@@ -215,6 +227,11 @@ class PullConsumer:
         """Hand out again."""
         self._paused -= set(queues)
         self._news.set()
+
+    def _check_open(self) -> None:
+        if self._life.is_over:
+            self._life.check()
+            raise ClosedError(f"{self.group}: this consumer was stopped; make a new one")
 
     def _ours(self, queue: MessageQueue) -> Pulling:
         found = self._queues.get(queue)
@@ -251,11 +268,14 @@ class PullConsumer:
         for queue in queues:
             self._wanted.pop(queue, None)
             self._replicas.forget(queue)
-        await cancelled([task for _, task in gone])
-        for one, _ in gone:
-            if commits and self._auto_commit:
-                await self._commit_quietly(one)
-            await one.drop()
+        try:
+            await cancelled([task for _, task in gone])
+            for one, _ in gone:
+                if commits and self._auto_commit:
+                    await self._commit_quietly(one)
+        finally:
+            for one, _ in gone:
+                one.drop()
 
     async def _share_regularly(self) -> None:
         while True:

@@ -59,10 +59,10 @@ class PulledQueue:
             found.append(message)
         return found
 
-    async def drop(self) -> None:
-        """Give the memory back; the pulling has ended before."""
+    def drop(self) -> None:
+        """Give the memory back; nothing is pulled any more."""
         self._waiting.clear()
-        await self.intake.leave(0.0)
+        self.intake.drop()
 
     def _forget_former_lives(self) -> None:
         while self._waiting and self._waiting[0][1] != self.intake.life:

@@ -5,7 +5,9 @@
 progress in its queue stays before it, so a crash brings it back, never loses it.  A message for which none of them is
 called holds up the progress of its queue for as long as the consumer runs.
 
-Once a queue has gone to another member of the group, all of them change nothing: that member gets the message.
+Once a queue has gone to another member of the group, or the group was reset, it is too late for all of them: the
+message comes again, `ack` returns False, and a line in the log says so.  Once the consumer has stopped they raise
+ClosedError.
 """
 
 from __future__ import annotations
@@ -29,21 +31,29 @@ class Again(NamedTuple):
 class ReceivedMessage:
     """One delivery; `attempt` counts from 1."""
 
-    __slots__ = ("_again", "_finish", "attempt", "queue", "stored", "wants_again")
+    __slots__ = ("_again", "_finish", "attempt", "is_acked", "is_over", "queue", "stored", "wants_again")
 
     def __init__(
         self,
         stored: StoredMessage,
         queue: MessageQueue,
-        finish: Callable[[ReceivedMessage], None],
+        finish: Callable[[ReceivedMessage], bool],
         again: Callable[[ReceivedMessage, Again], Awaitable[None]],
     ) -> None:
         self.stored = stored
         self.queue = queue
         self.attempt = 1 + stored.reconsume_times
         self.wants_again = False  # somebody asked to have it brought again, or made a dead letter
+        self.is_acked = False
+        self.is_over = False  # acked, or given back: from then on it is another delivery's to be acked
         self._finish = finish
         self._again = again
+
+    def following(self) -> ReceivedMessage:
+        """The same message for another delivery by this consumer: what is done with the former does not concern it."""
+        found = ReceivedMessage(self.stored, self.queue, self._finish, self._again)
+        found.attempt = self.attempt + 1
+        return found
 
     @property
     def topic(self) -> str:
@@ -90,9 +100,14 @@ class ReceivedMessage:
         """Where it stands in its queue."""
         return self.stored.queue_offset
 
-    async def ack(self) -> None:
-        """Done with it; a second call changes nothing."""
-        self._finish(self)
+    async def ack(self) -> bool:
+        """Done with it; a second call changes nothing.
+
+        Returns False when it comes again all the same: the call was too late, or `retry` or `give_up` came before.
+        """
+        if not self.is_over:
+            self.is_acked = self.is_over = self._finish(self)
+        return self.is_acked
 
     async def retry(self, after_s: float | None = None, *, level: int = 0) -> None:
         """Have it brought again: after at least so many seconds, or after a delay level (1 to 18) of the broker's.

@@ -59,22 +59,27 @@ class Redelivery:
         self._settings = settings
         self._hand_out = hand_out
         self._waiting: dict[ReceivedMessage, asyncio.TimerHandle] = {}
-        self._leaving: set[ReceivedMessage] = set()
+        self._has_stopped = False
 
-    def has(self, message: ReceivedMessage) -> bool:
-        """Whether it failed and its time has not come: nobody can finish it now."""
-        return message in self._waiting or message in self._leaving
+    async def take(self, intake: Intake, life: int, message: ReceivedMessage, wish: Again) -> bool:
+        """Bring it again later, one way or the other; returns when that is arranged, False when it is too late for it.
 
-    async def take(self, intake: Intake, life: int, message: ReceivedMessage, wish: Again) -> None:
-        """Bring it again later, one way or the other; returns when that is arranged."""
-        if self.has(message) or intake.is_dropped:
-            return
-        if not self._settings.broadcast and await self._is_sent_back(message, wish):
-            intake.finish(message.queue_offset, life)
-            return
-        intake.put_down(message.queue_offset, life)
-        if not intake.is_leaving:
-            self._keep(intake, message, wish.after_s)
+        Also a call that is cancelled arranges it: nobody else would.
+        """
+        if message.is_over or intake.is_dropped:
+            return message.is_over
+        message.is_over = True
+        is_sent_back = False
+        try:
+            is_sent_back = not self._settings.broadcast and await self._is_sent_back(message, wish)
+        finally:
+            if is_sent_back:
+                intake.finish(message.queue_offset, life)
+            else:
+                intake.put_down(message.queue_offset, life)
+                if not intake.is_leaving and not self._has_stopped:
+                    self._keep(intake, message, wish.after_s)
+        return True
 
     def drop(self, queues: Collection[MessageQueue]) -> None:
         """These queues are no longer ours: their messages come to somebody else."""
@@ -83,6 +88,7 @@ class Redelivery:
 
     def stop(self) -> None:
         """Nothing is handed out again."""
+        self._has_stopped = True
         for timer in self._waiting.values():
             timer.cancel()
         self._waiting.clear()
@@ -92,23 +98,20 @@ class Redelivery:
         if level == 0 and wish.after_s is not None:
             level = level_of(wish.after_s)
         question = questions.send_back(self._group, message.stored, level, self._settings.redeliveries_max)
-        self._leaving.add(message)
         try:
             await self._session.ask(self._routes.master(message.queue), question, _TIMEOUT_S)
         except _FAULTS as error:
             log.warning("%r: not taken back, it is retried here: %s", message, error)
             self._routes.doubt(message.queue.topic)
             return False
-        finally:
-            self._leaving.discard(message)
         return True
 
     def _keep(self, intake: Intake, message: ReceivedMessage, after_s: float | None) -> None:
         ladder = self._settings.retry_delays_s
         delay_s = ladder[min(message.attempt, len(ladder)) - 1] if after_s is None else after_s
-        message.attempt += 1
+        following = message.following()
         loop = asyncio.get_running_loop()
-        self._waiting[message] = loop.call_later(delay_s, self._hand_out_again, intake, message)
+        self._waiting[following] = loop.call_later(delay_s, self._hand_out_again, intake, following)
 
     def _hand_out_again(self, intake: Intake, message: ReceivedMessage) -> None:
         del self._waiting[message]

@@ -1,0 +1,149 @@
+"""Messages that somebody has in hand: when a consumer stops, when they come again, when it is too late for them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from gantry.client.consumer import Consumer, ReceivedMessage
+from gantry.client.pullconsumer import PullConsumer
+from gantry.errors import ClosedError
+from gantry.model.route import MessageQueue
+from gantry.wire.codes import RequestCode, ResponseCode
+from testkit.onequeue import FIRST, OneQueue, member, play
+from testkit.scripted import refuse
+from testkit.turning import until
+
+SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
+PATIENT = replace(FIRST, stop_timeout_s=60.0)
+
+
+def iterating(consumer: Consumer, gate: asyncio.Event, said: list[object]) -> asyncio.Task[None]:
+    """A task that handles the messages of a consumer, each of them when the gate is open."""
+
+    async def work() -> None:
+        async for message in consumer:
+            said.append(message)
+            await gate.wait()
+            said.append(await message.ack())
+
+    return asyncio.ensure_future(work())
+
+
+def test_stopping_waits_for_the_message_that_another_task_has_in_hand() -> None:
+    async def story() -> None:
+        said: list[object] = []
+        gate = asyncio.Event()
+        async with OneQueue(count=1) as cluster:
+            consumer = member(cluster, PATIENT)
+            await consumer.start()
+            worker = iterating(consumer, gate, said)
+            await until(lambda: said)
+            stopping = asyncio.ensure_future(consumer.stop())
+            await asyncio.sleep(0.01)
+            assert not stopping.done()
+            gate.set()
+            await stopping
+            await worker
+            assert said[1:] == [True] and cluster.told()[-1] == 1
+
+    play(story())
+
+
+def test_what_is_acked_after_the_time_for_stopping_is_told_that_it_is_too_late() -> None:
+    async def story() -> None:
+        said: list[object] = []
+        gate = asyncio.Event()
+        async with OneQueue(count=1) as cluster:
+            consumer = member(cluster, replace(FIRST, stop_timeout_s=0.01))
+            await consumer.start()
+            worker = iterating(consumer, gate, said)
+            await until(lambda: said)
+            await consumer.stop()
+            gate.set()
+            with pytest.raises(ClosedError, match="too late"):
+                await worker
+            (message,) = said
+            assert isinstance(message, ReceivedMessage)
+            for late in (message.retry, message.give_up):
+                with pytest.raises(ClosedError, match="too late"):
+                    await late()
+            assert not cluster.asked("broker-a", SEND_BACK)
+
+    play(story())
+
+
+def test_whoever_stops_the_consumer_does_not_wait_for_what_it_has_in_hand_itself() -> None:
+    async def story() -> None:
+        async with OneQueue(count=1) as cluster, member(cluster, PATIENT) as consumer:
+            await anext(consumer)
+
+    play(story())
+
+
+def test_an_ack_after_a_reset_returns_false() -> None:
+    async def story() -> None:
+        async with OneQueue(count=1) as cluster, member(cluster) as consumer:
+            message = await anext(consumer)
+            consumer._move({message.queue: 0})
+            assert await message.ack() is False
+            again = await anext(consumer)
+            assert await again.ack() is True and await again.ack() is True
+
+    play(story())
+
+
+def test_the_first_call_of_a_message_that_is_retried_in_place_does_not_ack_the_second() -> None:
+    async def story() -> None:
+        calls: list[ReceivedMessage] = []
+        first_may_end = asyncio.Event()
+
+        async def listener(message: ReceivedMessage) -> None:
+            calls.append(message)
+            if len(calls) == 1:
+                await message.retry(after_s=0)
+                await first_may_end.wait()
+                return
+            first_may_end.set()
+            await asyncio.Event().wait()  # it never succeeds
+
+        settings = replace(FIRST, stop_timeout_s=0.01)
+        async with OneQueue(count=1) as cluster:
+            cluster.answers["broker-a", SEND_BACK] = refuse(ResponseCode.SYSTEM_ERROR)
+            async with member(cluster, settings, listener=listener):
+                await until(lambda: len(calls) == 2 and calls[0].is_over)
+                assert await calls[0].ack() is False
+            assert 1 not in cluster.told()
+            assert [one.attempt for one in calls] == [1, 2]
+
+    play(story())
+
+
+def test_a_retry_that_is_cancelled_is_kept() -> None:
+    async def story() -> None:
+        async with OneQueue(count=1) as cluster, member(cluster, replace(FIRST, retry_delays_s=(0.0,))) as consumer:
+            cluster.answers["broker-a", SEND_BACK] = lambda _: None
+            message = await anext(consumer)
+            retrying = asyncio.ensure_future(message.retry())
+            await until(lambda: cluster.asked("broker-a", SEND_BACK))
+            retrying.cancel()
+            again = await anext(consumer)
+            assert again.queue_offset == message.queue_offset and again.attempt == 2
+
+    play(story())
+
+
+def test_a_pull_consumer_that_was_stopped_says_so() -> None:
+    async def story() -> None:
+        async with OneQueue(count=1) as cluster:
+            consumer = PullConsumer("g", nameserver=cluster.nameserver, settings=FIRST)
+            await consumer.start()
+            await consumer.assign([MessageQueue("T", "broker-a", 0)])
+            await consumer.stop()
+            for call in (consumer.poll, consumer.commit):
+                with pytest.raises(ClosedError):
+                    await call()
+
+    play(story())
