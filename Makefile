@@ -17,9 +17,10 @@ endif
 
 FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/gantry/leaves/_fast/*.[ch])
 FAST_LEVELS := tidy unit golden properties differential scenarios
-# Much of a test is waiting: for a JVM, for a check that must not come. Each worker has servers and JVMs of its own.
-WORKERS ?= 2
-SPREAD := -n $(WORKERS) --dist worksteal
+# Half of a run is waiting: for a JVM, for a check that must not come. A file stays with one worker, and so do the levels
+# whose servers cost most (tests/conftest.py).
+WORKERS ?= 3
+SPREAD := -n $(WORKERS) --dist loadgroup
 # A broker whose modules are compiled anew at every start takes twice as long to start.  Python keeps what it compiled only
 # where it may write and PYTHONDONTWRITEBYTECODE is not set; so it is done here, of what changed.
 BYTECODE := $(PY) -m compileall -q broker/src/gantry

@@ -18,6 +18,8 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
+# Their servers cost more to start than most of their tests: a control plane, JVMs.  The largest groups are begun first.
+LEVELS_OF_ONE_WORKER = ("e2e", "interop")
 ON_CI = os.environ.get("CI") == "true"
 
 
@@ -74,6 +76,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         level = item.path.relative_to(HERE).parts[0]
         item.add_marker(getattr(pytest.mark, level))
+        group = level if level in LEVELS_OF_ONE_WORKER else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.hookimpl(wrapper=True)
