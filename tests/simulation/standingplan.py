@@ -15,6 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gantry.failover.notes import HAND_OVER_AGAIN_S
 from simulation.groupplan import GroupRun
 from simulation.groupworld import SUSPECT_S, Shape
 from simulation.world import Broken
@@ -36,6 +37,8 @@ _AWAY_S = 2 * SUSPECT_S
 class StandingRun(GroupRun):
     """One seed."""
 
+    _handed_s = -HAND_OVER_AGAIN_S
+
     def _shape(self, shape: Shape) -> Shape:
         return replace(shape, members=3, is_sync_master=True, min_in_sync=2)
 
@@ -48,6 +51,8 @@ class StandingRun(GroupRun):
             self.world.say(f"from now on: {fault.__name__.strip('_')}, {leader.host}")
             patience_s = fault(leader)
             self._until_answered(producers, patience_s + _CLIENTS_S, f"the fault {fault.__name__.strip('_')!r}")
+            if fault == self._full:
+                self._handed_s = self.world.now
             self._undo()
 
     def _undo(self) -> None:
@@ -89,4 +94,5 @@ class StandingRun(GroupRun):
 
     def _full(self, leader: GroupMember) -> float:
         leader.fill_disk(0)
-        return _PROMISED_S
+        # The last handover for this reason may have been a moment ago.
+        return _PROMISED_S + max(0.0, self._handed_s + HAND_OVER_AGAIN_S - self.world.now)

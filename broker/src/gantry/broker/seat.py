@@ -56,6 +56,7 @@ class Seat:
         self._config = config
         self._machine = machine
         self._member: Membership | None = None
+        self._vowing: Vowing | None = None
         self._is_open = False  # its store is
         self._is_carried = False  # it was before this life began
         self._register: Register | None = None
@@ -97,8 +98,8 @@ class Seat:
             self._register = machine.register(config.replication, machine.disk)
             part = await candidacy.choose(config, member, store, self._register, machine.disk)
             config, seen = part.config, part.seen
-        vowing = Vowing(member, machine.disk, store.settings.root, opened.background.housekeeper)
-        return config, replace(opened, member=member, vowing=vowing, seen=seen)
+        self._vowing = Vowing(member, machine.disk, store.settings.root, opened.background.housekeeper)
+        return config, replace(opened, member=member, vowing=self._vowing, seen=seen)
 
     async def take(
         self,
@@ -151,6 +152,8 @@ class Seat:
             await self.office.stop()
         if self._door is not None:
             await self._door.close()
+        if self._vowing is not None:
+            self._vowing.end()
 
     async def close(self, store: Store | None) -> None:
         """What the next start has to know about this end; nothing writes to the disk any more."""

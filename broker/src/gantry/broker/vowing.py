@@ -32,6 +32,7 @@ class Vowing:
         self._root = root
         self._housekeeper = housekeeper
         self._intended = member.vows
+        self._is_over = False
 
     def promise(self, epoch: int, done: Done) -> None:
         """Promise an epoch.  Below it nothing begins from here on; the promise counts when done hears of no error."""
@@ -45,7 +46,14 @@ class Vowing:
         """The register gave this disk a number."""
         self._change(replace(self._intended, disk=disk), done)
 
+    def end(self) -> None:
+        """Refuse further changes: the next part of this member, in the same process, reads what is on the disk."""
+        self._is_over = True
+
     def _change(self, intended: Vows, done: Done) -> None:
+        if self._is_over:
+            done(StoreError("this part of the member has ended"))
+            return
         self._intended = intended
 
         def finished(error: StoreError | None) -> None:

@@ -38,6 +38,7 @@ class Notes:
         self._tried: dict[int, int] = {}  # masterships per ordinal since a master was seen to serve
         self._cut_off_since_s: float | None = None
         self._full_since_s: float | None = None
+        self._full_s = 0.0  # when the master's disk was last seen to be full
         self._hand_over_again_s = 0.0
 
     def read(self, seen: Seen | None, now_s: float) -> None:
@@ -96,10 +97,11 @@ class Notes:
 
     def _judge(self, record: Record, leader: int, states: Collection[MemberState], now_s: float) -> None:
         """Note whether the master serves, or is cut off from slaves that could go on without it."""
-        if not any(is_healthy(state, record) and state.is_disk_full for state in states):
-            self._full_since_s = None
-        elif self._full_since_s is None:
-            self._full_since_s = now_s
+        if any(is_healthy(state, record) and state.is_disk_full for state in states):
+            self._full_s = now_s
+            self._full_since_s = now_s if self._full_since_s is None else self._full_since_s
+        elif now_s - self._full_s >= self._policy.suspect_after_s:
+            self._full_since_s = None  # not before: a full disk takes a message now and then
         if not is_cut_off(record, states, self._policy.min_in_sync):
             self._cut_off_since_s = None
             if is_serving(record, states, self._policy.min_in_sync):

@@ -31,6 +31,7 @@ from gantry.store.stats import StoreStats
 from gantry.store.watermarks import Watermark
 
 Places = Sequence[tuple[int, int]]
+_DRAINS = 3  # whoever hears that a job is done may submit another one: so many after each other at most
 
 
 class Store:
@@ -309,6 +310,8 @@ class Store:
         self._flush.finish()
         self.retention.dropping.tick()
         self._checkpoint.complete()
+        for _ in range(_DRAINS):
+            self._parts.background.housekeeper.drain()
         if self.flushed.offset < self.written.offset:
             return None  # a failed sync, or one that was put off
         if self.deleting.is_pending or self.deleting.kept < self.deleting.asked or self.retention.dropping.is_pending:
