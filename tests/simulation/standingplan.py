@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _FAULTS = 4
 _PROMISED_S = 3 * SUSPECT_S
 _LINK_S, _CHANGE_S = 5.0, 4.0  # a silent link is given up; one member is taken in and another one left out
-_CLIENTS_S = 2.0  # until a producer has found the new master
+_CLIENTS_S = 6.0  # until a producer has given up a question to a member that hangs, and found the new master
 _QUIET_S = 60.0
 _OPENING_S = 10 * SUSPECT_S
 _HUNG_S = 3600.0
