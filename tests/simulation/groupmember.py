@@ -18,7 +18,6 @@ from gantry.errors import GantryError, SyncFailedError
 from simulation.member import Member
 from simulation.simloop import SimLoop
 from simulation.slowstarts import Delays, SlowBroker
-from simulation.threads import SimBackground
 from testkit.simdisk import SimDisk
 
 if TYPE_CHECKING:
@@ -154,7 +153,7 @@ class GroupMember(Member):
 
     def _machine(self, loop: SimLoop, process: str) -> Machine:
         if self._background is None or not self._carrying.is_full:
-            self._background = SimBackground(self._world, loop)
+            self._new_background(loop)
         return Machine(
             self.clock,
             self.disk,

@@ -14,6 +14,7 @@ of 6 s, a renewal each second.  No times stand in a trace, and nobody's random n
     group members=3 policy=SYNC_MASTER min_in_sync=2 flush=SYNC_FLUSH coordinators=1    first of all; nobody runs yet
     start [WHO ...]         members by number, `coordinator`, `coordinator2`; everybody without names
     kill | stop | pause | power | wipe WHO ...      as in `member`; `power` and `wipe` take the process along
+    disk WHO full BYTES     so much is left on it;  disk WHO hangs: nothing on it ends;  disk WHO well: neither any more
     cut WHO from WHO ...    both ways; `register` and `clients` have places in the network too;  heal: all ways
     register off | on | delete | back               `back`: to the first record in which somebody led
     dies at STEP            the coordinator, see `watching.STEPS`
@@ -149,6 +150,19 @@ class GroupPlay:
     def _do_wipe(self, words: list[str]) -> None:
         for member in self._members(words):
             member.wipe()
+
+    def _do_disk(self, words: list[str]) -> None:
+        (member,) = self._members(words[:1])
+        match words[1:]:
+            case ["full", room]:
+                member.fill_disk(int(room))
+            case ["hangs"]:
+                member.hang_disk()
+            case ["well"]:
+                member.make_room()
+                member.calm()
+            case other:
+                raise ValueError(f"disk {other}; expected full BYTES, hangs or well")
 
     def _do_cut(self, words: list[str]) -> None:
         at = words.index("from")

@@ -74,6 +74,7 @@ class Member:
         self._config = configuration(
             Path(f"/{host}"), network__bind=host, network__port=PORT, network__vip_port=-2, **changes
         )
+        self._is_hung = False  # its disk is
         self._has_served = False  # this life
         self._died_at = 0.0  # the last life that served; one that did not has flushed nothing
         self._loop: SimLoop | None = None
@@ -119,7 +120,7 @@ class Member:
             return
         self.lives += 1
         loop = self._loop = SimLoop(self._world, self._network, self.host)
-        background = self._background = SimBackground(self._world, loop)
+        background = self._new_background(loop)
         machine = Machine(self.clock, self.disk, background, self._reserve, self._world.chance)
         broker = self.broker = Broker(self._config, on_failed=lambda: self._failed(loop), machine=machine)
         self._world.say(f"{self.host}: starts, life {self.lives}")
@@ -180,6 +181,9 @@ class Member:
     def calm(self) -> None:
         """No fault waits any more, and nobody stands still."""
         self.disk.faults = Faults()
+        self._is_hung = False
+        if self._background is not None:
+            self._background.pace.go_on()
         if self._loop is not None:
             self._loop.paused_until = 0.0
 
@@ -199,7 +203,20 @@ class Member:
             self._background.pace.slowness = slowness
             self._troubles.append((self._world.now, self._world.now))
 
+    def hang_disk(self) -> None:
+        """No sync and no other job of the disk that begins from now on ends, in this life and later ones."""
+        self._is_hung = True
+        self._troubles.append((self._world.now, float("inf")))
+        if self._background is not None:
+            self._background.pace.hang()
+
     # -- within
+
+    def _new_background(self, loop: SimLoop) -> SimBackground:
+        background = self._background = SimBackground(self._world, loop)
+        if self._is_hung:
+            background.pace.hang()
+        return background
 
     def _unflushed_since(self) -> float:
         """What was written later may not have been flushed under ASYNC_FLUSH: its interval, and whatever kept it up."""

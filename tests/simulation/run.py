@@ -28,13 +28,14 @@ import warnings
 from simulation.groupplan import GroupRun, SinkRun
 from simulation.plan import Outcome, Run
 from simulation.standingplan import StandingRun
+from simulation.struckplan import StruckRun
 from simulation.world import Broken
 
 _STORY_LINES = 60
 _COVERED = ",".join(f"*/gantry/{storey}/*" for storey in ("replication", "failover", "transaction", "append", "store"))
 _COVERAGE = [f"--data-file={tempfile.gettempdir()}/gantry-simulation-{os.getuid()}.coverage", f"--rcfile={os.devnull}"]
 Kind = type[Run] | type[GroupRun]
-KINDS: dict[str, Kind] = {"pair": Run, "group": GroupRun, "sink": SinkRun, "standing": StandingRun}
+KINDS: dict[str, Kind] = {"pair": Run, "group": GroupRun, "sink": SinkRun, "standing": StandingRun, "struck": StruckRun}
 
 
 def play(kind: str, seed: int) -> Outcome | str:

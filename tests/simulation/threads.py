@@ -28,9 +28,24 @@ class _Pace:
         self.slowness = 1.0
         self.loop = loop
         self._world = world
+        self._is_hung = False
+        self._hung: list[Callable[[], None]] = []  # jobs that began meanwhile
+
+    def hang(self) -> None:
+        """No job that begins from now on ends."""
+        self._is_hung = True
+
+    def go_on(self) -> None:
+        """They do again, those that began meanwhile too."""
+        self._is_hung, hung, self._hung = False, self._hung, []
+        for then in hung:
+            self.after_a_job(then)
 
     def after_a_job(self, then: Callable[[], None]) -> None:
         """Call when a job that begins now has ended, unless the process is dead by then."""
+        if self._is_hung:
+            self._hung.append(then)
+            return
         seconds = self._world.chance.uniform(*_JOB_S) * self.slowness
         self._world.after(seconds, lambda: None if self.loop.is_dead else then())
 
@@ -43,6 +58,12 @@ class _Thread:
         self._waiting: deque[tuple[Job, Done | None]] = deque()
         self._finished: deque[tuple[Done, StoreError | None]] = deque()  # the loop has not come to hear of them
         self._is_busy = False
+        self.ended = 0
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is under way, or waits."""
+        return self._is_busy or bool(self._waiting)
 
     def submit(self, job: Job, done: Done | None = None, first: bool = False) -> bool:
         if len(self._waiting) >= _JOBS_MAX:
@@ -70,6 +91,7 @@ class _Thread:
         if self._waiting:
             job, done = self._waiting.popleft()
             error = _attempt(job)
+            self.ended += 1
             if done is not None:
                 self._finished.append((done, error))
                 self._pace.loop.call_soon(self._deliver)

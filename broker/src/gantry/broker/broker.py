@@ -34,6 +34,7 @@ from gantry.broker.ports import VIP_NONE, Addresses, Reserved
 from gantry.broker.seat import Seat
 from gantry.broker.shares import HTTP_NONE, settled, store_settings
 from gantry.broker.sinkhomes import keep_asking
+from gantry.broker.stalled import GATE_STALLED
 from gantry.errors import DiskFullError, Refusal, StoreError
 from gantry.schedule import wheel
 from gantry.store.background import Background
@@ -367,7 +368,7 @@ class Broker:
         gate = self.parts.gate if self.parts is not None else WriteGate()
         shut = f"; takes no messages: {', '.join(gate.reasons)}" if gate.reasons else ""
         aside = self.seat.why_not_ready() if self._is_running else ""
-        is_ready = self._is_running and self.failure is None and not aside
+        is_ready = self._is_running and self.failure is None and not aside and GATE_STALLED not in gate.reasons
         return is_ready, self._health()[1] + (f"; {aside}" if aside else "") + shut
 
     def _restart(self, why: str) -> None:

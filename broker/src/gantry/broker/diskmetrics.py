@@ -41,6 +41,13 @@ FAMILIES: tuple[Family, ...] = (
         (),
         one(lambda p: p.census.stats.disk_used),
     ),
+    Family(
+        GAUGE,
+        "gantry_disk_unanswered_seconds",
+        "How long a sync of the log or a file job has been under way without any progress.",
+        (),
+        one(lambda p: p.stalled.unanswered_s),
+    ),
     Family(GAUGE, "gantry_log_oldest_age_seconds", "Age of the oldest message in the log.", (), one(oldest_s)),
     Family(
         COUNTER,

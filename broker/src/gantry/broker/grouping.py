@@ -17,6 +17,7 @@ from gantry.broker.office import Office
 from gantry.broker.office import Outside as OfficeOutside
 from gantry.broker.office import Rules as OfficeRules
 from gantry.broker.shares import replication_rules
+from gantry.broker.stalled import GATE_STALLED
 from gantry.consume.sharing import MASTER, Sharing
 from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, SINK, Journal
 from gantry.replication.hub import Hub
@@ -97,7 +98,13 @@ def make_office(
     def stand_as_slave(epoch: int) -> None:
         registration.stand_as(member.place + 1, epoch)
 
-    office.outside = OfficeOutside(sealing.step_down, ground.restart, registration.complaints.say, stand_as_slave)
+    office.outside = OfficeOutside(
+        sealing.step_down,
+        ground.restart,
+        registration.complaints.say,
+        stand_as_slave,
+        lambda: GATE_STALLED in parts.gate.reasons,
+    )
     if isinstance(group, Mastering):
         registration.stand_as(MASTER, group.mastery.epoch)
         permit = Permit(replication.renew_every_s * _GRANT_RENEWALS)
@@ -149,6 +156,7 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     hub = Hub(member.keys, term.epoch, source, machine.clock, lambda: _nonce(machine), leftovers)
     if member.has_register:
         hub.beat_s = min(hub.beat_s, source.grant_s / _GRANT_BEATS)
+        hub.is_granted = lambda: GATE_STALLED not in parts.gate.reasons
     group.wire(hub, config.role is Role.SYNC_MASTER)
     parts.acks.why_late = group.why_late
     parts.activity.why_not = group.why_not

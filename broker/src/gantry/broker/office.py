@@ -50,13 +50,14 @@ class Rules:
 @dataclass(frozen=True, slots=True)
 class Outside:
     """What the rest of the broker does: step down in an epoch, start anew, say something once a minute; register at
-    the name servers as somebody who does not lead this epoch.
+    the name servers as somebody who does not lead this epoch.  is_stalled: the disk hangs, so another one should lead.
     """
 
     step_down: Callable[[int], None]
     restart: Callable[[str], None]
     say: Callable[[str, str], object]
     stand_as_slave: Callable[[int], None] = lambda epoch: None
+    is_stalled: Callable[[], bool] = lambda: False
 
 
 class Office:
@@ -134,7 +135,10 @@ class Office:
     async def _renew(self) -> None:
         tenure = self.tenure
         assert tenure is not None
-        await tenure.renew()
+        if self.outside.is_stalled():
+            await tenure.look()
+        else:
+            await tenure.renew()
         if tenure.why:
             self.outside.say("register", f"the register could not be renewed: {tenure.why}")
         if tenure.is_lost:

@@ -6,8 +6,10 @@ something gets the few parts that it uses, as constructor arguments.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from gantry.broker.stalled import StalledDisk, patience_s
 
 if TYPE_CHECKING:
     from gantry.append.acks import Acks
@@ -80,3 +82,7 @@ class Parts:
     activity: Activity
     group: Mastering | Following | None = None  # of a member of a group
     started_ms: int = 0
+    stalled: StalledDisk = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.stalled = StalledDisk(self.store.stalling, self.gate, patience_s(self.live.current))

@@ -35,6 +35,7 @@ _DUE_S = 0.01  # what is due is at most this late; while nothing is, the job res
 _DELAYS_S = 1.0
 _REPLICATION_S = 0.1
 _IDLE_S = 1.0
+_STALLED_S = 0.25  # a part of the shortest time that a disk may take
 _DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
 
 
@@ -66,6 +67,7 @@ def table(parts: Parts, notices: ChangeNotices) -> list[Job]:
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
         Job("queue locks", _LOCKS_S, _if_active(parts, lambda: parts.locks.expire(clock.monotonic()))),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),
+        Job("stalled disk", _STALLED_S, parts.stalled.look),
         Job("rates", SAMPLE_S, parts.rates.sample),
         Job("statistics", STATISTICS_SAMPLE_S, parts.statistics.sampling),
         Job("rates of groups", GROUP_SAMPLE_S, parts.pulls.rates.sample),

@@ -110,6 +110,7 @@ class Hub:
         self.refused = 0
         self.leftovers = leftovers
         self.beat_s = BEAT_S  # between two beats
+        self.is_granted: Callable[[], bool] = lambda: True  # whether beats ask slaves to promise no other epoch
         self._keys = keys
         self.epoch = epoch
         self.source = source
@@ -119,8 +120,7 @@ class Hub:
         self._by_place: dict[int, Link] = {}
         self._listener: asyncio.Server | None = None
         self.ending: dict[asyncio.Transport, None] = {}  # closed by us, and not gone yet
-        self._is_due = False
-        self._is_closing = False
+        self._is_due = self._is_closing = False
 
     async def start(self, host: str, port: int) -> None:
         """Listen."""
@@ -376,7 +376,7 @@ class Link(asyncio.Protocol):
             # Chunks put none off: only the answer to a beat is a slave's word.
             self.feed()
             self._marks, self._beaten_s = marks, now_s
-            self._write(ha.beat(*marks, round(now_s * 1e9)))
+            self._write(ha.beat(*marks, round(now_s * 1e9) if self._hub.is_granted() else 0))
 
     def ask_promise(self, epoch: int) -> None:
         """Ask the slave to promise an epoch."""

@@ -185,7 +185,7 @@ class SlaveLink(asyncio.BufferedProtocol):
                 machine.appended(action.offset, end)
                 self._hold()
             elif isinstance(action, slave.Marks):
-                if machine.replica.echo != self._echo:
+                if machine.replica.echo not in (0, self._echo):
                     self._echo = machine.replica.echo
                     sink.beaten(self._heard_s)
                 sink.marks(machine.replica.confirmed, action.log_start, action.written)

@@ -69,6 +69,17 @@ class Tenure:
                 if self.is_lost or not await self._renew_once():
                     return
 
+    async def look(self) -> None:
+        """Read whether this member still leads, and change nothing: it wants to be missed."""
+        async with self._turn:
+            self._seen = None
+            try:
+                seen = await self._read()
+                if seen is not None:
+                    self._look(seen.record)
+            except (RegisterError, OutcomeUnknownError) as error:
+                self.why = str(error)
+
     async def hand_over(self, target: Holder, is_leaving: bool = False) -> Handed:
         """Have the register name the target; writes have stopped, and it has promised the next epoch.
 

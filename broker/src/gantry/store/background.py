@@ -57,6 +57,13 @@ class Flusher(Protocol):
 class Worker(Protocol):
     """Runs jobs in order."""
 
+    ended: int  # how many jobs have ended
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a job is under way, or waits."""
+        ...
+
     def submit(self, job: Job, done: Done | None = None, first: bool = False) -> bool:
         """Queue a job (`first`: before those that wait); False when the queue is full.  done gets the StoreError."""
         ...
@@ -120,11 +127,16 @@ class _Thread:
         self._changed = threading.Condition()
         self._waiting: deque[tuple[Job, Done | None]] = deque()
         self._finished: deque[Callable[[], None]] = deque()
+        self.ended = 0
         self._running = False
         self._closing = False
         self._dead = False
         self._thread = threading.Thread(target=self._run, name=f"gantry-{name}", daemon=True)
         self._thread.start()
+
+    @property
+    def is_busy(self) -> bool:
+        return self._running or bool(self._waiting)
 
     def submit(self, job: Job, done: Done | None = None, first: bool = False) -> bool:
         with self._changed:
@@ -181,6 +193,7 @@ class _Thread:
     def _finish(self, outcome: Callable[[], None] | None) -> None:
         with self._changed:
             self._running = False
+            self.ended += 1
             if outcome is not None:
                 self._finished.append(outcome)
             self._changed.notify_all()
@@ -263,8 +276,13 @@ class _InlineWorker:
     """Jobs on the caller's stack, at once or by step()."""
 
     def __init__(self, at_once: bool) -> None:
+        self.ended = 0
         self._at_once = at_once
         self._waiting: deque[tuple[Job, Done | None]] = deque()
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._waiting)
 
     def submit(self, job: Job, done: Done | None = None, first: bool = False) -> bool:
         if len(self._waiting) >= _JOBS_MAX:
@@ -283,6 +301,7 @@ class _InlineWorker:
             return False
         job, done = self._waiting.popleft()
         error = _attempt(job)
+        self.ended += 1
         if done is not None:
             done(error)
         return True

@@ -45,6 +45,7 @@ class LogFlush:
         self._on_failed = on_failed
         self._looked_s = self._full_s = clock.monotonic()
         self._has_failed = False
+        self.asked = flushed.offset  # a sync up to here was asked for
         if settings.flush is Flush.SYNC:
             written.listen(self.request)
 
@@ -52,6 +53,7 @@ class LogFlush:
         """Have the log made durable up to target."""
         if self._flushed.offset >= target or self._has_failed:
             return
+        self.asked = target
         try:
             self._flusher.request(self._log.files_between(self._flushed.offset, target), target, self._done)
         except StoreError as error:  # its thread has ended: nothing will ever be durable again

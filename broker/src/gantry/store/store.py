@@ -27,6 +27,7 @@ from gantry.store.reading import Reader
 from gantry.store.recovery import Parts, RecoveryReport
 from gantry.store.retention import Retention
 from gantry.store.settings import Flush, StoreSettings
+from gantry.store.stalling import Stalling
 from gantry.store.stats import StoreStats
 from gantry.store.watermarks import Watermark
 
@@ -58,6 +59,7 @@ class Store:
         self._flush = LogFlush(
             parts.log, self.written, self.flushed, parts.background.flusher, parts.settings, parts.clock, self._fail
         )
+        self.stalling = Stalling(self._flush, self.flushed, housekeeper, parts.clock)
         self.deleting = Deleting(
             parts.disk, parts.settings.root, self._table, housekeeper, parts.checkpoint.reserve, self._fail
         )
