@@ -32,7 +32,8 @@ class Play:
         return self.handlers.update(self.connection, command).code
 
     def delete(self, **fields: Any) -> int:
-        return self.handlers.delete(self.connection, request(RequestCode.DELETE_SUBSCRIPTIONGROUP, **fields)).code
+        asked = request(RequestCode.DELETE_SUBSCRIPTIONGROUP, **fields)
+        return answered(self.handlers.delete(self.connection, asked)).code
 
 
 def test_a_group_is_made_as_asked_and_already_on_its_way_to_the_disk() -> None:

@@ -271,3 +271,33 @@ def test_marks_of_a_topic_that_is_gone_for_good_go_at_a_start() -> None:
     offsets.begin_anew("young", 2, ["g"], queues=1)
     offsets.catch_up({"young": 2}, lambda _: False)
     assert not offsets.is_reset("g", "gone", 0) and offsets.is_reset("g", "young", 0)
+
+
+def test_what_was_changed_before_a_save_is_saved_whatever_else_saves_meanwhile() -> None:
+    offsets, state = many(SimDisk())
+    earlier = offsets.saving()
+    next(earlier)
+    offsets.remove_group("g")
+    offsets.commit("h", "T0", 0, 5)
+    mine = offsets.saved()
+    for number in range(200):
+        offsets.commit("h", f"T{number}", 0, 5)
+    mine.send(None)
+    list(earlier)  # it began before, and is given to the disk now
+    assert Offsets(state, SimClock()).of("g", "T150"), "the play does not show it"
+    with pytest.raises(StopIteration):
+        while True:
+            mine.send(None)
+    saved = Offsets(state, SimClock())
+    assert (saved.of("g", "T0"), saved.query("h", "T0", 0)) == ({}, 5)
+
+
+def test_a_save_that_is_always_overtaken_is_done_at_once() -> None:
+    offsets, state = many(SimDisk())
+    mine = offsets.saved()
+    with pytest.raises(StopIteration):
+        while True:
+            mine.send(None)
+            offsets.commit("g", "T1", 0, offsets.query("g", "T1", 0) + 1)
+            offsets.save_if_changed()
+    assert Offsets(state, SimClock()).query("g", "T199", 0) == 199

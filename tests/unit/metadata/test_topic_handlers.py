@@ -44,7 +44,8 @@ class Play:
         return answer.code, answer.remark
 
     def delete(self, topic: str) -> int:
-        return self.handlers.delete(self.connection, request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)).code
+        asked = request(RequestCode.DELETE_TOPIC_IN_BROKER, topic=topic)
+        return answered(self.handlers.delete(self.connection, asked)).code
 
 
 def test_a_topic_is_made_as_asked_and_already_on_its_way_to_the_disk() -> None:

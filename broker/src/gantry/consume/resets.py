@@ -93,7 +93,7 @@ class ResetHandlers:
         if self._topics.get(topic) is None:
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
         self._move(group, topic, targets, header.integer("timestamp"))
-        self._offsets.save_if_changed()
+        await self._offsets.saved()
         return reply(command, body=self._body(topic, targets, command.language))
 
     async def _at(self, topic: str, queues: range, at_ms: int) -> dict[int, int]:

@@ -116,7 +116,7 @@ class SurveyHandlers:
             if self._topics.get(name) is not None and is_read:
                 self._offsets.clone(source, target, name)
                 await asyncio.sleep(0)
-        self._offsets.save_if_changed()
+        await self._offsets.saved()
         return reply(command)
 
     def _has_left(self, group: str, topic: str) -> bool:

@@ -58,14 +58,16 @@ class GroupHandlers:
             return reply(command, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {name}")
         return reply(command, body=bodies.dumps(config.to_json()))
 
-    def delete(self, connection: Connection, command: Command) -> Command:
+    async def delete(self, connection: Connection, command: Command) -> Command:
         """DELETE_SUBSCRIPTIONGROUP: the group and, if asked for, its offsets."""
         header = headers.parse(command.code, command.ext)
         self._groups.delete(header.text("groupName"))
-        if header.boolean("cleanOffset"):
+        is_all = header.boolean("cleanOffset")
+        if is_all:
             self._offsets.remove_group(header.text("groupName"))
         self._groups.save_if_changed()
-        self._offsets.save_if_changed()
+        if is_all:
+            await self._offsets.saved()
         return reply(command)
 
 

@@ -77,7 +77,7 @@ class TopicHandlers:
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name}")
         return reply(command, body=bodies.dumps(config.to_json()))
 
-    def delete(self, connection: Connection, command: Command) -> Command:
+    async def delete(self, connection: Connection, command: Command) -> Command:
         """DELETE_TOPIC_IN_BROKER: the topic; queues and all offsets in it go with it.  One that is gone is no error."""
         name = headers.parse(command.code, command.ext).text("topic")
         why = self._name_refusal(name)
@@ -85,7 +85,7 @@ class TopicHandlers:
             return refusal(command, why)
         self._topics.delete(name)
         self._topics.save_if_changed()
-        self._offsets.save_if_changed()
+        await self._offsets.saved()
         return reply(command)
 
     def _name_refusal(self, name: str) -> Refusal | None:
