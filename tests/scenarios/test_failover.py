@@ -11,8 +11,8 @@ import aiohttp
 from gantry.clock import SystemClock
 from gantry.failover.decide import Seal
 from gantry.model.topic import PERM_READ
-from gantry.replication.haapi import CLONE, CONFIG, CORDON, HANDOVER, Target, order
-from gantry.replication.haproof import NONCE_BYTES, Keys
+from gantry.replication.haapi import CLONE, CONFIG, CORDON, HANDOVER, Target, ask_state, order
+from gantry.replication.haproof import NONCE_BYTES, Keys, Said
 from gantry.wire.codes import ResponseCode
 from testkit.brokerplay import bodies, peer, pull, send
 from testkit.failoverplay import NAME, SECRET, FailoverPlay, play
@@ -131,8 +131,15 @@ def test_a_slave_that_is_gone_leaves_the_set_in_the_register_and_comes_back_into
 
 
 async def ordered(group: FailoverPlay, call: str, ordinal: int, **more: object) -> tuple[int, dict[str, object]]:
-    """An order at the door of a member: status, and what it said."""
-    said = order(call, Target("", NAME, ordinal), **more)
+    """An order at the door of a member, as it is now: status, and what it said."""
+    target = Target("", NAME, ordinal)
+    _, state = await asked(group, ordinal, ask_state(target))
+    epoch = max(int(str(state["epoch"])), int(str(state["promise"])))
+    return await asked(group, ordinal, order(call, target, epoch, life=state["life"], **more))
+
+
+async def asked(group: FailoverPlay, ordinal: int, said: Said) -> tuple[int, dict[str, object]]:
+    """What is answered at the door of a member."""
     keys, nonce = Keys(SECRET), secrets.token_bytes(NONCE_BYTES)
     port = group.broker(ordinal).seat.ha_api_port
     async with (
@@ -140,7 +147,7 @@ async def ordered(group: FailoverPlay, call: str, ordinal: int, **more: object) 
         session.request(
             said.method,
             f"http://127.0.0.1:{port}{said.path}",
-            data=said.body,
+            data=said.body or None,
             headers=keys.ask(said, nonce, SystemClock().now_ms()),
         ) as answer,
     ):

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gantry.errors import StoreError
 from gantry.failover.asking import AskedMembers
-from gantry.replication.haapi import Answer, refuse
+from gantry.replication.haapi import HANDOVER, Answer, Target, order, refuse
 from gantry.replication.haproof import Keys
 from gantry.replication.haserver import HaServer
 from gantry.replication.hastate import MemberState, Role
@@ -184,6 +184,33 @@ def test_a_master_is_told_to_hand_over_and_why_it_does_not_is_kept() -> None:
         assert await scene.asked.hand_over(1, 2, 1.5)
         assert not await scene.asked.hand_over(1, 1, 1.5) and scene.asked.why[1] == "that is this member"
         assert [(body["target"], body["deadlineMs"]) for body in orders.bodies] == [(2, 1500), (1, 1500)]
+
+    orders = Ordered()
+    play(story, orders=orders)
+
+
+def test_an_order_that_was_recorded_is_good_in_no_other_epoch_and_no_other_life() -> None:
+    async def story(scene: Scene) -> None:
+        seen = await scene.asked.look(1)
+        assert seen is not None
+
+        async def refused(epoch: int, life: object) -> str:
+            said = order(HANDOVER, Target("1f0e", "b0", 1), epoch, target=2, deadlineMs=1000, life=life)
+            scene.asked.why.clear()
+            await scene.asked._try(1, said)
+            return scene.asked.why.get(1, "")
+
+        assert not await refused(4, seen["life"]) and len(orders.bodies) == 1
+        assert "meant for epoch 3" in await refused(3, seen["life"])
+        assert "meant for epoch 0" in await refused(0, seen["life"])
+        assert "has to be updated" in await refused(4, "")
+        again = HaServer(scene.member, SECRET, SimClock(), orders)
+        scene.port = await again.start("127.0.0.1", 0)
+        try:
+            assert "ask for its state again" in await refused(4, seen["life"]) and len(orders.bodies) == 1
+            assert await scene.asked.hand_over(1, 2, 1.5) and len(orders.bodies) == 2
+        finally:
+            await again.close()
 
     orders = Ordered()
     play(story, orders=orders)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import aiohttp
 from yarl import URL
@@ -26,6 +26,7 @@ from gantry.model import documents
 from gantry.replication.haapi import (
     BODY_BYTES_MAX,
     HANDOVER,
+    LIFE,
     NUDGE,
     SEAL,
     Target,
@@ -82,8 +83,8 @@ class AskedMembers:
 
     async def hand_over(self, ordinal: int, target: int, within_s: float) -> bool:
         """`POST /ha/v1/handover`: the master `ordinal` has `target` lead; when not, `why` knows."""
-        said = order(HANDOVER, self._target._replace(ordinal=ordinal), target=target, deadlineMs=round(within_s * 1000))
-        return await self._try(ordinal, said, within_s + self._timeout_s) is not None
+        more = {"target": target, "deadlineMs": round(within_s * 1000)}
+        return await self._order(ordinal, HANDOVER, within_s + self._timeout_s, more) is not None
 
     async def look(self, ordinal: int) -> documents.Document | None:
         """Its state, with all that is there for people only."""
@@ -96,7 +97,23 @@ class AskedMembers:
 
     async def order(self, ordinal: int, path: str, **more: object) -> documents.Document | None:
         """One of `haapi.ORDERS`; None when it was not done, and `why` knows."""
-        return await self._try(ordinal, order(path, self._target._replace(ordinal=ordinal), 0, **more))
+        return await self._order(ordinal, path, 0.0, more)
+
+    async def _order(
+        self, ordinal: int, path: str, within_s: float, more: Mapping[str, object]
+    ) -> documents.Document | None:
+        """Order it in the epoch and the life that its state tells now: it refuses the order in any other."""
+        state = await self.look(ordinal)
+        if state is None:
+            return None
+        try:
+            epoch = max(documents.integer(state, "epoch"), documents.integer(state, "promise"))
+            life = documents.text(state, LIFE)
+        except ValueError as error:
+            self.why[ordinal] = f"its state cannot be: {error}"
+            return None
+        said = order(path, self._target._replace(ordinal=ordinal), epoch, **{LIFE: life, **more})
+        return await self._try(ordinal, said, within_s)
 
     def gone(self) -> frozenset[int]:
         """Ordinals whose process is known to be terminated."""

@@ -107,7 +107,7 @@ class Folder:
             "cuts": state.cuts.to_document(),
             "supervisor": state.supervisor,
         }
-        statefile.replace(RealDisk(), str(self.path / "local.json"), statefile.to_bytes(table))
+        statefile.replace(RealDisk(), str(self.path / "local.json"), statefile.to_bytes(table), for_newest=True)
 
     def change(self, how: Callable[[State], State]) -> State:
         """Read, change and replace, one at a time; the new state."""

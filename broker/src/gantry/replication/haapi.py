@@ -13,6 +13,10 @@
     PUT  /ha/v1/config {keys}                      200: which were applied, and which wait for a restart
     POST /ha/v1/clone {}                           200: the log goes, and all is copied anew; 409 of who is needed
 
+An order names the epoch and the life that the member's state has just told: 409 when either is another one by now.  A
+life is a text of chance, made when the door is opened.  So an order that somebody recorded is good for nothing after a
+restart, which forgets the nonces.  A nudge needs neither, for it changes nothing.
+
 Each request names its member, so that it is worth nothing elsewhere: 421 from another one.  An empty clusterUID is of
 somebody who does not know it: a member that has none yet, or a coordinator before there is a register.
 """
@@ -32,6 +36,7 @@ from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX
 STATE, SEAL, NUDGE, HANDOVER = "/ha/v1/state", "/ha/v1/seal", "/ha/v1/nudge", "/ha/v1/handover"
 CORDON, CONFIG, CLONE = "/ha/v1/cordon", "/ha/v1/config", "/ha/v1/clone"
 SHOWN = f"GET {CONFIG}"  # as what is asked; an order to change it has the same path
+LIFE = "life"  # of a member's door: in its state, and in each order
 ORDERS = frozenset({NUDGE, HANDOVER, CORDON, CONFIG, CLONE})
 BODY_BYTES_MAX = 64 << 10  # of a request or an answer; a state of 64 members has some 10 KiB
 

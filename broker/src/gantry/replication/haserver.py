@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from secrets import token_hex
 from typing import Protocol
 
 from aiohttp import web
@@ -21,12 +22,25 @@ from aiohttp import web
 from gantry.clock import Clock
 from gantry.errors import ConfigError, StoreError
 from gantry.model import documents
-from gantry.replication.haapi import BODY_BYTES_MAX, ORDERS, SHOWN, STATE, Answer, Asked, read, refuse, why_not_sealed
+from gantry.replication.haapi import (
+    BODY_BYTES_MAX,
+    LIFE,
+    NUDGE,
+    ORDERS,
+    SHOWN,
+    STATE,
+    Answer,
+    Asked,
+    read,
+    refuse,
+    why_not_sealed,
+)
 from gantry.replication.haproof import PROOF, Door, Keys, Pass, Said, Turned, prove_answer
 from gantry.replication.hastate import MemberState
 from gantry.transport.visits import Visit, Visits
 
 log = logging.getLogger(__name__)
+_LIFE_BYTES, _LIFE_CHARS = 8, 16
 _REQUEST_S = 10.0  # to send a body of 64 KiB, and for the disk to take a promise
 _LIFE_S = 660.0  # of a whole call; the longest is a handover, which may wait 600 s for a slave
 
@@ -66,6 +80,7 @@ class HaServer:
         self._member = member
         self._orders = orders
         self._door = Door(keys)
+        self._life = token_hex(_LIFE_BYTES)  # orders name it: a door that is opened anew knows no nonces
         self._clock = clock
         self._ahead_ms = clock.now_ms() - round(clock.monotonic() * 1000)
         self._runner: web.AppRunner | None = None
@@ -125,10 +140,7 @@ class HaServer:
         if asked.call == SHOWN:
             return Answer(200, {"config": self._member.settings()})
         if asked.call in ORDERS:
-            newest = max(state.epoch, state.promise)
-            if 0 < asked.epoch < newest:
-                return refuse(409, f"meant for epoch {asked.epoch}, this member knows {newest}", promise=state.promise)
-            return await self._carry_out(asked)
+            return self._why_not(asked, state) or await self._carry_out(asked)
         late = why_not_sealed(state, asked.epoch)
         if late is not None:
             return late
@@ -139,6 +151,16 @@ class HaServer:
             log.error("epoch %d could not be promised: %s", asked.epoch, error)
             return refuse(503, f"the promise could not be kept on the disk: {error}")
         return late or self._standing()
+
+    def _why_not(self, asked: Asked, state: MemberState) -> Answer | None:
+        """Why an order was not made for this member as it is now."""
+        newest, life = max(state.epoch, state.promise), documents.text(asked.body, LIFE)
+        if asked.call == NUDGE or (asked.epoch == newest and life == self._life):
+            return None
+        if not life:
+            return refuse(409, f"the order names no life of this member; whoever sends {asked.call} has to be updated")
+        known = f"epoch {asked.epoch} and life {life[:_LIFE_CHARS]}"
+        return refuse(409, f"meant for {known}, this member has {newest} and {self._life}; ask for its state again")
 
     async def _carry_out(self, asked: Asked) -> Answer:
         if self._orders is None:
@@ -154,7 +176,7 @@ class HaServer:
         return answer or self._standing()
 
     def _standing(self) -> Answer:
-        return Answer(200, {**self._member.more(), **self._member.state().to_document()})
+        return Answer(200, {**self._member.more(), **self._member.state().to_document(), LIFE: self._life})
 
 
 def _page(answer: Answer, proven: Pass | None = None) -> web.Response:

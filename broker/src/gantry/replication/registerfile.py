@@ -1,9 +1,13 @@
 """A register as a file, for groups whose members run on one host.
 
-`<path>` holds the record and a version that counts; `<path>.lock` is locked around every access, reading too, so that
+`<path>` holds the record and its version; `<path>.lock` is locked around every access, reading too, so that
 nobody sees the moment between the two renames of a replacement.  The lock is a file of its own because the register
 itself is replaced, and a lock on a replaced file locks nothing.  A write is durable, folder and all, before it is
 answered: a version that was given out and forgotten by a power cut would be given out twice.
+
+A version is a number that counts and a text of chance.  A register that is removed, or replaced by an older copy of its
+file, counts on from a lower number; by the text of chance a version of before is never taken for one of after.  Its
+backup counts only where a replacement was interrupted, beside `<path>.tmp`.
 
 While `<path>.teardown` is there the register is gone to whoever asks: a group that is being ended as a whole hands
 nothing over and changes no set.
@@ -18,6 +22,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
+from secrets import token_hex
 
 from gantry.errors import OutcomeUnknownError, StoreError
 from gantry.replication.record import Record, from_fields, to_fields
@@ -35,6 +40,7 @@ TEARDOWN = ".teardown"  # a file of this name beside the register: the group is 
 _ATTEMPTS = 100
 _PAUSE_S = 0.01
 _WITHIN_S = 5.0
+_CHANCE_BYTES = 8
 
 # Runs a blocking function off the loop; a test runs it where it is.
 Run = Callable[[Callable[[], "Seen | None"]], Awaitable["Seen | None"]]
@@ -86,7 +92,10 @@ class FileRegister:
             except _BusyError as error:
                 busy = str(error)
             await self._pause(_PAUSE_S)
-        raise RegisterUnavailableError(f"the register stayed locked for {_ATTEMPTS * _PAUSE_S:.0f} s: {busy}")
+        raise RegisterUnavailableError(
+            f"the register stayed locked for {_ATTEMPTS * _PAUSE_S:.0f} s: {busy.partition(';')[0]}; if that process "
+            "is stopped, let it go on (kill -CONT) or end it (kill -KILL)"
+        )
 
     def _with_lock(self, job: Callable[[], Seen | None]) -> Seen | None:
         try:
@@ -106,10 +115,10 @@ class FileRegister:
             source = statefile.read_newest(self._disk, self._path)
             if source is None:
                 return None
-            version = source.get("version")
-            if not isinstance(version, int) or version < 1:
-                raise ValueError(f"version {version!r}")
-            return Seen(from_fields(source), str(version))
+            number, chance = source.get("version"), source.get("chance", "")
+            if not isinstance(number, int) or number < 1 or not isinstance(chance, str):
+                raise ValueError(f"version {number!r}, chance {chance!r}")
+            return Seen(from_fields(source), _version(number, chance))
         except ValueError as error:
             raise RegisterDamagedError(
                 f"{self._path}: {error}; remove it only with all members at hand, the group is then recovered from them"
@@ -129,15 +138,20 @@ class FileRegister:
             raise RegisterGoneError(f"{self._path} does not exist")
         if found.version != version:
             raise RegisterConflictError(f"{self._path} has version {found.version}, expected {version}")
-        return self._save(record, int(version) + 1)
+        return self._save(record, int(version.partition("-")[0]) + 1)
 
-    def _save(self, record: Record, version: int) -> Seen:
+    def _save(self, record: Record, number: int) -> Seen:
+        chance = token_hex(_CHANCE_BYTES)
         try:
-            table: dict[str, object] = {**to_fields(record), "version": version}
-            statefile.replace(self._disk, self._path, statefile.to_bytes(table))
+            table: dict[str, object] = {**to_fields(record), "version": number, "chance": chance}
+            statefile.replace(self._disk, self._path, statefile.to_bytes(table), for_newest=True)
         except StoreError as error:
             raise OutcomeUnknownError(f"{self._path}: {error}") from error
-        return Seen(record, str(version))
+        return Seen(record, _version(number, chance))
+
+
+def _version(number: int, chance: str) -> str:
+    return f"{number}-{chance}" if chance else str(number)  # without: written by a former version
 
 
 class _BusyError(Exception):

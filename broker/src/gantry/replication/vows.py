@@ -108,6 +108,8 @@ def load(disk: Disk, root: str) -> Vows | None:
     """The vows; None for a folder that never was a member's with a register."""
     try:
         source = statefile.read_newest(disk, filenames.vows(root))
+        if source is None and disk.exists(f"{filenames.vows(root)}.bak"):
+            raise ValueError("it is missing, and what is left beside it is older")
         return None if source is None else _read(source)
     except ValueError as error:
         raise StoreError(
@@ -143,4 +145,4 @@ def save(disk: Disk, root: str, vows: Vows) -> None:
         "expected": vows.expected,
     }
     disk.make_folders(filenames.ours(root))
-    statefile.replace(disk, filenames.vows(root), statefile.to_bytes(table))
+    statefile.replace(disk, filenames.vows(root), statefile.to_bytes(table), for_newest=True)

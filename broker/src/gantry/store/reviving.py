@@ -34,7 +34,7 @@ class Revival(NamedTuple):
 def note(disk: Disk, root: str, revivals: Mapping[str, Revival]) -> None:
     """From here on the next start does these too.  Durable when this returns."""
     table = {topic: one._asdict() for topic, one in ({**load(disk, root), **revivals}).items()}
-    statefile.replace(disk, filenames.revive(root), statefile.to_bytes(table))
+    statefile.replace(disk, filenames.revive(root), statefile.to_bytes(table), for_newest=True)
 
 
 def load(disk: Disk, root: str) -> dict[str, Revival]:

@@ -128,10 +128,11 @@ def read_object(
 def read_newest(disk: Disk, path: str) -> dict[str, object] | None:
     """The JSON object that `replace` completed last; None when there was none, ValueError when it is damaged.
 
-    The backup is taken only where `replace` was interrupted between its renames, never for a damaged file: for tables
-    whose older contents would be a lie.
+    The backup is taken only where `replace` was interrupted between its renames, so that the new file stands beside it
+    under its first name; never for a damaged file, and never for one that somebody removed.  For tables whose older
+    contents would be a lie.
     """
-    for name in (path, f"{path}.bak"):
+    for name in (path, f"{path}.bak") if disk.exists(f"{path}.tmp") else (path,):
         if disk.exists(name):
             file = disk.open(name, create=False)
             try:
@@ -184,8 +185,12 @@ def _lines(value: object) -> str:
     return f"{{\n  {entries}\n }}" if value else "{}"
 
 
-def replace(disk: Disk, path: str, contents: bytes) -> None:
-    """Atomically and durably give a file new contents; the old ones become the backup."""
+def replace(disk: Disk, path: str, contents: bytes, for_newest: bool = False) -> None:
+    """Atomically and durably give a file new contents; the old ones become the backup.
+
+    for_newest: the file is read by `read_newest`.  The name of the new file is then durable before the old one is
+    renamed, or a power cut between the two renames might leave the backup alone, as if somebody had removed the rest.
+    """
     unfinished = f"{path}.tmp"
     disk.unlink(unfinished)
     file = disk.open(unfinished, create=True)
@@ -195,6 +200,8 @@ def replace(disk: Disk, path: str, contents: bytes) -> None:
     finally:
         file.close()
     if disk.exists(path):
+        if for_newest:
+            disk.sync_folder(_folder(path))
         disk.rename(path, f"{path}.bak")
     disk.rename(unfinished, path)
     disk.sync_folder(_folder(path))
