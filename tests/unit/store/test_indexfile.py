@@ -120,7 +120,7 @@ def test_a_header_that_never_counted_so_far_is_damage(tmp_path: Path) -> None:
 def test_a_file_of_another_size_says_what_to_do(tmp_path: Path) -> None:
     index = _index(tmp_path)
     Path(index.path).write_bytes(bytes(100))
-    with pytest.raises(StoreError, match="has 100 bytes, expected 1056; set maxHashSlotNum"):
+    with pytest.raises(StoreError, match=r"has 100 bytes, expected 1056; set store\.index_slots"):
         index.load(RealDisk())
 
 

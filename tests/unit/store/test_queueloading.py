@@ -134,7 +134,7 @@ def test_a_short_file_of_ours_is_damage_and_one_of_rocketmqs_another_setting(tmp
     path.write_bytes(path.read_bytes()[:80])
     with pytest.raises(DamagedQueueError):
         _load(tmp_path)
-    with pytest.raises(StoreError, match="set mappedFileSizeConsumeQueue"):
+    with pytest.raises(StoreError, match=r"set store.queue_file_entries"):
         _load(tmp_path, None)
 
 

@@ -206,7 +206,7 @@ def test_without_a_log_rocketmqs_queues_go_and_ours_are_missed(settings: StoreSe
 @pytest.mark.parametrize("change", [{"segment_bytes": 32768}, {"queue_file_entries": 16}, {"index_slots": 8}])
 def test_other_sizes_than_it_was_written_with_are_refused(settings: StoreSettings, change: dict[str, int]) -> None:
     _lived(settings, "in order")
-    with pytest.raises(StoreError, match=r"set (what|mappedFileSizeCommitLog)"):
+    with pytest.raises(StoreError, match=r"set (what|store.segment_bytes)"):
         opened(dataclasses.replace(settings, **change))  # type: ignore[arg-type]
 
 

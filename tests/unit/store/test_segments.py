@@ -106,7 +106,7 @@ def test_an_empty_last_file_is_removed(tmp_path: Path) -> None:
 def test_a_file_of_another_size_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     (tmp_path / "commitlog" / f"{0:020d}").write_bytes(bytes(4096))
-    with pytest.raises(StoreError, match=r"has 4096 bytes, expected 8192; set mappedFileSizeCommitLog"):
+    with pytest.raises(StoreError, match=r"has 4096 bytes, expected 8192; set store.segment_bytes"):
         _segments(tmp_path)
 
 

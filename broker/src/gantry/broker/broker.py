@@ -32,7 +32,7 @@ from gantry.broker.mastering import GATE_TAIL, Mastering
 from gantry.broker.parts import Parts
 from gantry.broker.ports import VIP_NONE, Addresses, Reserved
 from gantry.broker.seat import Seat
-from gantry.broker.shares import HTTP_NONE, settled, store_settings
+from gantry.broker.shares import HTTP_NONE, settings_of_folder, settled, store_settings
 from gantry.broker.sinkhomes import keep_asking
 from gantry.broker.stalled import GATE_STALLED
 from gantry.errors import DiskFullError, Refusal, StoreError
@@ -267,6 +267,7 @@ class Broker:
             return Opened(self._store, machine, self._background, addresses)
         self._background = machine.background(machine.disk)
         self._lock = lock_folder(machine.disk, settings.root)
+        settings = settings_of_folder(self._config, machine.disk, settings)
         self.seat.prepare(settings)
         opening = Opening(settings, machine.disk, machine.clock, self._background, is_locked=True)
         for progress in opening.steps():

@@ -27,7 +27,7 @@ from gantry.transport.addresses import split_address
 GIB = 1 << 30
 MIB = 1 << 20
 # An encoded record is longer than its body; RocketMQ allows 64 KiB for the rest.
-_RECORD_OVERHEAD_BYTES = 64 << 10
+RECORD_OVERHEAD_BYTES = 64 << 10
 _PORT_MAX = 65535
 _PERMISSIONS = (2, 4, 6)
 
@@ -308,7 +308,7 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             for key, (port, low, meaning) in ports.items()
         ),
         (
-            store.segment_bytes < 2 * messages.body_bytes_max + _RECORD_OVERHEAD_BYTES,
+            store.segment_bytes < 2 * messages.body_bytes_max + RECORD_OVERHEAD_BYTES,
             f"store.segment_bytes {store.segment_bytes} is less than two bodies of messages.body_bytes_max "
             f"{messages.body_bytes_max}",
         ),

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from dataclasses import replace
 
 from gantry.append.acks import AckLimits
 from gantry.append.admit import Limits
 from gantry.append.batch import Marks
-from gantry.broker.config import BrokerConfig, Role, TransactionProfile
+from gantry.broker.config import RECORD_OVERHEAD_BYTES, BrokerConfig, Role, TransactionProfile
 from gantry.broker.ports import VIP_NONE, Addresses
 from gantry.broker.registration import Identity
 from gantry.consume.handlers import PullSettings
+from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
 from gantry.replication.mastery import Rules as ReplicationRules
 from gantry.schedule import levels
 from gantry.schedule.rules import DelayRules
+from gantry.store import sizes
+from gantry.store.disk import Disk
 from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
 from gantry.store.watermarks import Watermark
 from gantry.transaction.checker import Rules
 from gantry.transport.limits import Limits as ConnectionLimits
+
+log = logging.getLogger("gantry.broker")
 
 HTTP_NONE = -1
 
@@ -92,6 +98,27 @@ def settled(
         return replace(config, network=network)
     messages = replace(config.messages, body_bytes_max=live.messages.body_bytes_max)
     return replace(config, network=network, permission=live.permission, messages=messages)
+
+
+def settings_of_folder(config: BrokerConfig, disk: Disk, settings: StoreSettings) -> StoreSettings:
+    """Return the settings with the sizes that the folder was made with; StoreError when the limits do not fit them."""
+    found = sizes.of_folder(disk, settings)
+    needed = 2 * config.messages.body_bytes_max + RECORD_OVERHEAD_BYTES
+    if found.segment_bytes < needed:
+        raise StoreError(
+            f"{settings.root} has segments of {found.segment_bytes} bytes, expected at least {needed} for two bodies "
+            f"of messages.body_bytes_max {config.messages.body_bytes_max}; set messages.body_bytes_max "
+            f"(maxMessageSize in a broker.conf) to {(found.segment_bytes - RECORD_OVERHEAD_BYTES) // 2} or less"
+        )
+    if found.sizes != settings.sizes:
+        log.info(
+            "%s keeps the sizes that it was made with (bytes of a segment, entries of a queue file, slots and entries "
+            "of an index): %s, not %s",
+            settings.root,
+            found.sizes,
+            settings.sizes,
+        )
+    return found
 
 
 def replication_rules(config: BrokerConfig) -> ReplicationRules:

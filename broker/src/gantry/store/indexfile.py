@@ -109,8 +109,9 @@ class IndexFile:
             size = file.size()
             file.close()
             raise StoreError(
-                f"index file {self.path} has {size} bytes, expected {self.file_bytes}; set maxHashSlotNum and "
-                "maxIndexNum to what this store was written with, or remove the file to have it built again"
+                f"index file {self.path} has {size} bytes, expected {self.file_bytes}; "
+                "set store.index_slots and store.index_entries to what this store was written with, or remove the file "
+                "to have it built again"
             )
         self._file, self._map = file, file.map()
         header = HEADER.unpack(file.pread(HEADER_BYTES, 0))

@@ -179,7 +179,7 @@ def list_files(disk: Disk, folder: str, file_bytes: int) -> list[tuple[str, int]
         if start % file_bytes:
             raise StoreError(
                 f"queue file {path} does not begin at a multiple of {file_bytes} bytes; "
-                "set mappedFileSizeConsumeQueue to the size this store was written with"
+                "set store.queue_file_entries (mappedFileSizeConsumeQueue) to what this store was written with"
             )
         found.append((path, start))
     return found

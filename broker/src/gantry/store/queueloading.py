@@ -103,7 +103,7 @@ class QueueLoader:
             if size not in (0, self._files.file_bytes) and self._limit is None:
                 raise StoreError(
                     f"queue file {path} has {size} bytes, expected {self._files.file_bytes}; "
-                    "set mappedFileSizeConsumeQueue to the size this store was written with"
+                    "set store.queue_file_entries (mappedFileSizeConsumeQueue) to what this store was written with"
                 )
             entries = size // ENTRY_BYTES
             count = (

@@ -122,7 +122,7 @@ class Segments:
             if size != self._bytes:
                 raise StoreError(
                     f"segment {path} has {size} bytes, expected {self._bytes}; "
-                    f"set mappedFileSizeCommitLog to the size this store was written with"
+                    "set store.segment_bytes (mappedFileSizeCommitLog) to the size this store was written with"
                 )
             if start % self._bytes or (self._list and start != self._list[-1].end):
                 expected = self._list[-1].end if self._list else start - start % self._bytes

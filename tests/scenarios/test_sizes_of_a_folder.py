@@ -1,0 +1,51 @@
+"""`gantry standalone` and `gantry broker` open a folder that was made with other sizes than they are set to."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gantry.broker.broker import Broker
+from gantry.errors import StoreError
+from testkit.brokerplay import bodies, configuration, peer, pull, running_broker
+from testkit.smallstore import message, opened, small
+
+
+def _folder_of_rocketmq(folder: Path, segment_bytes: int) -> None:
+    """A folder of RocketMQ's proportions without any file of ours in it."""
+    root = folder / "store"
+    sizes = {"segment_bytes": segment_bytes, "queue_file_entries": 500, "index_slots": 50, "index_entries": 200}
+    store = opened(small(root, **sizes))
+    store.append([message("orders", 0, b"%d" % number, keys=f"key{number}") for number in range(30)])
+    store.close()
+    for path in (root / "gantry").iterdir():
+        path.unlink()
+
+
+def test_its_messages_are_there_and_new_ones_go_into_files_of_its_sizes(tmp_path: Path) -> None:
+    _folder_of_rocketmq(tmp_path, 4 << 20)
+
+    async def play() -> None:
+        async with running_broker(tmp_path) as broker, peer(broker) as client:
+            assert bodies(await client.call(pull("orders", 0))) == [b"%d" % number for number in range(30)]
+            assert broker.parts is not None and broker.parts.store.settings.sizes == (4 << 20, 500, 50, 200)
+
+    asyncio.run(play())
+    assert {path.stat().st_size for path in (tmp_path / "store" / "commitlog").iterdir()} == {4 << 20}
+
+
+def test_segments_too_small_for_the_largest_message_are_refused_with_the_key_to_set(tmp_path: Path) -> None:
+    _folder_of_rocketmq(tmp_path, 1 << 20)
+
+    async def play(body_bytes_max: int) -> None:
+        broker = Broker(configuration(tmp_path, messages__body_bytes_max=body_bytes_max))
+        try:
+            await broker.start()
+        finally:
+            await broker.stop()
+
+    with pytest.raises(StoreError, match=r"set messages.body_bytes_max .* to 491520 or less"):
+        asyncio.run(play(1 << 20))
+    asyncio.run(play(491_520))
