@@ -168,6 +168,28 @@ def test_what_was_removed_and_saved_between_two_slices_does_not_come_back() -> N
     assert Offsets(state, SimClock()).of("g", "T0") == {}
 
 
+def test_a_topic_deleted_between_two_slices_leaves_no_offset_to_its_next_generation() -> None:
+    offsets, state = many(SimDisk())
+    saving = offsets.saving()
+    next(saving)
+    offsets.begin_anew("T0", 1, ["g"], queues=1)  # its line is written already
+    list(saving)
+    after_a_crash = Offsets(state, SimClock())
+    assert after_a_crash.of("g", "T0"), "the play does not show it"
+    assert after_a_crash.catch_up({"T0": 1}, lambda _: True) == ["T0"]
+    assert (after_a_crash.of("g", "T0"), after_a_crash.query("g", "T0", 0)) == ({}, 0)
+
+
+def test_a_mark_lifted_between_two_slices_is_there_where_the_groups_offset_is_not() -> None:
+    offsets, state = many(SimDisk())
+    offsets.begin_anew("T0", 1, ["g"], queues=1)
+    saving = offsets.saving()
+    next(saving)
+    assert (offsets.take_reset("g", "T0", 0, 9), offsets.take_reset("g", "T0", 0, 0)) == (0, None)
+    list(saving)
+    assert Offsets(state, SimClock()).query("g", "T0", 0) == 0
+
+
 def test_commits_of_a_marked_queue_count_for_nothing_until_somebody_pulled() -> None:
     offsets = offsets_of()
     offsets.commit("g", "T", 0, 9)

@@ -280,10 +280,7 @@ class Offsets:
 
     def to_body(self) -> dict[str, object]:
         """The document, as saved."""
-        return self._document({key: dict(queues) for key, queues in self._table.items()})
-
-    def _document(self, table: object) -> dict[str, object]:
-        return {"offsetTable": table, **self.head()}
+        return {"offsetTable": {key: dict(queues) for key, queues in self._table.items()}, **self.head()}
 
     def head(self) -> dict[str, object]:
         """The document without the offsets."""
@@ -300,7 +297,7 @@ class Offsets:
             self._state.retry()
             return
         self._close_version()
-        self._save({key: dict(queues) for key, queues in self._table.items()})
+        self._save(self.to_body())
 
     async def saved(self) -> None:
         """Hand the document to the disk in slices; when this returns, what was changed before the call is with it."""
@@ -325,7 +322,8 @@ class Offsets:
             self._state.retry()
             return False
         self._close_version()
-        saves = self._saves
+        # Of before the entries: a topic that is deleted meanwhile then is one that a start finds of a later generation.
+        saves, head = self._saves, self.head()
         entries = Lines()
         for number, key in enumerate(sorted(self._table), 1):
             queues = self._table.get(key)
@@ -334,7 +332,7 @@ class Offsets:
             if number % _SLICE_KEYS == 0:
                 yield
         if self._saves == saves:
-            self._save(entries)
+            self._save({"offsetTable": entries, **head})
             return True
         # Somebody who removed offsets had the table saved meanwhile: these entries are older.
         self._is_changed = True
@@ -346,9 +344,9 @@ class Offsets:
         self._saves += 1
         self._state.save_now(self.to_body())
 
-    def _save(self, table: object) -> None:
+    def _save(self, document: dict[str, object]) -> None:
         self._saves += 1
-        self._state.save(self._document(table))
+        self._state.save(document)
 
     def _close_version(self) -> None:
         """A version is what is saved, not every commit."""
