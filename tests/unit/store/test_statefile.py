@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gantry.errors import DiskFullError, StoreError
 from gantry.store import statefile
-from gantry.store.background import InlineBackground
+from gantry.store.background import InlineBackground, _InlineWorker
 from gantry.store.disk import RealDisk
 from gantry.store.statefile import JsonState
 from testkit.simdisk import SimDisk
@@ -17,6 +17,13 @@ from testkit.simdisk import SimDisk
 
 def _state(tmp_path: Path, background: InlineBackground | None = None) -> JsonState:
     return JsonState(f"{tmp_path}/config/topics.json", RealDisk(), (background or InlineBackground()).housekeeper)
+
+
+class _Threadlike(_InlineWorker):
+    """Drains as a thread does: what the outcome of a job submits runs beside the caller, or after it."""
+
+    def drain(self) -> None:
+        self.step()
 
 
 def test_a_table_comes_back_and_the_one_before_is_the_backup(tmp_path: Path) -> None:
@@ -99,6 +106,17 @@ def test_saving_now_comes_after_what_was_saved_before(tmp_path: Path) -> None:
     state.save_now({"n": 3})
     background.close()
     assert state.load() == {"n": 3}
+
+
+def test_a_table_that_waited_is_not_written_after_the_one_that_is_saved_now(tmp_path: Path) -> None:
+    worker = _Threadlike(at_once=False)
+    state = JsonState(f"{tmp_path}/config/topics.json", RealDisk(), worker)
+    state.save({"n": 1})
+    state.save({"n": 2})
+    state.save_now({"n": 3})
+    while worker.step():
+        pass
+    assert state.load() == {"n": 3} and state.kept == state.asked == 2
 
 
 def test_a_full_disk_keeps_the_old_table_and_is_told() -> None:

@@ -68,9 +68,11 @@ class JsonState:
 
     def save_now(self, table: Mapping[str, object]) -> None:
         """Replace the file before returning; for starts and shutdown.  StoreError: retry() tries it again."""
+        # An older table that waits would be given to the housekeeper by the drain, and be written at the same time.
+        self._waiting = None
         self._housekeeper.drain()
-        self._waiting = to_bytes(table)
-        _save(self._disk, self._path, self._waiting)
+        self._waiting = contents = to_bytes(table)
+        _save(self._disk, self._path, contents)
         self._waiting = None
         self.kept = self.asked
 
