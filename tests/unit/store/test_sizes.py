@@ -60,3 +60,21 @@ def test_an_empty_first_file_says_nothing() -> None:
     disk.make_folders(filenames.index(ROOT))
     disk.open(f"{filenames.index(ROOT)}/20261121093000123", create=True).close()
     assert sizes.of_folder(disk, small(ROOT)) == small(ROOT)
+
+
+@pytest.mark.parametrize("kept", [0, 4, 40, 100])
+@pytest.mark.parametrize("kind", ["consumequeue/T/0/", "index/"])
+def test_in_a_folder_of_ours_a_file_that_is_too_short_is_built_again_and_says_nothing_of_sizes(
+    kind: str, kept: int
+) -> None:
+    disk = _folder(queue_file_entries=30)
+    (path,) = [path for path in disk.files() if path.startswith(f"{ROOT}/{kind}")]
+    beginning = disk.files()[path][:kept]
+    disk.unlink(path)
+    file = disk.open(path, create=True)
+    file.pwrite(beginning, 0)
+    file.close()
+    store = opened(sizes.of_folder(disk, small(ROOT)), disk=disk)
+    assert store.report.rebuilt and store.queue_range("T", 0) == (0, 15)
+    assert len(store.reader.query("T", "key7", 9, 0, 1 << 60)) == 1
+    store.close()

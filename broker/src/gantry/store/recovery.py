@@ -186,7 +186,7 @@ class Recovery:
         # Our own folder may have been thrown away with the rest of what is derived, or be older by a deletion.
         base = base._replace(gravestones=base.gravestones | lives.gravestones())
         has_abort = disk.exists(filenames.abort(root))
-        if point is None or java.longs not in (point.java, point.java_before):
+        if point is None or not point.is_last_word(java.longs):
             start = Start.FOREIGN_CRASHED if has_abort else Start.FOREIGN_CLEAN
         else:
             start = Start.CRASHED if has_abort or not point.clean else Start.CLEAN

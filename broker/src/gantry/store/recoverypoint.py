@@ -56,6 +56,10 @@ class RecoveryPoint:
     java: JavaLongs
     java_before: JavaLongs
 
+    def is_last_word(self, java: JavaLongs) -> bool:
+        """Whether nobody wrote to the folder after it: RocketMQ's checkpoint there has one of the two that it names."""
+        return java in (self.java, self.java_before)
+
     def encode(self) -> bytes:
         """The slot's bytes."""
         body = _BODY.pack(

@@ -1,4 +1,7 @@
-"""The sizes that a folder was made with, taken from its files: settings only say what a new folder gets.
+"""The sizes that a folder was made with: settings only say what a new folder gets.
+
+Where our broker wrote last, its recovery point says them: a file that is shorter is damaged, and built again.
+Otherwise they are taken from the files:
 
     segment        the first file of the log
     queue file     the first file of any queue
@@ -16,10 +19,12 @@ from dataclasses import replace
 from struct import Struct
 
 from gantry.errors import StoreError
-from gantry.store import filenames, recoverypoint
+from gantry.store import filenames, javacheckpoint, recoverypoint
 from gantry.store.disk import Disk, File
 from gantry.store.indexfile import ENTRY_BYTES, HEADER_BYTES
+from gantry.store.javacheckpoint import JavaCheckpoint
 from gantry.store.queuefiles import ENTRY_BYTES as QUEUE_ENTRY_BYTES
+from gantry.store.recoverypoint import RecoveryPoint
 from gantry.store.settings import StoreSettings
 
 _PAGE_BYTES = 4096
@@ -28,18 +33,24 @@ _NUMBER = Struct(">i")
 
 
 def of_folder(disk: Disk, settings: StoreSettings) -> StoreSettings:
-    """Return the settings with the sizes of the files that are there.
+    """Return the settings with the sizes that the folder has.
 
     StoreError: an index file fits neither these settings nor RocketMQ's proportions.
     """
     root = settings.root
+    point = recoverypoint.load(disk, root)
+    if point is not None and point.is_last_word((javacheckpoint.load(disk, root) or JavaCheckpoint()).longs):
+        segment, queue_entries, slots, entries = point.sizes
+        return replace(
+            settings, segment_bytes=segment, queue_file_entries=queue_entries, index_slots=slots, index_entries=entries
+        )
     segment = _first_size(disk, (filenames.commit_log(root),))
     if segment and segment % _PAGE_BYTES == 0:
         settings = replace(settings, segment_bytes=segment)
     queue_file = _first_size(disk, _queue_folders(disk, root))
     if queue_file and queue_file % QUEUE_ENTRY_BYTES == 0:
         settings = replace(settings, queue_file_entries=queue_file // QUEUE_ENTRY_BYTES)
-    return _with_index(disk, settings)
+    return _with_index(disk, settings, point)
 
 
 def _queue_folders(disk: Disk, root: str) -> Iterator[str]:
@@ -61,7 +72,7 @@ def _first_size(disk: Disk, folders: tuple[str, ...] | Iterator[str]) -> int:
     return 0
 
 
-def _with_index(disk: Disk, settings: StoreSettings) -> StoreSettings:
+def _with_index(disk: Disk, settings: StoreSettings, point: RecoveryPoint | None) -> StoreSettings:
     root = settings.root
     names = [name for name in disk.list(filenames.index(root)) if filenames.is_index_file(name)]
     if not names:
@@ -70,7 +81,6 @@ def _with_index(disk: Disk, settings: StoreSettings) -> StoreSettings:
     file = disk.open(path, create=False)
     try:
         size = file.size()
-        point = recoverypoint.load(disk, root)
         slots = max((size - HEADER_BYTES) // (4 + 4 * ENTRY_BYTES), 1)
         ours = [point.sizes[2:]] if point else []
         known = [(settings.index_slots, settings.index_entries), *ours, (slots, 4 * slots)]
