@@ -85,6 +85,25 @@ def test_a_group_that_missed_the_forgetting_refuses_a_new_query_before_anything_
     assert len(play.seen()) == len(before) + 2 * len(names)
 
 
+def test_a_sink_is_not_forgotten_while_a_group_that_is_not_registered_has_halves_of_a_decided_batch() -> None:
+    play = GroupsPlay("a", "b")
+    part = play.write("s", 0)
+    play.dies_after = COMMIT
+    with pytest.raises(DiedError):
+        play.driver().commit(play.batch("s", 0), [part], play.names)
+    play.dies_after = ""
+    play.lost.add("b")
+    play.pass_time(30_000)
+    assert len(play.seen("a")) == 2, "what is decided is ended at the home"
+    with pytest.raises(UnreachableError, match="group b has halves of it and is not registered"):
+        play.driver().forget(play.batch("s", 0), "ada")
+    play.lost.clear()
+    play.driver().commit(play.batch("s", 0), [part], play.names)
+    play.driver().forget(play.batch("s", 0), "ada")
+    committed(play, "s", 0)
+    assert len(play.seen("a")) == len(play.seen("b")) == 4, "the first batch is whole in both groups"
+
+
 @pytest.mark.parametrize("names", GROUPS)
 def test_a_full_table_in_any_group_is_noticed_before_the_home_decides(
     names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch

@@ -1,8 +1,9 @@
 """Deciding and ending batches of sinks, on plain sockets: what a Spark driver and `gantry tx resolve` stand on.
 
-    commit     a reservation in every other group, DECIDE_BATCH at the sink's home, then END_BATCH in every group until
-               nothing is left, then "done".  A group that could not learn the decision refuses the reservation, so
-               nothing is decided that would be seen in one group and not in another
+    commit     a reservation in every other group that has a master or halves of the batch, DECIDE_BATCH at the sink's
+               home, then END_BATCH in every group until nothing is left, then "done".  A group that could not learn the
+               decision refuses the reservation, so nothing is decided that would be seen in one group and not in
+               another
     abort      the same for parts that shall never be committed, as far as nobody committed the batch before
     forget     in every group, the home last; a group without a master refuses it
 
@@ -203,13 +204,20 @@ class BlockingSinks:
     def forget(self, one: SinkBatch, operator: str) -> None:
         """Make every registered group forget a sink that nobody will use again, its home last.
 
-        Nothing is forgotten while a group does not answer or has open halves of the sink.  When this fails between two
-        groups, the home still knows the sink; call it again.
+        Nothing is forgotten while a group does not answer or has open halves of the sink, or is not registered and may
+        have halves of its newest decision.  When this fails between two groups, the home still knows the sink; call it
+        again.
         """
         deadline = time.monotonic() + self._within_s
         groups = self._patiently(self.cluster, deadline).groups
         if one.home not in groups:
             raise UnreachableError(f"group {one.home}, the home of sink {one.sink}, is not registered; start it first")
+        decision = self._until(one.home, decided(one, ASK), deadline)
+        away = sorted(set(decision.groups) - groups.keys())
+        if away:
+            batch = f"batch {decision.batch} of sink {one.sink}"
+            whose = f"{batch} is decided, and group {', '.join(away)} has halves of it"
+            raise UnreachableError(f"{whose} and is not registered; start it first")
         opened = sorted({part.group for part in self.look(one.sink)[1]})
         if opened:
             remark = f"sink {one.sink} has open halves in {', '.join(opened)}; commit or abort them first"
