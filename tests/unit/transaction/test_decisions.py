@@ -171,6 +171,16 @@ def test_a_sink_for_one_batch_is_forgotten_a_day_after_it_is_done_and_others_nev
     assert decisions.keys() == ["staying"]
 
 
+@pytest.mark.parametrize("name", ["", "g" * 128, "a/b", "a b", "a\x01", "a" * 1_000_000])
+def test_what_is_no_name_of_a_broker_group_is_refused_and_never_kept(name: str) -> None:
+    decisions, far = made(), Batch("s", 0, name)
+    told = [decisions.reserve(far, 0), decisions.learn(far, ["a"], 0), decisions.abort(far, ["a"], 0, is_learned=True)]
+    told.append(decisions.commit(batch(0), ["a"], 0, ["broker-b", name]))
+    assert [code(refused) for refused in told] == [ResponseCode.INVALID_PARAMETER] * 4
+    assert all("is no name of a broker group" in str(refused) and len(str(refused)) < 200 for refused in told)
+    assert len(decisions) == 0
+
+
 def test_every_table_is_bounded_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SINKS_MAX", 2)
     monkeypatch.setattr(rows, "PARTS_MAX", 3)

@@ -25,7 +25,7 @@ _SINK = r"[A-Za-z0-9_.:-]{1,128}"
 _PART = r"[A-Za-z0-9_-]{1,64}"
 _HOME = r"[^/\s\x00-\x1f]{1,127}"
 _KEY = re.compile(rf"({_SINK})/(\d{{1,19}})/({_PART})/({_HOME})")
-_SINK_ALONE, _PART_ALONE = re.compile(_SINK), re.compile(_PART)
+_SINK_ALONE, _PART_ALONE, _HOME_ALONE = re.compile(_SINK), re.compile(_PART), re.compile(_HOME)
 
 
 class BatchKey(NamedTuple):
@@ -118,3 +118,8 @@ def is_sink(text: str) -> bool:
 def is_part(text: str) -> bool:
     """Whether this may be a part's name."""
     return _PART_ALONE.fullmatch(text) is not None
+
+
+def is_home(text: str) -> bool:
+    """Return whether this may be the name of a broker group that decides about a sink."""
+    return _HOME_ALONE.fullmatch(text) is not None

@@ -36,7 +36,7 @@ another after a failover, with the first half of its messages delivered.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from gantry.errors import Refusal, StoreError
 from gantry.metadata.state import State
@@ -125,7 +125,7 @@ class Decisions:
         return Outcome.COMMITTED if is_chosen else Outcome.ROLLED_BACK
 
     def commit(
-        self, batch: Batch, parts: Iterable[str], now_ms: int, groups: Iterable[str] = ()
+        self, batch: Batch, parts: Iterable[str], now_ms: int, groups: Collection[str] = ()
     ) -> Refusal | None:
         """Decide a batch, if nobody has; the decision stands in the table then.  None: it is decided."""
         sink = self._sinks.get(batch.sink)
@@ -136,7 +136,7 @@ class Decisions:
             self.counts.repeated += 1
             return None
         wanted = frozenset(parts)
-        refused = why_not(batch, wanted) or why_not_now(batch, sink, wanted)
+        refused = why_not(batch, wanted, groups) or why_not_now(batch, sink, wanted)
         if refused is None and len(wanted) + self._names() > NAMES_MAX:
             remark = f"{NAMES_MAX} parts of batches are not done, which is the limit; end some, see `gantry tx resolve`"
             refused = Refusal(ResponseCode.SYSTEM_BUSY, remark)

@@ -6,12 +6,13 @@ row; they change nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from gantry.errors import Refusal
 from gantry.model import documents
-from gantry.transaction.batches import BATCH_MAX, is_part, is_sink
+from gantry.transaction.batches import BATCH_MAX, is_home, is_part, is_sink
 from gantry.wire.codes import ResponseCode
 
 PARTS_MAX = 4096
@@ -50,7 +51,7 @@ class Sink:
         return self.parts is None
 
 
-def why_not(batch: Batch, parts: frozenset[str]) -> Refusal | None:
+def why_not(batch: Batch, parts: frozenset[str], groups: Iterable[str] = ()) -> Refusal | None:
     """What is wrong with the request, whatever is known."""
     if not is_sink(batch.sink):
         return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.sink[:80]!r} is no name of a sink")
@@ -61,6 +62,9 @@ def why_not(batch: Batch, parts: frozenset[str]) -> Refusal | None:
         return Refusal(ResponseCode.INVALID_PARAMETER, remark)
     if batch.owner and not is_sink(batch.owner):
         return Refusal(ResponseCode.INVALID_PARAMETER, f"{batch.owner[:80]!r} is no name of an owner")
+    strange = next((name for name in (batch.home, *groups) if not is_home(name)), None)
+    if strange is not None:
+        return Refusal(ResponseCode.INVALID_PARAMETER, f"{strange[:80]!r} is no name of a broker group")
     odd = next((part for part in parts if not is_part(part)), None)
     return None if odd is None else Refusal(ResponseCode.INVALID_PARAMETER, f"{odd[:80]!r} is no name of a part")
 
