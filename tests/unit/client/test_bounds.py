@@ -12,12 +12,15 @@ import pytest
 from gantry.client import session
 from gantry.client.producer import Message, Producer, ProducerSettings
 from gantry.errors import ClosedError, OutcomeUnknownError, UnreachableError
+from gantry.transport.client import RemotingClient
+from gantry.transport.connection import Connection
 from gantry.wire.codes import RequestCode
 from testkit.onequeue import play
 from testkit.scripted import NAMESERVER, ScriptedCluster, silence
 from testkit.turning import until
 
 SEND = RequestCode.SEND_MESSAGE_V2
+ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 FOREVER_S = 3600.0
 PATIENT = ProducerSettings(timeout_s=FOREVER_S, attempt_timeout_s=FOREVER_S, compress_over_bytes=None)
 
@@ -57,23 +60,39 @@ def test_the_time_of_a_send_is_a_bound_for_the_look_up_of_its_route_too(monkeypa
     play(story())
 
 
-@pytest.mark.parametrize("is_sent", [False, True])
-def test_a_send_ends_when_its_producer_is_stopped(is_sent: bool) -> None:
+@pytest.mark.parametrize("when", ["before", "at its route", "at its connection", "at its answer"])
+def test_a_send_ends_when_its_producer_is_stopped(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = RemotingClient._connect
+
     async def story() -> None:
         async with ScriptedCluster() as cluster:
+            connecting: list[str] = []
+
+            async def connects(self: RemotingClient, address: str) -> Connection:
+                if when == "at its connection" and address != cluster.nameserver:
+                    connecting.append(address)
+                    await asyncio.Event().wait()
+                return await connect(self, address)
+
+            monkeypatch.setattr(RemotingClient, "_connect", connects)
+            cluster.answers["broker-a", SEND] = silence
+            if when == "at its route":
+                cluster.answers[NAMESERVER, ROUTE] = silence
+            arrived = {
+                "before": lambda: True,
+                "at its route": lambda: cluster.asked(NAMESERVER, ROUTE),
+                "at its connection": lambda: connecting,
+                "at its answer": lambda: cluster.asked("broker-a", SEND),
+            }
             producer = Producer("p", nameserver=cluster.nameserver, settings=PATIENT)
             await producer.start()
-            if is_sent:
-                cluster.answers["broker-a", SEND] = silence
-                sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
-                await until(lambda: cluster.asked("broker-a", SEND))
+            if when == "before":
                 await producer.stop()
-                with pytest.raises(OutcomeUnknownError):
-                    await sending
-            else:
-                await producer.stop()
-                with pytest.raises(ClosedError):
-                    await producer.send(Message("T", b"x"))
+            sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+            await until(arrived[when])
+            await producer.stop()
+            with pytest.raises(OutcomeUnknownError if when == "at its answer" else ClosedError):
+                await sending
 
     play(story())
 

@@ -18,6 +18,7 @@ from gantry.client.session import Session
 from gantry.errors import RefusedError, UnreachableError
 from gantry.model.names import TEMPLATE_TOPIC
 from gantry.model.route import MessageQueue, TopicRoute
+from gantry.transport.client import shared
 from gantry.wire.codes import ResponseCode
 
 REFRESH_S = 30.0  # RocketMQ's pollNameServerInterval
@@ -110,7 +111,7 @@ class Routes:
         try:
             # Half of the time is for sending where the old route may be right.
             async with asyncio.timeout(within_s if known is None or within_s is None else within_s / 2):
-                return await asyncio.shield(task)
+                return await shared(task)
         except TimeoutError:
             if known is None:
                 raise UnreachableError(f"topic {topic}: no name server answered within {within_s:g} s") from None

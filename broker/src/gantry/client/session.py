@@ -115,6 +115,8 @@ class Session:
             index = (first + step) % count
             try:
                 answer = await self.ask(self.nameservers[index], question, timeout_s)
+            except ClosedError:
+                raise
             except (UnreachableError, OutcomeUnknownError) as error:
                 failure = error
                 silent += 1

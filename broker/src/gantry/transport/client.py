@@ -22,6 +22,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 from gantry.errors import ClosedError, ConfigError, OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
@@ -32,6 +33,7 @@ from gantry.transport.limits import Limits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
+T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _REST_FIRST_S = 0.05
@@ -166,10 +168,9 @@ class RemotingClient:
             attempt = asyncio.ensure_future(self._connect(address))
             attempt.add_done_callback(_heard)
             self._attempts[address] = attempt
-        # Shielded: one caller who gives up must not end the attempt that others wait for.
         try:
             async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(attempt)
+                return await shared(attempt)
         except TimeoutError:
             raise UnreachableError(f"{address}: no connection within {timeout_s:g} s") from None
 
@@ -213,6 +214,20 @@ class RemotingClient:
         commands = [request for request in requests if isinstance(request, frames.Command)]
         if self._on_requests is not None and commands:
             self._on_requests(connection, commands)
+
+
+async def shared(task: asyncio.Task[T]) -> T:
+    """The result of a task that several callers wait for: one who gives up does not end it for the others.
+
+    ClosedError when its owner ended it: to be cancelled is only for who was cancelled himself.
+    """
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        caller = asyncio.current_task()
+        if caller is None or caller.cancelling() or not task.cancelled():
+            raise
+        raise ClosedError("not sent: this client was stopped meanwhile; make a new one") from None
 
 
 def _tell(event: asyncio.Event, _: Connection) -> None:
