@@ -5,8 +5,6 @@ messages acknowledged while it still stands.  Then the fault ends, all members a
 was acknowledged is there.  GANTRY_FAULT_ROUNDS says how many rounds (1; 50 by hand).  The longest pause between two
 acknowledged messages of a round is printed, in seconds and in suspicions: it is no verdict, because a busy machine
 adds to it.
-
-Under the faults of STUCK nobody takes writes until the fault ends; GANTRY_FAULTS_STUCK=1 runs those rounds too.
 """
 
 from __future__ import annotations
@@ -125,13 +123,6 @@ FAULTS: dict[str, Fault] = {
     "the disk of the master is full": lambda group, master, _: group.full_disk(master),
     "the disk of a slave is full": lambda group, _, slaves: group.full_disk(slaves[0]),
 }
-# None of these ends the mastership, and no other member may begin one.
-STUCK = {
-    "the master does not hear its slaves",
-    "the slaves do not hear their master",
-    "the flush of the master hangs",
-    "the disk of the master is full",
-}
 
 
 @contextlib.contextmanager
@@ -172,7 +163,7 @@ def one_round(group: Group, producing: Producing, name: str) -> str:
 
 
 @pytest.mark.timeout(ROUNDS * ROUND_S_MAX + 300)
-@pytest.mark.parametrize("name", [name for name in FAULTS if name not in STUCK or "GANTRY_FAULTS_STUCK" in os.environ])
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_group_with_a_fault_that_stays_takes_writes_and_loses_nothing(tmp_path: Path, name: str) -> None:
     shim, path = DiskShim(tmp_path / "shim"), tmp_path / "cluster"
     preloaded = {key: value for key, value in shim.environment.items() if key != "DISKSHIM_LOG"}
