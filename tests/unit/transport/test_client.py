@@ -121,6 +121,19 @@ def test_one_caller_who_gives_up_does_not_end_the_attempt_of_others() -> None:
     asyncio.run(play())
 
 
+def test_large_requests_with_large_answers_do_not_make_both_ends_wait_for_each_other() -> None:
+    async def play() -> None:
+        server = RemotingServer(echo)
+        address = f"127.0.0.1:{await server.start('127.0.0.1', 0)}"
+        client = RemotingClient()
+        asked = [client.invoke(address, frames.Command(28, body=bytes([n]) * (3 << 20)), HANG_S) for n in range(24)]
+        assert [reply.body[:1] for reply in await asyncio.gather(*asked)] == [bytes([n]) for n in range(24)]
+        await client.close()
+        await server.close()
+
+    asyncio.run(play())
+
+
 def test_requests_of_the_other_side_are_handed_over() -> None:
     async def play() -> None:
         connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()

@@ -193,7 +193,7 @@ class RemotingClient:
         return connection
 
     def _make_connection(self) -> Connection:
-        return Connection(self._buffer, self._limits, self._dispatch)
+        return Connection(self._buffer, self._limits, self._dispatch, reads_on=True)
 
     def _let_rest(self, address: str) -> None:
         failures = self._rests[address].failures + 1 if address in self._rests else 1

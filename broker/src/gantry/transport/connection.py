@@ -1,17 +1,16 @@
 """One TCP connection that carries frames, at either end.
 
-Per wake-up: one read into the loop's buffer, one decode of all whole frames, one call of `on_requests`,
-one write.  Whatever the handler writes meanwhile is corked and leaves in one piece afterwards; what is
-written at another time (a reply released by a mark) goes out at once.
+Per wake-up: one read into the loop's buffer, one decode of all whole frames, one call of `on_requests`, one write.
+Whatever the handler writes meanwhile is corked and leaves in one piece afterwards; what is written at another time (a
+reply released by a mark) goes out at once.
 
-Both sides may ask.  Requests come to `on_requests`; answers to our own `invoke` are taken out before.
-The numbers that tie them together (`opaque`) are our own: a response is told from a request only by a
-flag, so both directions may use the same number at the same time.
+Both sides may ask.  Requests come to `on_requests`; answers to our own `invoke` are taken out before.  The numbers that
+tie them together (`opaque`) are our own; a flag tells answers from requests, so both directions may use the same one.
 
-Everything is bounded.  Unread input: the transport stops reading while too much output waits.  Output:
-a peer that does not read is cut off at a hard limit.  Unfinished frames: see `readbuffer`.  Silence: the
-owner's sweep closes what neither read nor drained for `idle_s`.  Bytes that are no frames close this
-connection and touch no other.
+Everything is bounded.  Unread input: a server stops reading while too much output waits.  A client reads on, for its
+requests wait instead, and two ends that both stop would wait for each other.  Output: a peer that does not read is cut
+off at a hard limit.  Unfinished frames: see `readbuffer`.  Silence: the owner's sweep closes what neither read nor
+drained for `idle_s`.  Bytes that are no frames close this connection and touch no other.
 
 Life: made -> open -> closing (`closed` is True, output still drains) -> lost (listeners are told, once).
 """
@@ -45,6 +44,7 @@ class Connection(asyncio.BufferedProtocol):
         limits: Limits,
         on_requests: Callable[[Connection, list[Request]], None],
         on_connect: Callable[[Connection], None] | None = None,
+        reads_on: bool = False,
     ) -> None:
         self.peer = "?"  # "ip:port" of the other side
         self.born_host = bytes(8)  # the same, packed as records carry it
@@ -59,6 +59,8 @@ class Connection(asyncio.BufferedProtocol):
         self._limits = limits
         self._on_requests = on_requests
         self._on_connect = on_connect
+        self._reads_on = reads_on
+        self._is_full = False  # too much output waits
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None  # set from connection_made on
         self._rest = b""  # short beginning of a frame, copied in front of the next read
@@ -144,11 +146,14 @@ class Connection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         """The output is over its mark: who does not take answers gives no more questions."""
-        self.pause_reading("output")
+        self._is_full = True
+        if not self._reads_on:
+            self.pause_reading("output")
 
     def resume_writing(self) -> None:
         """The output drained."""
         self.last_active = self._loop.time()
+        self._is_full = False
         self.resume_reading("output")
         if self._drained is not None:
             self._drained.set()
@@ -158,7 +163,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def is_writable(self) -> bool:
         """Whether the peer keeps up with what we write; RocketMQ drops pull replies to those that do not."""
-        return not self.closed and "output" not in self._pauses
+        return not self.closed and not self._is_full
 
     @property
     def has_output(self) -> bool:
