@@ -69,6 +69,15 @@ def test_another_owner_s_batch_of_the_same_number_is_refused_and_the_own_one_tol
     assert code(decisions.commit(Batch("s", 3, HOME, owner="a b"), ["a"], 0)) == ResponseCode.INVALID_PARAMETER
 
 
+def test_groups_of_batches_count_among_the_names_until_they_are_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "NAMES_MAX", 5)
+    decisions = made()
+    assert decisions.commit(batch(1), ["a"], 0, ["g1", "g2", "g3"]) is None
+    assert code(decisions.commit(batch(1, "other"), ["a"], 0, ["g1"])) == ResponseCode.SYSTEM_BUSY
+    decisions.done(batch(1))
+    assert decisions.commit(batch(1, "other"), ["a"], 0, ["g1"]) is None
+
+
 def test_an_aborted_part_is_never_committed_and_the_batch_stays_open_to_others() -> None:
     decisions = made()
     assert decisions.abort(batch(1), ["a", "b"], 0) is None

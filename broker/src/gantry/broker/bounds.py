@@ -19,6 +19,7 @@ _LONGER_BODIES = {
     RequestCode.LOCK_BATCH_MQ: 512 << 10,
     RequestCode.UNLOCK_BATCH_MQ: 512 << 10,
     RequestCode.UPDATE_BROKER_CONFIG: 64 << 10,
+    RequestCode.CHECK_CLIENT_CONFIG: 128 << 10,  # the longest expression, however its characters are written
     RequestCode.DECIDE_BATCH: 256 << 10,
     RequestCode.END_BATCH: 256 << 10,
 }

@@ -24,7 +24,8 @@ Bounds, and why they lose nothing:
                 nobody else ever had its name.  In a full table one older row makes room for each new one (`_oldest`):
                 passing sinks that are done and copies of other homes' decisions after an hour, then sinks that are at
                 home here, done, and idle for 90 days.  If there is none of these the new sink is refused
-    parts       `PARTS_MAX` a batch, `NAMES_MAX` of all batches that are not done; more are refused, nothing is decided
+    parts       `PARTS_MAX` a batch, `NAMES_MAX` of all batches that are not done, the groups where they are counted in;
+                more are refused, nothing is decided
     aborted     `NAMES_MAX` together.  Where there is no room, those go that are older than an hour, younger ones never:
                 the commit that an abort forestalls was sent before it, by the same process, and no request is an hour
                 on its way.  If that does not make room the abort is refused, and its halves stay open
@@ -135,17 +136,17 @@ class Decisions:
                 return not_his(batch, sink)
             self.counts.repeated += 1
             return None
-        wanted = frozenset(parts)
-        refused = why_not(batch, wanted, groups) or why_not_now(batch, sink, wanted)
-        if refused is None and len(wanted) + self._names() > NAMES_MAX:
-            remark = f"{NAMES_MAX} parts of batches are not done, which is the limit; end some, see `gantry tx resolve`"
+        wanted, where = frozenset(parts), frozenset(groups)
+        refused = why_not(batch, wanted, where) or why_not_now(batch, sink, wanted)
+        if refused is None and len(wanted) + len(where) + self._names() > NAMES_MAX:
+            remark = f"{NAMES_MAX} names of batches are not done, which is the limit; end some, see `gantry tx resolve`"
             refused = Refusal(ResponseCode.SYSTEM_BUSY, remark)
         refused = refused or self._room(batch.sink, now_ms)
         if refused is not None:
             self.counts.refused += 1
             return refused
         decided = self._decide(batch, wanted, now_ms)
-        decided.groups, decided.owner = frozenset(groups), batch.owner
+        decided.groups, decided.owner = where, batch.owner
         self.counts.committed += 1
         return None
 
@@ -283,7 +284,7 @@ class Decisions:
         return self._names() + count <= NAMES_MAX
 
     def _names(self) -> int:
-        return sum(len(sink.parts or ()) + len(sink.aborted) for sink in self._sinks.values())
+        return sum(len(sink.parts or ()) + len(sink.groups) + len(sink.aborted) for sink in self._sinks.values())
 
     # What is kept, and carried to slaves
 
