@@ -20,7 +20,7 @@ FAST_LEVELS := tidy unit golden properties differential scenarios
 # Half of a run is waiting: for a JVM, for a check that must not come. A file stays with one worker, and so do the levels
 # whose servers cost most (tests/conftest.py).
 WORKERS ?= 3
-SPREAD := -n $(WORKERS) --dist loadgroup
+SPREAD := -n $(WORKERS)
 # A broker whose modules are compiled anew at every start takes twice as long to start.  Python keeps what it compiled only
 # where it may write and PYTHONDONTWRITEBYTECODE is not set; so it is done here, of what changed.
 BYTECODE := $(PY) -m compileall -q broker/src/gantry

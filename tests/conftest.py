@@ -13,9 +13,14 @@ import asyncio
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
+    from xdist.scheduler import LoadScopeScheduling
 
 HERE = Path(__file__).parent
 # Their servers cost more to start than most of their tests: a control plane, JVMs.  The largest groups are begun first.
@@ -76,8 +81,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         level = item.path.relative_to(HERE).parts[0]
         item.add_marker(getattr(pytest.mark, level))
-        group = level if level in LEVELS_OF_ONE_WORKER else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    """Keep a file with one worker, and each of LEVELS_OF_ONE_WORKER; the largest groups begin first."""
+    from xdist.scheduler import LoadScopeScheduling  # the environment of Spark's tests has none
+
+    class LevelsAndFiles(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path = nodeid.partition("::")[0]
+            level = Path(path).parts[1]
+            return level if level in LEVELS_OF_ONE_WORKER else path
+
+    return LevelsAndFiles(config, log)
 
 
 @pytest.hookimpl(wrapper=True)
