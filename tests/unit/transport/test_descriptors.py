@@ -32,8 +32,12 @@ def test_the_soft_limit_becomes_the_hard_one(soft: int) -> None:
 
 def test_connections_may_have_the_lower_half_of_the_descriptors(soft: int) -> None:
     assert descriptors.reserve() == soft // 2
-    assert not descriptors.is_reserved(soft - soft // 2 - 1)
-    assert descriptors.is_reserved(soft - soft // 2)
+    assert not descriptors.is_reserved(soft - soft // 2 - 1, soft)
+    assert descriptors.is_reserved(soft - soft // 2, soft // 16)
+
+
+def test_files_in_the_lower_half_leave_a_server_some_connections(soft: int) -> None:
+    assert not descriptors.is_reserved(soft - 1, soft // 16 - 1)
 
 
 def test_what_listeners_accept_before_they_can_refuse_fits_into_the_reserve(soft: int) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from gantry.errors import ConfigError
 from gantry.leaves import frames
+from gantry.transport import descriptors
 from gantry.transport.connection import Connection
 from gantry.transport.limits import Limits
 from gantry.transport.server import RemotingServer
@@ -117,6 +118,28 @@ def no_descriptor_left() -> Iterator[None]:
             while True:
                 stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))
         yield
+
+
+def test_a_server_is_reached_also_when_files_take_half_of_the_descriptors() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+
+    async def play(files: contextlib.ExitStack) -> None:
+        server = RemotingServer(echo)
+        port = await server.start("127.0.0.1", 0)
+        descriptor = -1
+        while descriptor < descriptors.limit() // 2:
+            descriptor = os.open("/dev/null", os.O_RDONLY)
+            files.callback(os.close, descriptor)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(frames.encode(frames.Command(28)))
+        assert len(await asyncio.wait_for(reader.readexactly(4), HANG_S)) == 4
+        writer.close()
+        await server.close()
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, before[0]), before[1]))
+        asyncio.run(play(stack))
 
 
 @pytest.mark.parametrize("on", [asyncio.new_event_loop, pytest.importorskip("uvloop").new_event_loop])

@@ -7,7 +7,8 @@ segment has to end the process, so remoting connections leave the upper half of 
     everything        files of the store, HTTP and replication
 
 The system always gives the lowest free number.  A new connection with a number in the upper half shows that the lower
-half is full, and is closed at once.  Therefore nobody counts connections or files, and one check covers every listener
+half is full, and is closed at once.  Files may fill the lower half too: a server that has only few connections keeps
+such a one, or a large log would keep everybody out.  Therefore nobody counts files, and one check covers every listener
 of the process, the name server in `gantry standalone` too.  HTTP and replication have small limits of their own and may
 use the upper half: probes and coordinators must get an answer while clients fill the lower one.
 
@@ -21,6 +22,7 @@ segment of the log takes one descriptor, two once it was read.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import resource
 
@@ -31,6 +33,7 @@ log = logging.getLogger(__name__)
 LIMIT_LEAST = 256  # half of it is enough for listeners, libraries, queues, index and some twenty segments
 _LIMIT_MOST = 1 << 20  # Linux's fs.nr_open; "unlimited" is taken as this
 _BACKLOGS = 8  # of remoting: a broker's two ports and a name server's together are less than the reserve
+_FEW = 16  # so many parts of the limit one server's connections may be, whatever the files take
 _SHARES = 32  # one for the backlog of a small listener and one for its connections
 _SHARE_LEAST = 4
 
@@ -51,7 +54,8 @@ def raise_limit() -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = _LIMIT_MOST if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+        with contextlib.suppress(OSError, ValueError):  # the system may allow less than the hard limit by now
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     found = limit()
     if found < LIMIT_LEAST:
         raise ConfigError(
@@ -62,9 +66,9 @@ def raise_limit() -> int:
     return found
 
 
-def is_reserved(descriptor: int) -> bool:
-    """Return whether a connection with this descriptor takes from the reserve, and has to be closed."""
-    return descriptor >= limit() - reserve()
+def is_reserved(descriptor: int, connections: int) -> bool:
+    """Return whether a connection with this descriptor has to be closed; its server has so many others."""
+    return descriptor >= limit() - reserve() and connections >= limit() // _FEW
 
 
 def backlog(most: int) -> int:

@@ -104,7 +104,7 @@ class HealthServer:
         try:
             metrics = await asyncio.to_thread(self._import)
             self._runner = await _runner(metrics, self._verdicts)
-        except ImportError as error:
+        except (ImportError, OSError, RuntimeError) as error:  # no package, no descriptor to read it, no thread
             log.error("the HTTP side door cannot be opened: %s", error)
             self._loading = None  # the next visitor may find it repaired
         for visit in [one for one in self._visits.open if one.is_heard]:

@@ -9,14 +9,17 @@ at once, and ends as a numbered story.  What a request means is the business of 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from gantry.errors import ConfigError
 from gantry.transport.connection import Connection
-from gantry.transport.descriptors import backlog, is_reserved
+from gantry.transport.descriptors import backlog, is_reserved, limit
 from gantry.transport.limits import Limits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
+
+log = logging.getLogger(__name__)
 
 _BACKLOG = 1024
 _SWEEPS_PER_IDLE = 12  # silence is noticed at most a twelfth of idle_s late
@@ -42,6 +45,7 @@ class RemotingServer:
         self._limits = limits or Limits()
         self._buffer = buffer or ReadBuffer()
         self._listeners: list[asyncio.Server] = []
+        self._refused_told = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._closing = False
         self._all_gone: asyncio.Event = asyncio.Event()
@@ -92,7 +96,7 @@ class RemotingServer:
 
     def _connected(self, connection: Connection) -> None:
         is_full = len(self.connections) >= self._limits.connections_max
-        if self._closing or is_full or is_reserved(connection.descriptor):
+        if self._closing or is_full or is_reserved(connection.descriptor, len(self.connections)):
             self.refused += 1
             connection.abort("too many connections")
             return
@@ -109,6 +113,15 @@ class RemotingServer:
             self._all_gone.set()
 
     def _close_silent(self) -> None:
+        if self.refused > self._refused_told:
+            log.warning(
+                "%d connections were closed at once: there are %d, of %d allowed, and the limit of open files is %d",
+                self.refused - self._refused_told,
+                len(self.connections),
+                self._limits.connections_max,
+                limit(),
+            )
+            self._refused_told = self.refused
         loop = asyncio.get_running_loop()
         oldest = loop.time() - self._limits.idle_s
         for connection in [one for one in self.connections if one.last_active < oldest]:
