@@ -28,7 +28,7 @@ STORED = st.builds(
     properties=PAIRS.map(pack) | PAIRS.map(lambda pairs: pack(pairs | {"UNIQ_KEY": "u"})[:-1]) | WILD,
     born_host=st.sampled_from([bytes([10, 0, 0, 1, 0, 0, 4, 0]), bytes([10, 0, 0, 2, 0, 0, 4, 1]), bytes(20)]),
     flag=st.integers(-(2**31), 2**31 - 1),
-    born_ms=st.integers(0, 2**41),
+    born_ms=st.integers(0, 2**41) | st.integers(-(2**63), 2**63 - 1),
     reconsume_times=st.integers(0, 20),
 )
 
@@ -62,6 +62,14 @@ def test_a_compressed_body_is_unpacked() -> None:
     body = zlib.compress(b"y" * 500)
     data = run([Stored(b"x", pack({"UNIQ_KEY": "1"})), Stored(body, pack({"UNIQ_KEY": "2"}), sys_flag=SYS_COMPRESSED)])
     assert Pulled(data, "b").batch(("body",), 2).column(0).to_pylist() == [b"x", b"y" * 500]
+
+
+@pytest.mark.parametrize("host", [bytes([10, 0, 0, 1, 0, 0, 4, 0]), bytes(20)])
+def test_a_time_that_no_timestamp_can_show_becomes_the_nearest_that_one_can(host: bytes) -> None:
+    times = [-(2**63), -1, 0, 2**41, 2**55, 2**63 - 1]
+    data = run([Stored(b"x", pack({"UNIQ_KEY": "1"}), born_host=host, born_ms=at) for at in times])
+    (found,) = Pulled(data, "b").batch(("bornTimestamp",), 9).to_pydict().values()
+    assert [round(at.timestamp() * 1000) for at in found] == [0, 0, 0, 2**41, *[rows.TIME_MS_MAX] * 2]
 
 
 @pytest.mark.parametrize("flags", [0, SYS_COMPRESSED])

@@ -1,7 +1,8 @@
 """Messages as the columns that Spark wants: Arrow, with its types to the letter.
 
 Spark compares the schema of the first batch with its own and refuses the query when a type, a name or the order
-differs: timestamps are microseconds in UTC, a map's values may be null.
+differs: timestamps are microseconds in UTC, a map's values may be null.  Clients send any number as the time at which a
+message was born; what lies before 1970 or after the year 9999 becomes the nearest of these.
 """
 
 from __future__ import annotations
@@ -15,6 +16,14 @@ from gantry.model.message import KEYS, TAGS, StoredMessage
 from pyspark_gantrymq.columns import RAW_PROPERTIES
 
 TRANSACTION_ID = "__transactionId__"
+TIME_MS_MAX = 253_402_214_400_000  # 9999-12-31: Python has no later year
+
+
+def _micros(ms: int) -> int:
+    """Return the time in microseconds; the nearest one that a timestamp can show, where a client sent another."""
+    return min(max(ms, 0), TIME_MS_MAX) * 1000
+
+
 _TYPES: dict[str, Any] = {
     "string": pa.string(),
     "int": pa.int32(),
@@ -34,8 +43,8 @@ _VALUES: dict[str, tuple[str, Callable[[StoredMessage], object]]] = {
     "body": ("binary", lambda one: one.body),
     "properties": ("map<string,string>", lambda one: list(one.properties.items())),
     RAW_PROPERTIES: ("string", lambda one: "".join([f"{k}\x01{v}\x02" for k, v in one.properties.items()])),
-    "bornTimestamp": ("timestamp", lambda one: one.born_ms * 1000),
-    "storeTimestamp": ("timestamp", lambda one: one.store_ms * 1000),
+    "bornTimestamp": ("timestamp", lambda one: _micros(one.born_ms)),
+    "storeTimestamp": ("timestamp", lambda one: _micros(one.store_ms)),
     "bornHost": ("string", lambda one: one.born_host),
     "reconsumeTimes": ("int", lambda one: one.reconsume_times),
     "flag": ("int", lambda one: one.flag),

@@ -103,7 +103,8 @@ class Pulled:
                 at, width = _NUMBERS[name]
                 columns.append(pa.array(self._field(at, width), pa.int32() if width == 4 else pa.int64()))
             elif name in _TIMES:
-                columns.append(pa.array(self._field(_TIMES[name], 8) * 1000).view(_INSTANT))
+                times_ms = np.clip(self._field(_TIMES[name], 8), 0, rows.TIME_MS_MAX)
+                columns.append(pa.array(times_ms * 1000).view(_INSTANT))
             elif properties is not None and name == "properties":
                 columns.append(properties.map())
             elif properties is not None and name == RAW_PROPERTIES:
