@@ -198,6 +198,21 @@ def test_redis_keeps_what_is_done_from_the_database(
     assert len(effects(database)) == 30
 
 
+def test_a_refused_message_that_is_sent_again_is_not_kept_from_the_database_by_redis(
+    database: str, redis_server: RedisServer
+) -> None:
+    text = "INSERT INTO effects (message_id, queue_offset) VALUES (:message_id, 7 / :queue_id)"
+    effect = idempotent.SqlEffect(text)
+    keeps = idempotent.Consumption(database, "revenue", effect, redis_server.url, keeps_refused=True)
+    messages = [message(1), message(2, queue_id=1)]
+    for refused, known in ((1, 0), (0, 1)):
+        (counts,) = idempotent.consume(keeps, messages)
+        assert (counts.refused, counts.known) == (refused, known)
+    tell(database, "DELETE FROM message_refused", "DELETE FROM message_log WHERE message_id = 'id-0001'")
+    (counts,) = idempotent.consume(keeps, [message(1, queue_id=1)])
+    assert (counts.fresh, effects(database)) == (1, ["id-0002", "id-0001"])
+
+
 def test_a_worker_that_died_with_its_mark_in_redis_holds_nobody_up(database: str, redis_server: RedisServer) -> None:
     dead = idempotent.Prefilter(redis_server.url, "revenue", 3600)
     with psycopg.connect(database) as connection, connection.cursor() as cursor:

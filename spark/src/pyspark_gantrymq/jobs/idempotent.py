@@ -66,6 +66,10 @@ KEEP = schema.in_words_of(
     f"INSERT INTO message_refused ({_KEPT}) VALUES ({', '.join(f':{name}' for name in _KEPT.split(', '))})\n"
     "ON CONFLICT (consumer_group, message_id) DO NOTHING",
 )
+KEPT = schema.in_words_of(
+    schema.POSTGRESQL,
+    "SELECT message_id FROM message_refused WHERE consumer_group = :consumer_group AND message_id = ANY(:ids)",
+)
 Effect = Callable[[Cursor, Sequence[Row]], None]
 
 
@@ -153,7 +157,13 @@ def _carry_out_chunk(
     fresh = [row for row, is_new in zip(ordered, inserted(cursor, SAY.log, ordered), strict=True) if is_new]
     fresh = _confirmed(cursor, fresh)
     refused = _carry_out_effects(consumption, cursor, sorted(fresh, key=_place)) if fresh else 0
-    return database, [row["message_id"] for row in left], Counts(len(chunk), len(fresh) - refused, len(done), refused)
+    ids = [row["message_id"] for row in left]
+    if prefilter is not None and consumption.keeps_refused:
+        cursor.execute(KEPT, {"consumer_group": consumption.group, "ids": ids})
+        kept = {str(row[0]) for row in cursor.fetchall()}
+        # Redis must let these through once their rows are deleted and they are sent again.
+        ids = [each for each in ids if each not in kept]
+    return database, ids, Counts(len(chunk), len(fresh) - refused, len(done), refused)
 
 
 def _carry_out_effects(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> int:
