@@ -125,11 +125,12 @@ def test_a_stub_that_was_withdrawn_is_sent_no_more(spark: SparkSession, database
 def test_of_100_missing_stubs_among_2000_exactly_those_are_sent_in_portions_of_bounded_bytes(
     spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resend, "BYTES_MAX", 40)
+    monkeypatch.setattr(resend, "BYTES_MAX", 40 * len('x{"p": "12345"}k'))
     tell(
         database,
-        "INSERT INTO message_stub (message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, "
-        "created_at_ms) SELECT 'id-' || n, 'Orders', 'x', 1, 'broker-a', n % 4, n, 1 FROM generate_series(1, 2000) n",
+        "INSERT INTO message_stub (message_id, topic, body, message_keys, properties, next_resend_at_ms, broker, "
+        "queue_id, queue_offset, created_at_ms) SELECT 'id-' || n, 'Orders', 'x', 'k', '{\"p\": \"12345\"}', 1, "
+        "'broker-a', n % 4, n, 1 FROM generate_series(1, 2000) n",
         "INSERT INTO message_log SELECT 'packing', 'id-' || n, 'Orders', 'broker-a', n % 4, n, 1 "
         "FROM generate_series(1, 2000) n WHERE n % 20 != 7",
     )
@@ -244,8 +245,9 @@ def test_an_approved_letter_is_sent_once_under_its_own_id(spark: SparkSession, d
 def test_letters_that_are_too_large_for_one_run_go_with_the_next_one_at_once(
     spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replay, "BYTES_MAX", 1)
+    monkeypatch.setattr(replay, "BYTES_MAX", 5_000)
     sorted_out(spark, database, approve=True)
+    tell(database, "UPDATE dead_letter SET properties = '{\"p\": \"' || repeat('x', 6000) || '\"}'")
     sent = Sent()
     assert replay.one_run(spark, database, 1, sent.run) == {"run": 2, "sent": 2, "repeated": 0, "refused": 0}
     assert (sent.batches, len(sent.rows)) == ([1, 2], 2)

@@ -105,14 +105,14 @@ LOCK = "SELECT pg_advisory_lock(hashtext('dead_letter_run'))"
 OPEN = "SELECT run FROM dead_letter_run WHERE NOT is_done"
 NEXT = "SELECT coalesce(max(run), 0) + 1 FROM dead_letter_run"
 RUN = _sql("INSERT INTO dead_letter_run (run, started_at_ms) VALUES (:run, :now_ms) ON CONFLICT (run) DO NOTHING")
-# The first approved letters, of so many bytes together and at least one.  Bodies are not read for their lengths.
+# The first approved letters, of so many bytes together and at least one.  Nothing is read for its length.
 CLAIM = _sql(
     "UPDATE dead_letter SET state = 'sending', run = :run\n"
     "WHERE state = 'approved' AND (consumer_group, message_id, replays) IN (\n"
     "    SELECT consumer_group, message_id, replays FROM (\n"
-    "        SELECT *, sum(octet_length(body)) OVER (ORDER BY died_at_ms, message_id, consumer_group, replays)\n"
-    "            - octet_length(body) AS before\n"
-    f"        FROM dead_letter WHERE state = 'approved' AND replays < {REPLAYS_MAX}\n"
+    "        SELECT *, sum(bytes) OVER (ORDER BY died_at_ms, message_id, consumer_group, replays) - bytes AS before\n"
+    "        FROM (SELECT *, octet_length(body) + octet_length(properties) + octet_length(message_keys) AS bytes\n"
+    f"              FROM dead_letter) AS d WHERE state = 'approved' AND replays < {REPLAYS_MAX}\n"
     "    ) AS a WHERE before < :bytes_max ORDER BY died_at_ms, message_id, consumer_group, replays LIMIT :rows_max)"
 )
 WAITS = f"SELECT 1 FROM dead_letter WHERE state = 'approved' AND replays < {REPLAYS_MAX} LIMIT 1"

@@ -7,7 +7,7 @@ What may be sent stands in `dead_letter`, in the state `approved`, written there
 SQL, or by triage.  A run first marks what it takes as `sending`, then sends it: to the topic where it was sent first,
 under its own id, with DLQ_REPLAYS one higher and a delay that grows with it.  Then it is `sent`.
 
-A run has 32 MiB of bodies at most, and the next one follows at once while letters are approved.
+A run has 32 MiB of bodies, keys and properties at most, and the next one follows at once while letters are approved.
 
 Each run is one batch of a transactional sink, under its own number: all of it is delivered or nothing, and nothing
 twice.  A run that was broken off, wherever that was, is repeated by the next one with the same letters and number, and

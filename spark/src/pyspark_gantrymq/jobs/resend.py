@@ -6,16 +6,17 @@
 One pass: the question `missing` (gantry.guarantee.schema, five conditions), then for each stub that it finds the
 counter is raised and the next time set, with a guard on the counter, and only then the message is sent, under its own
 id; its new place is written into its stub, so that it is not missing again while it waits in a backlog.  This happens
-in portions of 32 MiB of bodies.  Two jobs at once share the work.  A job that dies in between has raised the counter of
-messages that it did not send, or did not note the places of; they are due again after their backoff, which doubles
-with each time and has `--backlog`, the time that the group is expected to be behind, on top.  A database that does not
-answer is asked again in the next pass.
+in portions of 32 MiB of bodies, keys and properties.  Two jobs at once share the work.  A job that dies in between has
+raised the counter of messages that it did not send, or did not note the places of; they are due again after their
+backoff, which doubles with each time and has `--backlog`, the time that the group is expected to be behind, on top.  A
+database that does not answer is asked again in the next pass.
 
 What a person has to look at is counted in each pass: stubs that were refused for good, with the broker's words on
 stderr (they are tried until they are exhausted, and hold nobody up), exhausted, stuck, unplaced ones.
 `--show-for-a-person` prints their ids and sends nothing; `--void` withdraws stubs, which are then never sent again and
-have no effect.  `--log-kept HOURS` deletes rows of message_log that are older and that no question needs: choose more
-than a message may take to come once more.  Without it the table grows for ever.
+have no effect.  `--log-kept HOURS` deletes rows of message_log that no question needs, of messages that the broker
+stored before that; without it the table grows for ever.  A message whose row is gone has its effect again when it comes
+again.  So choose more than the retention of the broker plus the longest replay.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ STUBS = (
     "message_id string, topic string, body binary, message_keys string, tags string, properties string, resends int"
 )
 _FIELDS = [part.split()[0] for part in STUBS.split(", ")]
-_BODY = _FIELDS.index("body")
+_LONG = [_FIELDS.index(name) for name in ("body", "message_keys", "properties")]
 # Rows travel to executors in the messages of the driver, of 128 MiB at most (spark.rpc.message.maxSize).
 BYTES_MAX = 32 << 20
 _DOUBLED_MAX = 10  # a thousand times the backoff
@@ -92,13 +93,17 @@ def build(stubs: DataFrame) -> DataFrame:
 
 
 def claim(rules: Rules, now_ms: int, cursor: Cursor) -> list[Row]:
-    """Missing stubs that are ours to send, their counters raised: some, of BYTES_MAX of bodies together."""
-    rows = first_of(cursor, SAY.missing, rules.parameters(now_ms), BYTES_MAX, lambda row: len(row[_BODY] or b""))
+    """Missing stubs that are ours to send, their counters raised: some, of BYTES_MAX together."""
+    rows = first_of(cursor, SAY.missing, rules.parameters(now_ms), BYTES_MAX, _size)
     found = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
     # In the order of their ids, so that two jobs never wait for each other in a circle.
     found.sort(key=lambda row: str(row["message_id"]))
     wanted = [{**row, "next_resend_at_ms": rules.next_ms(now_ms, row["resends"] + 1)} for row in found]
     return [row for row, is_ours in zip(found, inserted(cursor, SAY.claim, wanted), strict=True) if is_ours]
+
+
+def _size(row: tuple[Any, ...]) -> int:
+    return sum(len(row[at]) for at in _LONG)
 
 
 def note(claimed: Sequence[Row], found: Sequence[Place], cursor: Cursor) -> int:
@@ -178,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--backlog", type=int, default=0, metavar="SECONDS")
     parser.add_argument("--stuck-after", type=int, default=600, metavar="SECONDS")
     parser.add_argument("--rows-max", type=int, default=10_000, help="sent in one pass at most (10000)")
-    parser.add_argument("--log-kept", type=int, default=0, metavar="HOURS", help="delete older rows of message_log")
+    parser.add_argument("--log-kept", type=int, default=0, metavar="HOURS", help="delete rows of older messages")
     parser.add_argument("--show-for-a-person", action="store_true")
     parser.add_argument("--void", metavar="ID,ID", help="withdraw these stubs, and send nothing")
     given: Any = parser.parse_args(arguments)
