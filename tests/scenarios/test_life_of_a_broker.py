@@ -13,10 +13,12 @@ from pathlib import Path
 import pytest
 
 from gantry.broker.broker import Broker
-from gantry.broker.machine import Machine
+from gantry.broker.following import Following
+from gantry.broker.machine import Carrying, Machine
 from gantry.errors import ConfigError, StoreError, SyncFailedError
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
+from gantry.store import filenames
 from gantry.store.disk import RealDisk, RealFile
 from gantry.transport.client import RemotingClient
 from gantry.wire import bodies as json_bodies
@@ -289,3 +291,20 @@ def test_name_servers_know_the_broker_and_each_new_topic_at_once(tmp_path: Path)
         await name_server.stop()
 
     asyncio.run(play())
+
+
+def test_a_broker_that_is_asked_to_stop_closes_its_store_whoever_wants_another_life_by_then(tmp_path: Path) -> None:
+    async def story() -> None:
+        (tmp_path / "secret").write_bytes(b"a secret for tests, long enough")
+        changes = {"role": "SLAVE", "id": 1, "replication__secret_file": str(tmp_path / "secret")}
+        carrying = Carrying()
+        broker = Broker(configuration(tmp_path, **changes), machine=Machine(carrying=carrying))
+        await broker.start()
+        assert broker.parts is not None and isinstance(broker.parts.group, Following)
+        abort, restart = filenames.abort(broker.parts.store.settings.root), broker.parts.group.outside.restart
+        disk = RealDisk()
+        assert disk.exists(abort)
+        await broker.stop(lambda line: restart("the register names this member the master"))
+        assert not broker.starts_anew and not carrying.is_full and not disk.exists(abort)
+
+    asyncio.run(story())

@@ -96,3 +96,17 @@ def test_a_store_that_has_a_deletion_to_keep_has_to_be_closed() -> None:
     assert store.go_on() is None and store.failed is None
     disk.quota_bytes = 1 << 50
     store.close()
+
+
+def test_a_store_that_fails_while_it_goes_on_has_to_be_closed() -> None:
+    disk, background = SimDisk(), InlineBackground(at_once=False)
+    store = opened(disk, background)
+    store.confirmed.advance(store.append([message()]))
+    store._flush.finish()
+    store._parts.checkpoint.want_base()
+    for _ in store.tick(0):
+        pass
+    assert background.housekeeper.is_busy, "a checkpoint is under way"
+    disk.faults = Faults(fail_at=1, fail_kind="sync")
+    assert store.go_on() is None and store.failed is not None
+    store.close()

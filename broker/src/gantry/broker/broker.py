@@ -70,6 +70,7 @@ class Broker:
         self._on_failed = on_failed
         self._stage = "starting"
         self._is_running = False
+        self._is_stopping = False
         self._is_settled = False  # all that this start had to correct is corrected: the store may be closed in order
         self._reservations: list[Reserved] = []
         self._http: HealthServer | None = None
@@ -132,6 +133,7 @@ class Broker:
         if self._is_running and not self.starts_anew and self.failure is None:
             await self.seat.hand_over()
             self.starts_anew = False  # whatever became of the handover: no other life follows
+        self._is_stopping = True
         # 1. Not ready any more.
         self._is_running, self._stage = False, "stopping"
         passed(1)
@@ -373,8 +375,8 @@ class Broker:
         return is_ready, self._health()[1] + (f"; {aside}" if aside else "") + shut
 
     def _restart(self, why: str) -> None:
-        """Stop, and have another broker start on the same folder."""
-        if self.starts_anew or self.failure is not None:
+        """Stop, and have another broker start on the same folder; not one that stops already, for whatever reason."""
+        if self.starts_anew or self.failure is not None or self._is_stopping:
             return
         self.starts_anew = True
         log.warning("%s; the broker starts anew", why)

@@ -307,15 +307,15 @@ class Store:
         Blocks until all that is written is durable and the checkpoint under way is done, however many queues there are.
         None when it has to be closed and opened instead: it failed, or something is left to be removed.
         """
-        if self._is_closed or self.failed is not None:
+        if self._is_closed:
             return None
         self._flush.finish()
         self.retention.dropping.tick()
         self._checkpoint.complete()
         for _ in range(_DRAINS):
             self._parts.background.housekeeper.drain()
-        if self.flushed.offset < self.written.offset:
-            return None  # a failed sync, or one that was put off
+        if self.failed is not None or self.flushed.offset < self.written.offset:
+            return None  # it failed, by now or before, or a sync was put off
         if self.deleting.is_pending or self.deleting.kept < self.deleting.asked or self.retention.dropping.is_pending:
             return None
         self._is_closed = True
