@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import subprocess
@@ -22,7 +23,7 @@ from gantry.replication.register import (
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import Disk, RealDisk
 from testkit.registers import ACTIVE, PLAYS, Play
-from testkit.simdisk import PowerCut, SimDisk
+from testkit.simdisk import Faults, PowerCut, SimDisk
 
 PATH = "/groups/orders-b0"
 
@@ -68,6 +69,22 @@ def test_an_answered_write_survives_every_power_cut_and_any_other_is_done_or_not
             assert found is not None
             number = found.version.partition("-")[0]
             assert found == done or (done is None and (found == made or number == "2"))
+
+
+def test_a_write_that_ended_between_its_renames_is_followed_by_no_fault_that_loses_the_register() -> None:
+    cuts = [Faults(power_cut_at=operation) for operation in range(1, 20)]
+    for fault in (*cuts, Faults(fail_kind="create", fail_at=1)):
+        disk = SimDisk()
+        made = asyncio.run(register(disk).create(ACTIVE))
+        disk.faults = Faults(fail_kind="rename", fail_at=2)
+        with pytest.raises(OutcomeUnknownError):
+            asyncio.run(register(disk).write(ACTIVE, made.version))
+        assert not disk.exists(PATH) and asyncio.run(register(disk).read()) == made
+        disk.faults = fault
+        with contextlib.suppress(PowerCut, OutcomeUnknownError):
+            asyncio.run(register(disk).write(ACTIVE, made.version))
+        for seed in range(5):
+            assert asyncio.run(register(disk.crash(Random(seed))).read()) is not None, fault
 
 
 @pytest.mark.parametrize("kind", ["sync", "sync folder", "rename", "write"])

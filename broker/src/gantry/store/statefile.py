@@ -194,6 +194,10 @@ def replace(disk: Disk, path: str, contents: bytes, for_newest: bool = False) ->
     renamed, or a power cut between the two renames might leave the backup alone, as if somebody had removed the rest.
     """
     unfinished = f"{path}.tmp"
+    if for_newest and not disk.exists(path) and disk.exists(unfinished) and disk.exists(f"{path}.bak"):
+        # The last one was interrupted between its renames.  Without the new file the backup would count no longer.
+        disk.rename(f"{path}.bak", path)
+        disk.sync_folder(_folder(path))
     disk.unlink(unfinished)
     file = disk.open(unfinished, create=True)
     try:
