@@ -5,8 +5,9 @@ compare-and-set on the version that he read, and begins again.  He may die, be d
 out of date: the register refuses.  While a group is sealed or recovering he also sends the seal to all who have not
 answered it; that needs no decision.
 
-Sealing is the only decision that can hurt a healthy group, so everything vetoes it: a healthy answer of the master, a
-renewal, a group of which nobody answers (then it is the observer who is cut off), a set with nobody to elect.
+Sealing is the only decision that can hurt a healthy group, so everything vetoes it: a healthy answer of the master
+that its slaves can reach, a renewal where it gives none, a group of which nobody answers (then it is the observer who
+is cut off), a set with nobody to elect.
 Promoting is the only one that can lose something, so a candidate is compared with the register that was read.
 
 A person may choose who leads next (`Forced`), of one epoch and no other.  Out of the in-sync set that loses nothing and
