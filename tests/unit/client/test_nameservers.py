@@ -7,12 +7,14 @@ from collections.abc import Coroutine
 
 import pytest
 
+from gantry.client import blockingsession
 from gantry.client.blocking import BlockingProducer
 from gantry.client.outgoing import Message
 from gantry.client.producer import Producer, ProducerSettings
+from gantry.client.session import Session
 from gantry.errors import RefusedError
 from gantry.wire.codes import RequestCode, ResponseCode
-from testkit.scripted import NAMESERVER, ScriptedCluster, refuse
+from testkit.scripted import NAMESERVER, ScriptedCluster, refuse, silence
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 NO_ROUTE = refuse(ResponseCode.TOPIC_NOT_EXIST)
@@ -63,5 +65,47 @@ def test_a_working_route_is_kept_until_no_name_server_has_it() -> None:
                         producer._routes.doubt("T")
                         await producer.queues("T")
                 assert refused.value.code == ResponseCode.TOPIC_NOT_EXIST
+
+    play(story())
+
+
+@pytest.mark.parametrize("is_blocking", [False, True], ids=["asyncio", "blocking"])
+@pytest.mark.parametrize("is_gone", [False, True], ids=["silent", "gone"])
+def test_a_route_that_fails_is_asked_for_once_and_serves_on_while_no_name_server_answers(
+    is_blocking: bool, is_gone: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session.look_up, "__defaults__", (0.05,))
+    monkeypatch.setattr(blockingsession, "TIMEOUT_S", 0.05)
+
+    async def story() -> None:
+        async with ScriptedCluster() as cluster:
+
+            async def silenced() -> None:
+                if is_gone:
+                    await cluster.servers[NAMESERVER].close()
+                cluster.answers[NAMESERVER, ROUTE] = silence
+                cluster.received.clear()
+
+            if is_blocking:
+                loop = asyncio.get_running_loop()
+
+                def sends() -> None:
+                    with BlockingProducer("p", nameserver=cluster.nameserver, settings=SETTINGS) as producer:
+                        producer.send(Message("T", b"x"))
+                        asyncio.run_coroutine_threadsafe(silenced(), loop).result()
+                        producer._session.doubt("T")
+                        for _ in range(3):
+                            producer.send(Message("T", b"x"), timeout_s=WITHIN_S)
+
+                await asyncio.to_thread(sends)
+            else:
+                async with Producer("p", nameserver=cluster.nameserver, settings=SETTINGS) as producer:
+                    await producer.send(Message("T", b"x"))
+                    await silenced()
+                    producer._routes.doubt("T")
+                    for _ in range(3):
+                        await producer.send(Message("T", b"x"))
+            assert len(cluster.asked("broker-a", RequestCode.SEND_MESSAGE_V2)) == 3
+            assert len(cluster.asked(NAMESERVER, ROUTE)) <= 1
 
     play(story())

@@ -241,24 +241,34 @@ class BlockingSession:
         known = self._routes.get((topic, new_topics))
         if known is not None and time.monotonic() - known[0] < _ROUTE_AGE_S:
             return known[1]
-        deadline = time.monotonic() + within_s
-        route, is_certain = self._look_up(questions.route(topic), deadline)
+        # Half of the time is for sending where the old route may be right.
+        deadline = time.monotonic() + (within_s if known is None else within_s / 2)
+        try:
+            route, is_certain = self._look_up(questions.route(topic), deadline)
+        except UnreachableError as error:
+            if known is None or isinstance(error, ClosedError):
+                raise
+            route, is_certain = None, False
         if route is None and known is not None and not is_certain:
-            return known[1]
+            route = known[1]  # brokers outlive name servers
         if route is None and new_topics:
             template, _ = self._look_up(questions.route(TEMPLATE_TOPIC), deadline)
             route = questions.route_of_new_topic(template)
+        with self._guard:
+            self._routes.pop((topic, new_topics), None)
+            if route is not None:
+                self._routes[topic, new_topics] = time.monotonic(), route
         if route is None:
             raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
-        with self._guard:
-            self._routes[topic, new_topics] = time.monotonic(), route
         return route
 
     def doubt(self, topic: str) -> None:
         """Ask for the route again before the next use."""
         with self._guard:
             for new_topics in (False, True):
-                self._routes.pop((topic, new_topics), None)
+                known = self._routes.get((topic, new_topics))
+                if known is not None:
+                    self._routes[topic, new_topics] = float("-inf"), known[1]
 
     def _look_up(self, question: Question[T | None], deadline: float) -> tuple[T | None, bool]:
         """Ask name servers until one knows; as `Session.look_up`."""

@@ -115,11 +115,11 @@ class Routes:
         except TimeoutError:
             if known is None:
                 raise UnreachableError(f"topic {topic}: no name server answered within {within_s:g} s") from None
-            return known
         except UnreachableError:
             if known is None:
                 raise
-            return known
+        known.is_doubted = False  # until it fails again: silent name servers are not waited for by every call
+        return known
 
     def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
         self._asking.pop(topic, None)
@@ -130,6 +130,7 @@ class Routes:
         route, is_certain = await self._session.look_up(questions.route(topic))
         known = self._known.get(topic)
         if route is None and known is not None and not is_certain:
+            known.is_doubted = False
             return known
         if route is None and self._new_topics:
             template, _ = await self._session.look_up(questions.route(TEMPLATE_TOPIC))
