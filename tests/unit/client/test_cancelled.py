@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 
 from gantry.client.admin import Admin
-from gantry.client.consumer import ReceivedMessage
+from gantry.client.consumer import Consumer, ReceivedMessage
 from gantry.client.orderly import OrderlyConsumer
 from gantry.client.producer import Message, Producer, ProducerSettings
 from gantry.client.pullconsumer import PullConsumer
@@ -25,6 +25,7 @@ from testkit.turning import until
 SHORT, LONG = b"later", b"cancelled" * 10_000
 QUEUE = MessageQueue("T", "broker-a", 0)
 STEPS_MAX = 100
+Client = PullConsumer | OrderlyConsumer | TransactionProducer | Consumer
 PATIENT = ProducerSettings(timeout_s=3600.0, attempt_timeout_s=3600.0, compress_over_bytes=None)
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 Calls = tuple[Callable[[], Awaitable[object]], Callable[[], Awaitable[object]]]  # what is cancelled, what has to work
@@ -138,19 +139,26 @@ def test_whatever_was_cancelled_the_next_call_works(
     play(story())
 
 
-def test_a_start_that_is_cancelled_leaves_no_task_behind() -> None:
-    async def listener(_: ReceivedMessage) -> None:
-        """Nothing."""
+async def _listener(_: ReceivedMessage) -> None:
+    """Nothing."""
 
+
+def makers(cluster: OneQueue) -> tuple[Callable[[], Client], ...]:
+    """Clients of each kind that has a start."""
+    cluster.answers["broker-a", RequestCode.LOCK_BATCH_MQ] = body({"lockOKMQSet": []})
+    where = cluster.nameserver
+    return (
+        lambda: member(cluster),
+        lambda: PullConsumer("g", nameserver=where, subscription={"T": "*"}),
+        lambda: OrderlyConsumer("g", nameserver=where, subscription={"T": "*"}, listener=_listener),
+        lambda: TransactionProducer("p", _listener, nameserver=where),  # type: ignore[arg-type]
+    )
+
+
+def test_a_start_that_is_cancelled_leaves_no_task_behind() -> None:
     async def story() -> None:
         async with OneQueue(count=0) as cluster:
-            cluster.answers["broker-a", RequestCode.LOCK_BATCH_MQ] = body({"lockOKMQSet": []})
-            for make in (
-                lambda: member(cluster),
-                lambda: PullConsumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}),
-                lambda: OrderlyConsumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, listener=listener),
-                lambda: TransactionProducer("p", listener, nameserver=cluster.nameserver),  # type: ignore[arg-type]
-            ):
+            for make in makers(cluster):
                 for at in range(STEPS_MAX):
                     before, made = asyncio.all_tasks(), make()
                     interrupted = Cancelled(made.__aenter__(), at)
@@ -161,6 +169,24 @@ def test_a_start_that_is_cancelled_leaves_no_task_behind() -> None:
                         break
                     assert task.cancelled()
                     await until(lambda before=before: not asyncio.all_tasks() - before)
+
+    play(story())
+
+
+def test_a_stop_that_is_cancelled_leaves_neither_task_nor_connection_behind() -> None:
+    async def story() -> None:
+        async with OneQueue(count=0) as cluster:
+            for make in makers(cluster):
+                for at in range(0, STEPS_MAX, 3):
+                    before, made = asyncio.all_tasks(), make()
+                    await made.start()
+                    await until(lambda: cluster.connections("broker-a"))
+                    interrupted = Cancelled(made.stop(), at)
+                    await asyncio.wait([asyncio.ensure_future(_awaited(interrupted))])
+                    await until(lambda before=before: not asyncio.all_tasks() - before)
+                    await until(lambda: not cluster.connections("broker-a"))
+                    if not interrupted.came:
+                        break
 
     play(story())
 

@@ -75,6 +75,28 @@ def test_what_is_acked_after_the_time_for_stopping_is_told_that_it_is_too_late()
     play(story())
 
 
+def test_an_ack_that_no_commit_tells_any_more_is_told_that_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        said: list[object] = []
+        gate = asyncio.Event()
+        async with OneQueue(count=1) as cluster:
+            consumer = member(cluster, replace(FIRST, stop_timeout_s=0.01))
+            await consumer.start()
+            worker = iterating(consumer, gate, said)
+            await until(lambda: said)
+
+            async def committing(_: object) -> None:
+                gate.set()
+                await asyncio.wait([worker])
+
+            monkeypatch.setattr(consumer, "_commit", committing)
+            await consumer.stop()
+            with pytest.raises(ClosedError, match="too late"):
+                await worker
+
+    play(story())
+
+
 def test_whoever_stops_the_consumer_does_not_wait_for_what_it_has_in_hand_itself() -> None:
     async def story() -> None:
         async with OneQueue(count=1) as cluster, member(cluster, PATIENT) as consumer:

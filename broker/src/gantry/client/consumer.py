@@ -34,7 +34,7 @@ from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import Identity
 from gantry.client.intake import Intake, Memory
-from gantry.client.life import Life, begun, cancelled
+from gantry.client.life import Life, begun, cancelled, to_the_end
 from gantry.client.offsets import Offsets
 from gantry.client.questions import PullSettings
 from gantry.client.rebalance import Rebalance, Share
@@ -130,8 +130,23 @@ class Consumer:
         self._tasks.append(self._life.spawn(self._share_regularly(), "gantry-rebalance"))
 
     async def stop(self) -> None:
-        """1. take nothing new, 2. let messages in hand end, 3. commit, 4. say goodbye, 5. close."""
+        """1. take nothing new, 2. let messages in hand end, 3. commit, 4. say goodbye, 5. close.
+
+        A call that is cancelled closes at once: a member that nobody can stop any more would keep its queues.
+        """
         self._life.end()
+        try:
+            await self._finish()
+        finally:
+            await to_the_end(self._close())
+
+    async def _close(self) -> None:
+        await cancelled([*self._workers, *self._running])
+        await self._replicas.close()
+        await self._routes.close()
+        await self._session.close()
+
+    async def _finish(self) -> None:
         await cancelled([*self._tasks, *(task for _, task in self._intakes.values())])
         self._redelivery.stop()
         await self._errands.stop()
@@ -141,13 +156,10 @@ class Consumer:
         await cancelled([*self._workers, *self._running])
         intakes = [*self._leaving, *(intake for intake, _ in self._intakes.values())]
         await self._let_go(intakes)
-        await self._commit(intakes)
         for intake in intakes:
-            intake.drop()
+            intake.drop()  # before the commit: an ack that it would not tell is too late
+        await self._commit(intakes)
         await self._session.say_goodbye(self.client_id, consumers=self.group)
-        await self._replicas.close()
-        await self._routes.close()
-        await self._session.close()
 
     async def _let_go(self, intakes: Sequence[Intake]) -> None:
         """Wait for messages that iterating tasks have in hand; the caller cannot wait for its own."""

@@ -14,6 +14,8 @@ from typing import Protocol
 
 log = logging.getLogger(__name__)
 
+_GOING_ON: set[asyncio.Task[None]] = set()  # the loop itself keeps weak references only
+
 
 class Life:
     """One consumer's; `group` is for the log, `wake` is called when a task broke."""
@@ -87,6 +89,14 @@ async def begun(client: Started) -> None:
     except BaseException:
         await client.stop()
         raise
+
+
+async def to_the_end(work: Coroutine[object, object, None]) -> None:
+    """Await it; when the caller is cancelled it goes on by itself."""
+    task = asyncio.ensure_future(work)
+    _GOING_ON.add(task)
+    task.add_done_callback(_GOING_ON.discard)
+    await asyncio.shield(task)
 
 
 async def cancelled(tasks: Iterable[asyncio.Task[None]]) -> None:

@@ -25,7 +25,7 @@ from gantry.client.errands import Description, Errands
 from gantry.client.filters import Filter, Sql
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory
-from gantry.client.life import Life, begun, cancelled
+from gantry.client.life import Life, begun, cancelled, to_the_end
 from gantry.client.offsets import Offsets
 from gantry.client.orderlyqueue import OrderlyQueue, Surroundings
 from gantry.client.questions import PullSettings
@@ -129,6 +129,19 @@ class OrderlyConsumer:
     async def stop(self) -> None:
         """1. take no new queues, 2. let listeners end, 3. commit and give back the locks, 4. say goodbye, 5. close."""
         self._life.end()
+        try:
+            await self._finish()
+        finally:
+            await to_the_end(self._close())  # also when this call is cancelled
+
+    async def _close(self) -> None:
+        await cancelled([*self._tasks, *(task for _, task in self._queues.values())])
+        await self._errands.stop()
+        await self._replicas.close()
+        await self._routes.close()
+        await self._session.close()
+
+    async def _finish(self) -> None:
         await cancelled(self._tasks[:1])
         working = [task for _, task in self._queues.values()]
         for one, _ in self._queues.values():
@@ -138,11 +151,7 @@ class OrderlyConsumer:
             await asyncio.wait(working, timeout=self.settings.stop_timeout_s)
         await cancelled(working)
         await cancelled(self._tasks)
-        await self._errands.stop()
         await self._session.say_goodbye(self.client_id, consumers=self.group)
-        await self._replicas.close()
-        await self._routes.close()
-        await self._session.close()
 
     async def wait(self) -> None:
         """Until stop(); raises what broke the consumer, if something did."""

@@ -23,6 +23,7 @@ from typing import Self
 from gantry.client import questions
 from gantry.client.hooks import SendHook, Sending, around_send
 from gantry.client.identity import Identity
+from gantry.client.life import to_the_end
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch
 from gantry.client.question import Question
 from gantry.client.recall import queue_of, recall
@@ -96,7 +97,12 @@ class Producer:
 
     async def stop(self) -> None:
         """1. say goodbye to the brokers, 2. close; sends that still run fail."""
-        await self._session.say_goodbye(self._identity.client_id, producers=self.group)
+        try:
+            await self._session.say_goodbye(self._identity.client_id, producers=self.group)
+        finally:
+            await to_the_end(self._close())  # also when this call is cancelled
+
+    async def _close(self) -> None:
         await self._routes.close()
         await self._session.close()
 

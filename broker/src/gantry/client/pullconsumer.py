@@ -23,7 +23,7 @@ from typing import Self
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.identity import Identity
 from gantry.client.intake import Memory, Starts
-from gantry.client.life import Life, begun, cancelled
+from gantry.client.life import Life, begun, cancelled, to_the_end
 from gantry.client.offsets import Offsets
 from gantry.client.pulledqueue import At, PulledQueue
 from gantry.client.questions import PullSettings
@@ -121,10 +121,16 @@ class PullConsumer:
         """1. nothing is pulled any more, 2. commit what is done, 3. say goodbye, 4. close."""
         self._life.end()
         self._news.set()
-        await cancelled(self._tasks)
-        await self._leave(list(self._queues))
-        if self._subscriptions:
-            await self._session.say_goodbye(self._identity.client_id, consumers=self.group)
+        try:
+            await cancelled(self._tasks)
+            await self._leave(list(self._queues))
+            if self._subscriptions:
+                await self._session.say_goodbye(self._identity.client_id, consumers=self.group)
+        finally:
+            await to_the_end(self._close())  # also when this call is cancelled
+
+    async def _close(self) -> None:
+        await cancelled([*self._tasks, *(task for _, task in self._queues.values())])
         await self._replicas.close()
         await self._routes.close()
         await self._session.close()

@@ -41,7 +41,7 @@ from typing import Self
 
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import Identity
-from gantry.client.life import begun
+from gantry.client.life import begun, to_the_end
 from gantry.client.outgoing import Ids, Outgoing, prepare
 from gantry.client.question import Question
 from gantry.client.results import SendResult
@@ -219,9 +219,15 @@ class TransactionProducer:
 
     async def stop(self) -> None:
         """1. answer no more checks, 2. say goodbye, 3. close.  Transactions that still run are left to the group."""
-        await self._presence.stop()
+        try:
+            await self._presence.stop()
+            await self._checks.stop()
+            await self._session.say_goodbye(self._identity.client_id, producers=self.group)
+        finally:
+            await to_the_end(self._close())  # also when this call is cancelled
+
+    async def _close(self) -> None:
         await self._checks.stop()
-        await self._session.say_goodbye(self._identity.client_id, producers=self.group)
         await self._routes.close()
         await self._session.close()
 
