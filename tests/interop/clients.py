@@ -95,7 +95,7 @@ class Running:
             self._fresh.pop().quit()
         for name, driver in self._kept.items():
             if name.startswith("java") and driver.process.poll() is None:
-                driver.begin("end")
+                driver.call("end")
 
     def end(self) -> None:
         self.end_test()

@@ -67,7 +67,7 @@ def java_driver(
 
 @pytest.fixture
 def driver(java_driver: Driver) -> Driver:
-    java_driver.begin("end")
+    java_driver.call("end")
     java_driver.forget()
     return java_driver
 
