@@ -219,6 +219,15 @@ def test_system_topics_are_rocketmqs_and_those_named_after_clusters_and_groups()
     assert "T" not in table.system_topics()
 
 
+def test_mappings_of_topics_that_the_broker_has_not_are_not_kept() -> None:
+    table = RouteTable()
+    table.register(registration(mappings={"T": {"topic": "T"}, "elsewhere": {"topic": "elsewhere"}}), LINK, 0)
+    table.register(registration(broker_name="b-b", address="10.0.0.3:10911"), LINK, 0)
+    assert (table.mappings("T"), table.mappings("elsewhere")) == ({"b-a": {"topic": "T"}}, {})
+    table.unregister("C", "b-a", "10.0.0.1:10911")
+    assert table.mappings("T") == {}
+
+
 def test_zone_mappings_and_filter_servers_are_passed_on() -> None:
     table = RouteTable()
     news = registration(zone="z1", mappings={"T": {"topic": "T"}}, filter_servers=("10.0.0.1:5555",))

@@ -181,14 +181,10 @@ class RouteTable:
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Forget a topic's queues, everywhere or in one cluster, until a broker that has it registers again."""
-        queues = self._queues.get(topic, {})
-        for broker_name in list(queues):
+        for broker_name in list(self._queues.get(topic, {})):
             group = self._groups.get(broker_name)
             if cluster is None or (group is not None and group.cluster == cluster):
-                del queues[broker_name]
-        if not queues:
-            self._queues.pop(topic, None)
-            self._mappings.pop(topic, None)
+                self._drop_queues_of(topic, broker_name)
 
     def wipe_write_perm(self, broker_name: str) -> int:
         """Let clients stop writing to a group, until its next changed registration; the number of its topics."""
@@ -306,7 +302,8 @@ class RouteTable:
                 )
         if is_changed:
             for topic, mapping in news.mappings.items():
-                self._mappings.setdefault(topic, {})[group.name] = mapping
+                if group.name in self._queues.get(topic, ()):  # others are never shown, and nothing would remove them
+                    self._mappings.setdefault(topic, {})[group.name] = mapping
 
     def _master_of(self, group: _Group) -> Registered:
         address = group.addresses.get(MASTER_ID)
