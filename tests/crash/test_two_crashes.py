@@ -95,6 +95,44 @@ def test_a_group_that_was_set_back_after_a_crash_does_not_skip_anything_after_th
     _two_crashes(prepare, between, found)
 
 
+@pytest.mark.parametrize("is_room_in_the_reserve", [True, False])
+def test_a_group_that_was_set_back_on_a_full_disk_skips_nothing_after_the_next_crash(
+    is_room_in_the_reserve: bool,
+) -> None:
+    others = {"orders@" + "x" * (100_000 if is_room_in_the_reserve else 4_000_000): {"0": 0}}
+
+    async def nothing(broker: Broker, client: Peer) -> None:
+        """Make the folder."""
+
+    first = SimDisk()
+    _one_life(first, nothing)
+    _write(first, "consumerOffset.json", {"offsetTable": {"orders@readers": {"0": 5}, **others}})
+    first.open(filenames.abort(_root()), create=True).close()
+    first.sync_all()
+    second = first.crash()
+    second.quota_bytes = second._used_bytes() + (16 << 10)
+    thirds: list[SimDisk] = []
+    taken: list[bytes] = []
+
+    async def until_the_power_goes(broker: Broker, client: Peer) -> None:
+        for number in range(8):
+            answer = await client.call(send("orders", b"%d" % number))
+            taken.extend([b"%d" % number] if answer.code == 0 else [])
+        thirds.extend([second.crash(), second.crash(Random(1))])
+
+    async def found(broker: Broker, client: Peer) -> None:
+        if taken:
+            answer = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **OFFSET))
+            assert answer.ext["offset"] == "0"
+            assert bodies(await client.call(pull("orders", 0))) == taken
+
+    _one_life(second, until_the_power_goes)
+    assert bool(taken) is is_room_in_the_reserve
+    for third in thirds:
+        third.quota_bytes = 1 << 50
+        _one_life(third, found)
+
+
 def test_delayed_messages_that_a_document_took_for_delivered_are_owed_after_the_next_crash_too() -> None:
     def prepare(disk: SimDisk) -> None:
         timer = {"end": 3, "first": 3, "done": [], "log": 1 << 20}

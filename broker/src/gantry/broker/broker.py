@@ -326,7 +326,7 @@ class Broker:
     async def _activate(self, parts: Parts) -> None:
         if self.seat.has_register:
             # What a new master's log does not have, nobody has consumed; all that it has is dispatched by now.
-            with contextlib.suppress(DiskFullError):  # saved as soon as there is room; nothing is appended before
+            with contextlib.suppress(DiskFullError):  # saved as soon as there is room; without it nothing is appended
                 tables.bound(parts.store, parts.offsets)
         await self._recover_delays(parts)
         await self._recover_transactions(parts)
@@ -349,7 +349,7 @@ class Broker:
         elif parts.delays.was_ahead:
             # Before the log grows: the next start could not see it any more.
             with contextlib.suppress(DiskFullError):
-                parts.delays.save_now()
+                parts.store.save_corrected(parts.delays.save_now)
 
     async def _recover_transactions(self, parts: Parts) -> None:
         for number, _ in enumerate(parts.transactions.recover()):

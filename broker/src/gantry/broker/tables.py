@@ -77,14 +77,14 @@ def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
         log.warning("topic %s was deleted just before the last stop: its offsets go now", name)
     try:
         if adopted:
-            topics.save_now()
+            store.save_corrected(topics.save_now)
         # A slave's offsets are the master's, whose log is longer; they are bounded when it becomes the master.
         if role is not Role.SLAVE:
             bound(store, offsets, former)
         if late:
-            offsets.save_now()
+            store.save_corrected(offsets.save_now)
     except DiskFullError as error:
-        # The disk is full: the tables are saved as soon as there is room, and nothing is appended before.
+        # Not even the reserve had room: the tables are saved as soon as there is some; without it nothing is appended.
         log.warning("what this start corrected is not saved yet: %s", error)
 
 
@@ -97,4 +97,4 @@ def bound(store: Store, offsets: Offsets, former: Collection[str] = ()) -> None:
     for key in beyond:
         log.warning("%s: the offset was beyond the end of the queue, set back", key)
     if beyond:
-        offsets.save_now()
+        store.save_corrected(offsets.save_now)

@@ -273,6 +273,17 @@ class Store:
             sum(1 for _ in self._table),
         )
 
+    def save_corrected(self, save: Callable[[], None]) -> None:
+        """Put what a start corrected on the disk, in the room of the reserve if there is no other; blocks.
+
+        DiskFullError: not even there; nothing is appended before a checkpoint has found room.
+        """
+        try:
+            self._checkpoint.reserve.carry_out(save)
+        except DiskFullError:
+            self._checkpoint.is_short = True
+            raise
+
     def close(self, is_settled: bool = True) -> None:
         """Stop in order: blocks until all is durable; numbered as in broker/docs/store.md.
 
