@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -177,5 +178,19 @@ def test_a_closed_client_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
                 call(SHORT)
             with pytest.raises(ClosedError, match="was closed"):
                 call(SHORT)
+
+    beside(calls)
+
+
+def test_a_signal_handler_may_ask_whatever_it_has_interrupted() -> None:
+    def calls(cluster: OneQueue) -> None:
+        def interrupted() -> None:
+            with BlockingProducer("p", nameserver=cluster.nameserver) as producer, producer._session._guard:
+                producer.send(Message("T", b"from a handler"))
+
+        thread = threading.Thread(target=interrupted, daemon=True)
+        thread.start()
+        thread.join(WITHIN_S)
+        assert not thread.is_alive(), "it waits for itself"
 
     beside(calls)

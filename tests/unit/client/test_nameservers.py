@@ -7,14 +7,17 @@ from collections.abc import Coroutine
 
 import pytest
 
-from gantry.client import blockingsession
+from gantry.client import blockingsession, routes
 from gantry.client.blocking import BlockingProducer
 from gantry.client.outgoing import Message
 from gantry.client.producer import Producer, ProducerSettings
 from gantry.client.session import Session
+from gantry.client.transaction import Outcome, StoredMessage, TransactionProducer
 from gantry.errors import RefusedError
 from gantry.wire.codes import RequestCode, ResponseCode
-from testkit.scripted import NAMESERVER, ScriptedCluster, refuse, silence
+from gantry.wire.command import reply
+from testkit.scripted import NAMESERVER, ScriptedCluster, body, refuse, silence
+from testkit.turning import until
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
 NO_ROUTE = refuse(ResponseCode.TOPIC_NOT_EXIST)
@@ -107,5 +110,32 @@ def test_a_route_that_fails_is_asked_for_once_and_serves_on_while_no_name_server
                         await producer.send(Message("T", b"x"))
             assert len(cluster.asked("broker-a", RequestCode.SEND_MESSAGE_V2)) == 3
             assert len(cluster.asked(NAMESERVER, ROUTE)) <= 1
+
+    play(story())
+
+
+def test_brokers_that_the_first_name_server_does_not_know_can_ask_about_transactions() -> None:
+    async def checker(_: StoredMessage) -> Outcome:
+        return Outcome.UNKNOWN
+
+    async def story() -> None:
+        async with ScriptedCluster() as empty, ScriptedCluster() as full:
+            nobody = body({"brokerAddrTable": {}, "clusterAddrTable": {}})
+            empty.answers[NAMESERVER, RequestCode.GET_BROKER_CLUSTER_INFO] = nobody
+            async with TransactionProducer("p", checker, nameserver=[empty.nameserver, full.nameserver]):
+                await until(lambda: full.asked("broker-a", RequestCode.HEART_BEAT))
+
+    play(story())
+
+
+def test_a_route_that_cannot_be_read_does_not_end_the_asking_for_routes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "REFRESH_S", 0.01)
+
+    async def story() -> None:
+        async with ScriptedCluster() as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
+            await producer.send(Message("T", b"x"))
+            cluster.answers[NAMESERVER, ROUTE] = lambda command: reply(command, body=b"no JSON")
+            before = len(cluster.asked(NAMESERVER, ROUTE))
+            await until(lambda: len(cluster.asked(NAMESERVER, ROUTE)) >= before + 3)
 
     play(story())

@@ -186,7 +186,7 @@ class BlockingSession:
     def __init__(self, nameserver: str | Sequence[str], hello: Callable[[], Question[None]] | None) -> None:
         self.nameservers = nameserver_list(nameserver)
         self._hello = hello
-        self._guard = threading.Lock()  # of the tables below
+        self._guard = threading.RLock()  # of the tables below; a signal handler may ask too
         self._links: dict[str, _Link] = {}
         self._routes: dict[tuple[str, bool], tuple[float, TopicRoute]] = {}
         self._done = threading.Event()
@@ -195,7 +195,7 @@ class BlockingSession:
 
     def forked(self) -> None:
         """In a forked child: connections, locks and a thread of its own, when they are needed."""
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         links, self._links = list(self._links.values()), {}
         for link in links:
             link.abandon()

@@ -15,7 +15,7 @@ from functools import partial
 
 from gantry.client import questions
 from gantry.client.session import Session
-from gantry.errors import RefusedError, UnreachableError
+from gantry.errors import RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.names import TEMPLATE_TOPIC
 from gantry.model.route import MessageQueue, TopicRoute
 from gantry.transport.client import shared
@@ -151,5 +151,5 @@ class Routes:
             for topic in list(self._known):
                 try:
                     await self._ask(topic)
-                except (UnreachableError, RefusedError):
+                except (UnreachableError, RefusedError, RemoteProtocolError):
                     continue  # the next user meets the same and reports it

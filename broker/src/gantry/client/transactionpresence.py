@@ -11,8 +11,11 @@ import asyncio
 import logging
 
 from gantry.client import adminquestions
+from gantry.client.adminquestions import Cluster
+from gantry.client.question import Question
 from gantry.client.session import Session
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.leaves.frames import Command
 
 _LOOK_EVERY_S = 30.0  # for masters that are new, like RocketMQ's pollNameServerInterval
 _MEET_EVERY_S = 1.0  # those we have lost; a broker that restarts should not have to wait for its answers
@@ -49,10 +52,11 @@ class Presence:
         now = asyncio.get_running_loop().time()
         if not self._masters or now >= self._look_at:
             try:
-                cluster = await self._session.ask_nameserver(adminquestions.cluster_info())
+                cluster, _ = await self._session.look_up(_with_masters())
             except (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError) as error:
                 log.info("no news of the brokers: %s", error)
-            else:
+                cluster = None
+            if cluster is not None:
                 self._masters = frozenset(cluster.masters().values())
                 self._look_at = now + _LOOK_EVERY_S
         lost = self._masters.difference(self._session.brokers())
@@ -63,3 +67,14 @@ class Presence:
             await self._session.meet(address)
         except UnreachableError as error:
             log.debug("%s", error)
+
+
+def _with_masters() -> Question[Cluster | None]:
+    """Which brokers live; None where a name server knows no master: another one may."""
+    question = adminquestions.cluster_info()
+
+    def read(reply: Command) -> Cluster | None:
+        found = question.read(reply)
+        return found if found.masters() else None
+
+    return Question(question.command, read)
