@@ -146,6 +146,16 @@ def test_of_100_missing_stubs_among_2000_exactly_those_are_sent_in_portions_of_b
     assert left == [("xx",)], "one that is larger goes by itself"
 
 
+def test_without_a_backoff_a_stub_that_is_refused_is_tried_once_in_a_pass(spark: SparkSession, database: str) -> None:
+    tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+
+    def refuse(messages: DataFrame) -> list[Any]:
+        return [places.Refusal(row.msgId, row.topic, "too large") for row in messages.collect()]
+
+    counts = resend.one_pass(spark, database, resend.Rules("packing", backoff_ms=0), 2_000, refuse)
+    assert (counts["sent"], counts["refused"]) == (0, 1)
+
+
 def test_a_resend_that_died_before_it_sent_leaves_the_stub_due_again(spark: SparkSession, database: str) -> None:
     tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
     rules = resend.Rules("packing", backoff_ms=1_000)

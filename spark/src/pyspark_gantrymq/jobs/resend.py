@@ -74,8 +74,8 @@ class Rules:
         }
 
     def next_ms(self, now_ms: int, resends: int) -> int:
-        """When a stub that is sent for the `resends`-th time is due again."""
-        return now_ms + self.backlog_ms + (self.backoff_ms << min(resends - 1, _DOUBLED_MAX))
+        """When a stub that is sent for the `resends`-th time is due again: after this pass, whatever the backoff is."""
+        return now_ms + max(1, self.backlog_ms + (self.backoff_ms << min(resends - 1, _DOUBLED_MAX)))
 
 
 def build(stubs: DataFrame) -> DataFrame:
