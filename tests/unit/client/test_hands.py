@@ -117,6 +117,22 @@ def test_an_ack_after_a_reset_returns_false() -> None:
     play(story())
 
 
+def test_messages_of_a_queue_that_moved_do_not_pile_up_while_nobody_takes_them() -> None:
+    async def story() -> None:
+        async with OneQueue(count=20) as cluster, member(cluster) as consumer:
+            queue = MessageQueue("T", "broker-a", 0)
+            await until(lambda: queue in consumer._intakes)
+            intake, _ = consumer._intakes[queue]
+            for _ in range(5):
+                await until(lambda: intake.info().count == 20)
+                consumer._move({queue: 0})
+            await until(lambda: intake.info().count == 20)
+            assert consumer._ready.qsize() == 20
+            assert [(await anext(consumer)).queue_offset for _ in range(20)] == list(range(20))
+
+    play(story())
+
+
 def test_the_first_call_of_a_message_that_is_retried_in_place_does_not_ack_the_second() -> None:
     async def story() -> None:
         calls: list[ReceivedMessage] = []

@@ -270,6 +270,15 @@ class Consumer:
     def _hand_out(self, intake: Intake, message: ReceivedMessage) -> None:
         self._ready.put_nowait((intake, intake.life, message))
 
+    def _forget_former_lives(self) -> None:
+        """What waits of queues that are others' now, or were reset, counts in no window: while listeners are slow, it
+        would pile up with every change of hands.
+        """
+        for _ in range(self._ready.qsize()):
+            found = self._ready.get_nowait()
+            if found is None or (not found[0].is_leaving and found[1] == found[0].life):
+                self._ready.put_nowait(found)
+
     # Queues
 
     async def _share_regularly(self) -> None:
@@ -303,6 +312,7 @@ class Consumer:
             self._replicas.forget(queue)
             tasks.append(task)
         self._redelivery.drop(lost)
+        self._forget_former_lives()
         await cancelled(tasks)
         await asyncio.gather(*(intake.leave(self.settings.handover_s / 2) for intake in self._leaving))
         await self._commit(self._leaving)
@@ -370,6 +380,7 @@ class Consumer:
             if queue in self._intakes:
                 self._intakes[queue][0].move(offset)
         self._redelivery.drop(targets.keys())
+        self._forget_former_lives()
 
     def _describe(self) -> Description:
         settings, queues = self.settings, [intake.info() for intake, _ in self._intakes.values()]
