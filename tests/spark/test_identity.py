@@ -67,6 +67,7 @@ def test_a_batch_is_not_repeated_with_messages_of_a_topic_that_was_made_anew(
     assert ids(spark, tmp_path) == sorted(later)
 
 
+@pytest.mark.slow
 def test_a_batch_is_repeated_without_the_messages_of_a_topic_that_was_deleted(
     spark: SparkSession, nameserver: str, topic: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -84,7 +84,7 @@ def job(
     return Replay(spark, nameserver, topic, postgres.database())
 
 
-@pytest.mark.parametrize("mode", ["transactional", "at-least-once"])
+@pytest.mark.parametrize("mode", ["transactional", pytest.param("at-least-once", marks=pytest.mark.slow)])
 def test_letters_that_can_never_be_sent_hold_nobody_up(job: Replay, mode: str) -> None:
     how = ("--option", f"mode={mode}")
     job.write(first=b"tea", large=TOO_LARGE, homeless=b"coffee", last=b"milk")
@@ -103,7 +103,7 @@ def test_letters_that_can_never_be_sent_hold_nobody_up(job: Replay, mode: str) -
     assert job.states() == {"first": "sent", "last": "sent", "large": "sent", "homeless": "rejected"}
 
 
-@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize("is_late", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_a_run_that_was_delivered_stays_so_when_a_letter_of_it_could_not_be_sent_any_more(
     job: Replay, is_late: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +144,7 @@ def test_letters_of_a_sharding_key_are_sent_in_the_order_in_which_they_died(job:
     assert {message.properties["__SHARDINGKEY"] for message in found} == {"s1"}
 
 
+@pytest.mark.slow
 def test_a_letter_that_nobody_takes_for_now_fails_its_run_and_may_be_rejected(job: Replay) -> None:
     async def forbid() -> None:
         async with Admin(nameserver=job.nameserver) as admin:
@@ -160,6 +161,7 @@ def test_a_letter_that_nobody_takes_for_now_fails_its_run_and_may_be_rejected(jo
     assert job.there() == ["first"]
 
 
+@pytest.mark.slow
 def test_a_run_that_the_sink_knows_as_another_one_is_left_as_it_is(job: Replay) -> None:
     job.write(first=b"tea")
     assert job.killed(owner="run-of-another-database").is_delivered

@@ -54,6 +54,7 @@ def test_what_may_be_said_of_a_database_is_taken() -> None:
         transactions._check(text)
 
 
+@pytest.mark.slow
 def test_a_task_that_fails_says_no_password_either(spark: SparkSession) -> None:
     consumption = idempotent.Consumption(DATABASES[0], "revenue", idempotent.SqlEffect("SELECT 1"))
     given = spark.createDataFrame([("id", b"body")], "message_id string, body binary")
