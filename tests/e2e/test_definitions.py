@@ -6,6 +6,7 @@ import copy
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -13,11 +14,12 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
+from e2e.conftest import require
 from gantry_operator.api import schema
 from testkit.kube import olderkinds
 from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ControlPlane
-from testkit.kube.registers import NAMESPACE, fresh_name, rendered
+from testkit.kube.registers import NAMESPACE, fresh_name, prepare, rendered
 from testkit.pairplay import until
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -28,12 +30,18 @@ RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 
 
 @pytest.fixture(scope="module")
-def job(plane: ControlPlane) -> ControlPlane:
-    """A server with the account of the Job and nothing else of the chart's."""
+def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A server with the account of the Job and nothing else of the chart's.
+
+    Its own: a kind that is deleted here takes its objects with it, and waits for ever for one with a finalizer.
+    """
+    require("etcd", "kube-apiserver", "helm")
     text = rendered("gantrymq", "--is-upgrade", "--set", "crds.upgrade=true", "-s", "templates/definitions.yaml")
     rights = [each for each in yaml.safe_load_all(text) if each and each["kind"] in RIGHTS]
-    plane.admin.apply(yaml.safe_dump_all(rights))
-    return plane
+    with ControlPlane(tmp_path_factory.mktemp("definitions")) as running:
+        prepare(running)
+        running.admin.apply(yaml.safe_dump_all(rights))
+        yield running
 
 
 def run(plane: ControlPlane, folder: Path, account: str = ACCOUNT) -> subprocess.CompletedProcess[str]:
@@ -54,16 +62,26 @@ def run(plane: ControlPlane, folder: Path, account: str = ACCOUNT) -> subprocess
 
 
 def put(plane: ControlPlane, definition: dict[str, Any]) -> None:
-    """As helm makes it: created, or replaced as a whole."""
+    """As helm makes it: created, or replaced as a whole; again where the server wrote its status meanwhile."""
     name = definition["metadata"]["name"]
-    try:
-        found = plane.admin.get(f"{DEFINITIONS}/{name}")
-    except RefusedError:
-        plane.admin.create(DEFINITIONS, definition)
-        return
     document = copy.deepcopy(definition)
-    document["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
-    plane.admin.ask("PUT", f"{DEFINITIONS}/{name}", document)
+
+    def is_put() -> bool:
+        try:
+            found = plane.admin.get(f"{DEFINITIONS}/{name}")
+        except RefusedError:
+            plane.admin.create(DEFINITIONS, definition)
+            return True
+        document["metadata"]["resourceVersion"] = found["metadata"]["resourceVersion"]
+        try:
+            plane.admin.ask("PUT", f"{DEFINITIONS}/{name}", document)
+        except RefusedError as error:
+            if error.status != 409:
+                raise
+            return False
+        return True
+
+    until(is_put, "the definition is written")
 
 
 def cluster(spec: dict[str, Any]) -> dict[str, Any]:

@@ -46,6 +46,8 @@ def play(kind: str, seed: int) -> Outcome | str:
     except Broken as problem:
         story = "\n".join(run.world.trace[-_STORY_LINES:])
         return f"{kind} seed {seed} is red: {problem}\n{story}"
+    finally:
+        run.world.end()
 
 
 def main() -> int:

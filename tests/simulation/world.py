@@ -69,6 +69,11 @@ class World:
         """A process is dead: its loop never turns again."""
         self._loops.remove(loop)
 
+    def end(self) -> None:
+        """All processes are dead: what Python says of their tasks when it lets go of them is no part of the story."""
+        for loop in list(self._loops):
+            loop.die()
+
     def run(self, until_s: float, is_over: Callable[[], bool] = lambda: False) -> bool:
         """Go on until that time or until `is_over`; whether it was over."""
         for _ in range(_TURNS_MAX):
