@@ -102,7 +102,8 @@ def _rounds(folder: Path, config: dict[str, str], rounds: int) -> None:
     assert len(ledger.acked) > 30 * rounds / 2
 
 
-@pytest.mark.parametrize(("flush", "rounds"), [("SYNC_FLUSH", 25), ("ASYNC_FLUSH", 25)])
+@pytest.mark.parametrize("rounds", [8, pytest.param(25, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_kill_9_under_load_loses_nothing_acknowledged(tmp_path: Path, flush: str, rounds: int) -> None:
     _rounds(tmp_path / "data", {**_CONFIG, "store.flush": flush}, rounds)
 

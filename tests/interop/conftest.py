@@ -89,7 +89,7 @@ def client(request: pytest.FixtureRequest) -> Client:
     return chosen
 
 
-@pytest.fixture(params=["java-4.9.7", "java-5.x"], scope="module")
+@pytest.fixture(params=[pytest.param("java-4.9.7", marks=pytest.mark.slow), "java-5.x"], scope="module")
 def java(request: pytest.FixtureRequest) -> Client:
     require("java")
     return CLIENTS[request.param]

@@ -152,6 +152,7 @@ LARGE = ((50_000, 50_000, 500, 500), (1, 1, 50, 50))
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("every_tool")
+@pytest.mark.slow
 @pytest.mark.parametrize("play", [("4.9.7", *SMALL), ("5.x", *SMALL)], ids=["4.9.7", "5.x"], indirect=True)
 def test_a_folder_goes_round_between_apache_and_gantry(play: Play) -> None:
     go_round(play, ("stop", "kill", "kill", "stop"))

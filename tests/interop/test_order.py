@@ -29,7 +29,7 @@ LEASE_S = 10.0
 FLAGS = ("lockInterval=1000", "lockMaxLiveTime=5000", "waitInterval=1000")
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, rebalance_every_s=1.0, commit_every_s=0.5)
 ORDER = OrderSettings(suspend_s=0.1, lock_valid_s=5.0, renew_every_s=1.0, retry_every_s=0.5)
-JAVA = ["java-4.9.7", "java-5.x"]
+JAVA = [pytest.param("java-4.9.7", marks=pytest.mark.slow), "java-5.x"]
 
 
 @pytest.fixture(scope="module")

@@ -230,6 +230,7 @@ def play(tmp_path: Path) -> Iterator[Play]:
 
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("every_tool")
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "kill"])
 @pytest.mark.parametrize("version", ["4.9.7", "5.x"])
 def test_open_settled_and_put_back_halves_go_round_between_apache_and_gantry(

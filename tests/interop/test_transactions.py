@@ -18,7 +18,7 @@ from testkit.patience import HANG_S
 CHECKS_S = 5.0  # two rounds of checks and a bit: what has not happened by then does not happen
 
 
-@pytest.fixture(params=["java-4.9.7", "java-5.x", "cpp-2.1.11"], scope="module")
+@pytest.fixture(params=[pytest.param("java-4.9.7", marks=pytest.mark.slow), "java-5.x", "cpp-2.1.11"], scope="module")
 def producing(request: pytest.FixtureRequest) -> Client:
     require(request.param.split("-")[0])
     return CLIENTS[request.param]

@@ -20,7 +20,7 @@ from gantry.transaction.checker import Book, Decision, OpenHalf, Rules, decide
 from gantry.transaction.half import HalfFacts
 from gantry.transaction.oplog import Outcome, Settled
 
-_EXAMPLES = 2000 if os.environ.get("CI") == "true" else 300
+_EXAMPLES = 800 if os.environ.get("CI") == "true" else 300
 _START_MS = 1_000_000_000
 _RULES = Rules(immunity_ms=6_000, checks_max=3, age_max_ms=3_600_000, settled_behind_max=4, settled_behind_factor=1)
 _FINAL = (Outcome.COMMITTED, Outcome.ROLLED_BACK)

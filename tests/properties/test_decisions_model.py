@@ -25,7 +25,7 @@ from gantry.transaction.oplog import Outcome
 from gantry.transaction.sinks import Batch
 from testkit.memory_state import MemoryState
 
-_EXAMPLES = 1000 if os.environ.get("CI") == "true" else 200
+_EXAMPLES = 500 if os.environ.get("CI") == "true" else 200
 HOME, FAR = "home", "far"
 SINK = "s"
 

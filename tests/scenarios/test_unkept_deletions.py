@@ -114,6 +114,7 @@ def test_a_deletion_by_a_master_that_was_cut_off_is_undone_when_it_follows_the_n
     play(tmp_path, story)
 
 
+@pytest.mark.slow
 def test_it_is_undone_also_when_the_start_that_does_it_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def story(group: Group) -> None:
         await deleted_on_one_only(group)
@@ -136,6 +137,7 @@ def test_it_is_undone_also_when_the_start_that_does_it_dies(tmp_path: Path, monk
     play(tmp_path, story)
 
 
+@pytest.mark.slow
 def test_it_is_undone_also_when_this_member_leads_before_it_could_follow(tmp_path: Path) -> None:
     async def story(group: Group) -> None:
         await deleted_on_one_only(group)
@@ -148,6 +150,7 @@ def test_it_is_undone_also_when_this_member_leads_before_it_could_follow(tmp_pat
     play(tmp_path, story)
 
 
+@pytest.mark.slow
 def test_a_slave_that_heard_of_it_undoes_it_when_one_leads_that_did_not(tmp_path: Path) -> None:
     async def story(group: Group) -> None:
         master = await group.start(0, replication__min_in_sync=3, **HASTY)
@@ -170,6 +173,7 @@ def test_a_slave_that_heard_of_it_undoes_it_when_one_leads_that_did_not(tmp_path
     play(tmp_path, story)
 
 
+@pytest.mark.slow
 def test_of_two_deletions_the_one_that_the_group_has_counts(tmp_path: Path) -> None:
     async def story(group: Group) -> None:
         master = await group.start(0, **HASTY)

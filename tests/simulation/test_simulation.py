@@ -15,10 +15,17 @@ from simulation.world import Broken
 
 HERE = Path(__file__).parent
 TESTS = HERE.parent
-SEEDS = 16  # of brokers with static roles: some fifteen seconds of one core
-GROUP_SEEDS = 20  # of groups with a register: some fifty
-SINK_SEEDS = 9  # of groups with a sink of Spark's besides
+# The first ones belong to each commit, the others are slow.
+SEEDS = 8, 16  # of brokers with static roles
+GROUP_SEEDS = 10, 20  # of groups with a register
+SINK_SEEDS = 4, 12  # of groups with a sink of Spark's besides
 STANDING_SEEDS = 3  # of groups in which each fault stays until producers are answered all the same
+
+
+def blocks(first: int, last: int, size: int) -> list[object]:
+    """Where each block of seeds begins; those behind the first are slow."""
+    begins = range(1, last + 1, size)
+    return [pytest.param(one, marks=[pytest.mark.slow] if one > first else []) for one in begins]
 
 
 def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -29,21 +36,21 @@ def seeds(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280, check=False)
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS, 4))
+@pytest.mark.parametrize("first", blocks(*SEEDS, 4))
 def test_nothing_that_was_promised_is_lost_whatever_goes_wrong(first: int) -> None:
     ran = seeds("--kind", "pair", "--seeds", f"{first}:{first + 3}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"4 seeds from {first} on, 0 red")
 
 
-@pytest.mark.parametrize("first", range(1, GROUP_SEEDS, 5))
+@pytest.mark.parametrize("first", blocks(*GROUP_SEEDS, 5))
 def test_nothing_that_was_promised_is_lost_whoever_leads_and_whatever_goes_wrong(first: int) -> None:
     ran = seeds("--kind", "group", "--seeds", f"{first}:{first + 4}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"5 seeds from {first} on, 0 red")
 
 
-@pytest.mark.parametrize("first", range(1, SINK_SEEDS, 4))
+@pytest.mark.parametrize("first", blocks(*SINK_SEEDS, 4))
 def test_a_batch_of_a_sink_is_there_once_whoever_dies(first: int) -> None:
     ran = seeds("--kind", "sink", "--seeds", f"{first}:{first + 3}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
@@ -56,6 +63,7 @@ def test_somebody_leads_under_every_standing_fault() -> None:
     assert ran.stdout.startswith(f"{STANDING_SEEDS} seeds from 1 on, 0 red")
 
 
+@pytest.mark.slow  # each of them has a test of its own
 def test_seeds_that_were_red_stay_green() -> None:
     lines = (HERE / "regressions.txt").read_text().splitlines()
     for line in [line for line in lines if not line.startswith("#")]:

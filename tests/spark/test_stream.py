@@ -76,6 +76,7 @@ def test_a_group_that_is_further_ahead_goes_back_only_when_it_is_forced(
         assert (tell(3), tell(8)) == (told, 7 if how == "false" else 8)
 
 
+@pytest.mark.slow
 def test_a_stream_of_a_pattern_goes_on_when_one_topic_goes_and_another_one_comes(
     spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
 ) -> None:
