@@ -200,7 +200,6 @@ def test_the_statuses_have_rocketmqs_codes() -> None:
         "NO_MATCHED_LOGIC_QUEUE": (19, 21),
         "NO_MESSAGE_IN_QUEUE": (19, 21),
         "OFFSET_OVERFLOW_ONE": (19, 19),
-        "OFFSET_FOUND_NULL": (19, 19),
         "OFFSET_OVERFLOW_BADLY": (21, 21),
         "OFFSET_TOO_SMALL": (21, 21),
         "OFFSET_RESET": (21, 21),

@@ -166,18 +166,34 @@ def test_a_queue_that_does_not_exist(store: Store) -> None:
     assert store.queue_range("orders", 0) is None
 
 
-def test_an_entry_that_names_no_record_is_not_served(store: Store) -> None:
+@pytest.mark.parametrize("codes", [None, frozenset({hashes.java_hash(b"red")})])
+@pytest.mark.parametrize(
+    "damage", [{40: (1 << 40).to_bytes(8, "big")}, {47: b"\x01"}, {40: bytes(20)}], ids=["place", "record", "none"]
+)
+def test_an_entry_that_names_no_record_is_passed_over_alone(
+    store: Store, damage: dict[int, bytes], codes: frozenset[int] | None
+) -> None:
+    store.append(_numbered(5, tags="red"))
+    queue = store.reader._table.get("orders", 0)
+    assert queue is not None
+    for at, wrong in damage.items():
+        queue._tail[at : at + len(wrong)] = wrong
+    if 47 not in damage:  # of a record that is not the first nobody looks at the head
+        assert store.reader.fetch("orders", 0, 0, 32, 1 << 20, codes).next_offset == 2
+    fetched = store.reader.fetch("orders", 0, 2, 32, 1 << 20, codes)
+    assert (fetched.status, fetched.next_offset) == (FetchStatus.MESSAGE_WAS_REMOVING, 3)
+    assert len(store.reader.fetch("orders", 0, 3, 32, 1 << 20, codes).places) == 2, "those behind it are good"
+
+
+def test_entries_that_are_none_are_passed_over_together(store: Store) -> None:
     store.append(_numbered(5))
     queue = store.reader._table.get("orders", 0)
     assert queue is not None
-    good = bytes(queue._tail)
-    queue._tail[40:48] = (1 << 40).to_bytes(8, "big")
-    fetched = store.reader.fetch("orders", 0, 0, 32, 1 << 20, None)
-    assert len(fetched.places) == 2 and fetched.next_offset == 2
-    assert store.reader.fetch("orders", 0, 2, 32, 1 << 20, None).status is FetchStatus.OFFSET_FOUND_NULL
-    queue._tail[:] = good
-    queue._tail[47] += 1
-    assert store.reader.fetch("orders", 0, 2, 32, 1 << 20, None).status is FetchStatus.OFFSET_FOUND_NULL
+    queue._tail[20:80] = bytes(60)
+    fetched = store.reader.fetch("orders", 0, 1, 32, 1 << 20, None)
+    assert (fetched.status, fetched.next_offset) == (FetchStatus.MESSAGE_WAS_REMOVING, 4)
+    queue._tail[80:] = bytes(20)
+    assert store.reader.fetch("orders", 0, 1, 32, 1 << 20, None).next_offset == 5
 
 
 def test_a_record_is_found_by_its_log_offset_only_through_its_queue_entry(store: Store) -> None:

@@ -51,7 +51,6 @@ _CODES: dict[FetchStatus, ResponseCode] = {
     FetchStatus.NO_MATCHED_LOGIC_QUEUE: ResponseCode.PULL_NOT_FOUND,
     FetchStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
     FetchStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
-    FetchStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
     FetchStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     FetchStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
     FetchStatus.OFFSET_RESET: ResponseCode.PULL_OFFSET_MOVED,

@@ -194,3 +194,10 @@ def fillers_at(buffer: bytes | bytearray | memoryview, at: int, count: int) -> i
             return found + next(n for n in range(count) if part[n * ENTRY_BYTES : (n + 1) * ENTRY_BYTES] != FILLER)
         found += len(part) // ENTRY_BYTES
     return found
+
+
+def invalid_at(buffer: bytes | bytearray | memoryview, at: int, count: int) -> int:
+    """How many of the `count` entries from buffer[at] on to pass over: the first, and others that are none."""
+    starts = range(at + ENTRY_BYTES, at + count * ENTRY_BYTES, ENTRY_BYTES)
+    good = (number for number, one in enumerate(starts, 1) if queues.valid_count(buffer, one, one + ENTRY_BYTES))
+    return next(good, count)

@@ -22,7 +22,7 @@ from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.keyindex import KeyIndex
 from gantry.store.logscan import first_record_ms
-from gantry.store.queuefiles import FILLER_SIZE
+from gantry.store.queuefiles import FILLER_SIZE, invalid_at
 from gantry.store.queuetable import QueueTable
 from gantry.store.watermarks import Watermark
 
@@ -49,7 +49,6 @@ class FetchStatus(enum.StrEnum):
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
     MESSAGE_WAS_REMOVING = "MESSAGE_WAS_REMOVING"
-    OFFSET_FOUND_NULL = "OFFSET_FOUND_NULL"
     OFFSET_OVERFLOW_BADLY = "OFFSET_OVERFLOW_BADLY"
     OFFSET_OVERFLOW_ONE = "OFFSET_OVERFLOW_ONE"
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
@@ -141,14 +140,16 @@ class Reader:
         end = self._dispatched.offset
         good = self._good(chosen, end)
         if good < len(chosen):
-            # A damaged entry behind good ones: the next pull begins with it and finds out.
-            chosen, examined = queues.select(buffer, at, count, codes, good, bytes_max)
+            # One that is damaged: the good ones before it, or it alone is passed over.
+            chosen, examined = queues.select(buffer, at, count, codes, max(good, 1), bytes_max)
+            if not good:
+                return Fetched(FetchStatus.MESSAGE_WAS_REMOVING, offset + examined, low, high)
         if chosen:
             lag_bytes = end - chosen[0][0]
             return Fetched(FetchStatus.FOUND, offset + examined, low, high, lag_bytes=lag_bytes, places=chosen)
         if examined:
             return Fetched(FetchStatus.NO_MATCHED_MESSAGE, offset + examined, low, high)
-        return Fetched(FetchStatus.OFFSET_FOUND_NULL, offset + count, low, high)
+        return Fetched(FetchStatus.MESSAGE_WAS_REMOVING, offset + invalid_at(buffer, at, limit), low, high)
 
     def _gather(self, fetched: Fetched) -> None:
         if fetched.places:
