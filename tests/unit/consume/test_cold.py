@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from gantry.consume import cold
 from gantry.consume.cold import ColdPulls, Places
 from gantry.consume.handlers import PullSettings
@@ -128,6 +130,21 @@ def test_reads_under_way_are_bounded_over_all_connections_and_all_come_in_time()
     while reads.under_way:
         reads.finish()
     assert (sorted(reads.begun), len(reads.cold)) == (list(range(cold._READS_MAX + 20)), 0)
+
+
+def test_an_answer_that_fails_leaves_no_other_pull_behind() -> None:
+    reads, one = Reads(), FakeConnection()
+
+    def fail() -> None:
+        raise RuntimeError("the answer")
+
+    reads.cold.read(one, [(0, 10)], fail)
+    assert reads.ask(one, pull(1)) and reads.ask(one, pull(2))
+    with pytest.raises(RuntimeError, match="the answer"):
+        reads.finish()
+    while reads.under_way:
+        reads.finish()
+    assert (reads.begun, len(reads.cold), reads.cold.waiting) == ([0, 1, 2], 0, 0)
 
 
 def test_a_reader_that_is_full_or_at_once_does_not_recurse() -> None:

@@ -78,9 +78,11 @@ class ColdPulls:
         def done() -> None:
             line.bytes -= count
             self._reads -= 1
-            is_in()
-            self._due[connection] = None
-            self._take_turns()
+            try:
+                is_in()
+            finally:
+                self._due[connection] = None
+                self._take_turns()
 
         self._bring_in(places, done)
 
@@ -115,10 +117,12 @@ class ColdPulls:
         if connection.closed:
             self.waiting -= len(line.waiting)
             line.waiting.clear()
-        while line.waiting and self.may_read(connection):
-            self.waiting -= 1
-            self._again(connection, line.waiting.popleft())
-        if line.waiting and not line.bytes:
-            self._due[connection] = None  # the cold reader has enough to do
-        elif not line.waiting and not line.bytes:
-            self._lines.pop(connection, None)
+        try:
+            while line.waiting and self.may_read(connection):
+                self.waiting -= 1
+                self._again(connection, line.waiting.popleft())
+        finally:
+            if line.waiting and not line.bytes:
+                self._due[connection] = None  # the cold reader has enough to do
+            elif not line.waiting and not line.bytes:
+                self._lines.pop(connection, None)
