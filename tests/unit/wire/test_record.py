@@ -74,8 +74,21 @@ def test_of_an_answer_to_a_pull_a_body_that_is_damaged_comes_as_it_is_stored() -
     one, two, three = record.pulled(data)
     assert (one.decode_error, three.decode_error) == ("", "") and "damaged" in two.decode_error
     assert two.queue_offset == 1
-    with pytest.raises(RemoteProtocolError, match="answer with 3 good records"):
-        record.pulled(data + bytes(1))
+
+
+def test_of_an_answer_to_a_pull_a_record_that_cannot_be_read_stops_nothing() -> None:
+    good, bad = stored(b"one", b"two", b"three"), stored(b"bad")
+    bad[20:28] = (7).to_bytes(8, "big")  # its queue offset
+    bad[bad.index(b"bad") - 3] ^= 0x40  # its body's length
+    assert [one.body for one in record.pulled(good + bad + good)] == [b"one", b"two", b"three"], "the next pull has it"
+    damaged, *others = record.pulled(bad + good, "b", "T")
+    assert [one.body for one in others] == [b"one", b"two", b"three"]
+    assert (damaged.body, damaged.topic, damaged.queue_offset, damaged.size) == (bad, "T", 7, len(bad))
+    assert "damaged" in damaged.decode_error and others[0].decode_error == ""
+    assert len(record.pulled(good + bytes(1))) == 3
+    for garbage in (bytes(1), bytes(100), bad[:-1], b"\x7f" * 200):
+        with pytest.raises(RemoteProtocolError, match="begins with no record"):
+            record.pulled(garbage)
 
 
 def test_an_answer_ends_where_its_bodies_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:

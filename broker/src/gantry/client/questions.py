@@ -138,7 +138,8 @@ def pull(
     def read(reply: Command) -> PullResult:
         require(reply, *_PULL_STATUS)
         is_found = reply.code == ResponseCode.SUCCESS
-        messages = tuple(record.pulled(reply.body, queue.broker_name)) if is_found and not settings.is_raw else ()
+        is_read = is_found and not settings.is_raw
+        messages = tuple(record.pulled(reply.body, queue.broker_name, queue.topic)) if is_read else ()
         following = number(reply, "nextBeginOffset")
         if sum(message.size for message in messages) < len(reply.body) and messages:
             following = messages[-1].queue_offset + 1  # the others come with the next pull: these fill the memory

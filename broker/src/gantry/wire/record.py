@@ -6,7 +6,7 @@ the broker promised records.
 
 A body that cannot be decompressed is the fault of whoever sent it.  Its message comes with the bytes that are stored
 and with a `decode_error`; the messages around it are not affected.  Brokers check no compressed body: they would have
-to inflate each of them.
+to inflate each of them.  A record that a disk has damaged comes likewise.
 
 A batch's body is the inverse: messages that share topic and queue, each with its flag, body and properties.
 """
@@ -23,6 +23,7 @@ from gantry.wire.compression import decompress
 
 INFLATED_BYTES_MAX = 64 << 20  # bodies of one answer; the message that goes beyond is the last one of it
 
+_PLACES = Struct(">12xi4xqq")  # queue id, queue offset and log offset in the head of a record
 _BATCH_HEAD = Struct(">iiiii")
 _PROPERTIES_LENGTH = Struct(">h")
 _PORT = Struct(">i")
@@ -47,10 +48,12 @@ def messages(
     return found
 
 
-def pulled(data: bytes | bytearray | memoryview, broker_name: str = "") -> list[StoredMessage]:
+def pulled(data: bytes | bytearray | memoryview, broker_name: str = "", topic: str = "") -> list[StoredMessage]:
     """The messages of a pull's answer; the last ones are left out when the bodies before them fill INFLATED_BYTES_MAX.
 
-    A body that does not match its checksum is a `decode_error` here: one damaged message must not stop a queue.
+    A body that does not match its checksum is a `decode_error` here: one damaged message must not stop a queue.  A
+    record that cannot be read at all ends the answer, or begins it: then it is a message of this topic with the stored
+    bytes as its body.
     """
     found: list[StoredMessage] = []
     at = inflated = 0
@@ -63,11 +66,43 @@ def pulled(data: bytes | bytearray | memoryview, broker_name: str = "") -> list[
             try:
                 record = records.view(data, at, len(data), check_crc=False)
             except CorruptRecordError:
-                raise RemoteProtocolError(f"answer with {len(found)} good records, then: {error}") from error
+                if found:
+                    break
+                found.append(_unreadable(data, broker_name, topic, damage))
+                at += found[0].size
+                continue
         found.append(message(record, broker_name, damage))
         inflated += len(found[-1].body)
         at += record.size
     return found
+
+
+def _unreadable(data: bytes | bytearray | memoryview, broker_name: str, topic: str, damage: str) -> StoredMessage:
+    """What is known of a record whose parts do not fit together; RemoteProtocolError when not even its size can be."""
+    size = int.from_bytes(data[:4], "big", signed=True)
+    if not records.RECORD_BYTES_MIN <= size <= len(data):
+        raise RemoteProtocolError(f"answer that begins with no record: {damage}")
+    queue_id, queue_offset, log_offset = _PLACES.unpack_from(data)
+    return StoredMessage(
+        topic=topic,
+        body=bytes(data[:size]),
+        properties={},
+        queue_id=queue_id,
+        queue_offset=queue_offset,
+        log_offset=log_offset,
+        size=size,
+        flag=0,
+        sys_flag=0,
+        born_ms=0,
+        born_host="",
+        store_ms=0,
+        store_host="",
+        reconsume_times=0,
+        prepared_offset=0,
+        offset_message_id="",
+        broker_name=broker_name,
+        decode_error=damage,
+    )
 
 
 def message(record: records.Record, broker_name: str = "", damage: str = "") -> StoredMessage:
