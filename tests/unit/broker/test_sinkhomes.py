@@ -13,6 +13,7 @@ from gantry.broker.config import BrokerConfig
 from gantry.broker.sinkhomes import SinkHomes
 from gantry.errors import UnreachableError
 from gantry.leaves.frames import Command
+from gantry.transaction import batchends
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import reply
@@ -28,6 +29,7 @@ class Others:
         self.groups = {"home": "10.0.0.2:10911"}
         self.said: dict[str, dict[str, object]] = {}
         self.asked: list[str] = []
+        self.brokers: dict[str, TransactionPlay] = {}  # by address, those that are more than an answer
         self.is_away = False
 
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
@@ -39,6 +41,9 @@ class Others:
                 for name, place in self.groups.items()
             }
             return reply(command, body=bodies.dumps({"brokerAddrTable": table, "clusterAddrTable": {}}))
+        if command.code == RequestCode.END_BATCH:
+            broker = self.brokers[address]
+            return await broker._turned(broker.batches.end(broker.connection, command))  # type: ignore[arg-type]
         assert command.code == RequestCode.DECIDE_BATCH and command.ext["action"] == "ask"
         sink = command.ext["sinkId"]
         self.asked.append(sink)
@@ -135,3 +140,54 @@ def test_a_round_is_bounded_and_the_next_goes_on_behind_it(monkeypatch: pytest.M
     assert play.round() == ["s0", "s1", "s2"]
     assert play.round() == ["s3", "s4", "s0"]
     assert play.round() == ["s1", "s2", "s3"]
+
+
+class Abandoned(Play):
+    """A batch of a sink that writes no other, decided at home and in another group, whose driver died before END."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.far = self.others.brokers["10.0.0.2:10911"] = TransactionPlay(group="home")
+        for broker in (self.broker, self.far):
+            for part in ("won", "lost"):
+                broker.half(b"row", f"{broker.group}-{part}", SPARK_TXN=f"p/0/{part}/b")
+        ended = {"sinkId": "p", "batchId": "0", "home": "b", "passing": "true", "reserve": "true"}
+        assert self.far.serve(Command(RequestCode.END_BATCH, ext=ended, body=b"{}")).code == 0
+        body = bodies.dumps({"parts": ["won"], "groups": ["b", "home"]})
+        decided = {"sinkId": "p", "batchId": "0", "home": "b", "passing": "true", "action": "commit"}
+        assert self.broker.serve(Command(RequestCode.DECIDE_BATCH, ext=decided, body=body)).code == 0
+        self.round(_INTERVAL)
+
+    def see_through(self, after_ms: int = 0) -> bool:
+        """A round of that; whether the batch is done."""
+        self.broker.clock.advance(after_ms)
+        asyncio.run(self.homes.see_through())
+        known = self.broker.batches.decisions.find("p")
+        return known is not None and known.is_done
+
+
+def test_a_batch_that_nobody_comes_back_for_is_seen_through_by_its_home_an_hour_later() -> None:
+    play = Abandoned()
+    assert not play.see_through(sinkhomes.ABANDONED_MS - _INTERVAL - 1), "its driver may be at work"
+    assert play.far.visible() == []
+    assert play.see_through(1)
+    assert play.keys() == ["b-won"] and [key for _, key in play.far.visible()] == ["home-won"]
+    assert not play.broker.book.open and not play.far.book.open
+    known = play.far.batches.decisions.find("p")
+    assert known is not None and known.is_done, "the names of its parts are kept nowhere"
+
+
+def test_it_is_not_done_while_a_group_of_it_is_away_or_has_something_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    play = Abandoned()
+    groups, play.others.groups = play.others.groups, {}
+    assert not play.see_through(sinkhomes.ABANDONED_MS)
+    play.others.groups, play.far.is_kept = groups, False
+    assert not play.see_through() and play.far.visible() == []
+    play.far.is_kept = True
+    monkeypatch.setattr(batchends, "PER_CALL", 1)
+    assert not play.see_through(), "it ends some at a time"
+    play.broker.half(b"row", "late", SPARK_TXN="p/0/late/b")
+    assert not play.see_through(), "what is open here ends first"
+    play.broker.run_pass()
+    play.broker.flush()
+    assert play.see_through() and play.keys() == ["b-won"]

@@ -8,6 +8,9 @@ answers is confirmed by all its copies; it is learned like what an END carries, 
 the halves.  A home that has decided nothing, or that is away, is asked again in the next round; nothing is ever
 guessed.
 
+A decided batch of a sink that writes no other, and whose driver died before "done", has nobody who comes back.  An hour
+later its home does what the driver had left to do: END in every group, and then it is done.
+
 Bounded: one question at a time, so many sinks a round, and the next round goes on behind them.
 """
 
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
     from gantry.broker.parts import Parts
 
 SINKS_A_ROUND = 100
+ABANDONED_MS = 3_600_000
 _ANSWER_S = 10.0
 Place = tuple[str, str]  # sink, home
 
@@ -64,6 +68,7 @@ class SinkHomes:
         self._decisions = decisions
         self._complaints = complaints
         self._last: Place = ("", "")  # whom the last round asked about last
+        self._last_ended = ""  # the sink that the last round saw through last
 
     def waiting(self) -> list[Place]:
         """Sinks whose homes are to be asked in the next round."""
@@ -116,6 +121,59 @@ class SinkHomes:
             self._complaints.say(f"sink {sink}", f"what group {home} says of sink {sink} is refused: {refused.remark}")
         self._decisions.save_if_changed()
 
+    def abandoned(self) -> list[str]:
+        """Sinks of which this home sees a batch through in the next round."""
+        until_ms = self._clock.now_ms() - ABANDONED_MS
+        known = ((name, self._decisions.find(name)) for name in sorted(self._decisions.keys()))
+        names = [
+            name
+            for name, sink in known
+            if sink is not None and sink.is_passing and sink.home == self._group
+            if not sink.is_done and sink.decided_ms <= until_ms
+        ]
+        first = bisect_right(names, self._last_ended)
+        return (names[first:] + names[:first])[:SINKS_A_ROUND]
+
+    async def see_through(self) -> None:
+        """One round; a batch that has not ended everywhere is looked at again in a later one."""
+        names = self.abandoned()
+        if not names or not self._decisions.is_confirmed:
+            return
+        try:
+            masters = await self._masters()
+        except GantryError as error:
+            self._complaints.say("homes", f"no name server tells where batches of sinks have to end: {error}")
+            return
+        for name in names:
+            self._last_ended = name
+            sink = self._decisions.find(name)
+            if sink is None or sink.parts is None:
+                continue
+            batch = Batch(name, sink.batch, self._group, is_passing=True)
+            groups = sorted({*masters, *sink.groups} - {self._group})
+            has_ended = [await self._has_ended(group, batch, sink.parts, masters) for group in groups]
+            if all(has_ended) and name not in self._book.parts.sinks():
+                self._decisions.done(batch)
+                self._decisions.save_if_changed()
+
+    async def _has_ended(self, group: str, batch: Batch, parts: frozenset[str], masters: dict[str, str]) -> bool:
+        """Have a group end what it has of a batch, some of it, and say whether nothing is left."""
+        what = f"batch {batch.number} of sink {batch.sink}"
+        address = masters.get(group)
+        if address is None:
+            self._complaints.say(f"end {group}", f"group {group}, where {what} has to end, has no master now")
+            return False
+        ext = to_ext(sinkId=batch.sink, batchId=batch.number, home=batch.home, passing=True)
+        question = request(RequestCode.END_BATCH, ext, bodies.dumps({"parts": sorted(parts)}))
+        try:
+            answer = await self._client.invoke(address, question, _ANSWER_S)
+            if answer.code:
+                raise RefusedError(answer.code, answer.remark or "no remark")
+            return documents.integer(bodies.loads_object(answer.body), "left", -1) == 0
+        except (GantryError, ValueError) as error:
+            self._complaints.say(f"end {group}", f"group {group} does not end {what}: {error}")
+            return False
+
     async def _masters(self) -> dict[str, str]:
         """Group -> address of its master."""
         error: GantryError | None = None
@@ -149,3 +207,4 @@ async def keep_asking(config: BrokerConfig, parts: Parts) -> None:
         await asyncio.sleep(config.transactions.check_interval_s)
         if parts.activity.is_on:
             await homes.ask_all()
+            await homes.see_through()
