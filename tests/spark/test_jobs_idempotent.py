@@ -108,6 +108,38 @@ def test_messages_that_the_effect_refuses_are_kept_and_the_others_have_their_eff
         list(idempotent.consume(missing, messages))
 
 
+def test_a_constraint_that_is_deferred_to_the_commit_refuses_a_message_like_any_other(database: str) -> None:
+    tell(
+        database,
+        "CREATE TABLE customers (queue_id INTEGER PRIMARY KEY)",
+        "INSERT INTO customers VALUES (1)",
+        "CREATE TABLE orders (message_id TEXT, queue_id INTEGER REFERENCES customers DEFERRABLE INITIALLY DEFERRED)",
+    )
+    text = "INSERT INTO orders VALUES (:message_id, :queue_id)"
+    keeps = idempotent.Consumption(database, "revenue", idempotent.SqlEffect(text), keeps_refused=True)
+    messages = [message(number, queue_id=number % 2) for number in range(4)]
+    (counts,) = idempotent.consume(keeps, messages)
+    assert (counts.fresh, counts.refused) == (2, 2)
+    assert ask(database, "SELECT message_id FROM orders ORDER BY 1") == [("id-0001",), ("id-0003",)]
+    kept = ask(database, "SELECT message_id, why FROM message_refused ORDER BY 1")
+    assert [row[0] for row in kept] == ["id-0000", "id-0002"] and "foreign key" in kept[0][1]
+    child_first = "INSERT INTO orders VALUES (:message_id, 100 + :queue_offset)"
+    both = Both(child_first, "INSERT INTO customers VALUES (100 + :queue_offset)")
+    (counts,) = idempotent.consume(idempotent.Consumption(database, "g", both, keeps_refused=True), [message(5)])
+    assert (counts.fresh, counts.refused) == (1, 0), "it is deferred all the same"
+
+
+class Both:
+    """An effect of two statements."""
+
+    def __init__(self, *texts: str) -> None:
+        self.effects = [idempotent.SqlEffect(text) for text in texts]
+
+    def __call__(self, cursor: Any, messages: Sequence[dict[str, Any]]) -> None:
+        for effect in self.effects:
+            effect(cursor, messages)
+
+
 def test_the_effect_confirms_the_stub_that_the_producer_keeps_here(database: str) -> None:
     write_stubs(database, 1, 2)
     consume(database, [message(1), message(3)])

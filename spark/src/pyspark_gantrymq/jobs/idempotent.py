@@ -184,6 +184,9 @@ def _refusal(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> s
     try:
         with cursor.connection.transaction():
             consumption.effect(cursor, messages)
+            # What is deferred to the COMMIT is looked at now: there it would fail the whole chunk, at every start.
+            with cursor.connection.transaction(force_rollback=True):
+                cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
     except REFUSALS as error:
         return str(error) or type(error).__name__
     return ""
