@@ -16,7 +16,7 @@ CLUSTER := nodes
 endif
 
 FAST_SOURCES := $(wildcard broker/src/gantry/leaves/_fast/*.p[yx]* broker/src/gantry/leaves/_fast/*.[ch])
-FAST_LEVELS := tidy unit golden properties differential scenarios
+FAST_LEVELS := tidy unit golden differential
 # Half of a run is waiting: for a JVM, for a check that must not come. A file stays with one worker, and so do the levels
 # whose servers cost most (tests/conftest.py).
 WORKERS ?= 3
@@ -51,7 +51,7 @@ test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to e
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" tests
 
 test-full: dev tools lint types fuzz planted test-spark kube skaffold spark-operator  ## everything, once: the slow tests, both versions of Spark, all of e2e, the fuzzers, the planted faults; for root, a night long
-	@$(PY) -m pytest -q $(SPREAD) tests
+	@GANTRY_EXAMPLES=300 $(PY) -m pytest -q $(SPREAD) tests
 
 bench-spark: spark-env setup  ## figures of the data source, into tests/bench/RESULTS-spark.md (BENCH="--only sink")
 	@PYTHONPATH=tests $(SPARK_PY) tests/bench/sparkrun.py $(BENCH)

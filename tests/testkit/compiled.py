@@ -11,10 +11,11 @@ from types import ModuleType
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The machine is shared, so no deadline; the first draw of text builds tables for a second.  `make fuzz` asks for more.
+# The machine is shared, so no deadline; the first draw of text builds tables for a second.
+# `make test-full` and `make fuzz` ask for more.
 hostile = settings(
     deadline=None,
-    max_examples=int(environ.get("GANTRY_EXAMPLES", "300")),
+    max_examples=int(environ.get("GANTRY_EXAMPLES", "60")),
     suppress_health_check=[HealthCheck.too_slow],
 )
 
