@@ -10,6 +10,7 @@ An example of Hypothesis has no time limit here: others use the machine too, and
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,15 @@ def pytest_configure() -> None:
     untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("untimed", parent=untimed)
     settings.load_profile("untimed")
+
+
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine function on an event loop of its own, which the policy above makes."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
