@@ -8,8 +8,8 @@ from __future__ import annotations
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -65,16 +65,11 @@ class Leases:
         return register
 
 
-Act = Callable[[Leases], Awaitable[None]]
-
-
-def play(plane: ControlPlane, act: Act) -> None:
-    async def run() -> None:
-        leases = Leases(plane)
-        async with leases.stack:
-            await act(leases)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def opening(plane: ControlPlane) -> AsyncIterator[Leases]:
+    leases = Leases(plane)
+    async with leases.stack:
+        yield leases
 
 
 def changed(record: Record | operations.Denied) -> Record:
@@ -83,20 +78,17 @@ def changed(record: Record | operations.Denied) -> Record:
 
 
 @pytest.mark.parametrize("each", PLAYS, ids=lambda each: each.__name__)
-def test_a_lease_of_a_real_server_does_what_every_register_does(plane: ControlPlane, each: Play) -> None:
+async def test_a_lease_of_a_real_server_does_what_every_register_does(plane: ControlPlane, each: Play) -> None:
     name = fresh_name()
-
-    async def act(leases: Leases) -> None:
+    async with opening(plane) as leases:
         await each(lambda: leases.open(name))
-
-    play(plane, act)
 
 
 @pytest.mark.parametrize(("fault", "done"), [("drop", False), ("lose", True), ("late", False), ("silent", True)])
-def test_a_write_without_an_answer_is_of_unknown_outcome_until_the_next_one(
+async def test_a_write_without_an_answer_is_of_unknown_outcome_until_the_next_one(
     plane: ControlPlane, fault: str, done: bool
 ) -> None:
-    async def act(leases: Leases) -> None:
+    async with opening(plane) as leases:
         relay = Relay(plane.server, leases.trust)
         await leases.stack.enter_async_context(relay.running())
         register = leases.open(fresh_name(), server=relay.url, timeout_s=SHORT_S if fault == "silent" else TIMEOUT_S)
@@ -111,11 +103,9 @@ def test_a_write_without_an_answer_is_of_unknown_outcome_until_the_next_one(
             assert await relay.deliver() == 409
             assert await register.read() == last
 
-    play(plane, act)
 
-
-def test_a_late_request_is_carried_out_while_nobody_wrote(plane: ControlPlane) -> None:
-    async def act(leases: Leases) -> None:
+async def test_a_late_request_is_carried_out_while_nobody_wrote(plane: ControlPlane) -> None:
+    async with opening(plane) as leases:
         relay = Relay(plane.server, leases.trust)
         await leases.stack.enter_async_context(relay.running())
         register = leases.open(fresh_name(), server=relay.url)
@@ -128,13 +118,10 @@ def test_a_late_request_is_carried_out_while_nobody_wrote(plane: ControlPlane) -
         found = await register.read()
         assert found is not None and found.record.phase is Phase.SEALED
 
-    play(plane, act)
 
-
-def test_a_lease_that_waits_for_its_finalizers_is_gone(plane: ControlPlane) -> None:
+async def test_a_lease_that_waits_for_its_finalizers_is_gone(plane: ControlPlane) -> None:
     name = fresh_name()
-
-    async def act(leases: Leases) -> None:
+    async with opening(plane) as leases:
         register = leases.open(name)
         await register.create(ACTIVE)
         plane.admin.merge(f"{LEASES}/{name}", {"metadata": {"finalizers": ["example.com/later"]}})
@@ -147,27 +134,21 @@ def test_a_lease_that_waits_for_its_finalizers_is_gone(plane: ControlPlane) -> N
         plane.admin.merge(f"{LEASES}/{name}", {"metadata": {"finalizers": []}})
         assert await register.read() is None
 
-    play(plane, act)
 
-
-def test_a_group_whose_cluster_is_being_deleted_has_no_register(plane: ControlPlane) -> None:
+async def test_a_group_whose_cluster_is_being_deleted_has_no_register(plane: ControlPlane) -> None:
     name = fresh_name()
-
-    async def act(leases: Leases) -> None:
+    async with opening(plane) as leases:
         register = leases.open(name)
         await register.create(ACTIVE)
         plane.admin.merge(f"{LEASES}/{name}", {"metadata": {"annotations": {"gantrymq.io/teardown": "true"}}})
         with pytest.raises(RegisterGoneError, match="being deleted"):
             await register.read()
 
-    play(plane, act)
 
-
-def test_a_broker_changes_its_own_lease_and_no_other(plane: ControlPlane) -> None:
+async def test_a_broker_changes_its_own_lease_and_no_other(plane: ControlPlane) -> None:
     broker = token(plane.admin, "broker")
     other = fresh_name()
-
-    async def act(leases: Leases) -> None:
+    async with opening(plane) as leases:
         made = await leases.open(BROKERS_LEASE).create(ACTIVE)
         mine = leases.open(BROKERS_LEASE, lambda: broker)
         assert await mine.read() == made
@@ -179,12 +160,10 @@ def test_a_broker_changes_its_own_lease_and_no_other(plane: ControlPlane) -> Non
             with pytest.raises(RegisterUnavailableError, match=r"(?s)403.*role of the service account"):
                 await attempt()
         assert await leases.open(other).read() == foreign
-
-    play(plane, act)
     plane.admin.delete(f"{LEASES}/{BROKERS_LEASE}")
 
 
-def test_a_token_that_is_over_does_nothing_and_its_successor_is_found_in_the_file(
+async def test_a_token_that_is_over_does_nothing_and_its_successor_is_found_in_the_file(
     plane: ControlPlane, tmp_path: Path
 ) -> None:
     file, name = tmp_path / "token", fresh_name()
@@ -201,8 +180,7 @@ def test_a_token_that_is_over_does_nothing_and_its_successor_is_found_in_the_fil
         "iat": now - 1200,
         "nbf": now - 1200,
     }
-
-    async def act(leases: Leases) -> None:
+    async with opening(plane) as leases:
         register = leases.open(name, lambda: file.read_text().strip())
         file.write_text(plane.authority.token({**over, "exp": now + 600}))
         made = await register.create(ACTIVE)
@@ -213,11 +191,9 @@ def test_a_token_that_is_over_does_nothing_and_its_successor_is_found_in_the_fil
         file.write_text(token(plane.admin, "coordinator"))
         assert await register.read() == made
 
-    play(plane, act)
 
-
-def test_a_register_outlives_a_restart_of_the_api_server(plane: ControlPlane) -> None:
-    async def act(leases: Leases) -> None:
+async def test_a_register_outlives_a_restart_of_the_api_server(plane: ControlPlane) -> None:
+    async with opening(plane) as leases:
         register = leases.open(fresh_name(), timeout_s=SHORT_S)
         made = await register.create(ACTIVE)
         plane.stop("kube-apiserver")
@@ -230,8 +206,6 @@ def test_a_register_outlives_a_restart_of_the_api_server(plane: ControlPlane) ->
         found = await until_it_answers(register, starting)
         assert found == made
         assert (await register.write(ACTIVE, made.version)).version != made.version
-
-    play(plane, act)
 
 
 async def until_it_answers(register: LeaseRegister, starting: asyncio.Task[None]) -> Seen | None:
@@ -248,8 +222,8 @@ async def until_it_answers(register: LeaseRegister, starting: asyncio.Task[None]
     return await register.read()
 
 
-def test_what_a_frozen_etcd_kept_is_done_or_fails_for_ever_after_the_next_write(plane: ControlPlane) -> None:
-    async def act(leases: Leases) -> None:
+async def test_what_a_frozen_etcd_kept_is_done_or_fails_for_ever_after_the_next_write(plane: ControlPlane) -> None:
+    async with opening(plane) as leases:
         name = fresh_name()
         hasty, patient = leases.open(name, timeout_s=SHORT_S), leases.open(name)
         made = await patient.create(ACTIVE)
@@ -266,13 +240,11 @@ def test_what_a_frozen_etcd_kept_is_done_or_fails_for_ever_after_the_next_write(
             assert last is not None and last.record.phase is Phase.SEALED
         assert await patient.read() == last
 
-    play(plane, act)
 
-
-def test_an_etcd_that_was_restored_is_found_out_by_the_members_promises(plane: ControlPlane) -> None:
+async def test_an_etcd_that_was_restored_is_found_out_by_the_members_promises(plane: ControlPlane) -> None:
     """The epoch of the register went back; the promises did not.  Nobody leads before every member was heard."""
 
-    async def act(leases: Leases) -> None:
+    async with opening(plane) as leases:
         register = leases.open(fresh_name())
         group = GroupSim(register, {each: fresh(each, f"disk{each}") for each in range(3)})
         clock = SimClock()
@@ -310,8 +282,6 @@ def test_an_etcd_that_was_restored_is_found_out_by_the_members_promises(plane: C
         group.members[0].is_up = True
         found = await rounds(5)
         assert (found.epoch, found.phase) == (3, Phase.ACTIVE)
-
-    play(plane, act)
 
 
 # The rules of the chart's admission policy

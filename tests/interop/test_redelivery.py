@@ -148,35 +148,31 @@ def test_a_consumer_may_give_a_message_up_at_once(
     assert len(driver.received(name)) == 1
 
 
-def test_our_own_consumer_does_the_same_with_any_broker(server: servers.Server, name: str) -> None:
+async def test_our_own_consumer_does_the_same_with_any_broker(server: servers.Server, name: str) -> None:
     servers.create_topic(server, name)
+    seen: list[ReceivedMessage] = []
 
-    async def story() -> None:
-        seen: list[ReceivedMessage] = []
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message)
+        if message.reconsume_times == 1:
+            await message.give_up()
+        else:
+            raise RuntimeError("sour")
 
-        async def listener(message: ReceivedMessage) -> None:
-            seen.append(message)
-            if message.reconsume_times == 1:
-                await message.give_up()
-            else:
-                raise RuntimeError("sour")
-
-        settings = ConsumerSettings(start_from=StartFrom.FIRST)
-        consumer = Consumer(
-            "g" + name, nameserver=server.name_server, subscription={name: "*"}, listener=listener, settings=settings
-        )
-        async with Producer("p" + name, nameserver=server.name_server) as producer:
-            sent = await producer.send(Message(name, b"sour"))
-        async with consumer:
-            dead_topic = "%DLQ%g" + name
-            await asyncio.to_thread(servers.wait_until_routed, server.name_server, dead_topic, HANG_S)
-            async with Consumer(
-                "d" + name, nameserver=server.name_server, subscription={dead_topic: "*"}, settings=settings
-            ) as reading:
-                dead = await asyncio.wait_for(anext(reading), HANG_S)
-                await dead.ack()
-        assert [(message.reconsume_times, message.topic) for message in seen] == [(0, name), (1, name)]
-        assert {message.message_id for message in [*seen, dead]} == {sent.message_id}
-        assert dead.reconsume_times == 2
-
-    asyncio.run(story())
+    settings = ConsumerSettings(start_from=StartFrom.FIRST)
+    consumer = Consumer(
+        "g" + name, nameserver=server.name_server, subscription={name: "*"}, listener=listener, settings=settings
+    )
+    async with Producer("p" + name, nameserver=server.name_server) as producer:
+        sent = await producer.send(Message(name, b"sour"))
+    async with consumer:
+        dead_topic = "%DLQ%g" + name
+        await asyncio.to_thread(servers.wait_until_routed, server.name_server, dead_topic, HANG_S)
+        async with Consumer(
+            "d" + name, nameserver=server.name_server, subscription={dead_topic: "*"}, settings=settings
+        ) as reading:
+            dead = await asyncio.wait_for(anext(reading), HANG_S)
+            await dead.ack()
+    assert [(message.reconsume_times, message.topic) for message in seen] == [(0, name), (1, name)]
+    assert {message.message_id for message in [*seen, dead]} == {sent.message_id}
+    assert dead.reconsume_times == 2

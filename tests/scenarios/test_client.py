@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,6 @@ from testkit.turning import until
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0, retry_delays_s=(0.01,))
 
 
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 2 * HANG_S))
-
-
 async def received(consumer: Consumer, count: int) -> list[ReceivedMessage]:
     """So many messages, acked."""
     found: list[ReceivedMessage] = []
@@ -35,8 +30,8 @@ async def received(consumer: Consumer, count: int) -> list[ReceivedMessage]:
     raise AssertionError("the consumer ended")
 
 
-def test_what_is_sent_is_received_as_it_was(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_what_is_sent_is_received_as_it_was(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
             sent = Message("Orders", b"x" * 10_000, tags="paid", keys=("o-1", "o-2"), properties={"shop": "7"}, flag=3)
             result = await producer.send(sent)
@@ -51,28 +46,24 @@ def test_what_is_sent_is_received_as_it_was(tmp_path: Path) -> None:
             assert message.stored.offset_message_id == result.offset_message_ids[0]
             assert (message.queue, message.queue_offset) == (result.queue, result.queue_offset)
 
-    play(story())
+
+async def test_a_batch_is_stored_together_with_an_id_for_each(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(2 * HANG_S),
+        running_cluster(tmp_path) as cluster,
+        Producer("p", nameserver=cluster.nameserver) as producer,
+        Puller("g", nameserver=cluster.nameserver) as puller,
+    ):
+        result = await producer.send_batch([Message("T", bytes([n]), tags="abc"[n]) for n in range(3)])
+        assert len(result.message_ids) == len(result.offset_message_ids) == 3
+        found = await puller.pull(result.queue, result.queue_offset, wait_s=5.0)
+        assert [one.body for one in found.messages] == [b"\0", b"\1", b"\2"]
+        assert tuple(one.message_id for one in found.messages) == result.message_ids
+        assert [one.tags for one in found.messages] == ["a", "b", "c"]
 
 
-def test_a_batch_is_stored_together_with_an_id_for_each(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_cluster(tmp_path) as cluster,
-            Producer("p", nameserver=cluster.nameserver) as producer,
-            Puller("g", nameserver=cluster.nameserver) as puller,
-        ):
-            result = await producer.send_batch([Message("T", bytes([n]), tags="abc"[n]) for n in range(3)])
-            assert len(result.message_ids) == len(result.offset_message_ids) == 3
-            found = await puller.pull(result.queue, result.queue_offset, wait_s=5.0)
-            assert [one.body for one in found.messages] == [b"\0", b"\1", b"\2"]
-            assert tuple(one.message_id for one in found.messages) == result.message_ids
-            assert [one.tags for one in found.messages] == ["a", "b", "c"]
-
-    play(story())
-
-
-def test_a_oneway_message_arrives(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_oneway_message_arrives(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
             await producer.send(Message("T", b"first"))
             await producer.send_oneway(Message("T", b"second"))
@@ -81,27 +72,23 @@ def test_a_oneway_message_arrives(tmp_path: Path) -> None:
             ) as consumer:
                 assert sorted(message.body for message in await received(consumer, 2)) == [b"first", b"second"]
 
-    play(story())
+
+async def test_messages_with_one_key_share_a_queue_and_keep_their_order(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(2 * HANG_S),
+        running_cluster(tmp_path, groups=2) as cluster,
+        Producer("p", nameserver=cluster.nameserver) as producer,
+    ):
+        results = [await producer.send(Message("T", b"%d" % n), key="customer-7") for n in range(10)]
+        assert len({result.queue for result in results}) == 1
+        assert [result.queue_offset for result in results] == list(range(10))
+        others = [await producer.send(Message("T", b"x")) for _ in range(8)]
+        assert len({result.queue for result in others}) == 8
+        assert results[0].queue in await producer.queues("T")
 
 
-def test_messages_with_one_key_share_a_queue_and_keep_their_order(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_cluster(tmp_path, groups=2) as cluster,
-            Producer("p", nameserver=cluster.nameserver) as producer,
-        ):
-            results = [await producer.send(Message("T", b"%d" % n), key="customer-7") for n in range(10)]
-            assert len({result.queue for result in results}) == 1
-            assert [result.queue_offset for result in results] == list(range(10))
-            others = [await producer.send(Message("T", b"x")) for _ in range(8)]
-            assert len({result.queue for result in others}) == 8
-            assert results[0].queue in await producer.queues("T")
-
-    play(story())
-
-
-def test_only_the_tags_that_were_subscribed_come(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_only_the_tags_that_were_subscribed_come(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
             for tag in ("paid", "open", "refunded", "lost", "Aa", "BB"):  # "Aa" and "BB" have the same hash
                 await producer.send(Message("T", tag.encode(), tags=tag), key="one queue")
@@ -111,11 +98,9 @@ def test_only_the_tags_that_were_subscribed_come(tmp_path: Path) -> None:
                 found = [message.body for message in await received(consumer, 3)]
             assert found == [b"paid", b"refunded", b"BB"]
 
-    play(story())
 
-
-def test_a_group_goes_on_where_it_ended(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_group_goes_on_where_it_ended(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
             for n in range(6):
                 await producer.send(Message("T", b"%d" % n), key="one queue")
@@ -129,29 +114,25 @@ def test_a_group_goes_on_where_it_ended(tmp_path: Path) -> None:
             ) as consumer:
                 assert [message.body for message in await received(consumer, 2)] == [b"4", b"5"]
 
-    play(story())
+
+async def test_a_producer_and_a_consumer_outlive_a_restart_of_the_broker(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(2 * HANG_S),
+        running_cluster(tmp_path) as cluster,
+        Producer("p", nameserver=cluster.nameserver) as producer,
+        Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FROM_FIRST) as consumer,
+    ):
+        await producer.send(Message("T", b"before"))
+        assert [message.body for message in await received(consumer, 1)] == [b"before"]
+        await cluster.stop("broker-a")
+        sending = asyncio.ensure_future(producer.send(Message("T", b"after"), timeout_s=HANG_S))
+        await cluster.start("broker-a")
+        await sending
+        assert [message.body for message in await received(consumer, 1)] == [b"after"]
 
 
-def test_a_producer_and_a_consumer_outlive_a_restart_of_the_broker(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_cluster(tmp_path) as cluster,
-            Producer("p", nameserver=cluster.nameserver) as producer,
-            Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FROM_FIRST) as consumer,
-        ):
-            await producer.send(Message("T", b"before"))
-            assert [message.body for message in await received(consumer, 1)] == [b"before"]
-            await cluster.stop("broker-a")
-            sending = asyncio.ensure_future(producer.send(Message("T", b"after"), timeout_s=HANG_S))
-            await cluster.start("broker-a")
-            await sending
-            assert [message.body for message in await received(consumer, 1)] == [b"after"]
-
-    play(story())
-
-
-def test_an_unfinished_message_holds_progress_and_comes_again(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_an_unfinished_message_holds_progress_and_comes_again(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
             for n in range(3):
                 await producer.send(Message("T", b"%d" % n), key="one queue")
@@ -167,11 +148,9 @@ def test_an_unfinished_message_holds_progress_and_comes_again(tmp_path: Path) ->
             ) as consumer:
                 assert [message.body for message in await received(consumer, 3)] == [b"0", b"1", b"2"]
 
-    play(story())
 
-
-def test_a_listener_that_fails_gets_the_message_again_until_it_succeeds(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_listener_that_fails_gets_the_message_again_until_it_succeeds(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         attempts: list[tuple[bytes, int]] = []
         done = asyncio.Event()
 
@@ -196,30 +175,25 @@ def test_a_listener_that_fails_gets_the_message_again_until_it_succeeds(tmp_path
             async with Admin(nameserver=cluster.nameserver) as admin:
                 assert sum(one.lag for one in await admin.progress("g", "T")) == 0
 
-    play(story())
+
+async def test_members_share_the_queues_and_take_over_from_one_that_leaves(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S), running_cluster(tmp_path, groups=2) as cluster:
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            await admin.create_topic("T", queues=4)
+
+        def member() -> Consumer:
+            return Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FROM_FIRST)
+
+        async with member() as staying:
+            await until(lambda: len(staying.queues) == 8)
+            async with member() as leaving:
+                await until(lambda: len(staying.queues) == len(leaving.queues) == 4)
+                assert not set(staying.queues) & set(leaving.queues)
+            await until(lambda: len(staying.queues) == 8)
 
 
-def test_members_share_the_queues_and_take_over_from_one_that_leaves(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path, groups=2) as cluster:
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                await admin.create_topic("T", queues=4)
-
-            def member() -> Consumer:
-                return Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FROM_FIRST)
-
-            async with member() as staying:
-                await until(lambda: len(staying.queues) == 8)
-                async with member() as leaving:
-                    await until(lambda: len(staying.queues) == len(leaving.queues) == 4)
-                    assert not set(staying.queues) & set(leaving.queues)
-                await until(lambda: len(staying.queues) == 8)
-
-    play(story())
-
-
-def test_every_message_comes_while_members_come_and_go(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_every_message_comes_while_members_come_and_go(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         seen: dict[bytes, int] = {}
 
         async def listener(message: ReceivedMessage) -> None:
@@ -244,11 +218,9 @@ def test_every_message_comes_while_members_come_and_go(tmp_path: Path) -> None:
                 await send(150, 200)
                 await until(lambda: len(seen) == 200)
 
-    play(story())
 
-
-def test_broadcasting_members_get_everything_each(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_broadcasting_members_get_everything_each(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         settings = ConsumerSettings(start_from=StartFrom.FIRST, broadcast=True, pull_wait_s=1.0)
         async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
             for n in range(8):
@@ -262,92 +234,82 @@ def test_broadcasting_members_get_everything_each(tmp_path: Path) -> None:
 
             assert await asyncio.gather(member(), member()) == [[b"%d" % n for n in range(8)]] * 2
 
-    play(story())
-
 
 @pytest.mark.parametrize(("start", "expected"), [(StartFrom.FIRST, b"old"), (StartFrom.TIMESTAMP, b"new")])
-def test_a_new_group_begins_where_it_was_told(tmp_path: Path, start: StartFrom, expected: bytes) -> None:
-    async def story() -> None:
-        async with (
-            running_cluster(tmp_path) as cluster,
-            Producer("p", nameserver=cluster.nameserver) as producer,
-            Puller("look", nameserver=cluster.nameserver) as puller,
-        ):
-            result = await producer.send(Message("T", b"old"), key="one queue")
-            old = await puller.pull(result.queue, result.queue_offset, wait_s=5.0)
-            while True:  # until the broker's clock has gone on
-                result = await producer.send(Message("T", b"new"), key="one queue")
-                found = await puller.pull(result.queue, result.queue_offset, wait_s=5.0)
-                if found.messages[0].store_ms > old.messages[0].store_ms:
-                    break
-            instant_ms = old.messages[0].store_ms + 1
-            settings = ConsumerSettings(start_from=start, start_timestamp_ms=instant_ms, pull_wait_s=1.0)
-            async with Consumer(
-                "g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=settings
-            ) as consumer:
-                assert (await anext(consumer)).body == expected
-
-    play(story())
+async def test_a_new_group_begins_where_it_was_told(tmp_path: Path, start: StartFrom, expected: bytes) -> None:
+    async with (
+        asyncio.timeout(2 * HANG_S),
+        running_cluster(tmp_path) as cluster,
+        Producer("p", nameserver=cluster.nameserver) as producer,
+        Puller("look", nameserver=cluster.nameserver) as puller,
+    ):
+        result = await producer.send(Message("T", b"old"), key="one queue")
+        old = await puller.pull(result.queue, result.queue_offset, wait_s=5.0)
+        while True:  # until the broker's clock has gone on
+            result = await producer.send(Message("T", b"new"), key="one queue")
+            found = await puller.pull(result.queue, result.queue_offset, wait_s=5.0)
+            if found.messages[0].store_ms > old.messages[0].store_ms:
+                break
+        instant_ms = old.messages[0].store_ms + 1
+        settings = ConsumerSettings(start_from=start, start_timestamp_ms=instant_ms, pull_wait_s=1.0)
+        async with Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=settings) as consumer:
+            assert (await anext(consumer)).body == expected
 
 
-def test_a_pull_says_how_it_ended_and_where_to_go_on(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_cluster(tmp_path) as cluster,
-            Producer("p", nameserver=cluster.nameserver) as producer,
-            Puller("g", nameserver=cluster.nameserver) as puller,
-        ):
-            queue = (await producer.send(Message("T", b"0", tags="a"))).queue
-            await puller.commit(queue, 0)  # the group does not exist yet
-            found = await puller.pull(queue, 0, wait_s=5.0)
-            assert (found.status, found.next_offset, found.messages[0].body) == (PullStatus.FOUND, 1, b"0")
-            assert (await puller.pull(queue, 1)).status is PullStatus.NO_NEW_MESSAGE
-            filtered = await puller.pull(queue, 0, tags="b")
-            assert (filtered.status, filtered.next_offset) == (PullStatus.NO_MATCH, 1)
-            illegal = await puller.pull(queue, 100)
-            assert (illegal.status, illegal.next_offset) == (PullStatus.OFFSET_ILLEGAL, 1)
-            waiting = asyncio.ensure_future(puller.pull(queue, 1, wait_s=10.0))
-            await producer.send(Message("T", b"1"), queue=queue)
-            assert (await waiting).messages[0].body == b"1"
-            assert (await puller.min_offset(queue), await puller.max_offset(queue)) == (0, 2)
-            await puller.commit(queue, 1)
-            assert await puller.committed(queue) == 1
-
-    play(story())
+async def test_a_pull_says_how_it_ended_and_where_to_go_on(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(2 * HANG_S),
+        running_cluster(tmp_path) as cluster,
+        Producer("p", nameserver=cluster.nameserver) as producer,
+        Puller("g", nameserver=cluster.nameserver) as puller,
+    ):
+        queue = (await producer.send(Message("T", b"0", tags="a"))).queue
+        await puller.commit(queue, 0)  # the group does not exist yet
+        found = await puller.pull(queue, 0, wait_s=5.0)
+        assert (found.status, found.next_offset, found.messages[0].body) == (PullStatus.FOUND, 1, b"0")
+        assert (await puller.pull(queue, 1)).status is PullStatus.NO_NEW_MESSAGE
+        filtered = await puller.pull(queue, 0, tags="b")
+        assert (filtered.status, filtered.next_offset) == (PullStatus.NO_MATCH, 1)
+        illegal = await puller.pull(queue, 100)
+        assert (illegal.status, illegal.next_offset) == (PullStatus.OFFSET_ILLEGAL, 1)
+        waiting = asyncio.ensure_future(puller.pull(queue, 1, wait_s=10.0))
+        await producer.send(Message("T", b"1"), queue=queue)
+        assert (await waiting).messages[0].body == b"1"
+        assert (await puller.min_offset(queue), await puller.max_offset(queue)) == (0, 2)
+        await puller.commit(queue, 1)
+        assert await puller.committed(queue) == 1
 
 
-def test_administration_sees_what_there_is(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with (
-            running_cluster(tmp_path, groups=2) as cluster,
-            Admin(nameserver=cluster.nameserver) as admin,
-            Producer("p", nameserver=cluster.nameserver) as producer,
-        ):
-            seen = await admin.cluster()
-            assert sorted(seen.groups) == ["broker-a", "broker-b"]
-            info = await admin.runtime_info(seen.masters()["broker-a"])
-            assert "brokerVersionDesc" in info
-            await admin.create_topic("T", queues=3)
-            assert "T" in await admin.topics()
-            assert len((await admin.route("T")).queues_to_read("T")) == 6
-            await admin.create_group("g")
-            assert "g" in await admin.groups()
-            result = await producer.send(Message("T", b"x", keys="k-1"))
-            await admin.commit("g", result.queue, 1)
-            progress = {one.queue: one for one in await admin.progress("g", "T")}
-            assert (progress[result.queue].committed, progress[result.queue].lag) == (1, 0)
-            assert await admin.consumed_topics("g") == ["T"]
-            found = await admin.message_by_offset_id(result.offset_message_ids[0])
-            assert found is not None
-            assert found.message_id == result.message_id
-            while not await admin.messages_by_key("T", "k-1"):
-                pass  # the index follows the acknowledgement
-            assert [one.message_id for one in await admin.messages_by_id("T", result.message_id)] == [result.message_id]
-            assert await admin.members("g") == []
-            await admin.delete_group("g")
-            assert "g" not in await admin.groups()
-            await admin.delete_topic("T")
-            with pytest.raises(RefusedError):
-                await admin.route("T")
-
-    play(story())
+async def test_administration_sees_what_there_is(tmp_path: Path) -> None:
+    async with (
+        asyncio.timeout(2 * HANG_S),
+        running_cluster(tmp_path, groups=2) as cluster,
+        Admin(nameserver=cluster.nameserver) as admin,
+        Producer("p", nameserver=cluster.nameserver) as producer,
+    ):
+        seen = await admin.cluster()
+        assert sorted(seen.groups) == ["broker-a", "broker-b"]
+        info = await admin.runtime_info(seen.masters()["broker-a"])
+        assert "brokerVersionDesc" in info
+        await admin.create_topic("T", queues=3)
+        assert "T" in await admin.topics()
+        assert len((await admin.route("T")).queues_to_read("T")) == 6
+        await admin.create_group("g")
+        assert "g" in await admin.groups()
+        result = await producer.send(Message("T", b"x", keys="k-1"))
+        await admin.commit("g", result.queue, 1)
+        progress = {one.queue: one for one in await admin.progress("g", "T")}
+        assert (progress[result.queue].committed, progress[result.queue].lag) == (1, 0)
+        assert await admin.consumed_topics("g") == ["T"]
+        found = await admin.message_by_offset_id(result.offset_message_ids[0])
+        assert found is not None
+        assert found.message_id == result.message_id
+        while not await admin.messages_by_key("T", "k-1"):
+            pass  # the index follows the acknowledgement
+        assert [one.message_id for one in await admin.messages_by_id("T", result.message_id)] == [result.message_id]
+        assert await admin.members("g") == []
+        await admin.delete_group("g")
+        assert "g" not in await admin.groups()
+        await admin.delete_topic("T")
+        with pytest.raises(RefusedError):
+            await admin.route("T")

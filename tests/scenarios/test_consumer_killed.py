@@ -38,25 +38,22 @@ asyncio.run(main())
 """
 
 
-def test_progress_stays_before_what_was_in_work_and_it_comes_again(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                await admin.create_topic("T", queues=1)
-                async with Producer("p", nameserver=cluster.nameserver) as producer:
-                    ids = [(await producer.send(Message("T", b"%d" % number))).message_id for number in range(COUNT)]
-                await asyncio.to_thread(let_die, cluster.nameserver)
-                await until(lambda: not cluster.brokers["broker-a"].parts.clients.consumers("g"))
-                (progress,) = await admin.progress("g", "T")
-                assert (progress.committed, progress.max_offset) == (0, COUNT)
-            async with Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FIRST) as heir:
-                received = [await anext(heir) for _ in range(COUNT)]
-                assert [message.message_id for message in received] == ids
-                for message in received:
-                    await message.ack()
-                await heir.commit()
-
-    asyncio.run(asyncio.wait_for(story(), HANG_S))
+async def test_progress_stays_before_what_was_in_work_and_it_comes_again(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            await admin.create_topic("T", queues=1)
+            async with Producer("p", nameserver=cluster.nameserver) as producer:
+                ids = [(await producer.send(Message("T", b"%d" % number))).message_id for number in range(COUNT)]
+            await asyncio.to_thread(let_die, cluster.nameserver)
+            await until(lambda: not cluster.brokers["broker-a"].parts.clients.consumers("g"))
+            (progress,) = await admin.progress("g", "T")
+            assert (progress.committed, progress.max_offset) == (0, COUNT)
+        async with Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FIRST) as heir:
+            received = [await anext(heir) for _ in range(COUNT)]
+            assert [message.message_id for message in received] == ids
+            for message in received:
+                await message.ack()
+            await heir.commit()
 
 
 def let_die(nameserver: str) -> None:

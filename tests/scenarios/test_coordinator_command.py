@@ -43,40 +43,37 @@ class Door:
         self.sim.state = replace(self.sim.state, promise=epoch)
 
 
-def test_it_says_ready_once_then_what_it_decides_and_ends_in_order(tmp_path: Path) -> None:
-    async def run() -> None:
-        secret = tmp_path / "secret"
-        secret.write_text(SECRET)
-        doors = [HaServer(Door(ordinal), Keys(SECRET.encode()), SystemClock()) for ordinal in range(2)]  # type: ignore[arg-type]
-        ports = [await door.start("127.0.0.1", 0) for door in doors]
-        where = tmp_path / "registers" / "b0.json"
-        flags = ["--group", "b0", "--register", f"file:{where}", "--secret-file", str(secret), "--output", "json"]
-        flags += ["--members", ",".join(f"127.0.0.1:{port}" for port in ports), "--failover-timers", "fast"]
-        process = await asyncio.create_subprocess_exec(*COMMAND, *flags, stdout=subprocess.PIPE)
-        assert process.stdout is not None
-        try:
-            async with asyncio.timeout(HANG_S):
-                assert await process.stdout.readline() == b"ready coordinator=b0\n"
-                said: list[str] = []
-                while "promote" not in said:
-                    line = json.loads(await process.stdout.readline())
-                    said.append(line["decision"])
-                    assert line["group"] == "b0" and line["time_ms"] > 0 and line["reason"]
-                assert said[0] == "bootstrap"
-                seen = None
-                while seen is None or seen.record.phase is not Phase.ACTIVE:
-                    seen = await FileRegister(str(where), RealDisk()).read()
-                    await asyncio.sleep(0.01)
-                process.send_signal(signal.SIGTERM)
-                assert await process.wait() == 0
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-            for door in doors:
-                await door.close()
-
-    asyncio.run(run())
+async def test_it_says_ready_once_then_what_it_decides_and_ends_in_order(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text(SECRET)
+    doors = [HaServer(Door(ordinal), Keys(SECRET.encode()), SystemClock()) for ordinal in range(2)]  # type: ignore[arg-type]
+    ports = [await door.start("127.0.0.1", 0) for door in doors]
+    where = tmp_path / "registers" / "b0.json"
+    flags = ["--group", "b0", "--register", f"file:{where}", "--secret-file", str(secret), "--output", "json"]
+    flags += ["--members", ",".join(f"127.0.0.1:{port}" for port in ports), "--failover-timers", "fast"]
+    process = await asyncio.create_subprocess_exec(*COMMAND, *flags, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(HANG_S):
+            assert await process.stdout.readline() == b"ready coordinator=b0\n"
+            said: list[str] = []
+            while "promote" not in said:
+                line = json.loads(await process.stdout.readline())
+                said.append(line["decision"])
+                assert line["group"] == "b0" and line["time_ms"] > 0 and line["reason"]
+            assert said[0] == "bootstrap"
+            seen = None
+            while seen is None or seen.record.phase is not Phase.ACTIVE:
+                seen = await FileRegister(str(where), RealDisk()).read()
+                await asyncio.sleep(0.01)
+            process.send_signal(signal.SIGTERM)
+            assert await process.wait() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        for door in doors:
+            await door.close()
 
 
 def test_what_is_missing_on_the_command_line_is_named() -> None:

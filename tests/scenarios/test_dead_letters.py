@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Coroutine
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,6 @@ from testkit.clusterplay import Cluster, running_cluster
 from testkit.patience import HANG_S
 
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
-
-
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 async def gantry_dlq(cluster: Cluster, *arguments: str) -> int:
@@ -55,131 +50,118 @@ def rows(capsys: pytest.CaptureFixture[str]) -> list[dict[str, object]]:
     return found
 
 
-def test_dead_letters_are_counted_listed_and_shown_whole(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            assert await gantry_dlq(cluster, "ls") == 0
-            assert rows(capsys) == []
-            ids = await let_die(cluster, 3)
-            assert await gantry_dlq(cluster, "ls") == 0
-            (row,) = rows(capsys)
-            assert {key: row[key] for key in ("group", "broker", "queue", "messages", "notReplayed")} == {
-                "group": "g",
-                "broker": "broker-a",
-                "queue": 0,
-                "messages": 3,
-                "notReplayed": 3,
-            }
-            assert await gantry_dlq(cluster, "show", "g", "--count", "2") == 0
-            listed = rows(capsys)
-            assert [one["id"] for one in listed] == ids[:2]
-            assert (listed[0]["topic"], listed[0]["tags"], listed[0]["redelivered"], listed[0]["replays"]) == (
-                "T",
-                "a",
-                0,
-                0,
-            )
-            assert await gantry_dlq(cluster, "show", "g", "--id", ids[1]) == 0
-            one = json.loads(capsys.readouterr().out)
-            assert (one["body"], one["properties"]["colour"]) == ("sour 1", "red")
-            assert await gantry_dlq(cluster, "show", "g", "--id", "nobody") == 1
-            assert await gantry_dlq(cluster, "show", "nobody") == 0
-
-    play(story())
-
-
-def test_a_replay_reaches_the_group_alone_with_ids_kept_and_replays_counted_and_goes_on_where_it_ended(
+async def test_dead_letters_are_counted_listed_and_shown_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            ids = await let_die(cluster, 3)
-            assert await gantry_dlq(cluster, "replay", "g", "--dry-run") == 0
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        assert await gantry_dlq(cluster, "ls") == 0
+        assert rows(capsys) == []
+        ids = await let_die(cluster, 3)
+        assert await gantry_dlq(cluster, "ls") == 0
+        (row,) = rows(capsys)
+        assert {key: row[key] for key in ("group", "broker", "queue", "messages", "notReplayed")} == {
+            "group": "g",
+            "broker": "broker-a",
+            "queue": 0,
+            "messages": 3,
+            "notReplayed": 3,
+        }
+        assert await gantry_dlq(cluster, "show", "g", "--count", "2") == 0
+        listed = rows(capsys)
+        assert [one["id"] for one in listed] == ids[:2]
+        assert (listed[0]["topic"], listed[0]["tags"], listed[0]["redelivered"], listed[0]["replays"]) == (
+            "T",
+            "a",
+            0,
+            0,
+        )
+        assert await gantry_dlq(cluster, "show", "g", "--id", ids[1]) == 0
+        one = json.loads(capsys.readouterr().out)
+        assert (one["body"], one["properties"]["colour"]) == ("sour 1", "red")
+        assert await gantry_dlq(cluster, "show", "g", "--id", "nobody") == 1
+        assert await gantry_dlq(cluster, "show", "nobody") == 0
+
+
+async def test_a_replay_reaches_the_group_alone_with_ids_kept_and_replays_counted_and_goes_on_where_it_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        ids = await let_die(cluster, 3)
+        assert await gantry_dlq(cluster, "replay", "g", "--dry-run") == 0
+        out, err = capsys.readouterr()
+        assert [one["id"] for one in json.loads(out)] == ids
+        assert err == "3 would be replayed\n"
+        assert await gantry_dlq(cluster, "replay", "g", "--count", "1") == 0
+        assert [one["id"] for one in rows(capsys)] == ids[:1]
+        assert await gantry_dlq(cluster, "replay", "g", "--rate", "1000") == 0
+        replayed = rows(capsys)
+        assert [one["id"] for one in replayed] == ids[1:]
+        assert {one["target"] for one in replayed} == {"%RETRY%g"}
+        assert await gantry_dlq(cluster, "replay", "g") == 0
+        assert rows(capsys) == []
+
+        async with Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FIRST) as member:
+            again = [await anext(member) for _ in ids]
+            assert sorted(one.message_id for one in again) == sorted(ids)
+            for one in again:
+                assert (one.topic, one.attempt, one.tags) == ("T", 1, "a")
+                assert (one.properties["GANTRY_REPLAYS"], one.properties["colour"]) == ("1", "red")
+                assert "DLQ_ORIGIN_TOPIC" not in one.properties
+            await again[0].give_up()
+            for one in again[1:]:
+                await one.ack()
+        capsys.readouterr()
+        # Nobody else got it: the topic has what was sent to it, and no more.
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            assert sum(one.max_offset for one in await admin.progress("g", "T")) == 3
+        assert await gantry_dlq(cluster, "show", "g") == 0
+        assert [one["replays"] for one in rows(capsys)] == [0, 0, 0, 1]
+
+
+async def test_some_can_be_chosen_and_sent_to_their_topic_for_everybody(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        ids = await let_die(cluster, 3)
+        assert await gantry_dlq(cluster, "replay", "g", "--to", "topic", "--id", ids[2], "--id", "nobody") == 1
+        out, err = capsys.readouterr()
+        (row,) = json.loads(out)
+        assert (row["id"], row["target"]) == (ids[2], "T")
+        assert "no dead letter nobody" in err
+        # What was chosen by hand does not move where the next replay begins.
+        assert await gantry_dlq(cluster, "replay", "g", "--dry-run") == 0
+        assert [one["id"] for one in rows(capsys)] == ids
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            assert len(await admin.messages_by_id("T", ids[2])) == 2
+
+
+async def test_a_replay_that_is_refused_says_so_and_the_next_one_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        ids = await let_die(cluster, 2)
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            await admin.delete_group("g")
+            assert await gantry_dlq(cluster, "replay", "g") == 1
             out, err = capsys.readouterr()
-            assert [one["id"] for one in json.loads(out)] == ids
-            assert err == "3 would be replayed\n"
-            assert await gantry_dlq(cluster, "replay", "g", "--count", "1") == 0
-            assert [one["id"] for one in rows(capsys)] == ids[:1]
-            assert await gantry_dlq(cluster, "replay", "g", "--rate", "1000") == 0
-            replayed = rows(capsys)
-            assert [one["id"] for one in replayed] == ids[1:]
-            assert {one["target"] for one in replayed} == {"%RETRY%g"}
+            assert json.loads(out) == []
+            assert "broken off" in err and "group not exist" in err
+            await admin.create_group("g")
             assert await gantry_dlq(cluster, "replay", "g") == 0
-            assert rows(capsys) == []
-
-            async with Consumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FIRST) as member:
-                again = [await anext(member) for _ in ids]
-                assert sorted(one.message_id for one in again) == sorted(ids)
-                for one in again:
-                    assert (one.topic, one.attempt, one.tags) == ("T", 1, "a")
-                    assert (one.properties["GANTRY_REPLAYS"], one.properties["colour"]) == ("1", "red")
-                    assert "DLQ_ORIGIN_TOPIC" not in one.properties
-                await again[0].give_up()
-                for one in again[1:]:
-                    await one.ack()
-            capsys.readouterr()
-            # Nobody else got it: the topic has what was sent to it, and no more.
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                assert sum(one.max_offset for one in await admin.progress("g", "T")) == 3
-            assert await gantry_dlq(cluster, "show", "g") == 0
-            assert [one["replays"] for one in rows(capsys)] == [0, 0, 0, 1]
-
-    play(story())
-
-
-def test_some_can_be_chosen_and_sent_to_their_topic_for_everybody(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            ids = await let_die(cluster, 3)
-            assert await gantry_dlq(cluster, "replay", "g", "--to", "topic", "--id", ids[2], "--id", "nobody") == 1
-            out, err = capsys.readouterr()
-            (row,) = json.loads(out)
-            assert (row["id"], row["target"]) == (ids[2], "T")
-            assert "no dead letter nobody" in err
-            # What was chosen by hand does not move where the next replay begins.
-            assert await gantry_dlq(cluster, "replay", "g", "--dry-run") == 0
             assert [one["id"] for one in rows(capsys)] == ids
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                assert len(await admin.messages_by_id("T", ids[2])) == 2
-
-    play(story())
 
 
-def test_a_replay_that_is_refused_says_so_and_the_next_one_goes_on(
+async def test_a_topic_that_an_older_broker_made_unreadable_says_how_to_read_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            ids = await let_die(cluster, 2)
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                await admin.delete_group("g")
-                assert await gantry_dlq(cluster, "replay", "g") == 1
-                out, err = capsys.readouterr()
-                assert json.loads(out) == []
-                assert "broken off" in err and "group not exist" in err
-                await admin.create_group("g")
-                assert await gantry_dlq(cluster, "replay", "g") == 0
-                assert [one["id"] for one in rows(capsys)] == ids
-
-    play(story())
-
-
-def test_a_topic_that_an_older_broker_made_unreadable_says_how_to_read_it(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            await let_die(cluster, 1)
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                await admin.create_topic("%DLQ%g", queues=1, perm=PERM_WRITE)
-                assert await gantry_dlq(cluster, "show", "g") == 1
-                assert "gantry topic create '%DLQ%g'" in capsys.readouterr().err
-                await admin.create_topic("%DLQ%g", queues=1)
-                assert await gantry_dlq(cluster, "show", "g") == 0
-
-    play(story())
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        await let_die(cluster, 1)
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            await admin.create_topic("%DLQ%g", queues=1, perm=PERM_WRITE)
+            assert await gantry_dlq(cluster, "show", "g") == 1
+            assert "gantry topic create '%DLQ%g'" in capsys.readouterr().err
+            await admin.create_topic("%DLQ%g", queues=1)
+            assert await gantry_dlq(cluster, "show", "g") == 0
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 from gantry.broker.broker import Broker
 from gantry.wire.codes import ResponseCode
 from testkit.brokerplay import peer, send
-from testkit.failoverplay import FailoverPlay, play
+from testkit.failoverplay import playing
 from testkit.kube.declared import CLUSTER
 from testkit.kube.declaredplay import Play
 from testkit.turning import until
@@ -15,8 +15,9 @@ from testkit.turning import until
 APPLIED = ("True", "Applied")
 
 
-def test_a_new_master_has_what_was_declared_and_is_the_one_that_is_asked_from_then_on(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_new_master_has_what_was_declared_and_is_the_one_that_is_asked_from_then_on(tmp_path: Path) -> None:
+    async with playing(tmp_path, handover_s=0) as group:
+
         def broker_of(host: str) -> Broker | None:
             ordinal = int(host.removeprefix(f"{CLUSTER}-b0-"))
             return group.processes[ordinal].broker
@@ -53,5 +54,3 @@ def test_a_new_master_has_what_was_declared_and_is_the_one_that_is_asked_from_th
         treated = await operator.brokers.group(leads, "shop")
         assert treated is not None and treated.retry_times_max == 3
         await operator.brokers.close()
-
-    play(tmp_path, story, handover_s=0)

@@ -92,35 +92,29 @@ def deleting_a_group() -> Command:
         (deleting_a_group, "consumerOffset.json"),
     ],
 )
-def test_a_topic_or_a_group_is_made_or_deleted_when_no_crash_undoes_it(
+async def test_a_topic_or_a_group_is_made_or_deleted_when_no_crash_undoes_it(
     tmp_path: Path, command: Callable[[], Command], held: str
 ) -> None:
-    async def play() -> None:
-        disk = SlowDisk()
-        async with running_broker(tmp_path, disk) as broker, peer(broker) as admin, peer(broker) as other:
-            assert (await other.call(send("orders"))).code == 0
-            await grown(other)
-            disk.held = held
-            await admin.send(command())
-            assert await asyncio.to_thread(disk.is_asked.wait, HANG_S)
-            await other.ping()
-            early = asyncio.ensure_future(admin.receive())
-            await other.ping()
-            assert not early.done(), "a kill -9 now would undo what was acknowledged"
-            disk.may_sync.set()
-            (answer,) = await early
-            assert answer.code == 0
-
-    asyncio.run(play())
+    disk = SlowDisk()
+    async with running_broker(tmp_path, disk) as broker, peer(broker) as admin, peer(broker) as other:
+        assert (await other.call(send("orders"))).code == 0
+        await grown(other)
+        disk.held = held
+        await admin.send(command())
+        assert await asyncio.to_thread(disk.is_asked.wait, HANG_S)
+        await other.ping()
+        early = asyncio.ensure_future(admin.receive())
+        await other.ping()
+        assert not early.done(), "a kill -9 now would undo what was acknowledged"
+        disk.may_sync.set()
+        (answer,) = await early
+        assert answer.code == 0
 
 
-def test_a_disk_that_does_not_take_it_is_told_to_the_administrator(tmp_path: Path) -> None:
-    async def play() -> None:
-        disk = SlowDisk()
-        async with running_broker(tmp_path, disk, messages__ack_wait_s=0.05) as broker, peer(broker) as admin:
-            disk.held = "topics.json"
-            answer = await admin.call(creating())
-            assert answer.code == 1 and answer.remark is not None and "a crash may undo it" in answer.remark
-            disk.may_sync.set()
-
-    asyncio.run(play())
+async def test_a_disk_that_does_not_take_it_is_told_to_the_administrator(tmp_path: Path) -> None:
+    disk = SlowDisk()
+    async with running_broker(tmp_path, disk, messages__ack_wait_s=0.05) as broker, peer(broker) as admin:
+        disk.held = "topics.json"
+        answer = await admin.call(creating())
+        assert answer.code == 1 and answer.remark is not None and "a crash may undo it" in answer.remark
+        disk.may_sync.set()

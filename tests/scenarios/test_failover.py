@@ -15,7 +15,7 @@ from gantry.replication.haapi import CLONE, CONFIG, CORDON, HANDOVER, Target, as
 from gantry.replication.haproof import NONCE_BYTES, Keys, Said
 from gantry.wire.codes import ResponseCode
 from testkit.brokerplay import bodies, peer, pull, send
-from testkit.failoverplay import NAME, SECRET, FailoverPlay, play
+from testkit.failoverplay import NAME, SECRET, FailoverPlay, playing
 from testkit.turning import until
 
 
@@ -37,12 +37,10 @@ async def read(group: FailoverPlay) -> list[bytes]:
             found += more
 
 
-def test_a_new_group_elects_a_master_that_takes_messages(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_new_group_elects_a_master_that_takes_messages(tmp_path: Path) -> None:
+    async with playing(tmp_path) as group:
         await sent(group, b"one", b"two")
         assert await read(group) == [b"one", b"two"]
-
-    play(tmp_path, story)
 
 
 def logs(group: FailoverPlay) -> list[tuple[int, int]]:
@@ -56,8 +54,8 @@ def are_equal(group: FailoverPlay) -> bool:
     return len(found) == len(group.processes) and len(set(found)) == 1 and found[0][0] == found[0][1]
 
 
-def test_when_the_master_is_gone_another_leads_with_everything_and_the_old_one_follows_it(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_when_the_master_is_gone_another_leads_with_everything_and_the_old_one_follows_it(tmp_path: Path) -> None:
+    async with playing(tmp_path, handover_s=0) as group:
         first = group.master
         epoch = (await group.record()).epoch
         await sent(group, b"one", b"two")
@@ -72,11 +70,9 @@ def test_when_the_master_is_gone_another_leads_with_everything_and_the_old_one_f
         assert record.holder is not None and record.holder.member.ordinal == group.master
         await until(lambda: group.processes[first].lives >= 2 and not group.processes[first].is_master)
 
-    play(tmp_path, story, handover_s=0)
 
-
-def test_a_master_that_is_asked_to_stop_hands_over_before_it_goes(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_master_that_is_asked_to_stop_hands_over_before_it_goes(tmp_path: Path) -> None:
+    async with playing(tmp_path) as group:
         first = group.master
         await sent(group, b"one")
         await until(lambda: are_equal(group))
@@ -88,11 +84,9 @@ def test_a_master_that_is_asked_to_stop_hands_over_before_it_goes(tmp_path: Path
         await sent(group, b"two")
         assert await read(group) == [b"one", b"two"]
 
-    play(tmp_path, story)
 
-
-def test_a_master_that_restarts_before_it_is_suspected_goes_on_in_an_epoch_of_its_own(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_master_that_restarts_before_it_is_suspected_goes_on_in_an_epoch_of_its_own(tmp_path: Path) -> None:
+    async with playing(tmp_path, handover_s=0) as group:
         first, before = group.master, await group.record()
         await sent(group, b"one")
         await group.processes[first].stop()
@@ -104,11 +98,9 @@ def test_a_master_that_restarts_before_it_is_suspected_goes_on_in_an_epoch_of_it
         await sent(group, b"two")
         assert await read(group) == [b"one", b"two"]
 
-    play(tmp_path, story, handover_s=0)
 
-
-def test_a_slave_that_is_gone_leaves_the_set_in_the_register_and_comes_back_into_it(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_slave_that_is_gone_leaves_the_set_in_the_register_and_comes_back_into_it(tmp_path: Path) -> None:
+    async with playing(tmp_path) as group:
         slave = (group.master + 1) % 3
         await sent(group, b"zero")
         await until(lambda: are_equal(group))
@@ -126,8 +118,6 @@ def test_a_slave_that_is_gone_leaves_the_set_in_the_register_and_comes_back_into
             await asyncio.sleep(0.05)
         assert slave in {member.ordinal for member in (await group.record()).in_sync}
         assert (await group.record()).epoch == parts.group.mastery.epoch  # type: ignore[union-attr]
-
-    play(tmp_path, story)
 
 
 async def ordered(group: FailoverPlay, call: str, ordinal: int, **more: object) -> tuple[int, dict[str, object]]:
@@ -154,8 +144,8 @@ async def asked(group: FailoverPlay, ordinal: int, said: Said) -> tuple[int, dic
         return answer.status, await answer.json()
 
 
-def test_a_group_is_handed_over_without_a_loss_and_the_former_master_follows(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_group_is_handed_over_without_a_loss_and_the_former_master_follows(tmp_path: Path) -> None:
+    async with playing(tmp_path) as group:
         await sent(group, b"one")
         await until(lambda: are_equal(group))
         first, before = group.master, await group.record()
@@ -170,11 +160,9 @@ def test_a_group_is_handed_over_without_a_loss_and_the_former_master_follows(tmp
         await until(lambda: are_equal(group))
         assert not group.processes[first].is_master and not [each for each in group.told if isinstance(each, Seal)]
 
-    play(tmp_path, story)
 
-
-def test_a_handover_to_who_cannot_lead_is_refused_and_writes_go_on(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_handover_to_who_cannot_lead_is_refused_and_writes_go_on(tmp_path: Path) -> None:
+    async with playing(tmp_path) as group:
         await sent(group, b"one")
         await until(lambda: are_equal(group))
         first, target = group.master, (group.master + 1) % 3
@@ -187,11 +175,9 @@ def test_a_handover_to_who_cannot_lead_is_refused_and_writes_go_on(tmp_path: Pat
         await until(group.takes_writes)
         await sent(group, b"two")
 
-    play(tmp_path, story)
 
-
-def test_a_member_that_is_not_needed_is_cloned_anew_as_another_disk_and_joins(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_member_that_is_not_needed_is_cloned_anew_as_another_disk_and_joins(tmp_path: Path) -> None:
+    async with playing(tmp_path) as group:
         await sent(group, b"one")
         await until(lambda: are_equal(group))
         slave = (group.master + 1) % 3
@@ -209,11 +195,9 @@ def test_a_member_that_is_not_needed_is_cloned_anew_as_another_disk_and_joins(tm
         after = next(each for each in (await group.record()).stores if each[0] == slave)
         assert after[1].disk == member[1].disk + 1 and after[1].uid != member[1].uid
 
-    play(tmp_path, story)
 
-
-def test_a_cordoned_master_is_read_only_to_name_servers_and_says_what_is_left(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_cordoned_master_is_read_only_to_name_servers_and_says_what_is_left(tmp_path: Path) -> None:
+    async with playing(tmp_path) as group:
         await sent(group, b"one")
         status, answer = await ordered(group, CORDON, group.master)
         assert status == 200 and answer["cordoned"] is True and "unreplicatedBytes" in answer
@@ -222,16 +206,12 @@ def test_a_cordoned_master_is_read_only_to_name_servers_and_says_what_is_left(tm
         assert (await ordered(group, CORDON, group.master, on=False))[0] == 200
         await sent(group, b"two")
 
-    play(tmp_path, story)
 
-
-def test_hot_keys_are_applied_and_the_others_wait_for_a_restart(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_hot_keys_are_applied_and_the_others_wait_for_a_restart(tmp_path: Path) -> None:
+    async with playing(tmp_path) as group:
         keys = {"messages.body_bytes_max": "2048", "delays.recall": "false", "cluster": "DefaultCluster"}
         status, answer = await ordered(group, CONFIG, group.master, keys=keys)
         assert status == 200, answer
         assert answer == {"applied": ["messages.body_bytes_max"], "needsRestart": ["delays.recall"]}
         assert (await ordered(group, CONFIG, group.master, keys={"messages.body_bytes_max": "-3"}))[0] == 400
         assert (await ordered(group, CONFIG, group.master, keys={"no.such": "1"}))[0] == 400
-
-    play(tmp_path, story)

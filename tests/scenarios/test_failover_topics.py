@@ -12,7 +12,7 @@ from gantry.replication.haapi import CLONE, HANDOVER
 from gantry.wire.codes import RequestCode, ResponseCode
 from scenarios.test_failover import are_equal, ordered
 from testkit.brokerplay import bodies, peer, pull, send
-from testkit.failoverplay import FailoverPlay, play
+from testkit.failoverplay import FailoverPlay, playing
 from testkit.turning import until
 
 GROUP = "readers"
@@ -58,8 +58,8 @@ async def lost(group: FailoverPlay) -> None:
     assert group.master != former
 
 
-def test_a_topic_that_came_with_its_first_message_goes_on_at_the_next_master(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_topic_that_came_with_its_first_message_goes_on_at_the_next_master(tmp_path: Path) -> None:
+    async with playing(tmp_path, handover_s=0) as group:
         await done(group, send("Auto", b"one", queue_id=1))
         parts = group.broker(group.master).parts
         assert parts is not None
@@ -72,11 +72,9 @@ def test_a_topic_that_came_with_its_first_message_goes_on_at_the_next_master(tmp
         (told,) = await done(group, send("Auto", b"two", queue_id=1))
         assert told["queueOffset"] == "1"
 
-    play(tmp_path, story, handover_s=0)
 
-
-def test_a_topic_that_was_made_anew_shows_nothing_of_its_former_life_at_the_next_master(tmp_path: Path) -> None:
-    async def story(group: FailoverPlay) -> None:
+async def test_a_topic_that_was_made_anew_shows_nothing_of_its_former_life_at_the_next_master(tmp_path: Path) -> None:
+    async with playing(tmp_path, handover_s=0) as group:
         commit = {"consumerGroup": GROUP, "topic": "T", "queueId": "0", "commitOffset": "2"}
         query = {"consumerGroup": GROUP, "topic": "T", "queueId": "0"}
         readers = Command(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=b'{"groupName":"readers"}')
@@ -91,14 +89,12 @@ def test_a_topic_that_was_made_anew_shows_nothing_of_its_former_life_at_the_next
         (kept,) = await asked(group, Command(RequestCode.QUERY_CONSUMER_OFFSET, ext=query))
         assert kept.code == ResponseCode.QUERY_NOT_FOUND or kept.ext["offset"] == "0"
 
-    play(tmp_path, story, handover_s=0)
-
 
 @pytest.mark.slow
-def test_a_queue_whose_records_have_all_expired_goes_on_where_it_ended_also_at_a_clone_that_leads(
+async def test_a_queue_whose_records_have_all_expired_goes_on_where_it_ended_also_at_a_clone_that_leads(
     tmp_path: Path,
 ) -> None:
-    async def story(group: FailoverPlay) -> None:
+    async with playing(tmp_path, **SMALL) as group:
         await done(group, *(send("Q", b"%d" % number) for number in range(5)))
         await done(group, *(send("T", b"x" * 8000) for _ in range(60)))
         await until(lambda: are_equal(group))
@@ -122,5 +118,3 @@ def test_a_queue_whose_records_have_all_expired_goes_on_where_it_ended_also_at_a
             await handed_to(group, target)
             (told,) = await done(group, send("Q", b"more"))
             assert told["queueOffset"] == str(offset), target
-
-    play(tmp_path, story, **SMALL)  # type: ignore[arg-type]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -91,16 +91,8 @@ async def grouped(folder: Path) -> AsyncIterator[Group]:
         await names.stop()
 
 
-def play(folder: Path, story: Callable[[Group], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with grouped(folder) as group:
-            await story(group)
-
-    asyncio.run(run())
-
-
-def test_a_slave_finds_its_master_by_the_name_server_and_clients_find_both(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_a_slave_finds_its_master_by_the_name_server_and_clients_find_both(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         master = await group.start(0)
         slave = await group.start(1)
         await group.until_joined()
@@ -114,11 +106,9 @@ def test_a_slave_finds_its_master_by_the_name_server_and_clients_find_both(tmp_p
         assert data[0]["brokerAddrs"] == {"0": master.addresses.advertised, "1": slave.addresses.advertised}
         await client.close()
 
-    play(tmp_path, story)
 
-
-def test_sync_flush_on_both_sides_is_waited_for(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_sync_flush_on_both_sides_is_waited_for(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         await group.start(0, store__flush="SYNC_FLUSH")
         slave = await group.start(1, store__flush="SYNC_FLUSH")
         await group.until_joined()
@@ -128,17 +118,15 @@ def test_sync_flush_on_both_sides_is_waited_for(tmp_path: Path) -> None:
                 assert (await client.call(send("orders", b"%d" % number))).code == 0
                 assert slave.parts.store.flushed.offset == group.marks(0)[0], "answered before the slave's disk had it"
 
-    play(tmp_path, story)
 
-
-def test_an_empty_slave_joins_although_producers_leave_the_master_no_time(tmp_path: Path) -> None:
+async def test_an_empty_slave_joins_although_producers_leave_the_master_no_time(tmp_path: Path) -> None:
     asked: list[float] = []
 
     def wanted_s() -> float:
         asked.append(SystemClock().monotonic())
         return asked[-1]  # all of the time that passes
 
-    async def story(group: Group) -> None:
+    async with grouped(tmp_path) as group:
         master = await group.start(0, role="ASYNC_MASTER", machine=Machine(wanted_s=wanted_s))
         async with peer(master) as client:
 
@@ -157,11 +145,9 @@ def test_an_empty_slave_joins_although_producers_leave_the_master_no_time(tmp_pa
             await produce()
         await until(lambda: group.marks(1) == group.marks(0))
 
-    play(tmp_path, story)
 
-
-def test_what_only_a_master_may_is_refused_by_a_slave_and_reading_is_not(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_what_only_a_master_may_is_refused_by_a_slave_and_reading_is_not(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         master = await group.start(0)
         slave = await group.start(1)
         await group.until_joined()
@@ -197,11 +183,11 @@ def test_what_only_a_master_may_is_refused_by_a_slave_and_reading_is_not(tmp_pat
             assert answer.ext["suggestWhichBrokerId"] == "0"
         assert group.marks(1) == group.marks(0)
 
-    play(tmp_path, story)
 
-
-def test_an_offset_that_a_slave_was_just_told_does_not_give_way_to_what_its_master_knew_before(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_an_offset_that_a_slave_was_just_told_does_not_give_way_to_what_its_master_knew_before(
+    tmp_path: Path
+) -> None:
+    async with grouped(tmp_path) as group:
         master = await group.start(0)
         slave = await group.start(1)
         await group.until_joined()
@@ -217,11 +203,9 @@ def test_an_offset_that_a_slave_was_just_told_does_not_give_way_to_what_its_mast
             answer = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **place))
             assert answer.ext["offset"] == "7"
 
-    play(tmp_path, story)
 
-
-def test_a_reader_far_behind_is_sent_to_the_slave(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_a_reader_far_behind_is_sent_to_the_slave(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         master = await group.start(0, store__warm_bytes=4096)
         await group.start(1, store__warm_bytes=4096)
         await group.until_joined()
@@ -231,11 +215,9 @@ def test_a_reader_far_behind_is_sent_to_the_slave(tmp_path: Path) -> None:
             assert (await client.call(pull("orders", 0))).ext["suggestWhichBrokerId"] == "1"
             assert (await client.call(pull("orders", 19))).ext["suggestWhichBrokerId"] == "0"
 
-    play(tmp_path, story)
 
-
-def test_a_master_that_starts_with_an_unconfirmed_tail_waits_for_its_slave(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_a_master_that_starts_with_an_unconfirmed_tail_waits_for_its_slave(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         await group.start(0)
         await group.start(1)
         await group.until_joined()
@@ -260,11 +242,9 @@ def test_a_master_that_starts_with_an_unconfirmed_tail_waits_for_its_slave(tmp_p
             assert bodies(await client.call(pull("orders", 1))) == [b"on one only"]
             assert (await client.call(send("orders", b"now"))).code == 0
 
-    play(tmp_path, story)
 
-
-def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         small = {"store__segment_bytes": 1 << 20, "messages__body_bytes_max": 200_000}
         master = await group.start(0, role="ASYNC_MASTER", **small)
         assert master.parts is not None
@@ -290,10 +270,8 @@ def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) -> Non
         # What comes next in a queue whose records are all gone does not begin at 0 again.
         assert slave.parts.store.queue_range("gone", 0) == store.queue_range("gone", 0) == (1, 1)
 
-    play(tmp_path, story)
 
-
-def test_a_promoted_slave_knows_who_has_which_queue_who_filters_by_what_and_who_was_sent_elsewhere(
+async def test_a_promoted_slave_knows_who_has_which_queue_who_filters_by_what_and_who_was_sent_elsewhere(
     tmp_path: Path,
 ) -> None:
     sql = Subscription("orders", "number > 3", version=7, expression_type="SQL92")
@@ -307,7 +285,7 @@ def test_a_promoted_slave_knows_who_has_which_queue_who_filters_by_what_and_who_
     def heard(parts: Parts, wanted: list[Subscription]) -> None:
         parts.filters.heard(None, ConsumerGroup("packing", CONSUMPTION), wanted)  # type: ignore[arg-type]
 
-    async def story(group: Group) -> None:
+    async with grouped(tmp_path) as group:
         await group.start(0)
         await group.start(1)
         await group.until_joined()
@@ -334,15 +312,12 @@ def test_a_promoted_slave_knows_who_has_which_queue_who_filters_by_what_and_who_
         assert found is not None and (found.expression, found.version) == ("number > 3", 7)
         assert parts.offsets.is_reset("packing", "orders", 2) and parts.offsets.query("packing", "orders", 2) == 0
 
-    play(tmp_path, story)
 
-
-def test_a_master_that_does_not_know_yet_what_it_owes_drops_no_segment(tmp_path: Path) -> None:
+async def test_a_master_that_does_not_know_yet_what_it_owes_drops_no_segment(tmp_path: Path) -> None:
     """Its tail is not confirmed, so nothing is read back; the oldest segment has a message that is not due yet."""
     every_hour = ",".join(f"{hour:02}" for hour in range(24))
     small = {"store__segment_bytes": 1 << 20, "messages__body_bytes_max": 200_000, "store__delete_hours": every_hour}
-
-    async def story(group: Group) -> None:
+    async with grouped(tmp_path) as group:
         for broker_id in range(2):
             await group.start(broker_id, **small)
         await group.until_joined()
@@ -365,5 +340,3 @@ def test_a_master_that_does_not_know_yet_what_it_owes_drops_no_segment(tmp_path:
         await group.start(1, **small)
         await until(lambda: parts.activity.is_on)
         assert store.retention.owed_from() is not None, "it was read back: it waits where it was, or was carried on"
-
-    play(tmp_path, story)

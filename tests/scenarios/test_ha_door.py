@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gantry.broker.broker import Broker
@@ -85,27 +86,25 @@ class Pair:
         return found.promise
 
 
-def play(folder: Path, story: Callable[[Pair], Awaitable[None]], role: str = "SYNC_MASTER") -> None:
-    async def run() -> None:
-        names = NameServer(NameServerSettings("127.0.0.1", 0, http_port=None))
-        await names.start()
-        pair = Pair(folder, names, role)
-        try:
-            await pair.start(0)
-            await pair.start(1)
-            await pair.joined()
-            await story(pair)
-        finally:
-            await pair.asked.close()
-            for ordinal in sorted(pair.brokers, reverse=True):
-                await pair.stop(ordinal)
-            await names.stop()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def paired(folder: Path, role: str = "SYNC_MASTER") -> AsyncIterator[Pair]:
+    names = NameServer(NameServerSettings("127.0.0.1", 0, http_port=None))
+    await names.start()
+    pair = Pair(folder, names, role)
+    try:
+        await pair.start(0)
+        await pair.start(1)
+        await pair.joined()
+        yield pair
+    finally:
+        await pair.asked.close()
+        for ordinal in sorted(pair.brokers, reverse=True):
+            await pair.stop(ordinal)
+        await names.stop()
 
 
-def test_members_say_what_they_are_and_have(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_members_say_what_they_are_and_have(tmp_path: Path) -> None:
+    async with paired(tmp_path) as pair:
         async with peer(pair.brokers[0]) as client:
             assert (await client.call(send("orders", b"hello"))).code == 0
         parts = pair.brokers[0].parts
@@ -117,11 +116,10 @@ def test_members_say_what_they_are_and_have(tmp_path: Path) -> None:
         assert master.cluster_uid == slave.cluster_uid and master.store_uid != slave.store_uid
         assert (master.member.ordinal, slave.member.ordinal) == (0, 1)
 
-    play(tmp_path, story)
 
-
-def test_one_sealed_slave_silences_a_master_that_needs_it(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_one_sealed_slave_silences_a_master_that_needs_it(tmp_path: Path) -> None:
+    said: list[str] = []
+    async with complaining(tmp_path, said) as pair:
         sealed = await pair.seal(1, 5)
         assert sealed.promise == pair.promise_on_disk(1) == 5 and sealed.role is Role.NONE
         assert await pair.seal(1, 5) == sealed, "the same again is answered in the same way"
@@ -142,12 +140,9 @@ def test_one_sealed_slave_silences_a_master_that_needs_it(tmp_path: Path) -> Non
         assert answer.code == ResponseCode.SYSTEM_BUSY and "outcome is unknown" in (answer.remark or "")
         assert master.role is Role.NONE and (await pair.state(1)).log_end == sealed.log_end
 
-    said: list[str] = []
-    play_with_complaints(tmp_path, story, said)
 
-
-def test_a_promise_outlives_its_process_and_the_next_mastership_begins_above_it(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_a_promise_outlives_its_process_and_the_next_mastership_begins_above_it(tmp_path: Path) -> None:
+    async with paired(tmp_path) as pair:
         for ordinal in (1, 0):
             await pair.seal(ordinal, 40)
         for ordinal in (1, 0):
@@ -160,34 +155,30 @@ def test_a_promise_outlives_its_process_and_the_next_mastership_begins_above_it(
         async with peer(pair.brokers[0]) as client:
             assert (await client.call(send("orders", b"again"))).code == 0
 
-    play(tmp_path, story)
 
-
-def test_a_slave_follows_no_master_below_its_promise(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_a_slave_follows_no_master_below_its_promise(tmp_path: Path) -> None:
+    said: list[str] = []
+    async with complaining(tmp_path, said) as pair:
         await pair.seal(1, 40)
         await until(lambda: any("promised epoch 40" in text for text in said))
         slave = await pair.state(1)
         assert slave.role is Role.NONE and slave.epoch == 1
 
-    said: list[str] = []
-    play_with_complaints(tmp_path, story, said)
 
-
-def play_with_complaints(folder: Path, story: Callable[[Pair], Awaitable[None]], said: list[str]) -> None:
-    async def listening(pair: Pair) -> None:
+@asynccontextmanager
+async def complaining(folder: Path, said: list[str]) -> AsyncIterator[Pair]:
+    """Start a pair; append the complaints of its slave to `said`."""
+    async with paired(folder) as pair:
         parts = pair.brokers[1].parts
         assert parts is not None and parts.group is not None
         connector = parts.group._connector  # type: ignore[union-attr]
         assert connector is not None
         connector._say = lambda _, text: said.append(text)
-        await story(pair)
-
-    play(folder, listening)
+        yield pair
 
 
-def test_a_sealed_async_master_acknowledges_nothing_and_says_that_the_outcome_is_unknown(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_a_sealed_async_master_acknowledges_nothing_and_says_that_the_outcome_is_unknown(tmp_path: Path) -> None:
+    async with paired(tmp_path, "ASYNC_MASTER") as pair:
         async with peer(pair.brokers[0]) as client:
             assert (await client.call(send("orders", b"before"))).code == 0
             parts = pair.brokers[0].parts
@@ -202,11 +193,9 @@ def test_a_sealed_async_master_acknowledges_nothing_and_says_that_the_outcome_is
         assert sealed.role is Role.NONE and not sealed.is_writable and sealed.log_end == sealed.confirmed
         assert await pair.asked.seal(0, 6) is None
 
-    play(tmp_path, story, "ASYNC_MASTER")
 
-
-def test_a_sealed_master_confirms_nothing_more(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_a_sealed_master_confirms_nothing_more(tmp_path: Path) -> None:
+    async with paired(tmp_path) as pair:
         parts = pair.brokers[0].parts
         assert parts is not None and isinstance(parts.group, Mastering)
         slave = await pair.seal(1, 7)
@@ -220,11 +209,9 @@ def test_a_sealed_master_confirms_nothing_more(tmp_path: Path) -> None:
         assert parts.group.mastery.confirmed == end, "or this test proves nothing"
         assert parts.store.confirmed.offset == sealed.confirmed < end
 
-    play(tmp_path, story)
 
-
-def test_a_slave_that_is_about_to_change_its_log_puts_a_seal_off(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_a_slave_that_is_about_to_change_its_log_puts_a_seal_off(tmp_path: Path) -> None:
+    async with paired(tmp_path) as pair:
         parts = pair.brokers[1].parts
         assert parts is not None and isinstance(parts.group, Following)
         parts.group.is_reshaping = True
@@ -233,11 +220,9 @@ def test_a_slave_that_is_about_to_change_its_log_puts_a_seal_off(tmp_path: Path)
         parts.group.is_reshaping = False
         assert (await pair.seal(1, 7)).promise == 7
 
-    play(tmp_path, story)
 
-
-def test_a_seal_that_comes_while_a_slave_is_welcomed_counts(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_a_seal_that_comes_while_a_slave_is_welcomed_counts(tmp_path: Path) -> None:
+    async with paired(tmp_path) as pair:
         parts = pair.brokers[1].parts
         assert parts is not None and isinstance(parts.group, Following)
         state = await pair.state(1)
@@ -247,11 +232,9 @@ def test_a_seal_that_comes_while_a_slave_is_welcomed_counts(tmp_path: Path) -> N
         parts.group._member.sealing = 9
         assert "promised epoch 9" in await answer
 
-    play(tmp_path, story)
 
-
-def test_an_orderly_stop_is_noted_for_the_next_start(tmp_path: Path) -> None:
-    async def story(pair: Pair) -> None:
+async def test_an_orderly_stop_is_noted_for_the_next_start(tmp_path: Path) -> None:
+    async with paired(tmp_path) as pair:
         root = str(tmp_path / "member-1" / "store")
         running = load(RealDisk(), root)
         assert running is not None and running.ending is Ending.UNKNOWN and not running.ran_sync_flush
@@ -259,15 +242,10 @@ def test_an_orderly_stop_is_noted_for_the_next_start(tmp_path: Path) -> None:
         stopped = load(RealDisk(), root)
         assert stopped is not None and stopped.ending is Ending.CLEAN and stopped.losses == 0
 
-    play(tmp_path, story)
 
-
-def test_a_broker_that_is_no_member_has_no_such_door(tmp_path: Path) -> None:
-    async def run() -> None:
-        broker = Broker(configuration(tmp_path, network__ha_api_port=0))
-        await broker.start()
-        assert broker.seat.ha_api_port is None
-        await broker.stop()
-        assert not (tmp_path / "store" / "gantry" / "vows.json").exists()
-
-    asyncio.run(run())
+async def test_a_broker_that_is_no_member_has_no_such_door(tmp_path: Path) -> None:
+    broker = Broker(configuration(tmp_path, network__ha_api_port=0))
+    await broker.start()
+    assert broker.seat.ha_api_port is None
+    await broker.stop()
+    assert not (tmp_path / "store" / "gantry" / "vows.json").exists()

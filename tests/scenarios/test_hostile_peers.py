@@ -41,85 +41,69 @@ def _frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
         random.Random(1).randbytes(4096),
     ],
 )
-def test_bytes_that_are_no_frames_close_their_connection_only(tmp_path: Path, nonsense: bytes) -> None:
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as good, peer(broker) as bad:
-            await bad.send_bytes(nonsense)
-            assert await bad.gone()
-            assert (await good.call(send("orders", b"fine"))).code == 0
-            assert bodies(await good.call(pull("orders"))) == [b"fine"]
-
-    asyncio.run(play())
+async def test_bytes_that_are_no_frames_close_their_connection_only(tmp_path: Path, nonsense: bytes) -> None:
+    async with running_broker(tmp_path) as broker, peer(broker) as good, peer(broker) as bad:
+        await bad.send_bytes(nonsense)
+        assert await bad.gone()
+        assert (await good.call(send("orders", b"fine"))).code == 0
+        assert bodies(await good.call(pull("orders"))) == [b"fine"]
 
 
-def test_half_a_frame_is_waited_for_and_then_served(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            data = frames.encode(send("orders", b"in pieces"))
-            for at in range(0, len(data), 50):
-                await client.send_bytes(data[at : at + 50])
-                await asyncio.sleep(0)
-            assert (await client.receive())[0].code == 0
-
-    asyncio.run(play())
+async def test_half_a_frame_is_waited_for_and_then_served(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        data = frames.encode(send("orders", b"in pieces"))
+        for at in range(0, len(data), 50):
+            await client.send_bytes(data[at : at + 50])
+            await asyncio.sleep(0)
+        assert (await client.receive())[0].code == 0
 
 
 @pytest.mark.parametrize("code", [10, 310, 320, 11, 361])
-def test_a_header_without_its_fields_is_answered_by_name_and_keeps_the_connection(tmp_path: Path, code: int) -> None:
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            reply = await client.call(Command(code, ext={"topic": "orders"}))
-            assert reply.code == 1 and reply.remark is not None and "missing" in reply.remark
-            assert (
-                await client.call(send("orders", g="soon"))
-            ).remark == "header field g is no 64-bit integer: 'soon'"
-            assert (await client.call(send("orders"))).code == 0
-
-    asyncio.run(play())
-
-
-def test_an_unknown_code_is_refused_with_a_remark(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            unknown = await client.call(Command(4242))
-            assert unknown.code == 3 and unknown.remark is not None and "4242 not supported" in unknown.remark
-            later = await client.call(Command(513))
-            assert later.code == 3 and later.remark is not None and "use ordinary topics" in later.remark
-
-    asyncio.run(play())
+async def test_a_header_without_its_fields_is_answered_by_name_and_keeps_the_connection(
+    tmp_path: Path, code: int
+) -> None:
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        reply = await client.call(Command(code, ext={"topic": "orders"}))
+        assert reply.code == 1 and reply.remark is not None and "missing" in reply.remark
+        assert (
+            await client.call(send("orders", g="soon"))
+        ).remark == "header field g is no 64-bit integer: 'soon'"
+        assert (await client.call(send("orders"))).code == 0
 
 
-def test_a_bad_body_is_a_bad_request(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            for body in (b"", b"{", b"[1]", b"\xff", json.dumps({"clientID": 7}).encode()):
-                reply = await client.call(Command(34, body=body))
-                assert reply.code in (0, 1, 29), reply
-            assert (await client.call(send("orders"))).code == 0
-            assert broker.parts is not None and not broker.parts.router.errors, "a bad request is no bug of ours"
-
-    asyncio.run(play())
+async def test_an_unknown_code_is_refused_with_a_remark(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        unknown = await client.call(Command(4242))
+        assert unknown.code == 3 and unknown.remark is not None and "4242 not supported" in unknown.remark
+        later = await client.call(Command(513))
+        assert later.code == 3 and later.remark is not None and "use ordinary topics" in later.remark
 
 
-def test_a_peer_that_never_reads_is_cut_off_and_nobody_else_waits(tmp_path: Path) -> None:
-    async def play() -> None:
-        limits = {"network__output_bytes_max": 1 << 20, "network__output_bytes_high": 1 << 18}
-        async with running_broker(tmp_path, **limits) as broker, peer(broker) as good, peer(broker) as greedy:
-            assert (await good.call(send("orders", bytes(200_000)))).code == 0
-            assert broker.parts is not None
-            connections = broker.parts.server.connections
-            data = frames.encode(pull("orders"))
-            for _ in range(400):
-                try:
-                    await asyncio.wait_for(greedy.send_bytes(data * 20), 0.2)
-                except ConnectionError:
-                    break  # cut off
-                except TimeoutError:  # no longer read from, unless the machine was slow
-                    if sum(one.is_writable for one in connections) == 1:
-                        break
-                assert (await good.call(send("orders", b"meanwhile", queue_id=1))).code == 0
-            assert (await good.call(send("orders", b"afterwards", queue_id=1))).code == 0
-            keeping_up = [one for one in connections if one.is_writable]
-            assert len(keeping_up) == 1, "the greedy one is cut off, or gets nothing more"
+async def test_a_bad_body_is_a_bad_request(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        for body in (b"", b"{", b"[1]", b"\xff", json.dumps({"clientID": 7}).encode()):
+            reply = await client.call(Command(34, body=body))
+            assert reply.code in (0, 1, 29), reply
+        assert (await client.call(send("orders"))).code == 0
+        assert broker.parts is not None and not broker.parts.router.errors, "a bad request is no bug of ours"
 
-    asyncio.run(play())
+
+async def test_a_peer_that_never_reads_is_cut_off_and_nobody_else_waits(tmp_path: Path) -> None:
+    limits = {"network__output_bytes_max": 1 << 20, "network__output_bytes_high": 1 << 18}
+    async with running_broker(tmp_path, **limits) as broker, peer(broker) as good, peer(broker) as greedy:
+        assert (await good.call(send("orders", bytes(200_000)))).code == 0
+        assert broker.parts is not None
+        connections = broker.parts.server.connections
+        data = frames.encode(pull("orders"))
+        for _ in range(400):
+            try:
+                await asyncio.wait_for(greedy.send_bytes(data * 20), 0.2)
+            except ConnectionError:
+                break  # cut off
+            except TimeoutError:  # no longer read from, unless the machine was slow
+                if sum(one.is_writable for one in connections) == 1:
+                    break
+            assert (await good.call(send("orders", b"meanwhile", queue_id=1))).code == 0
+        assert (await good.call(send("orders", b"afterwards", queue_id=1))).code == 0
+        keeping_up = [one for one in connections if one.is_writable]
+        assert len(keeping_up) == 1, "the greedy one is cut off, or gets nothing more"

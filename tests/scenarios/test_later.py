@@ -12,13 +12,13 @@ from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
 from gantry.errors import RefusedError
 from testkit.clusterplay import running_cluster
-from testkit.onequeue import play
+from testkit.patience import HANG_S
 
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST)
 
 
-def test_a_message_comes_at_its_time_and_one_that_was_taken_back_never(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_message_comes_at_its_time_and_one_that_was_taken_back_never(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         async with running_cluster(tmp_path) as cluster, Producer("p", nameserver=cluster.nameserver) as producer:
             begun_ms = time.time_ns() // 1_000_000
             kept = await producer.send(Message("T", b"kept", delay_s=1.0))
@@ -41,5 +41,3 @@ def test_a_message_comes_at_its_time_and_one_that_was_taken_back_never(tmp_path:
             assert found[b"kept"] >= begun_ms + 1000
             with pytest.raises(RefusedError):
                 await producer.recall(kept.recall_handle)
-
-    play(story())

@@ -70,241 +70,207 @@ async def http(broker: Broker, path: str) -> tuple[int, str]:
     return await asyncio.to_thread(ask)
 
 
-def test_messages_offsets_and_topics_survive_a_restart(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            await client.send(*[send("orders", b"%d" % number) for number in range(5)])
-            await client.receive(5)
-            await client.call(pull("orders"))
-            assert (
-                await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **OFFSET))
-            ).code == 0
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            assert (await client.call(send("orders", b"5"))).ext["queueOffset"] == "5"
-            before, after = [bodies(await client.call(pull("orders", offset))) for offset in (0, 5)]
-            assert before[:5] == [b"0", b"1", b"2", b"3", b"4"] and after == [b"5"]
-            committed = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **OFFSET))
-            assert committed.ext["offset"] == "3"
-
-    asyncio.run(play())
+async def test_messages_offsets_and_topics_survive_a_restart(tmp_path: Path) -> None:
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        await client.send(*[send("orders", b"%d" % number) for number in range(5)])
+        await client.receive(5)
+        await client.call(pull("orders"))
+        assert (
+            await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=3, **OFFSET))
+        ).code == 0
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        assert (await client.call(send("orders", b"5"))).ext["queueOffset"] == "5"
+        before, after = [bodies(await client.call(pull("orders", offset))) for offset in (0, 5)]
+        assert before[:5] == [b"0", b"1", b"2", b"3", b"4"] and after == [b"5"]
+        committed = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **OFFSET))
+        assert committed.ext["offset"] == "3"
 
 
-def test_two_brokers_on_one_folder_cannot_be(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_broker(tmp_path):
-            second = Broker(configuration(tmp_path))
-            with pytest.raises(StoreError, match="process"):
-                await second.start()
-            await second.stop()
-
-    asyncio.run(play())
+async def test_two_brokers_on_one_folder_cannot_be(tmp_path: Path) -> None:
+    async with running_broker(tmp_path):
+        second = Broker(configuration(tmp_path))
+        with pytest.raises(StoreError, match="process"):
+            await second.start()
+        await second.stop()
 
 
-def test_a_taken_port_is_found_before_the_store_is_touched(tmp_path: Path) -> None:
-    async def play() -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            taken.listen()
-            port = taken.getsockname()[1]
-            broker = Broker(configuration(tmp_path, network__port=port, network__vip_port=-2))
-            with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}: Address already in use"):
-                await broker.start()
-            await broker.stop()
-        assert not (tmp_path / "store").exists()
-
-    asyncio.run(play())
+async def test_a_taken_port_is_found_before_the_store_is_touched(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        broker = Broker(configuration(tmp_path, network__port=port, network__vip_port=-2))
+        with pytest.raises(ConfigError, match=rf"127\.0\.0\.1:{port}: Address already in use"):
+            await broker.start()
+        await broker.stop()
+    assert not (tmp_path / "store").exists()
 
 
-def test_a_start_that_is_called_off_leaves_a_folder_that_opens(tmp_path: Path) -> None:
-    async def play() -> None:
+async def test_a_start_that_is_called_off_leaves_a_folder_that_opens(tmp_path: Path) -> None:
+    for patience in range(12):
+        broker = Broker(configuration(tmp_path, network__http_port=0))
+        starting = asyncio.ensure_future(broker.start())
+        for _ in range(patience):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.wait({starting})
+        await broker.stop()
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        assert (await client.call(send("orders"))).code == 0
+
+
+async def test_a_start_that_is_called_off_while_its_side_door_fails_complains_of_nothing(tmp_path: Path) -> None:
+    complaints: list[dict[str, object]] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
         for patience in range(12):
-            broker = Broker(configuration(tmp_path, network__http_port=0))
+            broker = Broker(configuration(tmp_path, network__http_port=taken.getsockname()[1]))
             starting = asyncio.ensure_future(broker.start())
             for _ in range(patience):
                 await asyncio.sleep(0)
             starting.cancel()
             await asyncio.wait({starting})
+            if not starting.cancelled():
+                assert isinstance(starting.exception(), ConfigError)
             await broker.stop()
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            assert (await client.call(send("orders"))).code == 0
-
-    asyncio.run(play())
-
-
-def test_a_start_that_is_called_off_while_its_side_door_fails_complains_of_nothing(tmp_path: Path) -> None:
-    async def play() -> None:
-        complaints: list[dict[str, object]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: complaints.append(context))
-        with socket.create_server(("127.0.0.1", 0)) as taken:
-            for patience in range(12):
-                broker = Broker(configuration(tmp_path, network__http_port=taken.getsockname()[1]))
-                starting = asyncio.ensure_future(broker.start())
-                for _ in range(patience):
-                    await asyncio.sleep(0)
-                starting.cancel()
-                await asyncio.wait({starting})
-                if not starting.cancelled():
-                    assert isinstance(starting.exception(), ConfigError)
-                await broker.stop()
-                del broker, starting
-                gc.collect()
-        assert complaints == []
-
-    asyncio.run(play())
+            del broker, starting
+            gc.collect()
+    assert complaints == []
 
 
-def test_health_and_metrics_are_told_by_http(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with (
-            running_broker(tmp_path, network__http_port=0, metrics__per_queue=True) as broker,
-            peer(broker) as client,
+async def test_health_and_metrics_are_told_by_http(tmp_path: Path) -> None:
+    async with (
+        running_broker(tmp_path, network__http_port=0, metrics__per_queue=True) as broker,
+        peer(broker) as client,
+    ):
+        assert await http(broker, "healthz") == (200, "running\n")
+        assert await http(broker, "readyz") == (200, "running\n")
+        await client.send(send("orders"), send("no good!"), batch("orders", [(b"a", {}), (b"b", {})]))
+        await client.receive(3)
+        await client.call(pull("orders"))
+        status, text = await http(broker, "metrics")
+        assert status == 200
+        for line in (
+            "gantry_messages_appended_total 3.0",
+            "gantry_messages_acked_total 3.0",
+            'gantry_messages_refused_total{code="29"} 1.0',
+            "gantry_messages_delivered_total 3.0",
+            'gantry_topic_messages_total{topic="orders"} 3.0',
+            'gantry_queue_offset{end="max",queue="0",topic="orders"} 3.0',
+            'gantry_ack_wait_seconds_bucket{le="+Inf"} 3.0',
+            "process_resident_memory_bytes",
         ):
-            assert await http(broker, "healthz") == (200, "running\n")
-            assert await http(broker, "readyz") == (200, "running\n")
-            await client.send(send("orders"), send("no good!"), batch("orders", [(b"a", {}), (b"b", {})]))
-            await client.receive(3)
-            await client.call(pull("orders"))
-            status, text = await http(broker, "metrics")
-            assert status == 200
-            for line in (
-                "gantry_messages_appended_total 3.0",
-                "gantry_messages_acked_total 3.0",
-                'gantry_messages_refused_total{code="29"} 1.0',
-                "gantry_messages_delivered_total 3.0",
-                'gantry_topic_messages_total{topic="orders"} 3.0',
-                'gantry_queue_offset{end="max",queue="0",topic="orders"} 3.0',
-                'gantry_ack_wait_seconds_bucket{le="+Inf"} 3.0',
-                "process_resident_memory_bytes",
-            ):
-                assert line in text
-            again = await http(broker, "metrics")
-            assert again == (status, text), "kept for a second"
-
-    asyncio.run(play())
+            assert line in text
+        again = await http(broker, "metrics")
+        assert again == (status, text), "kept for a second"
 
 
-def test_healthz_answers_before_the_store_is_open(tmp_path: Path) -> None:
-    async def play() -> None:
-        broker = Broker(configuration(tmp_path, network__http_port=0))
-        starting = asyncio.ensure_future(broker.start())
-        for _ in range(10_000):
-            if broker.http_port is not None:
-                break
-            await asyncio.sleep(0)
-        health, ready = await asyncio.gather(http(broker, "healthz"), http(broker, "readyz"))
-        assert health[0] == 200 and ready[0] in (200, 503)
-        await starting
-        await broker.stop()
-
-    asyncio.run(play())
+async def test_healthz_answers_before_the_store_is_open(tmp_path: Path) -> None:
+    broker = Broker(configuration(tmp_path, network__http_port=0))
+    starting = asyncio.ensure_future(broker.start())
+    for _ in range(10_000):
+        if broker.http_port is not None:
+            break
+        await asyncio.sleep(0)
+    health, ready = await asyncio.gather(http(broker, "healthz"), http(broker, "readyz"))
+    assert health[0] == 200 and ready[0] in (200, 503)
+    await starting
+    await broker.stop()
 
 
-def test_no_send_is_acknowledged_before_the_disk_has_it(tmp_path: Path) -> None:
-    async def play() -> None:
-        disk = BrittleDisk()
-        async with running_broker(tmp_path, disk, store__flush="SYNC_FLUSH") as broker, peer(broker) as client:
-            assert (await client.call(send("orders", b"durable"))).code == 0
-            disk.may_sync.clear()
-            await client.send(send("orders", b"waiting"), send("orders", b"hasty", pairs={"WAIT": "false"}))
-            (hasty,) = await client.receive()
-            assert (hasty.opaque, hasty.code) == (3, 0), "its producer did not want to wait"
-            (invisible,) = [await client.call(pull("orders", 1))]
-            assert invisible.code == 19, "what may still vanish is shown to nobody"
-            disk.may_sync.set()
-            (waited,) = await client.receive()
-            assert (waited.opaque, waited.code) == (2, 0)
-
-    asyncio.run(play())
+async def test_no_send_is_acknowledged_before_the_disk_has_it(tmp_path: Path) -> None:
+    disk = BrittleDisk()
+    async with running_broker(tmp_path, disk, store__flush="SYNC_FLUSH") as broker, peer(broker) as client:
+        assert (await client.call(send("orders", b"durable"))).code == 0
+        disk.may_sync.clear()
+        await client.send(send("orders", b"waiting"), send("orders", b"hasty", pairs={"WAIT": "false"}))
+        (hasty,) = await client.receive()
+        assert (hasty.opaque, hasty.code) == (3, 0), "its producer did not want to wait"
+        (invisible,) = [await client.call(pull("orders", 1))]
+        assert invisible.code == 19, "what may still vanish is shown to nobody"
+        disk.may_sync.set()
+        (waited,) = await client.receive()
+        assert (waited.opaque, waited.code) == (2, 0)
 
 
-def test_a_late_disk_means_outcome_unknown_with_the_header_filled(tmp_path: Path) -> None:
-    async def play() -> None:
-        disk = BrittleDisk()
-        late = {"store__flush": "SYNC_FLUSH", "messages__ack_wait_s": 0.05}
-        async with running_broker(tmp_path, disk, **late) as broker, peer(broker) as client:
-            disk.may_sync.clear()
-            reply = await client.call(send("orders", b"slow"))
-            assert reply.code == 10 and reply.ext["queueOffset"] == "0" and reply.ext["msgId"]
-            disk.may_sync.set()
-
-    asyncio.run(play())
+async def test_a_late_disk_means_outcome_unknown_with_the_header_filled(tmp_path: Path) -> None:
+    disk = BrittleDisk()
+    late = {"store__flush": "SYNC_FLUSH", "messages__ack_wait_s": 0.05}
+    async with running_broker(tmp_path, disk, **late) as broker, peer(broker) as client:
+        disk.may_sync.clear()
+        reply = await client.call(send("orders", b"slow"))
+        assert reply.code == 10 and reply.ext["queueOffset"] == "0" and reply.ext["msgId"]
+        disk.may_sync.set()
 
 
-def test_a_failed_sync_acknowledges_nothing_and_ends_the_broker(tmp_path: Path) -> None:
-    async def play() -> None:
-        disk = BrittleDisk()
-        ended = asyncio.Event()
-        config = configuration(tmp_path, store__flush="SYNC_FLUSH", messages__ack_wait_s=0.1)
-        broker = Broker(config, on_failed=ended.set, machine=Machine(disk=disk))
-        await broker.start()
+async def test_a_failed_sync_acknowledges_nothing_and_ends_the_broker(tmp_path: Path) -> None:
+    disk = BrittleDisk()
+    ended = asyncio.Event()
+    config = configuration(tmp_path, store__flush="SYNC_FLUSH", messages__ack_wait_s=0.1)
+    broker = Broker(config, on_failed=ended.set, machine=Machine(disk=disk))
+    await broker.start()
+    async with peer(broker) as client:
+        assert (await client.call(send("orders", b"safe"))).code == 0
+        disk.breaks = True
+        await client.send(send("orders", b"lost"))
+        async with asyncio.timeout(HANG_S):
+            await ended.wait()
+        assert broker.failure is not None and "Input/output error" in broker.failure
+        (reply,) = await client.receive()
+        assert reply.code == 10, "stored, but nobody may call it safe"
+        refused = await client.call(send("orders", b"too late"))
+        assert refused.code == 14
+    await broker.stop()
+    assert (tmp_path / "store" / "abort").exists(), "the next start has to look"
+    async with running_broker(tmp_path) as second, peer(second) as client:
+        assert bodies(await client.call(pull("orders")))[0] == b"safe"
+
+
+async def test_name_servers_know_the_broker_and_each_new_topic_at_once(tmp_path: Path) -> None:
+    name_server = NameServer(NameServerSettings(host="127.0.0.1", port=0, http_port=None))
+    await name_server.start()
+    address = f"127.0.0.1:{name_server.port}"
+    asking = RemotingClient()
+
+    async def route(topic: str) -> dict[str, object] | None:
+        question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
+        answer = await asking.invoke(address, question, 5.0)
+        return json_bodies.loads_object(answer.body) if answer.code == 0 else None
+
+    # The second name server never answers; that costs the start its time-out and nothing else.
+    silent = socket.socket()
+    silent.bind(("127.0.0.1", 0))
+    servers = f"{address};127.0.0.1:{silent.getsockname()[1]}"
+    async with running_broker(tmp_path, name_servers=servers, registration__timeout_s=0.5) as broker:
+        assert broker.addresses is not None and broker.parts is not None
+        assert await route("TBW102") is not None
+        assert await route("orders") is None
         async with peer(broker) as client:
-            assert (await client.call(send("orders", b"safe"))).code == 0
-            disk.breaks = True
-            await client.send(send("orders", b"lost"))
-            async with asyncio.timeout(HANG_S):
-                await ended.wait()
-            assert broker.failure is not None and "Input/output error" in broker.failure
-            (reply,) = await client.receive()
-            assert reply.code == 10, "stored, but nobody may call it safe"
-            refused = await client.call(send("orders", b"too late"))
-            assert refused.code == 14
-        await broker.stop()
-        assert (tmp_path / "store" / "abort").exists(), "the next start has to look"
-        async with running_broker(tmp_path) as second, peer(second) as client:
-            assert bodies(await client.call(pull("orders")))[0] == b"safe"
-
-    asyncio.run(play())
+            fields = {"topic": "orders", "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2}
+            made = request(17, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false", **fields)
+            assert (await client.call(made)).code == 0
+        found = await route("orders")
+        assert found is not None
+        (data,) = found["brokerDatas"]  # type: ignore[misc]
+        assert data["brokerAddrs"] == {"0": broker.addresses.advertised}
+        assert broker.parts.registration.is_registered[address]
+    assert await route("orders") is None, "a broker that stops says goodbye"
+    silent.close()
+    await asking.close()
+    await name_server.stop()
 
 
-def test_name_servers_know_the_broker_and_each_new_topic_at_once(tmp_path: Path) -> None:
-    async def play() -> None:
-        name_server = NameServer(NameServerSettings(host="127.0.0.1", port=0, http_port=None))
-        await name_server.start()
-        address = f"127.0.0.1:{name_server.port}"
-        asking = RemotingClient()
-
-        async def route(topic: str) -> dict[str, object] | None:
-            question = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, topic=topic)
-            answer = await asking.invoke(address, question, 5.0)
-            return json_bodies.loads_object(answer.body) if answer.code == 0 else None
-
-        # The second name server never answers; that costs the start its time-out and nothing else.
-        silent = socket.socket()
-        silent.bind(("127.0.0.1", 0))
-        servers = f"{address};127.0.0.1:{silent.getsockname()[1]}"
-        async with running_broker(tmp_path, name_servers=servers, registration__timeout_s=0.5) as broker:
-            assert broker.addresses is not None and broker.parts is not None
-            assert await route("TBW102") is not None
-            assert await route("orders") is None
-            async with peer(broker) as client:
-                fields = {"topic": "orders", "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2}
-                made = request(17, perm=6, topicFilterType="SINGLE_TAG", topicSysFlag=0, order="false", **fields)
-                assert (await client.call(made)).code == 0
-            found = await route("orders")
-            assert found is not None
-            (data,) = found["brokerDatas"]  # type: ignore[misc]
-            assert data["brokerAddrs"] == {"0": broker.addresses.advertised}
-            assert broker.parts.registration.is_registered[address]
-        assert await route("orders") is None, "a broker that stops says goodbye"
-        silent.close()
-        await asking.close()
-        await name_server.stop()
-
-    asyncio.run(play())
-
-
-def test_a_broker_that_is_asked_to_stop_closes_its_store_whoever_wants_another_life_by_then(tmp_path: Path) -> None:
-    async def story() -> None:
-        (tmp_path / "secret").write_bytes(b"a secret for tests, long enough")
-        changes = {"role": "SLAVE", "id": 1, "replication__secret_file": str(tmp_path / "secret")}
-        carrying = Carrying()
-        broker = Broker(configuration(tmp_path, **changes), machine=Machine(carrying=carrying))
-        await broker.start()
-        assert broker.parts is not None and isinstance(broker.parts.group, Following)
-        abort, restart = filenames.abort(broker.parts.store.settings.root), broker.parts.group.outside.restart
-        disk = RealDisk()
-        assert disk.exists(abort)
-        await broker.stop(lambda line: restart("the register names this member the master"))
-        assert not broker.starts_anew and not carrying.is_full and not disk.exists(abort)
-
-    asyncio.run(story())
+async def test_a_broker_that_is_asked_to_stop_closes_its_store_whoever_wants_another_life_by_then(
+    tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_bytes(b"a secret for tests, long enough")
+    changes = {"role": "SLAVE", "id": 1, "replication__secret_file": str(tmp_path / "secret")}
+    carrying = Carrying()
+    broker = Broker(configuration(tmp_path, **changes), machine=Machine(carrying=carrying))
+    await broker.start()
+    assert broker.parts is not None and isinstance(broker.parts.group, Following)
+    abort, restart = filenames.abort(broker.parts.store.settings.root), broker.parts.group.outside.restart
+    disk = RealDisk()
+    assert disk.exists(abort)
+    await broker.stop(lambda line: restart("the register names this member the master"))
+    assert not broker.starts_anew and not carrying.is_full and not disk.exists(abort)

@@ -72,151 +72,126 @@ async def worked(cluster: Cluster) -> tuple[Broker, str]:
             return broker, await shown(broker)
 
 
-def test_names_of_rocketmq_5_carry_its_labels(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            broker, text = await worked(cluster)
-            node = {"node_type": "broker", "node_id": "broker-a", "cluster": broker.parts.live.current.cluster}
-            came = {**node, "topic": "orders", "message_type": "normal", "is_system": "false"}
-            went = {**node, "topic": "orders", "consumer_group": "readers", "is_retry": "false", "is_system": "false"}
-            assert value(text, "rocketmq_messages_in_total", **came) == MESSAGES
-            assert value(text, "rocketmq_throughput_in_total", **came) > MESSAGES
-            assert value(text, "rocketmq_messages_out_total", **went) == MESSAGES
-            assert value(text, "rocketmq_throughput_out_total", **went) > MESSAGES
-            assert value(text, "rocketmq_consumer_lag_messages", **went) == 0
-            assert value(text, "rocketmq_consumer_lag_latency", **went) == 0
-            assert value(text, "rocketmq_consumer_lag_latency_milliseconds", **went) == 0
-            dead = {**node, "topic": "orders", "consumer_group": "broken", "is_system": "false"}
-            assert value(text, "rocketmq_send_to_dlq_messages_total", **dead) == MESSAGES
-            assert value(text, "rocketmq_producer_connections", **node, protocol_type="remoting") == 1
-            assert value(text, "rocketmq_consumer_connections", consumer_group="readers", consume_mode="push") == 1
-            assert value(text, "rocketmq_broker_permission", **node) == 6
-            assert value(text, "rocketmq_topic_number", **node) == value(text, "gantry_topics")
-            assert value(text, "rocketmq_consumer_group_number", **node) == value(text, "gantry_consumer_groups")
-            disk = {**node, "storage_type": "local", "storage_medium": "disk"}
-            assert value(text, "rocketmq_storage_size_bytes", **disk) > 0
-            assert value(text, "rocketmq_storage_message_reserve_time_milliseconds", **disk) >= 0
-
-    asyncio.run(play())
+async def test_names_of_rocketmq_5_carry_its_labels(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        broker, text = await worked(cluster)
+        node = {"node_type": "broker", "node_id": "broker-a", "cluster": broker.parts.live.current.cluster}
+        came = {**node, "topic": "orders", "message_type": "normal", "is_system": "false"}
+        went = {**node, "topic": "orders", "consumer_group": "readers", "is_retry": "false", "is_system": "false"}
+        assert value(text, "rocketmq_messages_in_total", **came) == MESSAGES
+        assert value(text, "rocketmq_throughput_in_total", **came) > MESSAGES
+        assert value(text, "rocketmq_messages_out_total", **went) == MESSAGES
+        assert value(text, "rocketmq_throughput_out_total", **went) > MESSAGES
+        assert value(text, "rocketmq_consumer_lag_messages", **went) == 0
+        assert value(text, "rocketmq_consumer_lag_latency", **went) == 0
+        assert value(text, "rocketmq_consumer_lag_latency_milliseconds", **went) == 0
+        dead = {**node, "topic": "orders", "consumer_group": "broken", "is_system": "false"}
+        assert value(text, "rocketmq_send_to_dlq_messages_total", **dead) == MESSAGES
+        assert value(text, "rocketmq_producer_connections", **node, protocol_type="remoting") == 1
+        assert value(text, "rocketmq_consumer_connections", consumer_group="readers", consume_mode="push") == 1
+        assert value(text, "rocketmq_broker_permission", **node) == 6
+        assert value(text, "rocketmq_topic_number", **node) == value(text, "gantry_topics")
+        assert value(text, "rocketmq_consumer_group_number", **node) == value(text, "gantry_consumer_groups")
+        disk = {**node, "storage_type": "local", "storage_medium": "disk"}
+        assert value(text, "rocketmq_storage_size_bytes", **disk) > 0
+        assert value(text, "rocketmq_storage_message_reserve_time_milliseconds", **disk) >= 0
 
 
-def test_names_of_the_exporter_carry_its_labels(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            broker, text = await worked(cluster)
-            here = {"cluster": broker.parts.live.current.cluster, "broker": "broker-a"}
-            reader = {**here, "topic": "orders", "group": "readers"}
-            assert value(text, "rocketmq_producer_offset", **here, topic="orders") == MESSAGES
-            assert value(text, "rocketmq_consumer_offset", **reader) == MESSAGES
-            assert value(text, "rocketmq_message_accumulation", **reader) == 0
-            assert value(text, "rocketmq_group_get_latency_by_storetime", **reader) == 0
-            diff = {"group": "readers", "topic": "orders", "countOfOnlineConsumers": "1", "msgModel": "1"}
-            assert value(text, "rocketmq_group_diff", **diff) == 0
-            assert value(text, "rocketmq_topic_dlq_offset", **here, group="broken") == MESSAGES
-            assert value(text, "rocketmq_group_dlqdiff", group="broken") == MESSAGES
-            address = broker.parts.statistics.address
-            assert value(text, "rocketmq_broker_tps", **here, brokerIP=address) >= 0
-            assert value(text, "rocketmq_brokeruntime_msg_put_total_today_now", brokerIP=address) >= MESSAGES
-            buckets = [name for name in text.splitlines() if name.startswith("rocketmq_brokeruntime_pmdt_")]
-            assert sum(float(line.rpartition(" ")[2]) for line in buckets) >= MESSAGES
-
-    asyncio.run(play())
+async def test_names_of_the_exporter_carry_its_labels(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        broker, text = await worked(cluster)
+        here = {"cluster": broker.parts.live.current.cluster, "broker": "broker-a"}
+        reader = {**here, "topic": "orders", "group": "readers"}
+        assert value(text, "rocketmq_producer_offset", **here, topic="orders") == MESSAGES
+        assert value(text, "rocketmq_consumer_offset", **reader) == MESSAGES
+        assert value(text, "rocketmq_message_accumulation", **reader) == 0
+        assert value(text, "rocketmq_group_get_latency_by_storetime", **reader) == 0
+        diff = {"group": "readers", "topic": "orders", "countOfOnlineConsumers": "1", "msgModel": "1"}
+        assert value(text, "rocketmq_group_diff", **diff) == 0
+        assert value(text, "rocketmq_topic_dlq_offset", **here, group="broken") == MESSAGES
+        assert value(text, "rocketmq_group_dlqdiff", group="broken") == MESSAGES
+        address = broker.parts.statistics.address
+        assert value(text, "rocketmq_broker_tps", **here, brokerIP=address) >= 0
+        assert value(text, "rocketmq_brokeruntime_msg_put_total_today_now", brokerIP=address) >= MESSAGES
+        buckets = [name for name in text.splitlines() if name.startswith("rocketmq_brokeruntime_pmdt_")]
+        assert sum(float(line.rpartition(" ")[2]) for line in buckets) >= MESSAGES
 
 
-def test_a_message_that_waits_is_told_of_with_its_age(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            broker, _ = await worked(cluster)
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                async with Producer("orders-service", nameserver=cluster.nameserver) as producer:
-                    sent = await producer.send(Message("orders", b"late"))
-                    await admin.commit("readers", sent.queue, sent.queue_offset)
-                    await asyncio.sleep(0.01)
-                text = await shown(broker)
-                assert value(text, "gantry_group_lag_messages", consumer_group="readers", topic="orders") == 1
-                seconds = value(text, "gantry_group_lag_seconds", consumer_group="readers", topic="orders")
-                waited_ms = value(text, "rocketmq_consumer_lag_latency", consumer_group="readers", topic="orders")
-                assert seconds >= 0.01 and abs(waited_ms - seconds * 1000) <= 0.5
-
-    asyncio.run(play())
-
-
-def test_a_deleted_topic_takes_its_series_along(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            broker, text = await worked(cluster)
-            assert "rocketmq_messages_out_total{" in text and 'topic="orders"' in text
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                await admin.delete_topic("orders")
-            rocketmq = [line for line in (await shown(broker)).splitlines() if line.startswith("rocketmq_")]
-            counters = ("rocketmq_send_to_dlq", "rocketmq_commit", "rocketmq_rollback")
-            assert not [each for each in rocketmq if 'topic="orders"' in each and not each.startswith(counters)]
-
-    asyncio.run(play())
-
-
-def test_rocketmqs_names_can_be_switched_off(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path, metrics__rocketmq=False) as cluster:
-            _, text = await worked(cluster)
-            assert "rocketmq_" not in text.replace("rocketmq-exporter", "")
-            assert value(text, "gantry_topic_messages_total", topic="orders") == MESSAGES
-
-    asyncio.run(play())
-
-
-def test_without_series_by_topic_no_name_of_a_user_is_shown(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path, metrics__per_topic=False) as cluster:
-            _, text = await worked(cluster)
-            for name in ("orders", "readers", "broken"):
-                assert name not in text
-            assert value(text, "rocketmq_messages_out_total", is_retry="false") == 2 * MESSAGES
-            assert value(text, "rocketmq_consumer_offset") == 2 * MESSAGES
-
-    asyncio.run(play())
-
-
-def test_a_family_stops_at_its_bound_and_the_text_says_which(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path, metrics__series_max=3) as cluster:
-            async with Producer("p", nameserver=cluster.nameserver) as producer:
-                for number in range(5):
-                    await producer.send(Message(f"topic-{number}", b""))
-            (broker,) = cluster.brokers.values()
+async def test_a_message_that_waits_is_told_of_with_its_age(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        broker, _ = await worked(cluster)
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            async with Producer("orders-service", nameserver=cluster.nameserver) as producer:
+                sent = await producer.send(Message("orders", b"late"))
+                await admin.commit("readers", sent.queue, sent.queue_offset)
+                await asyncio.sleep(0.01)
             text = await shown(broker)
-            assert len(re.findall("^rocketmq_messages_in_total{", text, re.MULTILINE)) == 3
-            assert value(text, "gantry_metrics_cut", metric="rocketmq_messages_in") == 1
-
-    asyncio.run(play())
-
-
-def test_the_whole_text_has_a_bound_and_says_what_it_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            (broker,) = cluster.brokers.values()
-            monkeypatch.setattr(metrics, "SERIES_MAX", 50)
-            text = await shown(broker)
-            series = [line for line in text.splitlines() if line.startswith(("gantry_", "rocketmq_"))]
-            names = {re.sub("_(bucket|count|sum)$", "", line.partition("{")[0].partition(" ")[0]) for line in series}
-            assert len(names) <= 51 + 1
-            assert value(text, "gantry_metrics_cut", metric="rocketmq_broker_tps") == 1
-
-    asyncio.run(play())
+            assert value(text, "gantry_group_lag_messages", consumer_group="readers", topic="orders") == 1
+            seconds = value(text, "gantry_group_lag_seconds", consumer_group="readers", topic="orders")
+            waited_ms = value(text, "rocketmq_consumer_lag_latency", consumer_group="readers", topic="orders")
+            assert seconds >= 0.01 and abs(waited_ms - seconds * 1000) <= 0.5
 
 
-def test_others_get_their_turns_while_a_long_text_is_made(tmp_path: Path) -> None:
-    async def play() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            (broker,) = cluster.brokers.values()
-            assert broker.parts is not None
-            for number in range(2000):
-                broker.parts.store.begin_queue(f"topic-{number}", 0, 7)
-            turns = 0
-            making = asyncio.ensure_future(shown(broker))
-            while not making.done():
-                await asyncio.sleep(0)
-                turns += 1
-            assert await making and turns > 50
+async def test_a_deleted_topic_takes_its_series_along(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        broker, text = await worked(cluster)
+        assert "rocketmq_messages_out_total{" in text and 'topic="orders"' in text
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            await admin.delete_topic("orders")
+        rocketmq = [line for line in (await shown(broker)).splitlines() if line.startswith("rocketmq_")]
+        counters = ("rocketmq_send_to_dlq", "rocketmq_commit", "rocketmq_rollback")
+        assert not [each for each in rocketmq if 'topic="orders"' in each and not each.startswith(counters)]
 
-    asyncio.run(play())
+
+async def test_rocketmqs_names_can_be_switched_off(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, metrics__rocketmq=False) as cluster:
+        _, text = await worked(cluster)
+        assert "rocketmq_" not in text.replace("rocketmq-exporter", "")
+        assert value(text, "gantry_topic_messages_total", topic="orders") == MESSAGES
+
+
+async def test_without_series_by_topic_no_name_of_a_user_is_shown(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, metrics__per_topic=False) as cluster:
+        _, text = await worked(cluster)
+        for name in ("orders", "readers", "broken"):
+            assert name not in text
+        assert value(text, "rocketmq_messages_out_total", is_retry="false") == 2 * MESSAGES
+        assert value(text, "rocketmq_consumer_offset") == 2 * MESSAGES
+
+
+async def test_a_family_stops_at_its_bound_and_the_text_says_which(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path, metrics__series_max=3) as cluster:
+        async with Producer("p", nameserver=cluster.nameserver) as producer:
+            for number in range(5):
+                await producer.send(Message(f"topic-{number}", b""))
+        (broker,) = cluster.brokers.values()
+        text = await shown(broker)
+        assert len(re.findall("^rocketmq_messages_in_total{", text, re.MULTILINE)) == 3
+        assert value(text, "gantry_metrics_cut", metric="rocketmq_messages_in") == 1
+
+
+async def test_the_whole_text_has_a_bound_and_says_what_it_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        (broker,) = cluster.brokers.values()
+        monkeypatch.setattr(metrics, "SERIES_MAX", 50)
+        text = await shown(broker)
+        series = [line for line in text.splitlines() if line.startswith(("gantry_", "rocketmq_"))]
+        names = {re.sub("_(bucket|count|sum)$", "", line.partition("{")[0].partition(" ")[0]) for line in series}
+        assert len(names) <= 51 + 1
+        assert value(text, "gantry_metrics_cut", metric="rocketmq_broker_tps") == 1
+
+
+async def test_others_get_their_turns_while_a_long_text_is_made(tmp_path: Path) -> None:
+    async with running_cluster(tmp_path) as cluster:
+        (broker,) = cluster.brokers.values()
+        assert broker.parts is not None
+        for number in range(2000):
+            broker.parts.store.begin_queue(f"topic-{number}", 0, 7)
+        turns = 0
+        making = asyncio.ensure_future(shown(broker))
+        while not making.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert await making and turns > 50

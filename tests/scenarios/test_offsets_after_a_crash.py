@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -23,8 +22,7 @@ async def _two_messages(folder: Path) -> None:
 
 
 def _left_by_a_crash(folder: Path, offset: int) -> None:
-    """A folder whose log has two messages of orders and whose group continues at `offset`."""
-    asyncio.run(_two_messages(folder))
+    """Change the folder of a stopped broker into one after a crash; the offset of its group is `offset`."""
     root = str(folder / "store")
     table = Path(filenames.config(root, "consumerOffset.json"))
     document = json.loads(table.read_text())
@@ -33,28 +31,24 @@ def _left_by_a_crash(folder: Path, offset: int) -> None:
     Path(filenames.abort(root)).touch()
 
 
-def test_a_group_that_was_further_than_what_the_power_cut_left_misses_nothing_that_comes_then(tmp_path: Path) -> None:
+async def test_a_group_that_was_further_than_what_the_power_cut_left_misses_nothing_that_comes_then(
+    tmp_path: Path,
+) -> None:
+    await _two_messages(tmp_path)
     _left_by_a_crash(tmp_path, 5)
-
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            for number in range(2, 6):
-                assert (await client.call(send("orders", b"%d" % number))).code == 0
-            answer = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **OFFSET))
-            assert answer.ext["offset"] == "2"
-            assert bodies(await client.call(pull("orders", 2))) == [b"2", b"3", b"4", b"5"]
-            gone = OFFSET | {"topic": "gone", "queueId": 3}
-            assert (await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **gone))).ext["offset"] == "0"
-
-    asyncio.run(play())
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        for number in range(2, 6):
+            assert (await client.call(send("orders", b"%d" % number))).code == 0
+        answer = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **OFFSET))
+        assert answer.ext["offset"] == "2"
+        assert bodies(await client.call(pull("orders", 2))) == [b"2", b"3", b"4", b"5"]
+        gone = OFFSET | {"topic": "gone", "queueId": 3}
+        assert (await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **gone))).ext["offset"] == "0"
 
 
-def test_an_offset_within_its_queue_is_what_it_was(tmp_path: Path) -> None:
+async def test_an_offset_within_its_queue_is_what_it_was(tmp_path: Path) -> None:
+    await _two_messages(tmp_path)
     _left_by_a_crash(tmp_path, 1)
-
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            answer = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **OFFSET))
-            assert answer.ext["offset"] == "1"
-
-    asyncio.run(play())
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        answer = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **OFFSET))
+        assert answer.ext["offset"] == "1"

@@ -145,11 +145,8 @@ async def _answers_that_get_lost(play: Play) -> None:
         pytest.param(_answers_that_get_lost, marks=pytest.mark.slow),
     ],
 )
-def test_what_is_wished_is_made_and_told_whatever_happens_on_the_way(
+async def test_what_is_wished_is_made_and_told_whatever_happens_on_the_way(
     story: Callable[[Play], Awaitable[None]], tmp_path: Path
 ) -> None:
-    async def run() -> None:
-        async with at_work(tmp_path) as play:
-            await story(play)
-
-    asyncio.run(run())
+    async with at_work(tmp_path) as play:
+        await story(play)

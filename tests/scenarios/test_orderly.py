@@ -15,7 +15,7 @@ from gantry.client.orderly import ConsumerSettings, OrderlyConsumer, OrderSettin
 from gantry.client.producer import Message, Producer
 from gantry.errors import ConfigError
 from testkit.clusterplay import Cluster, running_cluster
-from testkit.onequeue import play
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, rebalance_every_s=0.5, commit_every_s=0.2)
@@ -86,8 +86,8 @@ def assert_in_order(work: Work, count: int) -> None:
     assert work.overlaps == 0
 
 
-def test_each_queue_is_worked_on_in_order_and_a_failure_holds_up_its_queue_only(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_each_queue_is_worked_on_in_order_and_a_failure_holds_up_its_queue_only(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         work = Work()
 
         async def stumble(message: ReceivedMessage) -> None:
@@ -104,11 +104,9 @@ def test_each_queue_is_worked_on_in_order_and_a_failure_holds_up_its_queue_only(
         assert [attempt for _, body, attempt in work.calls if body == b"0003"] == [1, 2, 3]
         assert [attempt for _, body, attempt in work.calls if body == b"0005"] == [1, 2]
 
-    play(story())
 
-
-def test_queues_change_hands_without_overlap_and_without_repeating(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_queues_change_hands_without_overlap_and_without_repeating(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         work = Work()
         async with running_cluster(tmp_path) as cluster:
             await filled(cluster, 40)
@@ -125,11 +123,9 @@ def test_queues_change_hands_without_overlap_and_without_repeating(tmp_path: Pat
         assert work.count == 100
         assert {who for who, _, _ in work.calls} == {"a", "b"}
 
-    play(story())
 
-
-def test_a_listener_at_work_ends_before_its_queue_goes_to_another_member(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_listener_at_work_ends_before_its_queue_goes_to_another_member(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         work, go_on, entered = Work(), asyncio.Event(), asyncio.Event()
 
         async def hang(_: ReceivedMessage) -> None:
@@ -155,11 +151,9 @@ def test_a_listener_at_work_ends_before_its_queue_goes_to_another_member(tmp_pat
         assert_in_order(work, 1)
         assert work.calls == [("a", b"0000", 1)]
 
-    play(story())
 
-
-def test_the_queues_of_a_member_that_died_go_to_another_when_its_locks_have_ended(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_the_queues_of_a_member_that_died_go_to_another_when_its_locks_have_ended(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         work, hanging = Work(), asyncio.Event()
 
         async def hang(_: ReceivedMessage) -> None:
@@ -179,8 +173,6 @@ def test_the_queues_of_a_member_that_died_go_to_another_when_its_locks_have_ende
                 await until(lambda: work.count == 20)
         assert_in_order(work, 20)
 
-    play(story())
-
 
 async def die(consumer: OrderlyConsumer) -> None:
     """As kill -9 does it: connections go, nobody says anything."""
@@ -192,8 +184,8 @@ async def die(consumer: OrderlyConsumer) -> None:
 
 
 @pytest.mark.slow
-def test_a_listener_that_outlives_the_lock_is_cancelled(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_listener_that_outlives_the_lock_is_cancelled(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         work, entered, cancelled = Work(), asyncio.Event(), asyncio.Event()
 
         async def hang(_: ReceivedMessage) -> None:
@@ -215,11 +207,9 @@ def test_a_listener_that_outlives_the_lock_is_cancelled(tmp_path: Path) -> None:
                 entered.clear()
                 await asyncio.wait_for(entered.wait(), 20)
 
-    play(story())
 
-
-def test_stopping_lets_a_listener_end_and_commits(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_stopping_lets_a_listener_end_and_commits(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         work, entered, go_on = Work(), asyncio.Event(), asyncio.Event()
 
         async def hang(_: ReceivedMessage) -> None:
@@ -239,8 +229,6 @@ def test_stopping_lets_a_listener_end_and_commits(tmp_path: Path) -> None:
                 assert [one.committed for one in await admin.progress("g", "T")] == [1]
             assert len(cluster.brokers["broker-a"].parts.locks) == 0  # type: ignore[union-attr]
 
-    play(story())
-
 
 def test_order_and_broadcast_exclude_each_other() -> None:
     with pytest.raises(ConfigError, match="broadcast"):
@@ -253,8 +241,8 @@ def test_order_and_broadcast_exclude_each_other() -> None:
         )
 
 
-def test_a_broker_that_restarts_knows_who_had_its_queues(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_broker_that_restarts_knows_who_had_its_queues(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         work = Work()
         async with running_cluster(tmp_path) as cluster:
             await filled(cluster, 40)
@@ -273,5 +261,3 @@ def test_a_broker_that_restarts_knows_who_had_its_queues(tmp_path: Path) -> None
                 await send(cluster, 40, 40)
                 await until(lambda: len({body for done in work.done.values() for body in done}) == 80)
         assert_in_order(work, 80)
-
-    play(story())

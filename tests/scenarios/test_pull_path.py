@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,26 +84,22 @@ class Stage(PullPlay):
         self.went.set()
 
 
-def play(folder: Path, scene: Callable[[Stage], Awaitable[None]]) -> None:
-    """Run a scene on a stage in this folder."""
-
-    async def run() -> None:
-        stage = Stage(folder)
-        await stage.open()
-        try:
-            async with asyncio.timeout(HANG_S):
-                await scene(stage)
-        finally:
-            await stage.server.close()
-            stage.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def staged(folder: Path) -> AsyncIterator[Stage]:
+    """Open a stage in this folder."""
+    stage = Stage(folder)
+    await stage.open()
+    try:
+        async with asyncio.timeout(HANG_S):
+            yield stage
+    finally:
+        await stage.server.close()
+        stage.close()
 
 
-def test_everything_sent_is_pulled_in_order_across_segments(tmp_path: Path) -> None:
+async def test_everything_sent_is_pulled_in_order_across_segments(tmp_path: Path) -> None:
     sent = [f"message {number} " + "x" * (number * 37 % 9000) for number in range(600)]
-
-    async def scene(stage: Stage) -> None:
+    async with staged(tmp_path) as stage:
         for start in range(0, len(sent), 50):
             stage.send(*sent[start : start + 50])
         consumer = await stage.connect()
@@ -115,11 +112,9 @@ def test_everything_sent_is_pulled_in_order_across_segments(tmp_path: Path) -> N
         assert received == sent
         consumer.writer.close()
 
-    play(tmp_path, scene)
 
-
-def test_everybody_who_waits_at_a_queue_gets_its_next_message(tmp_path: Path) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_everybody_who_waits_at_a_queue_gets_its_next_message(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
         consumers = [await stage.connect() for _ in range(3)]
         for consumer in consumers:
             consumer.ask(0)
@@ -135,11 +130,9 @@ def test_everybody_who_waits_at_a_queue_gets_its_next_message(tmp_path: Path) ->
         for consumer in consumers:
             consumer.writer.close()
 
-    play(tmp_path, scene)
 
-
-def test_a_consumer_that_hangs_up_leaves_nothing_held(tmp_path: Path) -> None:
-    async def scene(stage: Stage) -> None:
+async def test_a_consumer_that_hangs_up_leaves_nothing_held(tmp_path: Path) -> None:
+    async with staged(tmp_path) as stage:
         consumer = await stage.connect()
         consumer.ask(0)
         await stage.asked.get()
@@ -150,13 +143,10 @@ def test_a_consumer_that_hangs_up_leaves_nothing_held(tmp_path: Path) -> None:
         stage.send("nobody hears this")
         assert stage.pulls.counts.woken == 0
 
-    play(tmp_path, scene)
 
-
-def test_a_consumer_that_asks_for_more_than_it_reads_loses_nothing(tmp_path: Path) -> None:
+async def test_a_consumer_that_asks_for_more_than_it_reads_loses_nothing(tmp_path: Path) -> None:
     sent = [f"{number} " + "y" * 50_000 for number in range(400)]
-
-    async def scene(stage: Stage) -> None:
+    async with staged(tmp_path) as stage:
         for start in range(0, len(sent), 10):
             stage.send(*sent[start : start + 10])
         consumer = await stage.connect()
@@ -179,5 +169,3 @@ def test_a_consumer_that_asks_for_more_than_it_reads_loses_nothing(tmp_path: Pat
         assert sent_back > 0
         assert [received[number] for number in range(len(sent))] == sent
         consumer.writer.close()
-
-    play(tmp_path, scene)

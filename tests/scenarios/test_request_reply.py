@@ -13,7 +13,6 @@ from gantry.client.requestreply import Reply
 from gantry.errors import RefusedError
 from gantry.wire.compression import Compression
 from testkit.clusterplay import Cluster, running_cluster
-from testkit.onequeue import play
 from testkit.patience import HANG_S
 from testkit.turning import until
 
@@ -29,8 +28,8 @@ def responder(cluster: Cluster, producer: Producer, prefix: bytes = b"") -> Cons
     )
 
 
-def test_a_reply_reaches_the_request_it_belongs_to_whichever_broker_it_comes_through(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_reply_reaches_the_request_it_belongs_to_whichever_broker_it_comes_through(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         async with running_cluster(tmp_path, groups=2) as cluster, Producer(
             "a", nameserver=cluster.nameserver
         ) as asker, Producer("r", nameserver=cluster.nameserver) as replier, responder(cluster, replier):
@@ -42,12 +41,10 @@ def test_a_reply_reaches_the_request_it_belongs_to_whichever_broker_it_comes_thr
             assert {one.tags for one in replies} == {"done"}
             assert not len(asker._waiting)
 
-    play(story())
-
 
 @pytest.mark.parametrize("kind", Compression)
-def test_a_long_reply_is_compressed_on_its_way(tmp_path: Path, kind: Compression) -> None:
-    async def story() -> None:
+async def test_a_long_reply_is_compressed_on_its_way(tmp_path: Path, kind: Compression) -> None:
+    async with asyncio.timeout(HANG_S):
         settings = ProducerSettings(compression=kind)
         async with running_cluster(tmp_path) as cluster, Producer(
             "a", nameserver=cluster.nameserver, settings=settings
@@ -57,11 +54,9 @@ def test_a_long_reply_is_compressed_on_its_way(tmp_path: Path, kind: Compression
             reply = await asker.request(Message("Ask", b"x" * 100_000), timeout_s=HANG_S)
             assert reply.body == b"X" * 100_000
 
-    play(story())
 
-
-def test_a_reply_that_comes_too_late_is_refused_at_once(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_reply_that_comes_too_late_is_refused_at_once(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         async with running_cluster(tmp_path, groups=2) as cluster, Producer(
             "a", nameserver=cluster.nameserver
         ) as asker, Producer("r", nameserver=cluster.nameserver) as replier:
@@ -89,11 +84,9 @@ def test_a_reply_that_comes_too_late_is_refused_at_once(tmp_path: Path) -> None:
             counts = [broker.parts.replies.counts.failed for broker in cluster.brokers.values() if broker.parts]
             assert counts == [1, 1], "each broker was asked once"
 
-    play(story())
 
-
-def test_a_message_that_is_no_request_has_no_reply(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_message_that_is_no_request_has_no_reply(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         async with running_cluster(tmp_path) as cluster, Producer("a", nameserver=cluster.nameserver) as producer:
             await producer.send(Message("Ask", b"plain"))
             refused: list[str] = []
@@ -107,5 +100,3 @@ def test_a_message_that_is_no_request_has_no_reply(tmp_path: Path) -> None:
                 "answers", nameserver=cluster.nameserver, subscription={"Ask": "*"}, listener=answer, settings=FIRST
             ):
                 await until(lambda: refused)
-
-    play(story())

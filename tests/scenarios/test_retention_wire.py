@@ -47,31 +47,28 @@ def _log_start(broker: Broker) -> int:
     return broker.parts.store.stats().log_start
 
 
-def test_rocketmq_s_requests_for_deleting_delete_what_is_old_enough(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_broker(tmp_path, **_SMALL) as broker, peer(broker) as client:
-            await _filled(broker, client)
-            shown = json.loads((await client.call(Command(RequestCode.SHOW_RETENTION))).body)
-            starts = [one["start"] for one in shown["segments"]]
-            assert starts == [at * (128 << 10) for at in range(len(starts))]
-            assert all(one["goes"] and one["expired"] and not one["owed"] for one in shown["segments"])
-            assert len(shown["segments"]) >= 3 and _log_start(broker) == 0, "looking deletes nothing"
-            queue = tmp_path / "store/consumequeue/orders/0"
-            await until(lambda: queue.is_dir() and len(list(queue.iterdir())) == 6)
-            for code in (329, 306, 316):
-                assert (await client.call(Command(code))).code == 0
-            await until(lambda: _log_start(broker) == len(shown["segments"]) * (128 << 10))
-            await until(lambda: len(list(queue.iterdir())) < 6)
-            gone = await client.call(pull(_TOPIC, 0))
-            assert gone.code == ResponseCode.PULL_OFFSET_MOVED
-            low = int(gone.ext["nextBeginOffset"])
-            assert bodies(await client.call(pull(_TOPIC, low)))[0].startswith(b"%04d" % low)
-
-    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
+async def test_rocketmq_s_requests_for_deleting_delete_what_is_old_enough(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S), running_broker(tmp_path, **_SMALL) as broker, peer(broker) as client:
+        await _filled(broker, client)
+        shown = json.loads((await client.call(Command(RequestCode.SHOW_RETENTION))).body)
+        starts = [one["start"] for one in shown["segments"]]
+        assert starts == [at * (128 << 10) for at in range(len(starts))]
+        assert all(one["goes"] and one["expired"] and not one["owed"] for one in shown["segments"])
+        assert len(shown["segments"]) >= 3 and _log_start(broker) == 0, "looking deletes nothing"
+        queue = tmp_path / "store/consumequeue/orders/0"
+        await until(lambda: queue.is_dir() and len(list(queue.iterdir())) == 6)
+        for code in (329, 306, 316):
+            assert (await client.call(Command(code))).code == 0
+        await until(lambda: _log_start(broker) == len(shown["segments"]) * (128 << 10))
+        await until(lambda: len(list(queue.iterdir())) < 6)
+        gone = await client.call(pull(_TOPIC, 0))
+        assert gone.code == ResponseCode.PULL_OFFSET_MOVED
+        low = int(gone.ext["nextBeginOffset"])
+        assert bodies(await client.call(pull(_TOPIC, low)))[0].startswith(b"%04d" % low)
 
 
-def test_a_reply_that_is_under_way_survives_its_segment(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_reply_that_is_under_way_survives_its_segment(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         async with running_broker(tmp_path, **_SMALL) as broker, peer(broker) as client, peer(broker) as slow:
             await _filled(broker, client, 150)
             pulls = 40
@@ -84,11 +81,9 @@ def test_a_reply_that_is_under_way_survives_its_segment(tmp_path: Path) -> None:
             assert whole and all(body[4:] == _BODY for reply in whole for body in bodies(reply))
             assert (await client.call(pull(_TOPIC, 0))).code == ResponseCode.PULL_OFFSET_MOVED
 
-    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
 
-
-def test_a_consumer_that_is_far_behind_goes_on_where_the_log_begins(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_consumer_that_is_far_behind_goes_on_where_the_log_begins(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S):
         async with running_broker(tmp_path, store__warm_bytes=1, **_SMALL) as broker, peer(broker) as client:
             await _filled(broker, client, 100)
             async with peer(broker) as reader:
@@ -103,48 +98,40 @@ def test_a_consumer_that_is_far_behind_goes_on_where_the_log_begins(tmp_path: Pa
                     offset = int(reply.ext["nextBeginOffset"])
                 assert seen[-1][:4] == b"0099" and len(set(seen)) == len(seen)
 
-    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
-
 
 @pytest.mark.parametrize("is_dry", [True, False])
-def test_the_command_shows_what_would_go_and_deletes_it_unless_told_not_to(tmp_path: Path, is_dry: bool) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path, **_SMALL) as cluster:
-            broker = cluster.brokers["broker-a"]
-            async with peer(broker) as client:
-                await _filled(broker, client)
-            words = ["store", "clean", "--namesrv", cluster.nameserver, "--output", "json", "--timeout", "60"]
-            out, said = StringIO(), StringIO()
-
-            def run() -> int:
-                with redirect_stdout(out), redirect_stderr(said):
-                    return main([*words, *(["--dry-run"] if is_dry else [])])
-
-            assert await asyncio.to_thread(run) == 0, said.getvalue()
-            rows = json.loads(out.getvalue())
-            assert len(rows) >= 3 and all(row["goes"] and row["broker"] == "broker-a" for row in rows)
-            assert "the disk is" in said.getvalue() and ("being deleted" in said.getvalue()) is not is_dry
-            if is_dry:
-                async with Admin(nameserver=cluster.nameserver) as admin:
-                    (seen,) = await admin.retention()
-                assert seen.log_start == seen.deleted == 0 and _log_start(broker) == 0
-            else:
-                await until(lambda: _log_start(broker) == len(rows) * (128 << 10))
-
+async def test_the_command_shows_what_would_go_and_deletes_it_unless_told_not_to(tmp_path: Path, is_dry: bool) -> None:
     began = time.monotonic()
-    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
+    async with asyncio.timeout(2 * HANG_S), running_cluster(tmp_path, **_SMALL) as cluster:
+        broker = cluster.brokers["broker-a"]
+        async with peer(broker) as client:
+            await _filled(broker, client)
+        words = ["store", "clean", "--namesrv", cluster.nameserver, "--output", "json", "--timeout", "60"]
+        out, said = StringIO(), StringIO()
+
+        def run() -> int:
+            with redirect_stdout(out), redirect_stderr(said):
+                return main([*words, *(["--dry-run"] if is_dry else [])])
+
+        assert await asyncio.to_thread(run) == 0, said.getvalue()
+        rows = json.loads(out.getvalue())
+        assert len(rows) >= 3 and all(row["goes"] and row["broker"] == "broker-a" for row in rows)
+        assert "the disk is" in said.getvalue() and ("being deleted" in said.getvalue()) is not is_dry
+        if is_dry:
+            async with Admin(nameserver=cluster.nameserver) as admin:
+                (seen,) = await admin.retention()
+            assert seen.log_start == seen.deleted == 0 and _log_start(broker) == 0
+        else:
+            await until(lambda: _log_start(broker) == len(rows) * (128 << 10))
     assert time.monotonic() - began < 4 * HANG_S
 
 
-def test_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            said = StringIO()
+async def test_a_broker_that_is_not_there_is_named(tmp_path: Path) -> None:
+    async with asyncio.timeout(2 * HANG_S), running_cluster(tmp_path) as cluster:
+        said = StringIO()
 
-            def run() -> int:
-                with redirect_stderr(said):
-                    return main(["store", "clean", "--namesrv", cluster.nameserver, "--broker", "nobody"])
+        def run() -> int:
+            with redirect_stderr(said):
+                return main(["store", "clean", "--namesrv", cluster.nameserver, "--broker", "nobody"])
 
-            assert await asyncio.to_thread(run) == 2 and "no broker nobody" in said.getvalue()
-
-    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
+        assert await asyncio.to_thread(run) == 2 and "no broker nobody" in said.getvalue()

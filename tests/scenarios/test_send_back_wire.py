@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from pathlib import Path
 
 from gantry.leaves import properties, records
@@ -14,10 +13,6 @@ from testkit.turning import until
 
 GROUP = "readers"
 RETRY, DLQ = "%RETRY%readers", "%DLQ%readers"
-
-
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, 120.0))
 
 
 def back(record: records.Record, level: int = 0, **ext: str) -> Command:
@@ -43,8 +38,8 @@ async def first_message(client: Peer) -> records.Record:
     return record
 
 
-def test_it_comes_again_in_the_retry_topic_when_its_delay_has_passed_and_not_before(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_it_comes_again_in_the_retry_topic_when_its_delay_has_passed_and_not_before(tmp_path: Path) -> None:
+    async with asyncio.timeout(120.0):
         async with running_broker(tmp_path, delays__levels="1s 2s") as broker, peer(broker) as client:
             record = await first_message(client)
             assert (await client.call(back(record))).code == 0
@@ -60,69 +55,61 @@ def test_it_comes_again_in_the_retry_topic_when_its_delay_has_passed_and_not_bef
             parts = broker.parts
             assert parts is not None and parts.redeliveries.retried == {(GROUP, "orders"): 2}
 
-    play(story())
+
+async def test_what_a_java_consumer_sends_instead_obeys_the_same_rules(tmp_path: Path) -> None:
+    async with asyncio.timeout(120.0), running_broker(tmp_path, delays__levels="1s") as broker, peer(broker) as client:
+        record = await first_message(client)
+        pairs = properties.parse(record.properties) | {"RETRY_TOPIC": "orders", "DELAY": "4"}
+        assert (await client.call(send(RETRY, b"sour", pairs=pairs, j="1", l="16"))).code == 0
+        (again,) = await found(client, RETRY, 1)
+        assert (again.reconsume_times, properties.parse(again.properties)["UNIQ_KEY"]) == (1, "K1")
+        assert again.store_ms - record.store_ms >= 1000
+
+        assert (await client.call(send(RETRY, b"sour", pairs=pairs, j="17", l="16"))).code == 0
+        (dead,) = await found(client, DLQ, 1)
+        said = properties.parse(dead.properties)
+        assert (said["DLQ_ORIGIN_TOPIC"], said["DLQ_ORIGIN_MESSAGE_ID"], said["UNIQ_KEY"]) == ("orders", "K1", "K1")
+        unknown = await client.call(send("%RETRY%nobody", b"sour", pairs=pairs, j="1", l="16"))
+        assert unknown.code == 26
+        parts = broker.parts
+        assert parts is not None
+        assert (parts.redeliveries.retried, parts.redeliveries.dead) == (
+            {(GROUP, "orders"): 1},
+            {(GROUP, "orders"): 1},
+        )
 
 
-def test_what_a_java_consumer_sends_instead_obeys_the_same_rules(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_broker(tmp_path, delays__levels="1s") as broker, peer(broker) as client:
-            record = await first_message(client)
-            pairs = properties.parse(record.properties) | {"RETRY_TOPIC": "orders", "DELAY": "4"}
-            assert (await client.call(send(RETRY, b"sour", pairs=pairs, j="1", l="16"))).code == 0
-            (again,) = await found(client, RETRY, 1)
-            assert (again.reconsume_times, properties.parse(again.properties)["UNIQ_KEY"]) == (1, "K1")
-            assert again.store_ms - record.store_ms >= 1000
-
-            assert (await client.call(send(RETRY, b"sour", pairs=pairs, j="17", l="16"))).code == 0
-            (dead,) = await found(client, DLQ, 1)
-            said = properties.parse(dead.properties)
-            assert (said["DLQ_ORIGIN_TOPIC"], said["DLQ_ORIGIN_MESSAGE_ID"], said["UNIQ_KEY"]) == ("orders", "K1", "K1")
-            unknown = await client.call(send("%RETRY%nobody", b"sour", pairs=pairs, j="1", l="16"))
-            assert unknown.code == 26
-            parts = broker.parts
-            assert parts is not None
-            assert (parts.redeliveries.retried, parts.redeliveries.dead) == (
-                {(GROUP, "orders"): 1},
-                {(GROUP, "orders"): 1},
-            )
-
-    play(story())
-
-
-def test_a_forged_request_changes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            record = await first_message(client)
-            half_pairs = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "H"}
-            assert (await client.call(send("orders", b"half", pairs=half_pairs, f="4"))).code == 0
-            parts = broker.parts
-            assert parts is not None
-            half = parts.store.reader.entry("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
-            assert half is not None
-            end = parts.store.written.offset
-            forged = [
-                (back(record, offset=str(record.log_offset + 4)), 1),
-                (back(record, offset=str(end)), 1),
-                (back(record, offset="-1"), 1),
-                (back(record, offset=str(half[0]), originTopic=""), 1),
-                (back(record, originTopic="bills"), 1),
-                (back(record, group="nobody"), 26),
-                (back(record, offset="soon"), 1),
-            ]
-            for request, code in forged:
-                assert (await client.call(request)).code == code, request.ext
-            assert parts.store.written.offset == end
-            assert parts.topics.get(DLQ) is None
-            # The group is dropped while its consumer still works.
-            assert (await client.call(Command(207, ext={"groupName": GROUP, "cleanOffset": "false"}))).code == 0
-            assert (await client.call(back(record))).code == 26
-            assert (await client.call(send("orders"))).code == 0
-
-    play(story())
+async def test_a_forged_request_changes_nothing(tmp_path: Path) -> None:
+    async with asyncio.timeout(120.0), running_broker(tmp_path) as broker, peer(broker) as client:
+        record = await first_message(client)
+        half_pairs = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "H"}
+        assert (await client.call(send("orders", b"half", pairs=half_pairs, f="4"))).code == 0
+        parts = broker.parts
+        assert parts is not None
+        half = parts.store.reader.entry("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
+        assert half is not None
+        end = parts.store.written.offset
+        forged = [
+            (back(record, offset=str(record.log_offset + 4)), 1),
+            (back(record, offset=str(end)), 1),
+            (back(record, offset="-1"), 1),
+            (back(record, offset=str(half[0]), originTopic=""), 1),
+            (back(record, originTopic="bills"), 1),
+            (back(record, group="nobody"), 26),
+            (back(record, offset="soon"), 1),
+        ]
+        for request, code in forged:
+            assert (await client.call(request)).code == code, request.ext
+        assert parts.store.written.offset == end
+        assert parts.topics.get(DLQ) is None
+        # The group is dropped while its consumer still works.
+        assert (await client.call(Command(207, ext={"groupName": GROUP, "cleanOffset": "false"}))).code == 0
+        assert (await client.call(back(record))).code == 26
+        assert (await client.call(send("orders"))).code == 0
 
 
-def test_a_restart_between_the_answer_and_the_delay_changes_nothing(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_restart_between_the_answer_and_the_delay_changes_nothing(tmp_path: Path) -> None:
+    async with asyncio.timeout(120.0):
         async with running_broker(tmp_path, delays__levels="3s") as broker, peer(broker) as client:
             record = await first_message(client)
             assert (await client.call(back(record))).code == 0
@@ -130,5 +117,3 @@ def test_a_restart_between_the_answer_and_the_delay_changes_nothing(tmp_path: Pa
             await until(lambda: broker.parts is not None)
             (again,) = await found(client, RETRY, 1)
             assert again.store_ms - record.store_ms >= 3000
-
-    play(story())

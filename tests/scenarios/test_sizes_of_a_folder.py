@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -24,19 +23,15 @@ def _folder_of_rocketmq(folder: Path, segment_bytes: int) -> None:
         path.unlink()
 
 
-def test_its_messages_are_there_and_new_ones_go_into_files_of_its_sizes(tmp_path: Path) -> None:
+async def test_its_messages_are_there_and_new_ones_go_into_files_of_its_sizes(tmp_path: Path) -> None:
     _folder_of_rocketmq(tmp_path, 4 << 20)
-
-    async def play() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            assert bodies(await client.call(pull("orders", 0))) == [b"%d" % number for number in range(30)]
-            assert broker.parts is not None and broker.parts.store.settings.sizes == (4 << 20, 500, 50, 200)
-
-    asyncio.run(play())
+    async with running_broker(tmp_path) as broker, peer(broker) as client:
+        assert bodies(await client.call(pull("orders", 0))) == [b"%d" % number for number in range(30)]
+        assert broker.parts is not None and broker.parts.store.settings.sizes == (4 << 20, 500, 50, 200)
     assert {path.stat().st_size for path in (tmp_path / "store" / "commitlog").iterdir()} == {4 << 20}
 
 
-def test_segments_too_small_for_the_largest_message_are_refused_with_the_key_to_set(tmp_path: Path) -> None:
+async def test_segments_too_small_for_the_largest_message_are_refused_with_the_key_to_set(tmp_path: Path) -> None:
     _folder_of_rocketmq(tmp_path, 1 << 20)
 
     async def play(body_bytes_max: int) -> None:
@@ -47,5 +42,5 @@ def test_segments_too_small_for_the_largest_message_are_refused_with_the_key_to_
             await broker.stop()
 
     with pytest.raises(StoreError, match=r"set messages.body_bytes_max .* to 491520 or less"):
-        asyncio.run(play(1 << 20))
-    asyncio.run(play(491_520))
+        await play(1 << 20)
+    await play(491_520)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def decisions(parts: Parts) -> None:
     [("delayOffset.json", deliveries, '"3": 17'), ("sinkDecisions.json", decisions, "revenue")],
     ids=["deliveries", "decisions"],
 )
-def test_what_a_slave_was_told_is_saved_although_its_disk_refused_once(
+async def test_what_a_slave_was_told_is_saved_although_its_disk_refused_once(
     tmp_path: Path, name: str, told: object, what: str
 ) -> None:
     secret = tmp_path / "secret"
@@ -59,14 +58,10 @@ def test_what_a_slave_was_told_is_saved_although_its_disk_refused_once(
         "replication__secret_file": str(secret),
         "network__ha_port": free_port(),
     }
-
-    async def play() -> None:
-        disk = RefusesOnce(name)
-        async with running_broker(tmp_path, disk, **slave) as broker:
-            assert broker.parts is not None and callable(told)
-            told(broker.parts)
-            file = tmp_path / "store/config" / name
-            await until(lambda: file.exists() and what in json.dumps(json.loads(file.read_text())))
-            assert disk.refusals == 1
-
-    asyncio.run(play())
+    disk = RefusesOnce(name)
+    async with running_broker(tmp_path, disk, **slave) as broker:
+        assert broker.parts is not None and callable(told)
+        told(broker.parts)
+        file = tmp_path / "store/config" / name
+        await until(lambda: file.exists() and what in json.dumps(json.loads(file.read_text())))
+        assert disk.refusals == 1

@@ -47,25 +47,9 @@ def _commit(group: str, offset: int) -> Command:
     return Command(RequestCode.UPDATE_CONSUMER_OFFSET, ext=ext)
 
 
-def test_a_reader_in_the_middle_is_moved_to_the_beginning_and_its_old_progress_counts_for_nothing(
+async def test_a_reader_in_the_middle_is_moved_to_the_beginning_and_its_old_progress_counts_for_nothing(
     tmp_path: Path,
 ) -> None:
-    async def story() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as admin, peer(broker) as member:
-            await _make_first(admin)
-            assert len(bodies(await member.call(pull(_TOPIC, 0, consumerGroup="g")))) == 20
-            assert (await member.call(_commit("g", 8))).code == 0
-            await _make_anew(admin)
-            await _send(admin, b"new", 30)
-            assert (await member.call(_commit("g", 20))).code == 0
-            await _is_moved(member)
-        # As much is known after a restart, if nobody had come in between.
-        async with running_broker(tmp_path) as broker, peer(broker) as admin, peer(broker) as member:
-            await _make_anew(admin)
-            await _send(admin, b"new", 30)
-        async with running_broker(tmp_path) as broker, peer(broker) as member:
-            await _is_moved(member)
-
     async def _make_first(admin: Peer) -> None:
         assert (await admin.call(_make())).code == 0
         await _send(admin, b"old", 20)
@@ -84,28 +68,39 @@ def test_a_reader_in_the_middle_is_moved_to_the_beginning_and_its_old_progress_c
         assert (await member.call(_commit("g", 30))).code == 0
         assert (await member.call(_query("g"))).ext["offset"] == "30"
 
-    asyncio.run(asyncio.wait_for(story(), HANG_S))
-
-
-def test_a_member_that_comes_later_begins_at_the_beginning_and_a_new_group_as_it_likes(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as admin:
-            assert (await admin.call(_make())).code == 0
-            await _send(admin, b"old", 3)
-            assert bodies(await admin.call(pull(_TOPIC, 0, consumerGroup="g")))
-            assert (await admin.call(_commit("g", 3))).code == 0
+    async with asyncio.timeout(HANG_S):
+        async with running_broker(tmp_path) as broker, peer(broker) as admin, peer(broker) as member:
+            await _make_first(admin)
+            assert len(bodies(await member.call(pull(_TOPIC, 0, consumerGroup="g")))) == 20
+            assert (await member.call(_commit("g", 8))).code == 0
             await _make_anew(admin)
-            await _send(admin, b"new", 5)
-            asked = Command(0, ext={"setZeroIfNotFound": "false"}).ext
-            first = await admin.call(Command(_query("g").code, ext=_query("g").ext | asked))
-            assert (first.code, first.ext["offset"]) == (0, "0")
-            other = await admin.call(Command(_query("h").code, ext=_query("h").ext | asked))
-            assert other.code == ResponseCode.QUERY_NOT_FOUND
-            assert bodies(await admin.call(pull(_TOPIC, 4, consumerGroup="h"))) == [b"new/4"]
-            assert len(bodies(await admin.call(pull(_TOPIC, 0, consumerGroup="g")))) == 5
-            assert bodies(await admin.call(pull(_TOPIC, 2, consumerGroup="g")))[0] == b"new/2", "told once only"
+            await _send(admin, b"new", 30)
+            assert (await member.call(_commit("g", 20))).code == 0
+            await _is_moved(member)
+        # As much is known after a restart, if nobody had come in between.
+        async with running_broker(tmp_path) as broker, peer(broker) as admin, peer(broker) as member:
+            await _make_anew(admin)
+            await _send(admin, b"new", 30)
+        async with running_broker(tmp_path) as broker, peer(broker) as member:
+            await _is_moved(member)
 
-    asyncio.run(asyncio.wait_for(story(), HANG_S))
+
+async def test_a_member_that_comes_later_begins_at_the_beginning_and_a_new_group_as_it_likes(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S), running_broker(tmp_path) as broker, peer(broker) as admin:
+        assert (await admin.call(_make())).code == 0
+        await _send(admin, b"old", 3)
+        assert bodies(await admin.call(pull(_TOPIC, 0, consumerGroup="g")))
+        assert (await admin.call(_commit("g", 3))).code == 0
+        await _make_anew(admin)
+        await _send(admin, b"new", 5)
+        asked = Command(0, ext={"setZeroIfNotFound": "false"}).ext
+        first = await admin.call(Command(_query("g").code, ext=_query("g").ext | asked))
+        assert (first.code, first.ext["offset"]) == (0, "0")
+        other = await admin.call(Command(_query("h").code, ext=_query("h").ext | asked))
+        assert other.code == ResponseCode.QUERY_NOT_FOUND
+        assert bodies(await admin.call(pull(_TOPIC, 4, consumerGroup="h"))) == [b"new/4"]
+        assert len(bodies(await admin.call(pull(_TOPIC, 0, consumerGroup="g")))) == 5
+        assert bodies(await admin.call(pull(_TOPIC, 2, consumerGroup="g")))[0] == b"new/2", "told once only"
 
 
 def test_a_crash_between_the_two_files_drops_the_offsets_at_the_next_start(tmp_path: Path) -> None:
@@ -161,7 +156,7 @@ class _Reading:
             await consumer.commit()
 
 
-def test_consumers_at_work_in_every_way_get_all_of_the_new_topic(tmp_path: Path) -> None:
+async def test_consumers_at_work_in_every_way_get_all_of_the_new_topic(tmp_path: Path) -> None:
     """Sharing, broadcasting and polling; none of them waits in a held pull when it is made anew, and all are far in."""
     settings = ConsumerSettings(
         start_from=StartFrom.FIRST,
@@ -179,46 +174,42 @@ def test_consumers_at_work_in_every_way_get_all_of_the_new_topic(tmp_path: Path)
         broadcast=True,
         offsets_folder=str(tmp_path / "local"),
     )
-
-    async def story() -> None:
-        async with running_cluster(tmp_path) as cluster:
-            broker: Broker = cluster.brokers["broker-a"]
-            where, every = cluster.nameserver, {_TOPIC: "*"}
+    async with asyncio.timeout(2 * HANG_S), running_cluster(tmp_path) as cluster:
+        broker: Broker = cluster.brokers["broker-a"]
+        where, every = cluster.nameserver, {_TOPIC: "*"}
+        async with (
+            peer(broker) as admin,
+            Producer("p", nameserver=cluster.nameserver) as producer,
+        ):
+            assert (await admin.call(_make())).code == 0
             async with (
-                peer(broker) as admin,
-                Producer("p", nameserver=cluster.nameserver) as producer,
+                Consumer("shared", settings=settings, nameserver=where, subscription=every) as shared,
+                Consumer("all", settings=everywhere, nameserver=where, subscription=every) as broadcasting,
+                PullConsumer("polled", settings=settings, nameserver=where, subscription=every) as polled,
             ):
-                assert (await admin.call(_make())).code == 0
-                async with (
-                    Consumer("shared", settings=settings, nameserver=where, subscription=every) as shared,
-                    Consumer("all", settings=everywhere, nameserver=where, subscription=every) as broadcasting,
-                    PullConsumer("polled", settings=settings, nameserver=where, subscription=every) as polled,
-                ):
-                    readings = [_Reading(), _Reading(), _Reading()]
-                    tasks = [
-                        asyncio.create_task(readings[0].listen(shared)),
-                        asyncio.create_task(readings[1].listen(broadcasting)),
-                        asyncio.create_task(readings[2].poll(polled)),
-                    ]
-                    old = await _produce(producer, b"old", 40)
-                    await until(lambda: all(old <= set(reading.got) for reading in readings))
-                    for reading in readings:
-                        reading.may_go_on.clear()
-                    old |= await _produce(producer, b"more", 40)
-                    await _make_anew(admin)
-                    # More than there was: an offset of the old topic is in the middle of the new one.
-                    new = await _produce(producer, b"new", 160)
-                    for reading in readings:
-                        reading.may_go_on.set()
-                    await until(lambda: all(new <= set(reading.got) for reading in readings))
-                    for reading in readings:
-                        again = {body: count for body, count in reading.got.items() if body in old and count > 1}
-                        assert not again, "nothing of the old topic comes again"
-                    for task in tasks:
-                        task.cancel()
-                    await asyncio.gather(*tasks, return_exceptions=True)
-
-    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
+                readings = [_Reading(), _Reading(), _Reading()]
+                tasks = [
+                    asyncio.create_task(readings[0].listen(shared)),
+                    asyncio.create_task(readings[1].listen(broadcasting)),
+                    asyncio.create_task(readings[2].poll(polled)),
+                ]
+                old = await _produce(producer, b"old", 40)
+                await until(lambda: all(old <= set(reading.got) for reading in readings))
+                for reading in readings:
+                    reading.may_go_on.clear()
+                old |= await _produce(producer, b"more", 40)
+                await _make_anew(admin)
+                # More than there was: an offset of the old topic is in the middle of the new one.
+                new = await _produce(producer, b"new", 160)
+                for reading in readings:
+                    reading.may_go_on.set()
+                await until(lambda: all(new <= set(reading.got) for reading in readings))
+                for reading in readings:
+                    again = {body: count for body, count in reading.got.items() if body in old and count > 1}
+                    assert not again, "nothing of the old topic comes again"
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _produce(producer: Producer, name: bytes, count: int) -> set[bytes]:

@@ -59,10 +59,10 @@ async def _whole_queue(client: Peer, queue_id: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-def test_a_topic_deleted_and_made_anew_under_load_begins_at_zero_without_an_old_message(
+async def test_a_topic_deleted_and_made_anew_under_load_begins_at_zero_without_an_old_message(
     tmp_path: Path, flush: str
 ) -> None:
-    async def story() -> None:
+    async with asyncio.timeout(2 * HANG_S):
         async with running_broker(tmp_path, store__flush=flush) as broker, peer(broker) as admin, peer(broker) as held:
             parts = broker.parts
             assert parts is not None and (await admin.call(_update(3, 3))).code == 0
@@ -93,11 +93,9 @@ def test_a_topic_deleted_and_made_anew_under_load_begins_at_zero_without_an_old_
         async with running_broker(tmp_path, store__flush=flush) as broker, peer(broker) as admin:
             assert [await _whole_queue(admin, queue_id) for queue_id in (0, 1)] == found
 
-    asyncio.run(asyncio.wait_for(story(), 2 * HANG_S))
 
-
-def test_queues_come_and_go_under_load_and_each_message_is_consumed_once(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_queues_come_and_go_under_load_and_each_message_is_consumed_once(tmp_path: Path) -> None:
+    async with asyncio.timeout(3 * HANG_S):
         settings = ConsumerSettings(
             start_from=StartFrom.FIRST, pull_wait_s=1.0, rebalance_every_s=0.3, commit_every_s=0.2, handover_s=0.2
         )
@@ -149,22 +147,17 @@ def test_queues_come_and_go_under_load_and_each_message_is_consumed_once(tmp_pat
             again = {body: count for body, count in got.items() if count > 1}
             assert not again, f"read more than once: {again}"
 
-    asyncio.run(asyncio.wait_for(story(), 3 * HANG_S))
 
-
-def test_more_queues_are_found_by_a_producer_and_a_consumer_that_are_running(tmp_path: Path) -> None:
-    async def story() -> None:
-        async with running_broker(tmp_path) as broker, peer(broker) as client:
-            assert (await client.call(_update(2, 2))).code == 0
-            assert (await client.call(send(_TOPIC, b"a", queue_id=5))).code != 0
-            assert (await client.call(_update(8, 8))).code == 0
-            assert (await client.call(send(_TOPIC, b"b", queue_id=5))).code == 0
-            assert (await client.call(_update(8, 2))).code == 0
-            assert bodies(await client.call(pull(_TOPIC, 0, 5))) == [b"b"], "fewer to write, all to read"
-            assert (await client.call(_update(2, 2))).code == 0
-            assert (await client.call(send(_TOPIC, b"c", queue_id=5))).code != 0
-            assert (await client.call(_update(8, 8))).code == 0
-            assert (await client.call(send(_TOPIC, b"d", queue_id=5))).code == 0
-            assert bodies(await client.call(pull(_TOPIC, 0, 5))) == [b"b", b"d"], "it goes on where it was"
-
-    asyncio.run(asyncio.wait_for(story(), HANG_S))
+async def test_more_queues_are_found_by_a_producer_and_a_consumer_that_are_running(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S), running_broker(tmp_path) as broker, peer(broker) as client:
+        assert (await client.call(_update(2, 2))).code == 0
+        assert (await client.call(send(_TOPIC, b"a", queue_id=5))).code != 0
+        assert (await client.call(_update(8, 8))).code == 0
+        assert (await client.call(send(_TOPIC, b"b", queue_id=5))).code == 0
+        assert (await client.call(_update(8, 2))).code == 0
+        assert bodies(await client.call(pull(_TOPIC, 0, 5))) == [b"b"], "fewer to write, all to read"
+        assert (await client.call(_update(2, 2))).code == 0
+        assert (await client.call(send(_TOPIC, b"c", queue_id=5))).code != 0
+        assert (await client.call(_update(8, 8))).code == 0
+        assert (await client.call(send(_TOPIC, b"d", queue_id=5))).code == 0
+        assert bodies(await client.call(pull(_TOPIC, 0, 5))) == [b"b", b"d"], "it goes on where it was"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, closing
 from pathlib import Path
 
@@ -32,10 +32,6 @@ from testkit.scriptedtransaction import outcomes
 from testkit.turning import until
 
 FROM_FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
-
-
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 def quick(folder: Path, groups: int = 1, **changes: object) -> AbstractAsyncContextManager[Cluster]:
@@ -105,8 +101,8 @@ async def nothing_open(cluster: Cluster) -> None:
                 await asyncio.sleep(0.05)
 
 
-def test_rows_and_messages_are_the_same_whatever_happened_in_between(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_rows_and_messages_are_the_same_whatever_happened_in_between(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         shop = Shop(tmp_path / "shop.db")
         async with (
             quick(tmp_path, groups=2) as cluster,
@@ -131,16 +127,14 @@ def test_rows_and_messages_are_the_same_whatever_happened_in_between(tmp_path: P
             # On a slow machine it is asked again before its answer is there.
             assert producer.check_counts.committed >= 1 and producer.check_counts.rolled_back >= 1
 
-    play(story())
-
 
 async def at_a_loss(message: StoredMessage) -> Outcome:
     """A checker whose database is away."""
     return Outcome.UNKNOWN
 
 
-def test_a_successor_answers_for_a_producer_that_is_gone(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_successor_answers_for_a_producer_that_is_gone(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         shop = Shop(tmp_path / "shop.db")
         async with quick(tmp_path, transactions__checks_max=0) as cluster:
             # Whatever it is asked before it goes, it has no answer.
@@ -157,11 +151,9 @@ def test_a_successor_answers_for_a_producer_that_is_gone(tmp_path: Path) -> None
                 await until(lambda: len(warehouse.received) >= 2)
             assert sorted(warehouse.received) == shop.messages()
 
-    play(story())
 
-
-def test_a_broker_that_restarts_asks_again_without_anybody_sending(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_broker_that_restarts_asks_again_without_anybody_sending(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         shop = Shop(tmp_path / "shop.db")
         async with (
             quick(tmp_path, transactions__immunity_s=2.0) as cluster,
@@ -179,11 +171,9 @@ def test_a_broker_that_restarts_asks_again_without_anybody_sending(tmp_path: Pat
                 await until(lambda: warehouse.received)
             assert warehouse.received == shop.messages()
 
-    play(story())
 
-
-def test_a_commit_that_comes_after_the_checker_said_rollback_is_refused(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_commit_that_comes_after_the_checker_said_rollback_is_refused(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         shop = Shop(tmp_path / "shop.db")
         async with (
             quick(tmp_path) as cluster,
@@ -194,11 +184,9 @@ def test_a_commit_that_comes_after_the_checker_said_rollback_is_refused(tmp_path
                 async with producer.transaction(Message("Orders", b"a")):
                     await until(lambda: other.check_counts.rolled_back)  # it does not run there
 
-    play(story())
 
-
-def test_a_message_waits_for_its_own_time_before_it_is_asked_about(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_message_waits_for_its_own_time_before_it_is_asked_about(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         shop = Shop(tmp_path / "shop.db")
         async with (
             quick(tmp_path) as cluster,
@@ -213,66 +201,62 @@ def test_a_message_waits_for_its_own_time_before_it_is_asked_about(tmp_path: Pat
             assert patient.message_id not in shop.asked
             assert patient.is_settled
 
-    play(story())
 
-
-def test_an_administrator_sees_what_is_open_and_ends_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_administrator_sees_what_is_open_and_ends_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     async def undecided(_: StoredMessage) -> Outcome:
         return Outcome.UNKNOWN
 
-    async def story() -> None:
-        async with quick(tmp_path, groups=2) as cluster:
+    async with asyncio.timeout(HANG_S), quick(tmp_path, groups=2) as cluster:
 
-            async def gantry(*arguments: str) -> str:
-                code = await asyncio.to_thread(main, ["tx", *arguments, "--namesrv", cluster.nameserver])
-                assert code == 0, capsys.readouterr().err
-                return capsys.readouterr().out
+        async def gantry(*arguments: str) -> str:
+            code = await asyncio.to_thread(main, ["tx", *arguments, "--namesrv", cluster.nameserver])
+            assert code == 0, capsys.readouterr().err
+            return capsys.readouterr().out
 
-            async with (
-                TransactionProducer("shop", undecided, nameserver=cluster.nameserver) as producer,
-                Producer("plain", nameserver=cluster.nameserver) as plain,
-            ):
-                await plain.send(Message("Orders", b"makes the topic"))
-                delivered, dropped = (
-                    producer.transaction(Message("Orders", body, keys=("o-1", "o-2"))) for body in (b"a", b"b")
-                )
-                for tx in (delivered, dropped):
-                    await tx.__aenter__()
-                rows = json.loads(await gantry("ls", "--output", "json"))
-                assert {row["id"] for row in rows} == {delivered.message_id, dropped.message_id}
-                row = rows[0]
-                named = "id topic producerGroup ageMs checks keys broker logOffset halfOffset state"
-                assert list(row) == named.split(), "scripts read these"
-                assert (row["topic"], row["producerGroup"], row["keys"], row["state"]) == (
-                    "Orders",
-                    "shop",
-                    "o-1 o-2",
-                    "open",
-                )
-                assert json.loads(await gantry("ls", "--group", "other", "--output", "json")) == []
-                shown = json.loads(await gantry("show", delivered.message_id, "--output", "json"))
-                assert (shown["body"], shown["id"]) == ("a", delivered.message_id)
-                assert shown["properties"]["KEYS"] == "o-1 o-2"
-                assert "KEYS=o-1 o-2 " in await gantry("show", delivered.message_id)
-                await gantry("commit", delivered.message_id)
-                await gantry("rollback", dropped.message_id)
-                await nothing_open(cluster)
-            async with consuming(cluster) as warehouse:
-                await until(lambda: len(warehouse.received) >= 2)
-            assert delivered.message_id in warehouse.received
-            assert dropped.message_id not in warehouse.received
-
-    play(story())
+        async with (
+            TransactionProducer("shop", undecided, nameserver=cluster.nameserver) as producer,
+            Producer("plain", nameserver=cluster.nameserver) as plain,
+        ):
+            await plain.send(Message("Orders", b"makes the topic"))
+            delivered, dropped = (
+                producer.transaction(Message("Orders", body, keys=("o-1", "o-2"))) for body in (b"a", b"b")
+            )
+            for tx in (delivered, dropped):
+                await tx.__aenter__()
+            rows = json.loads(await gantry("ls", "--output", "json"))
+            assert {row["id"] for row in rows} == {delivered.message_id, dropped.message_id}
+            row = rows[0]
+            named = "id topic producerGroup ageMs checks keys broker logOffset halfOffset state"
+            assert list(row) == named.split(), "scripts read these"
+            assert (row["topic"], row["producerGroup"], row["keys"], row["state"]) == (
+                "Orders",
+                "shop",
+                "o-1 o-2",
+                "open",
+            )
+            assert json.loads(await gantry("ls", "--group", "other", "--output", "json")) == []
+            shown = json.loads(await gantry("show", delivered.message_id, "--output", "json"))
+            assert (shown["body"], shown["id"]) == ("a", delivered.message_id)
+            assert shown["properties"]["KEYS"] == "o-1 o-2"
+            assert "KEYS=o-1 o-2 " in await gantry("show", delivered.message_id)
+            await gantry("commit", delivered.message_id)
+            await gantry("rollback", dropped.message_id)
+            await nothing_open(cluster)
+        async with consuming(cluster) as warehouse:
+            await until(lambda: len(warehouse.received) >= 2)
+        assert delivered.message_id in warehouse.received
+        assert dropped.message_id not in warehouse.received
 
 
-def test_what_was_given_up_can_be_armed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_was_given_up_can_be_armed_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outcome = Outcome.UNKNOWN
 
     async def checker(_: StoredMessage) -> Outcome:
         return outcome
 
-    async def story() -> None:
-        nonlocal outcome
+    async with asyncio.timeout(HANG_S):
         async with (
             quick(tmp_path, transactions__checks_max=2) as cluster,
             TransactionProducer("shop", checker, nameserver=cluster.nameserver) as producer,
@@ -290,14 +274,12 @@ def test_what_was_given_up_can_be_armed_again(tmp_path: Path, capsys: pytest.Cap
             async with consuming(cluster) as warehouse:
                 await until(lambda: warehouse.received == [tx.message_id])
 
-    play(story())
 
-
-def test_an_end_that_a_former_master_does_not_take_goes_to_the_new_one() -> None:
+async def test_an_end_that_a_former_master_does_not_take_goes_to_the_new_one() -> None:
     async def ask_later(_: StoredMessage) -> Outcome:
         return Outcome.UNKNOWN
 
-    async def story() -> None:
+    async with asyncio.timeout(HANG_S):
         async with ScriptedCluster(slaves=1) as cluster, TransactionProducer(
             "p", ask_later, nameserver=cluster.nameserver
         ) as producer:
@@ -308,5 +290,3 @@ def test_an_end_that_a_former_master_does_not_take_goes_to_the_new_one() -> None
                 cluster.leads["broker-a"] = "broker-a/1"
             assert tx.is_settled
             assert outcomes(cluster) == outcomes(cluster, "broker-a/1") == ["8"]
-
-    play(story())

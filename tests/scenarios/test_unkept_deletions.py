@@ -15,7 +15,7 @@ from gantry.leaves.frames import Command
 from gantry.store import reviving
 from gantry.store.generations import Life
 from gantry.wire.codes import RequestCode, ResponseCode
-from scenarios.test_group import Group, play
+from scenarios.test_group import Group, grouped
 from testkit.brokerplay import bodies, peer, pull, send
 from testkit.requests import request
 from testkit.turning import until
@@ -96,8 +96,8 @@ async def assert_leads_with(group: Group, member: int, wanted: list[bytes]) -> B
     return broker
 
 
-def test_a_deletion_by_a_master_that_was_cut_off_is_undone_when_it_follows_the_next_one(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_a_deletion_by_a_master_that_was_cut_off_is_undone_when_it_follows_the_next_one(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         await deleted_on_one_only(group)
         new = await promoted(group, 1)
         query = request(RequestCode.QUERY_CONSUMER_OFFSET, **PLACE)
@@ -111,12 +111,12 @@ def test_a_deletion_by_a_master_that_was_cut_off_is_undone_when_it_follows_the_n
         (after,) = await asked(leader, query)
         assert (after.code, after.ext) == (before.code, before.ext) and after.ext["offset"] == "2"
 
-    play(tmp_path, story)
-
 
 @pytest.mark.slow
-def test_it_is_undone_also_when_the_start_that_does_it_dies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story(group: Group) -> None:
+async def test_it_is_undone_also_when_the_start_that_does_it_dies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with grouped(tmp_path) as group:
         await deleted_on_one_only(group)
         new = await promoted(group, 1)
         old = await group.start(0, role="SLAVE", id=1)
@@ -134,12 +134,10 @@ def test_it_is_undone_also_when_the_start_that_does_it_dies(tmp_path: Path, monk
         await followed_again(group, 0, 1, new)
         await assert_leads_with(group, 0, [b"m0", b"m1", b"m2"])
 
-    play(tmp_path, story)
-
 
 @pytest.mark.slow
-def test_it_is_undone_also_when_this_member_leads_before_it_could_follow(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_it_is_undone_also_when_this_member_leads_before_it_could_follow(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         await deleted_on_one_only(group)
         await promoted(group, 1)
         old = await group.start(0, role="SLAVE", id=1)
@@ -147,12 +145,10 @@ def test_it_is_undone_also_when_this_member_leads_before_it_could_follow(tmp_pat
         leader = await assert_leads_with(group, 0, [b"m0", b"m1", b"m2"])
         assert life_on(leader) is None
 
-    play(tmp_path, story)
-
 
 @pytest.mark.slow
-def test_a_slave_that_heard_of_it_undoes_it_when_one_leads_that_did_not(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_a_slave_that_heard_of_it_undoes_it_when_one_leads_that_did_not(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         master = await group.start(0, replication__min_in_sync=3, **HASTY)
         await group.start(1)
         await group.start(2)
@@ -170,12 +166,10 @@ def test_a_slave_that_heard_of_it_undoes_it_when_one_leads_that_did_not(tmp_path
         await followed_again(group, 1, 1, new)
         await assert_leads_with(group, 1, [b"m0", b"m1", b"m2"])
 
-    play(tmp_path, story)
-
 
 @pytest.mark.slow
-def test_of_two_deletions_the_one_that_the_group_has_counts(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_of_two_deletions_the_one_that_the_group_has_counts(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         master = await group.start(0, **HASTY)
         slave = await group.start(1)
         await group.until_joined()
@@ -195,11 +189,9 @@ def test_of_two_deletions_the_one_that_the_group_has_counts(tmp_path: Path) -> N
         assert life_on(old) == life_on(new) == kept
         await assert_leads_with(group, 0, [b"n0", b"n1", b"n2"])
 
-    play(tmp_path, story)
 
-
-def test_a_later_deletion_that_the_group_has_counts_and_nobody_starts_anew_for_it(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_a_later_deletion_that_the_group_has_counts_and_nobody_starts_anew_for_it(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         await deleted_on_one_only(group)
         new = await promoted(group, 1)
         await stored(new, b"m3")
@@ -211,11 +203,9 @@ def test_a_later_deletion_that_the_group_has_counts_and_nobody_starts_anew_for_i
         assert not old.starts_anew and life_on(old) == life_on(new)
         await assert_leads_with(group, 0, [b"n0"])
 
-    play(tmp_path, story)
 
-
-def test_a_deletion_that_the_group_has_stays_on_everybody_whoever_leads(tmp_path: Path) -> None:
-    async def story(group: Group) -> None:
+async def test_a_deletion_that_the_group_has_stays_on_everybody_whoever_leads(tmp_path: Path) -> None:
+    async with grouped(tmp_path) as group:
         master = await group.start(0)
         slave = await group.start(1)
         await group.until_joined()
@@ -232,5 +222,3 @@ def test_a_deletion_that_the_group_has_stays_on_everybody_whoever_leads(tmp_path
             assert not broker.starts_anew
             lives += [life_on(leader), life_on(broker)]
         assert lives == lives[:1] * 6 and lives[0] is not None
-
-    play(tmp_path, story)

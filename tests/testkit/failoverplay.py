@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -203,21 +203,13 @@ async def failing(
         await names.stop()
 
 
-def play(
-    folder: Path,
-    story: Callable[[FailoverPlay], Awaitable[None]],
-    role: str = "SYNC_MASTER",
-    size: int = 3,
-    handover_s: float = 30.0,
-    **changes: object,
-) -> None:
-    """Play a story with a group that has begun; `changes` of its members' configuration."""
-
-    async def run() -> None:
-        async with failing(folder, role, size, handover_s, **changes) as group:
-            await group.begin()
-            await story(group)
-
-    asyncio.run(run())
+@asynccontextmanager
+async def playing(
+    folder: Path, role: str = "SYNC_MASTER", size: int = 3, handover_s: float = 30.0, **changes: object
+) -> AsyncIterator[FailoverPlay]:
+    """Start a group; `changes` go into the configuration of its members."""
+    async with failing(folder, role, size, handover_s, **changes) as group:
+        await group.begin()
+        yield group
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 from gantry.clock import SystemClock
@@ -160,14 +161,13 @@ class Play:
         await self.hub.close()
 
 
-def run(story: Callable[[Play], Awaitable[None]], secret: Keys = SECRET) -> None:
-    async def play() -> None:
-        one = Play()
-        one.secret = secret
-        await one.start()
-        try:
-            await story(one)
-        finally:
-            await one.stop()
-
-    asyncio.run(play())
+@asynccontextmanager
+async def playing(secret: Keys = SECRET) -> AsyncIterator[Play]:
+    """Start a play, and stop it at the end."""
+    one = Play()
+    one.secret = secret
+    await one.start()
+    try:
+        yield one
+    finally:
+        await one.stop()

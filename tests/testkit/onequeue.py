@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Coroutine
-
 from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.leaves import frames, records
 from gantry.leaves.frames import Command
@@ -12,7 +9,6 @@ from gantry.wire import heartbeat
 from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.patience import HANG_S
 from testkit.scripted import Answer, ScriptedCluster, offset, refuse
 
 PULL, MEMBERS, COMMIT = (
@@ -22,11 +18,6 @@ PULL, MEMBERS, COMMIT = (
 )
 MASTER, SLAVE = "broker-a", "broker-a/1"
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0)
-
-
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    """Run a story to its end."""
-    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 class OneQueue(ScriptedCluster):

@@ -6,8 +6,7 @@ the brokers then have is asked by `topic`, `group` and `offsets`.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -169,22 +168,19 @@ class Play:
         return f"{CLUSTER}-b{group}-0.{NAMESPACE}.svc:10911"
 
 
-def play(tmp_path: Path, story: Callable[[Play], Awaitable[None]], groups: int = 1) -> None:
-    """Brokers orders-b0, ... and one operator."""
+@asynccontextmanager
+async def playing(tmp_path: Path, groups: int = 1) -> AsyncIterator[Play]:
+    """Start the brokers orders-b0, ... and one operator."""
+    async with running_cluster(tmp_path, groups=0) as cluster:
+        for number in range(groups):
+            await cluster.start(f"{CLUSTER}-b{number}")
 
-    async def run() -> None:
-        async with running_cluster(tmp_path, groups=0) as cluster:
-            for number in range(groups):
-                await cluster.start(f"{CLUSTER}-b{number}")
+        def broker_of(host: str) -> Broker | None:
+            return cluster.brokers.get(host.rpartition("-")[0])
 
-            def broker_of(host: str) -> Broker | None:
-                return cluster.brokers.get(host.rpartition("-")[0])
-
-            one = Play(cluster.nameserver, broker_of, groups)
-            one.cluster = cluster
-            try:
-                await story(one)
-            finally:
-                await one.brokers.close()
-
-    asyncio.run(run())
+        one = Play(cluster.nameserver, broker_of, groups)
+        one.cluster = cluster
+        try:
+            yield one
+        finally:
+            await one.brokers.close()

@@ -14,34 +14,28 @@ class Writer:
     kept: int = 0
 
 
-def test_only_what_was_asked_before_is_waited_for() -> None:
-    async def play() -> None:
-        table, deletions, durably = Writer(), Writer(), Durably(20.0)
-        durably.watch(table)
-        durably.watch(deletions)
-        assert await durably.caught_up()
-        table.asked = deletions.asked = 1
-        waiting = asyncio.ensure_future(durably.caught_up())
-        await asyncio.sleep(0)
-        table.asked = 7
-        table.kept = 1
-        durably.look()
-        await asyncio.sleep(0)
-        assert not waiting.done(), "the gravestone is missing"
-        deletions.kept = 1
-        durably.look()
-        assert await waiting
-
-    asyncio.run(play())
+async def test_only_what_was_asked_before_is_waited_for() -> None:
+    table, deletions, durably = Writer(), Writer(), Durably(20.0)
+    durably.watch(table)
+    durably.watch(deletions)
+    assert await durably.caught_up()
+    table.asked = deletions.asked = 1
+    waiting = asyncio.ensure_future(durably.caught_up())
+    await asyncio.sleep(0)
+    table.asked = 7
+    table.kept = 1
+    durably.look()
+    await asyncio.sleep(0)
+    assert not waiting.done(), "the gravestone is missing"
+    deletions.kept = 1
+    durably.look()
+    assert await waiting
 
 
-def test_a_disk_that_takes_nothing_is_not_waited_for_for_ever() -> None:
-    async def play() -> None:
-        table, durably = Writer(asked=1), Durably(0.01)
-        durably.watch(table)
-        assert not await durably.caught_up()
-        table.kept = 1
-        durably.look()
-        assert await durably.caught_up()
-
-    asyncio.run(play())
+async def test_a_disk_that_takes_nothing_is_not_waited_for_for_ever() -> None:
+    table, durably = Writer(asked=1), Durably(0.01)
+    durably.watch(table)
+    assert not await durably.caught_up()
+    table.kept = 1
+    durably.look()
+    assert await durably.caught_up()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -17,7 +16,7 @@ from testkit.simclock import SimClock
 
 
 @pytest.mark.parametrize("is_sealed", [False, True])
-def test_a_handover_that_is_given_up_serves_on_unless_the_master_was_sealed(is_sealed: bool) -> None:
+async def test_a_handover_that_is_given_up_serves_on_unless_the_master_was_sealed(is_sealed: bool) -> None:
     permit, gate, slave = Permit(3.0), WriteGate(), SimpleNamespace(is_connected=True, member=Member(1, 0))
     permit.renewed(0.0, 15)
     insync = SimpleNamespace(recorded={slave.member})
@@ -38,13 +37,13 @@ def test_a_handover_that_is_given_up_serves_on_unless_the_master_was_sealed(is_s
 
     office = SimpleNamespace(tenure=SimpleNamespace(renew=renew, why="", is_lost=False))
     handover = Handover(group, office, gate, SimClock(), lambda why: None)  # type: ignore[arg-type]
-    answer = asyncio.run(handover.to(1, 5.0))
+    answer = await handover.to(1, 5.0)
     assert answer is not None and answer.status == 503 and not gate.reasons
     assert permit.is_valid(1.0) is not is_sealed
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-def test_a_master_that_stops_leaves_the_set_only_when_everybody_else_of_it_is_there(is_there: bool) -> None:
+async def test_a_master_that_stops_leaves_the_set_only_when_everybody_else_of_it_is_there(is_there: bool) -> None:
     me, heir = Member(0, 0), SimpleNamespace(is_connected=True, member=Member(1, 0), process="p1")
     other = SimpleNamespace(is_connected=is_there, member=Member(2, 0))
     permit, left = Permit(3.0), []
@@ -64,5 +63,5 @@ def test_a_master_that_stops_leaves_the_set_only_when_everybody_else_of_it_is_th
     tenure = SimpleNamespace(renew=renew, hand_over=hand_over, why="", is_lost=False)
     office = SimpleNamespace(tenure=tenure, lose=lambda: None)
     handover = Handover(group, office, WriteGate(), SimClock(), lambda why: None)  # type: ignore[arg-type]
-    assert asyncio.run(handover.to(1, 5.0, is_leaving=True)) is None
+    assert await handover.to(1, 5.0, is_leaving=True) is None
     assert left == [(Holder(heir.member, "p1"), is_there)]

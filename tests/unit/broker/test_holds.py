@@ -7,7 +7,6 @@ shows how long the steps take.
 
 from __future__ import annotations
 
-import asyncio
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -58,10 +57,7 @@ async def measured(parts: Parts, scale: Scale) -> None:
 
 
 @pytest.mark.parametrize("scale", [TINY, pytest.param(SMALL, marks=pytest.mark.slow)], ids=["tiny", "small"])
-def test_no_request_takes_much_memory_or_much_of_the_loop_at_a_time(tmp_path: Path, scale: Scale) -> None:
-    async def play() -> None:
-        async with running_broker(tmp_path, **SETTINGS) as broker:
-            assert broker.parts is not None
-            await measured(broker.parts, scale)
-
-    asyncio.run(play())
+async def test_no_request_takes_much_memory_or_much_of_the_loop_at_a_time(tmp_path: Path, scale: Scale) -> None:
+    async with running_broker(tmp_path, **SETTINGS) as broker:
+        assert broker.parts is not None
+        await measured(broker.parts, scale)

@@ -12,92 +12,80 @@ from gantry.broker.jobs import Job, Jobs, next_run_s
 from testkit.simclock import SimClock
 
 
-def test_a_job_runs_again_a_period_after_it_ended() -> None:
-    async def play() -> None:
-        third = asyncio.Event()
-        runs: list[int] = []
-
-        def work() -> None:
-            runs.append(1)
-            if len(runs) == 3:
-                third.set()
-
-        jobs = Jobs(SimClock(), failures.append)
-        jobs.start([Job("work", 0.001, work)])
-        await third.wait()
-        jobs.stop()
-        assert jobs.counts["work"].runs == 3 and not failures
-
+async def test_a_job_runs_again_a_period_after_it_ended() -> None:
     failures: list[str] = []
-    asyncio.run(play())
+    third = asyncio.Event()
+    runs: list[int] = []
+
+    def work() -> None:
+        runs.append(1)
+        if len(runs) == 3:
+            third.set()
+
+    jobs = Jobs(SimClock(), failures.append)
+    jobs.start([Job("work", 0.001, work)])
+    await third.wait()
+    jobs.stop()
+    assert jobs.counts["work"].runs == 3 and not failures
 
 
-def test_a_long_job_gives_the_loop_back_after_each_slice() -> None:
-    async def play() -> None:
-        clock = SimClock()
-        done = asyncio.Event()
-        slices: list[int] = []
-        turns = 0
+async def test_a_long_job_gives_the_loop_back_after_each_slice() -> None:
+    clock = SimClock()
+    done = asyncio.Event()
+    slices: list[int] = []
+    turns = 0
 
-        def work() -> Iterator[None]:
-            for _ in range(10):
-                clock.advance(2)
-                slices.append(turns)
-                yield
-            done.set()
+    def work() -> Iterator[None]:
+        for _ in range(10):
+            clock.advance(2)
+            slices.append(turns)
+            yield
+        done.set()
 
-        jobs = Jobs(clock, lambda name: None)
-        jobs.start([Job("long", 0.001, work)])
-        while not done.is_set():
-            turns += 1
-            await asyncio.sleep(0)
-        jobs.stop()
-        assert len(slices) == 10 and len(set(slices)) == 10, "others had the loop between"
-
-    asyncio.run(play())
-
-
-def test_a_slice_that_takes_too_long_is_counted() -> None:
-    async def play() -> None:
-        clock = SimClock()
-        done = asyncio.Event()
-
-        def work() -> None:
-            clock.advance(7)
-            done.set()
-
-        jobs = Jobs(clock, lambda name: None)
-        jobs.start([Job("slow", 0.001, work)])
-        await done.wait()
-        jobs.stop()
-        counts = jobs.counts["slow"]
-        assert counts.over == 1 and abs(counts.longest_s - 0.007) < 1e-9
-
-    asyncio.run(play())
-
-
-def test_a_job_that_raises_is_reported_by_name() -> None:
-    async def play() -> None:
-        reported = asyncio.Event()
-        logged: list[dict[str, object]] = []
-        names: list[str] = []
-        asyncio.get_running_loop().set_exception_handler(lambda loop, context: logged.append(context))
-
-        def fail() -> None:
-            raise ZeroDivisionError
-
-        def report(name: str) -> None:
-            names.append(name)
-            reported.set()
-
-        jobs = Jobs(SimClock(), report)
-        jobs.start([Job("bad", 0.001, fail)])
-        await reported.wait()
+    jobs = Jobs(clock, lambda name: None)
+    jobs.start([Job("long", 0.001, work)])
+    while not done.is_set():
+        turns += 1
         await asyncio.sleep(0)
-        jobs.stop()
-        assert names == ["bad"] and isinstance(logged[0]["exception"], ZeroDivisionError)
+    jobs.stop()
+    assert len(slices) == 10 and len(set(slices)) == 10, "others had the loop between"
 
-    asyncio.run(play())
+
+async def test_a_slice_that_takes_too_long_is_counted() -> None:
+    clock = SimClock()
+    done = asyncio.Event()
+
+    def work() -> None:
+        clock.advance(7)
+        done.set()
+
+    jobs = Jobs(clock, lambda name: None)
+    jobs.start([Job("slow", 0.001, work)])
+    await done.wait()
+    jobs.stop()
+    counts = jobs.counts["slow"]
+    assert counts.over == 1 and abs(counts.longest_s - 0.007) < 1e-9
+
+
+async def test_a_job_that_raises_is_reported_by_name() -> None:
+    reported = asyncio.Event()
+    logged: list[dict[str, object]] = []
+    names: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda loop, context: logged.append(context))
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    def report(name: str) -> None:
+        names.append(name)
+        reported.set()
+
+    jobs = Jobs(SimClock(), report)
+    jobs.start([Job("bad", 0.001, fail)])
+    await reported.wait()
+    await asyncio.sleep(0)
+    jobs.stop()
+    assert names == ["bad"] and isinstance(logged[0]["exception"], ZeroDivisionError)
 
 
 @given(st.floats(0, 1e7), st.sampled_from([0.01, 0.02, 0.05, 0.1, 0.25, 1.0, 5.0, 10.0]))
@@ -121,23 +109,20 @@ def test_a_rest_is_never_longer_than_said_and_a_long_one_ends_when_others_wake(n
         assert abs(following / 0.05 - round(following / 0.05)) < 1e-3
 
 
-def test_a_job_rests_until_it_has_work_or_somebody_hurries_it() -> None:
-    async def play() -> None:
-        clock = SimClock()
-        ran = asyncio.Event()
-        rests = [3600.0, 0.0, 3600.0]
+async def test_a_job_rests_until_it_has_work_or_somebody_hurries_it() -> None:
+    clock = SimClock()
+    ran = asyncio.Event()
+    rests = [3600.0, 0.0, 3600.0]
 
-        jobs = Jobs(clock, lambda name: None)
-        jobs.start([Job("resting", 0.001, ran.set, lambda: rests[0])])
-        await asyncio.sleep(0.01)
-        assert jobs.counts["resting"].runs == 0
-        del rests[0]
-        jobs.hurry("resting")
-        jobs.hurry("resting")
-        jobs.hurry("somebody else")
-        await ran.wait()
-        assert jobs.counts["resting"].runs == 1
-        jobs.stop()
-        jobs.hurry("resting")
-
-    asyncio.run(play())
+    jobs = Jobs(clock, lambda name: None)
+    jobs.start([Job("resting", 0.001, ran.set, lambda: rests[0])])
+    await asyncio.sleep(0.01)
+    assert jobs.counts["resting"].runs == 0
+    del rests[0]
+    jobs.hurry("resting")
+    jobs.hurry("resting")
+    jobs.hurry("somebody else")
+    await ran.wait()
+    assert jobs.counts["resting"].runs == 1
+    jobs.stop()
+    jobs.hurry("resting")

@@ -55,79 +55,64 @@ class Play:
         self.topics.on_change(self.registration.topic_changed)
 
 
-def test_a_registration_carries_the_whole_table_and_its_checksum() -> None:
-    async def play() -> None:
-        play = Play("ns:1")
-        play.topics.put(TopicConfig("orders", 2, 3))
-        await play.registration.register_once()
-        ((_, command),) = play.servers.asked
-        header = headers.parse(RequestCode.REGISTER_BROKER, command.ext)
-        assert (header.text("brokerName"), header.text("brokerAddr")) == ("b", "10.0.0.9:10911")
-        assert (header.text("clusterName"), header.integer("brokerId")) == ("c", 0)
-        body = decode_registration(command.body, False, command.version)
-        assert body.topics["orders"] == TopicConfig("orders", 2, 3)
-        assert body.version == play.topics.data_version and len(body.topics) >= 2
-        assert int(command.ext["bodyCrc32"]) > 0
-
-    asyncio.run(play())
+async def test_a_registration_carries_the_whole_table_and_its_checksum() -> None:
+    play = Play("ns:1")
+    play.topics.put(TopicConfig("orders", 2, 3))
+    await play.registration.register_once()
+    ((_, command),) = play.servers.asked
+    header = headers.parse(RequestCode.REGISTER_BROKER, command.ext)
+    assert (header.text("brokerName"), header.text("brokerAddr")) == ("b", "10.0.0.9:10911")
+    assert (header.text("clusterName"), header.integer("brokerId")) == ("c", 0)
+    body = decode_registration(command.body, False, command.version)
+    assert body.topics["orders"] == TopicConfig("orders", 2, 3)
+    assert body.version == play.topics.data_version and len(body.topics) >= 2
+    assert int(command.ext["bodyCrc32"]) > 0
 
 
-def test_name_servers_are_told_at_the_same_time_and_failures_stay_apart(caplog: pytest.LogCaptureFixture) -> None:
-    async def play() -> None:
-        play = Play("up:1", "down:1", "refuses:1")
-        play.servers.answers = {"down:1": -1, "refuses:1": 1}
-        await play.registration.register_once()
-        await play.registration.register_once()
-        assert play.registration.is_registered == {"up:1": True, "down:1": False, "refuses:1": False}
-        assert len(caplog.records) == 2, "one line per name server and minute"
-
-    asyncio.run(play())
+async def test_name_servers_are_told_at_the_same_time_and_failures_stay_apart(caplog: pytest.LogCaptureFixture) -> None:
+    play = Play("up:1", "down:1", "refuses:1")
+    play.servers.answers = {"down:1": -1, "refuses:1": 1}
+    await play.registration.register_once()
+    await play.registration.register_once()
+    assert play.registration.is_registered == {"up:1": True, "down:1": False, "refuses:1": False}
+    assert len(caplog.records) == 2, "one line per name server and minute"
 
 
-def test_changes_during_a_round_are_carried_by_one_more() -> None:
-    async def play() -> None:
-        play = Play("ns:1")
-        running = asyncio.ensure_future(play.registration.run())
-        play.servers.open.clear()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        for number in range(5):
-            play.topics.put(TopicConfig(f"t{number}"))
-        caught_up = asyncio.ensure_future(play.registration.caught_up())
-        await asyncio.sleep(0)
-        assert not caught_up.done()
-        play.servers.open.set()
-        await caught_up
-        assert len(play.servers.take()) == 2
-        running.cancel()
-        await asyncio.wait({running})
-
-    asyncio.run(play())
+async def test_changes_during_a_round_are_carried_by_one_more() -> None:
+    play = Play("ns:1")
+    running = asyncio.ensure_future(play.registration.run())
+    play.servers.open.clear()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    for number in range(5):
+        play.topics.put(TopicConfig(f"t{number}"))
+    caught_up = asyncio.ensure_future(play.registration.caught_up())
+    await asyncio.sleep(0)
+    assert not caught_up.done()
+    play.servers.open.set()
+    await caught_up
+    assert len(play.servers.take()) == 2
+    running.cancel()
+    await asyncio.wait({running})
 
 
-def test_nobody_waits_longer_than_the_time_out() -> None:
-    async def play() -> None:
-        play = Play("silent:1", timeout_s=0.02)
-        play.servers.open.clear()
-        running = asyncio.ensure_future(play.registration.run())
-        play.topics.put(TopicConfig("orders"))
-        await play.registration.caught_up()
-        running.cancel()
-        await asyncio.wait({running})
-
-    asyncio.run(play())
+async def test_nobody_waits_longer_than_the_time_out() -> None:
+    play = Play("silent:1", timeout_s=0.02)
+    play.servers.open.clear()
+    running = asyncio.ensure_future(play.registration.run())
+    play.topics.put(TopicConfig("orders"))
+    await play.registration.caught_up()
+    running.cancel()
+    await asyncio.wait({running})
 
 
-def test_goodbye_goes_to_those_who_know_us() -> None:
-    async def play() -> None:
-        play = Play("up:1", "down:1")
-        play.servers.answers = {"down:1": -1}
-        await play.registration.register_once()
-        play.servers.take()
-        await play.registration.unregister()
-        assert play.servers.take() == [("up:1", RequestCode.UNREGISTER_BROKER)]
-
-    asyncio.run(play())
+async def test_goodbye_goes_to_those_who_know_us() -> None:
+    play = Play("up:1", "down:1")
+    play.servers.answers = {"down:1": -1}
+    await play.registration.register_once()
+    play.servers.take()
+    await play.registration.unregister()
+    assert play.servers.take() == [("up:1", RequestCode.UNREGISTER_BROKER)]
 
 
 def test_no_topic_may_do_more_than_its_broker() -> None:
@@ -143,52 +128,42 @@ def test_no_topic_may_do_more_than_its_broker() -> None:
     assert config is not None and config.perm == 6, "the table itself stays as it is"
 
 
-def test_one_that_is_missing_is_asked_again_every_second_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_that_is_missing_is_asked_again_every_second_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gantry.broker.registration._AGAIN_S", 0.001)
-
-    async def play() -> None:
-        play = Play("up:1", "down:1")
-        play.servers.answers = {"down:1": -1}
-        running = asyncio.ensure_future(play.registration.run())
-        await until(lambda: len(play.servers.asked) >= 5)
-        play.servers.answers = {}
-        await until(lambda: play.registration.is_registered["down:1"])
-        asked = [address for address, _ in play.servers.take()]
-        assert asked.count("up:1") == 1
-        running.cancel()
-        await asyncio.wait({running})
-
-    asyncio.run(play())
+    play = Play("up:1", "down:1")
+    play.servers.answers = {"down:1": -1}
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: len(play.servers.asked) >= 5)
+    play.servers.answers = {}
+    await until(lambda: play.registration.is_registered["down:1"])
+    asked = [address for address, _ in play.servers.take()]
+    assert asked.count("up:1") == 1
+    running.cancel()
+    await asyncio.wait({running})
 
 
-def test_a_lost_connection_is_a_lost_registration_and_made_again_at_once() -> None:
-    async def play() -> None:
-        play = Play("a:1", "b:1")
-        running = asyncio.ensure_future(play.registration.run())
-        await until(lambda: all(play.registration.is_registered.values()))
-        play.servers.take()
-        play.registration.connection_lost("b:1")
-        assert play.registration.is_registered == {"a:1": True, "b:1": False}
-        await until(lambda: play.registration.is_registered["b:1"])
-        assert play.servers.take() == [("b:1", RequestCode.REGISTER_BROKER)]
-        running.cancel()
-        await asyncio.wait({running})
-
-    asyncio.run(play())
+async def test_a_lost_connection_is_a_lost_registration_and_made_again_at_once() -> None:
+    play = Play("a:1", "b:1")
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: all(play.registration.is_registered.values()))
+    play.servers.take()
+    play.registration.connection_lost("b:1")
+    assert play.registration.is_registered == {"a:1": True, "b:1": False}
+    await until(lambda: play.registration.is_registered["b:1"])
+    assert play.servers.take() == [("b:1", RequestCode.REGISTER_BROKER)]
+    running.cancel()
+    await asyncio.wait({running})
 
 
-def test_the_epoch_travels_as_the_state_version_and_another_id_is_told_at_once() -> None:
-    async def play() -> None:
-        play = Play("ns:1")
-        running = asyncio.ensure_future(play.registration.run())
-        await until(lambda: play.registration.is_registered["ns:1"])
-        play.registration.stand_as(3, 7)
-        await play.registration.caught_up()
-        (_, first), (_, second) = play.servers.asked
-        bodies = [decode_registration(command.body, False, command.version) for command in (first, second)]
-        assert [body.version.state_version for body in bodies] == [0, 7]
-        assert [headers.parse(one.code, one.ext).integer("brokerId") for one in (first, second)] == [0, 3]
-        running.cancel()
-        await asyncio.wait({running})
-
-    asyncio.run(play())
+async def test_the_epoch_travels_as_the_state_version_and_another_id_is_told_at_once() -> None:
+    play = Play("ns:1")
+    running = asyncio.ensure_future(play.registration.run())
+    await until(lambda: play.registration.is_registered["ns:1"])
+    play.registration.stand_as(3, 7)
+    await play.registration.caught_up()
+    (_, first), (_, second) = play.servers.asked
+    bodies = [decode_registration(command.body, False, command.version) for command in (first, second)]
+    assert [body.version.state_version for body in bodies] == [0, 7]
+    assert [headers.parse(one.code, one.ext).integer("brokerId") for one in (first, second)] == [0, 3]
+    running.cancel()
+    await asyncio.wait({running})

@@ -99,156 +99,117 @@ def sent(opaque: int, flag: int = 0) -> frames.Send:
     return frames.Send(code=310, opaque=opaque, rpc_flag=flag)
 
 
-def test_neighbours_of_one_kind_go_together_and_order_is_kept() -> None:
-    async def play() -> None:
-        play = Play()
-        play.ask(sent(1), sent(2), frames.Pull(opaque=3), Command(ASK, opaque=4), sent(5))
-        assert play.runs == [("send", [1, 2]), ("pull", [3]), ("cold", [4]), ("send", [5])]
-        assert play.router.requests == {310: 3, 11: 1, ASK: 1}
-
-    asyncio.run(play())
+async def test_neighbours_of_one_kind_go_together_and_order_is_kept() -> None:
+    play = Play()
+    play.ask(sent(1), sent(2), frames.Pull(opaque=3), Command(ASK, opaque=4), sent(5))
+    assert play.runs == [("send", [1, 2]), ("pull", [3]), ("cold", [4]), ("send", [5])]
+    assert play.router.requests == {310: 3, 11: 1, ASK: 1}
 
 
-def test_an_unknown_code_is_refused_with_what_to_do_instead() -> None:
-    async def play() -> None:
-        unknown, later = Play().ask(Command(777, opaque=1), Command(513, opaque=2))
-        assert (unknown.code, unknown.remark) == (3, " request type 777 not supported")
-        assert later.remark is not None and UNSUPPORTED[513] in later.remark
-
-    asyncio.run(play())
+async def test_an_unknown_code_is_refused_with_what_to_do_instead() -> None:
+    unknown, later = Play().ask(Command(777, opaque=1), Command(513, opaque=2))
+    assert (unknown.code, unknown.remark) == (3, " request type 777 not supported")
+    assert later.remark is not None and UNSUPPORTED[513] in later.remark
 
 
-def test_what_a_handler_raises_is_an_answer_a_count_and_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
-    async def play() -> None:
-        play = Play()
-        for number in range(5):
-            (answer,) = play.ask(Command(FAIL, opaque=number))
-            assert (answer.code, answer.remark) == (1, "ZeroDivisionError: division by zero")
-        assert play.router.errors == {FAIL: 5} and len(caplog.records) == 1
-        assert caplog.records[0].exc_info is not None
-
-    asyncio.run(play())
+async def test_what_a_handler_raises_is_an_answer_a_count_and_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
+    play = Play()
+    for number in range(5):
+        (answer,) = play.ask(Command(FAIL, opaque=number))
+        assert (answer.code, answer.remark) == (1, "ZeroDivisionError: division by zero")
+    assert play.router.errors == {FAIL: 5} and len(caplog.records) == 1
+    assert caplog.records[0].exc_info is not None
 
 
-def test_a_refusal_or_an_ill_formed_header_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
-    async def play() -> None:
-        play = Play()
-        refused, ill = play.ask(Command(REFUSE, opaque=1), Command(ILL, opaque=2))
-        assert (refused.code, refused.remark) == (26, "no such group")
-        assert (ill.code, ill.remark) == (1, "header field topic is missing")
-        assert not play.router.errors and not caplog.records
-
-    asyncio.run(play())
+async def test_a_refusal_or_an_ill_formed_header_is_no_bug(caplog: pytest.LogCaptureFixture) -> None:
+    play = Play()
+    refused, ill = play.ask(Command(REFUSE, opaque=1), Command(ILL, opaque=2))
+    assert (refused.code, refused.remark) == (26, "no such group")
+    assert (ill.code, ill.remark) == (1, "header field topic is missing")
+    assert not play.router.errors and not caplog.records
 
 
-def test_a_run_whose_handler_raises_is_answered_one_by_one() -> None:
-    async def play() -> None:
-        play = Play()
-        play.fails = True
-        assert [answer.opaque for answer in play.ask(sent(1), sent(2, flag=2))] == [1]
-
-    asyncio.run(play())
+async def test_a_run_whose_handler_raises_is_answered_one_by_one() -> None:
+    play = Play()
+    play.fails = True
+    assert [answer.opaque for answer in play.ask(sent(1), sent(2, flag=2))] == [1]
 
 
-def test_only_sends_that_did_not_begin_are_told_that_their_run_raised() -> None:
-    async def play() -> None:
-        play = Play()
-        play.fails = True
-        assert [answer.opaque for answer in play.ask(sent(1), sent(2), sent(3))] == [2, 3]
-
-    asyncio.run(play())
+async def test_only_sends_that_did_not_begin_are_told_that_their_run_raised() -> None:
+    play = Play()
+    play.fails = True
+    assert [answer.opaque for answer in play.ask(sent(1), sent(2), sent(3))] == [2, 3]
 
 
-def test_sends_that_are_gathered_are_appended_when_the_turn_ends() -> None:
-    async def play() -> None:
-        play = Play()
-        play.gathers = True
-        play.ask(sent(1), sent(2))
-        play.ask(sent(3))
-        (end_turn,) = play.soon
-        assert not play.runs
-        end_turn()
-        assert play.runs == [("send", [1, 2]), ("send", [3])]
-        play.ask(sent(4))
-        assert len(play.soon) == 2, "the next turn has its own end"
-
-    asyncio.run(play())
+async def test_sends_that_are_gathered_are_appended_when_the_turn_ends() -> None:
+    play = Play()
+    play.gathers = True
+    play.ask(sent(1), sent(2))
+    play.ask(sent(3))
+    (end_turn,) = play.soon
+    assert not play.runs
+    end_turn()
+    assert play.runs == [("send", [1, 2]), ("send", [3])]
+    play.ask(sent(4))
+    assert len(play.soon) == 2, "the next turn has its own end"
 
 
-def test_sends_that_are_gathered_are_appended_before_anything_that_could_notice() -> None:
-    async def play() -> None:
-        play = Play()
-        play.gathers = True
-        play.ask(sent(1), Command(ASK, opaque=2))
-        assert play.runs == [("send", [1]), ("cold", [2])]
-        play.ask(sent(3))
-        play.router.stop()
-        assert play.runs[-1] == ("send", [3])
-
-    asyncio.run(play())
+async def test_sends_that_are_gathered_are_appended_before_anything_that_could_notice() -> None:
+    play = Play()
+    play.gathers = True
+    play.ask(sent(1), Command(ASK, opaque=2))
+    assert play.runs == [("send", [1]), ("cold", [2])]
+    play.ask(sent(3))
+    play.router.stop()
+    assert play.runs[-1] == ("send", [3])
 
 
-def test_the_end_of_a_transaction_leaves_what_is_gathered_to_the_end_of_the_turn() -> None:
-    async def play() -> None:
-        play = Play()
-        play.gathers = True
-        play.ask(sent(1), frames.End(opaque=2), sent(3))
-        assert play.runs == [("end", [2])]
-        play.soon[0]()
-        assert play.runs[1:] == [("send", [1]), ("send", [3])]
-
-    asyncio.run(play())
+async def test_the_end_of_a_transaction_leaves_what_is_gathered_to_the_end_of_the_turn() -> None:
+    play = Play()
+    play.gathers = True
+    play.ask(sent(1), frames.End(opaque=2), sent(3))
+    assert play.runs == [("end", [2])]
+    play.soon[0]()
+    assert play.runs[1:] == [("send", [1]), ("send", [3])]
 
 
-def test_everybody_whose_sends_were_gathered_hears_that_appending_them_raised() -> None:
-    async def play() -> None:
-        play, other = Play(), FakeConnection()
-        play.gathers = True
-        play.ask(sent(1))
-        play.router.on_requests(other, [sent(2)])  # type: ignore[arg-type]
-        play.fails = True
-        play.soon[0]()
-        answers = play.connection.take() + other.take()
-        assert [(answer.opaque, answer.code) for answer in answers] == [(1, 1), (2, 1)]
-
-    asyncio.run(play())
+async def test_everybody_whose_sends_were_gathered_hears_that_appending_them_raised() -> None:
+    play, other = Play(), FakeConnection()
+    play.gathers = True
+    play.ask(sent(1))
+    play.router.on_requests(other, [sent(2)])  # type: ignore[arg-type]
+    play.fails = True
+    play.soon[0]()
+    answers = play.connection.take() + other.take()
+    assert [(answer.opaque, answer.code) for answer in answers] == [(1, 1), (2, 1)]
 
 
-def test_one_way_requests_are_never_answered() -> None:
-    async def play() -> None:
-        play = Play()
-        assert play.ask(*[Command(code, flag=2) for code in (ASK, FAIL, REFUSE, ILL, 777)]) == []
-        assert play.ask(Command(SILENT)) == []
-
-    asyncio.run(play())
+async def test_one_way_requests_are_never_answered() -> None:
+    play = Play()
+    assert play.ask(*[Command(code, flag=2) for code in (ASK, FAIL, REFUSE, ILL, 777)]) == []
+    assert play.ask(Command(SILENT)) == []
 
 
-def test_an_answer_may_come_later_and_does_not_hold_up_others() -> None:
-    async def play() -> None:
-        play = Play()
-        assert [answer.opaque for answer in play.ask(Command(LATER, opaque=1), Command(ASK, opaque=2))] == [2]
-        play.go_on.set()
-        for _ in range(5):
-            await asyncio.sleep(0)
-        (late,) = play.connection.take()
-        assert (late.opaque, late.remark) == (1, "late")
-
-    asyncio.run(play())
-
-
-def test_too_many_answers_under_way_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def play() -> None:
-        monkeypatch.setattr(routing, "_TASKS_MAX", 2)
-        play = Play()
-        refused = play.ask(*[Command(LATER, opaque=number) for number in range(3)])
-        assert [(answer.opaque, answer.code) for answer in refused] == [(2, 2)]
+async def test_an_answer_may_come_later_and_does_not_hold_up_others() -> None:
+    play = Play()
+    assert [answer.opaque for answer in play.ask(Command(LATER, opaque=1), Command(ASK, opaque=2))] == [2]
+    play.go_on.set()
+    for _ in range(5):
         await asyncio.sleep(0)
-        play.router.stop()
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert play.connection.take() == []
+    (late,) = play.connection.take()
+    assert (late.opaque, late.remark) == (1, "late")
 
-    asyncio.run(play())
+
+async def test_too_many_answers_under_way_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routing, "_TASKS_MAX", 2)
+    play = Play()
+    refused = play.ask(*[Command(LATER, opaque=number) for number in range(3)])
+    assert [(answer.opaque, answer.code) for answer in refused] == [(2, 2)]
+    await asyncio.sleep(0)
+    play.router.stop()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert play.connection.take() == []
 
 
 def test_the_table_and_the_list_of_the_unsupported_do_not_overlap() -> None:
@@ -258,44 +219,38 @@ def test_the_table_and_the_list_of_the_unsupported_do_not_overlap() -> None:
     assert not served & UNSUPPORTED.keys()
 
 
-def test_ends_of_transactions_go_together_and_are_answered_when_their_handler_raises() -> None:
-    async def play() -> None:
-        play = Play()
-        assert play.ask(frames.End(opaque=1), frames.End(opaque=2)) == [] and play.runs == [("end", [1, 2])]
-        play.fails = True
-        answers = play.ask(frames.End(opaque=3), frames.End(opaque=4, rpc_flag=2))
-        assert [(answer.opaque, answer.code) for answer in answers] == [(3, 1)]
-        assert play.router.requests == {37: 4} and play.router.errors == {37: 1}
-
-    asyncio.run(play())
+async def test_ends_of_transactions_go_together_and_are_answered_when_their_handler_raises() -> None:
+    play = Play()
+    assert play.ask(frames.End(opaque=1), frames.End(opaque=2)) == [] and play.runs == [("end", [1, 2])]
+    play.fails = True
+    answers = play.ask(frames.End(opaque=3), frames.End(opaque=4, rpc_flag=2))
+    assert [(answer.opaque, answer.code) for answer in answers] == [(3, 1)]
+    assert play.router.requests == {37: 4} and play.router.errors == {37: 1}
 
 
-def test_few_long_answers_are_made_at_a_time_and_none_for_a_peer_that_does_not_read() -> None:
-    async def play() -> None:
-        turns, go_on = asyncio.Semaphore(2), asyncio.Event()
-        under_way: list[int] = []
+async def test_few_long_answers_are_made_at_a_time_and_none_for_a_peer_that_does_not_read() -> None:
+    turns, go_on = asyncio.Semaphore(2), asyncio.Event()
+    under_way: list[int] = []
 
-        async def walk(connection: object, command: Command) -> Command:
-            under_way.append(command.opaque)
-            await go_on.wait()
-            return reply(command)
+    async def walk(connection: object, command: Command) -> Command:
+        under_way.append(command.opaque)
+        await go_on.wait()
+        return reply(command)
 
-        handler = routing.long(walk, turns)
-        reader, other, gone = FakeConnection(), FakeConnection(), FakeConnection()
-        asked = [(reader, 1), (reader, 2), (reader, 3), (other, 4), (gone, 5)]
-        answers = [
-            asyncio.ensure_future(handler(connection, Command(1, opaque=opaque)))  # type: ignore[arg-type]
-            for connection, opaque in asked
-        ]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert under_way == [1, 2]
-        other.is_writable = False
-        gone.close("gone")
-        go_on.set()
-        one, two, three, unread, nothing = await asyncio.gather(*answers)
-        assert [answer.code for answer in (one, two, three)] == [0, 0, 0] and under_way == [1, 2, 3]
-        assert unread.code == ResponseCode.SYSTEM_BUSY and "read them and ask again" in unread.remark
-        assert nothing is None
-
-    asyncio.run(play())
+    handler = routing.long(walk, turns)
+    reader, other, gone = FakeConnection(), FakeConnection(), FakeConnection()
+    asked = [(reader, 1), (reader, 2), (reader, 3), (other, 4), (gone, 5)]
+    answers = [
+        asyncio.ensure_future(handler(connection, Command(1, opaque=opaque)))  # type: ignore[arg-type]
+        for connection, opaque in asked
+    ]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert under_way == [1, 2]
+    other.is_writable = False
+    gone.close("gone")
+    go_on.set()
+    one, two, three, unread, nothing = await asyncio.gather(*answers)
+    assert [answer.code for answer in (one, two, three)] == [0, 0, 0] and under_way == [1, 2, 3]
+    assert unread.code == ResponseCode.SYSTEM_BUSY and "read them and ask again" in unread.remark
+    assert nothing is None

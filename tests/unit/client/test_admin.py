@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from gantry.client.admin import Admin
 from gantry.errors import UnreachableError
 from gantry.wire.codes import RequestCode
-from testkit.onequeue import MASTER, SLAVE, Group, play
+from testkit.onequeue import MASTER, SLAVE, Group
+from testkit.patience import HANG_S
 from testkit.scripted import body
 
 GROUPS = RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
@@ -15,26 +18,20 @@ NO_GROUPS = body({"subscriptionGroupTable": {}, "dataVersion": {"counter": 0, "s
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "not known yet"])
-def test_what_is_only_looked_at_a_slave_tells_while_the_master_is_away(is_known: bool) -> None:
-    async def story() -> None:
-        async with Group(30) as group, Admin(nameserver=group.nameserver) as admin:
-            group.answers[MASTER, GROUPS] = group.answers[SLAVE, GROUPS] = NO_GROUPS
-            assert await admin.groups() == {}
-            assert not group.asked(SLAVE, GROUPS)
-            await group.lose_master(is_known)
-            assert await admin.groups() == {}
-            assert len(group.asked(SLAVE, GROUPS)) == 1
-            assert [one.max_offset for one in await admin.progress("g", "T")] == [30]
-
-    play(story())
+async def test_what_is_only_looked_at_a_slave_tells_while_the_master_is_away(is_known: bool) -> None:
+    async with asyncio.timeout(HANG_S), Group(30) as group, Admin(nameserver=group.nameserver) as admin:
+        group.answers[MASTER, GROUPS] = group.answers[SLAVE, GROUPS] = NO_GROUPS
+        assert await admin.groups() == {}
+        assert not group.asked(SLAVE, GROUPS)
+        await group.lose_master(is_known)
+        assert await admin.groups() == {}
+        assert len(group.asked(SLAVE, GROUPS)) == 1
+        assert [one.max_offset for one in await admin.progress("g", "T")] == [30]
 
 
-def test_what_changes_something_is_for_masters_only() -> None:
-    async def story() -> None:
-        async with Group(30) as group, Admin(nameserver=group.nameserver) as admin:
-            await group.lose_master(is_known=True)
-            with pytest.raises(UnreachableError, match="no master anywhere is registered"):
-                await admin.create_topic("T")
-            assert not group.asked(SLAVE, RequestCode.UPDATE_AND_CREATE_TOPIC)
-
-    play(story())
+async def test_what_changes_something_is_for_masters_only() -> None:
+    async with asyncio.timeout(HANG_S), Group(30) as group, Admin(nameserver=group.nameserver) as admin:
+        await group.lose_master(is_known=True)
+        with pytest.raises(UnreachableError, match="no master anywhere is registered"):
+            await admin.create_topic("T")
+        assert not group.asked(SLAVE, RequestCode.UPDATE_AND_CREATE_TOPIC)

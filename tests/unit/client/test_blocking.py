@@ -23,7 +23,8 @@ from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves import properties
 from gantry.model.route import MessageQueue
 from gantry.wire.codes import RequestCode, ResponseCode
-from testkit.onequeue import COMMIT, MASTER, PULL, SLAVE, Group, play
+from testkit.onequeue import COMMIT, MASTER, PULL, SLAVE, Group
+from testkit.patience import HANG_S
 from testkit.scripted import NAMESERVER, ScriptedCluster, offset, refuse, silence
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -138,7 +139,7 @@ def test_the_time_of_a_send_is_a_bound_for_the_look_up_of_its_route_too(
     assert b"late" not in [command.body for command in cluster.asked("broker-a", SEND)]
 
 
-def test_a_silent_name_server_does_not_use_the_time_of_the_next_one() -> None:
+async def test_a_silent_name_server_does_not_use_the_time_of_the_next_one() -> None:
     silent, cluster = ScriptedCluster(), ScriptedCluster()
     silent.answers[NAMESERVER, RequestCode.GET_ROUTEINFO_BY_TOPIC] = silence
 
@@ -147,14 +148,11 @@ def test_a_silent_name_server_does_not_use_the_time_of_the_next_one() -> None:
         with BlockingProducer("p", nameserver=addresses, settings=replace(QUICK, timeout_s=4.0)) as producer:
             producer.send(Message("T", b"x"))
 
-    async def story() -> None:
-        async with silent, cluster:
-            await asyncio.wait_for(asyncio.to_thread(calls), 60.0)
-
-    asyncio.run(story())
+    async with silent, cluster:
+        await asyncio.wait_for(asyncio.to_thread(calls), 60.0)
 
 
-def test_a_connection_that_was_closed_while_idle_is_noticed_before_it_is_used() -> None:
+async def test_a_connection_that_was_closed_while_idle_is_noticed_before_it_is_used() -> None:
     cluster = ScriptedCluster()
     loop: asyncio.AbstractEventLoop
 
@@ -171,13 +169,9 @@ def test_a_connection_that_was_closed_while_idle_is_noticed_before_it_is_used() 
             asyncio.run_coroutine_threadsafe(hang_up(), loop).result(5.0)
             producer.send(Message("T", b"y"))
 
-    async def story() -> None:
-        nonlocal loop
-        loop = asyncio.get_running_loop()
-        async with cluster:
-            await asyncio.wait_for(asyncio.to_thread(calls), 20.0)
-
-    asyncio.run(story())
+    loop = asyncio.get_running_loop()
+    async with cluster:
+        await asyncio.wait_for(asyncio.to_thread(calls), 20.0)
     assert len(cluster.asked("broker-a", SEND)) == 2
     assert len(cluster.asked("broker-a", RequestCode.HEART_BEAT)) == 2
 
@@ -217,72 +211,59 @@ def test_importing_loads_no_more_than_is_needed(module: str, missing: tuple[str,
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["known", "not known yet"])
-def test_a_puller_reads_from_a_slave_while_the_master_is_away_and_then_from_the_master(
+async def test_a_puller_reads_from_a_slave_while_the_master_is_away_and_then_from_the_master(
     monkeypatch: pytest.MonkeyPatch, is_known: bool
 ) -> None:
     monkeypatch.setattr("gantry.client.blocking._LOOK_S", 0.05)
-
-    async def story() -> None:
-        async with Group(30) as group:
-            queue = MessageQueue("T", MASTER, 0)
-            with BlockingPuller("g", nameserver=group.nameserver) as puller:
-                assert (await asyncio.to_thread(puller.pull, queue, 0)).next_offset == 10
-                await group.lose_master(is_known)
-                assert (await asyncio.to_thread(puller.pull, queue, 10)).next_offset == 20
+    async with asyncio.timeout(HANG_S), Group(30) as group:
+        queue = MessageQueue("T", MASTER, 0)
+        with BlockingPuller("g", nameserver=group.nameserver) as puller:
+            assert (await asyncio.to_thread(puller.pull, queue, 0)).next_offset == 10
+            await group.lose_master(is_known)
+            assert (await asyncio.to_thread(puller.pull, queue, 10)).next_offset == 20
+            assert await asyncio.to_thread(puller.max_offset, queue) == 30
+            await asyncio.to_thread(puller.commit, queue, 20)
+            assert len(group.asked(SLAVE, COMMIT)) == 1 and not group.asked(MASTER, COMMIT)
+            await group.bring_master()
+            while not group.asked(MASTER, RequestCode.GET_MAX_OFFSET):
                 assert await asyncio.to_thread(puller.max_offset, queue) == 30
-                await asyncio.to_thread(puller.commit, queue, 20)
-                assert len(group.asked(SLAVE, COMMIT)) == 1 and not group.asked(MASTER, COMMIT)
-                await group.bring_master()
-                while not group.asked(MASTER, RequestCode.GET_MAX_OFFSET):
-                    assert await asyncio.to_thread(puller.max_offset, queue) == 30
-                assert (await asyncio.to_thread(puller.pull, queue, 20)).next_offset == 30
-            assert group.offsets_pulled(MASTER) == [0, 20] and group.offsets_pulled(SLAVE) == [10]
-
-    play(story())
+            assert (await asyncio.to_thread(puller.pull, queue, 20)).next_offset == 30
+        assert group.offsets_pulled(MASTER) == [0, 20] and group.offsets_pulled(SLAVE) == [10]
 
 
-def test_a_puller_goes_where_the_answer_says_and_back() -> None:
-    async def story() -> None:
-        async with Group(30) as group:
-            queue = MessageQueue("T", MASTER, 0)
-            group.answers[MASTER, PULL] = group.suggesting(1)
-            with BlockingPuller("g", nameserver=group.nameserver) as puller:
-                for start in (0, 10, 20):
-                    assert (await asyncio.to_thread(puller.pull, queue, start)).next_offset == start + 10
-            assert group.offsets_pulled(MASTER) == [0, 20] and group.offsets_pulled(SLAVE) == [10]
-
-    play(story())
+async def test_a_puller_goes_where_the_answer_says_and_back() -> None:
+    async with asyncio.timeout(HANG_S), Group(30) as group:
+        queue = MessageQueue("T", MASTER, 0)
+        group.answers[MASTER, PULL] = group.suggesting(1)
+        with BlockingPuller("g", nameserver=group.nameserver) as puller:
+            for start in (0, 10, 20):
+                assert (await asyncio.to_thread(puller.pull, queue, start)).next_offset == start + 10
+        assert group.offsets_pulled(MASTER) == [0, 20] and group.offsets_pulled(SLAVE) == [10]
 
 
-def test_a_puller_may_ask_masters_only_or_slaves_first() -> None:
-    async def story() -> None:
-        async with Group(30) as group:
-            queue = MessageQueue("T", MASTER, 0)
-            group.answers[MASTER, PULL] = group.suggesting(1)
-            with BlockingPuller("g", nameserver=group.nameserver, read_from=ReadFrom.MASTER) as masters:
-                assert (await asyncio.to_thread(masters.pull, queue, 0)).next_offset == 10
-                assert (await asyncio.to_thread(masters.pull, queue, 10)).next_offset == 20
-                assert not group.asked(SLAVE, PULL)
-                await group.lose_master(True)
-                with pytest.raises(UnreachableError):
-                    await asyncio.to_thread(masters.max_offset, queue)
-            with BlockingPuller("g", nameserver=group.nameserver, read_from=ReadFrom.SLAVE) as slaves:
-                await group.bring_master()
-                assert (await asyncio.to_thread(slaves.pull, queue, 20)).next_offset == 30
-            assert group.offsets_pulled(MASTER) == [0, 10] and group.offsets_pulled(SLAVE) == [20]
-
-    play(story())
-
-
-def test_what_a_master_refuses_is_asked_of_no_slave() -> None:
-    async def story() -> None:
-        async with Group(30) as group:
-            group.answers[MASTER, PULL] = refuse(ResponseCode.NO_PERMISSION)
-            with BlockingPuller("g", nameserver=group.nameserver) as puller, pytest.raises(RefusedError):
-                await asyncio.to_thread(puller.pull, MessageQueue("T", MASTER, 0), 0)
+async def test_a_puller_may_ask_masters_only_or_slaves_first() -> None:
+    async with asyncio.timeout(HANG_S), Group(30) as group:
+        queue = MessageQueue("T", MASTER, 0)
+        group.answers[MASTER, PULL] = group.suggesting(1)
+        with BlockingPuller("g", nameserver=group.nameserver, read_from=ReadFrom.MASTER) as masters:
+            assert (await asyncio.to_thread(masters.pull, queue, 0)).next_offset == 10
+            assert (await asyncio.to_thread(masters.pull, queue, 10)).next_offset == 20
             assert not group.asked(SLAVE, PULL)
+            await group.lose_master(True)
+            with pytest.raises(UnreachableError):
+                await asyncio.to_thread(masters.max_offset, queue)
+        with BlockingPuller("g", nameserver=group.nameserver, read_from=ReadFrom.SLAVE) as slaves:
+            await group.bring_master()
+            assert (await asyncio.to_thread(slaves.pull, queue, 20)).next_offset == 30
+        assert group.offsets_pulled(MASTER) == [0, 10] and group.offsets_pulled(SLAVE) == [20]
 
-    play(story())
+
+async def test_what_a_master_refuses_is_asked_of_no_slave() -> None:
+    async with asyncio.timeout(HANG_S), Group(30) as group:
+        group.answers[MASTER, PULL] = refuse(ResponseCode.NO_PERMISSION)
+        with BlockingPuller("g", nameserver=group.nameserver) as puller, pytest.raises(RefusedError):
+            await asyncio.to_thread(puller.pull, MessageQueue("T", MASTER, 0), 0)
+        assert not group.asked(SLAVE, PULL)
 
 
 def test_a_process_with_thousands_of_open_files_sees_what_can_be_read() -> None:

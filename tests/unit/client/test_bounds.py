@@ -15,7 +15,7 @@ from gantry.errors import ClosedError, OutcomeUnknownError, UnreachableError
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
 from gantry.wire.codes import RequestCode
-from testkit.onequeue import play
+from testkit.patience import HANG_S
 from testkit.scripted import NAMESERVER, ScriptedCluster, silence
 from testkit.turning import until
 
@@ -25,8 +25,8 @@ FOREVER_S = 3600.0
 PATIENT = ProducerSettings(timeout_s=FOREVER_S, attempt_timeout_s=FOREVER_S, compress_over_bytes=None)
 
 
-def test_a_send_that_gets_no_place_in_time_was_not_sent() -> None:
-    async def story() -> None:
+async def test_a_send_that_gets_no_place_in_time_was_not_sent() -> None:
+    async with asyncio.timeout(HANG_S):
         settings = replace(PATIENT, in_flight_max=1)
         async with (
             ScriptedCluster() as cluster,
@@ -40,68 +40,58 @@ def test_a_send_that_gets_no_place_in_time_was_not_sent() -> None:
             assert [command.body for command in cluster.asked("broker-a", SEND)] == [b"first"]
             first.cancel()
 
-    play(story())
 
-
-def test_the_time_of_a_send_is_a_bound_for_the_look_up_of_its_route_too(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_time_of_a_send_is_a_bound_for_the_look_up_of_its_route_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "NAMESERVER_TIMEOUT_S", FOREVER_S)
-
-    async def story() -> None:
-        async with (
-            ScriptedCluster() as cluster,
-            Producer("p", nameserver=cluster.nameserver, settings=PATIENT) as producer,
-        ):
-            cluster.answers[NAMESERVER, RequestCode.GET_ROUTEINFO_BY_TOPIC] = silence
-            for call in (producer.send, producer.request):
-                with pytest.raises(UnreachableError):
-                    await call(Message("T", b"x"), timeout_s=0.05)
-            assert not cluster.asked("broker-a", SEND)
-
-    play(story())
+    async with (
+        asyncio.timeout(HANG_S),
+        ScriptedCluster() as cluster,
+        Producer("p", nameserver=cluster.nameserver, settings=PATIENT) as producer,
+    ):
+        cluster.answers[NAMESERVER, RequestCode.GET_ROUTEINFO_BY_TOPIC] = silence
+        for call in (producer.send, producer.request):
+            with pytest.raises(UnreachableError):
+                await call(Message("T", b"x"), timeout_s=0.05)
+        assert not cluster.asked("broker-a", SEND)
 
 
 @pytest.mark.parametrize("when", ["before", "at its route", "at its connection", "at its answer"])
-def test_a_send_ends_when_its_producer_is_stopped(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_send_ends_when_its_producer_is_stopped(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
     connect = RemotingClient._connect
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster:
+        connecting: list[str] = []
 
-    async def story() -> None:
-        async with ScriptedCluster() as cluster:
-            connecting: list[str] = []
+        async def connects(self: RemotingClient, address: str) -> Connection:
+            if when == "at its connection" and address != cluster.nameserver:
+                connecting.append(address)
+                await asyncio.Event().wait()
+            return await connect(self, address)
 
-            async def connects(self: RemotingClient, address: str) -> Connection:
-                if when == "at its connection" and address != cluster.nameserver:
-                    connecting.append(address)
-                    await asyncio.Event().wait()
-                return await connect(self, address)
-
-            monkeypatch.setattr(RemotingClient, "_connect", connects)
-            cluster.answers["broker-a", SEND] = silence
-            if when == "at its route":
-                cluster.answers[NAMESERVER, ROUTE] = silence
-            arrived = {
-                "before": lambda: True,
-                "at its route": lambda: cluster.asked(NAMESERVER, ROUTE),
-                "at its connection": lambda: connecting,
-                "at its answer": lambda: cluster.asked("broker-a", SEND),
-            }
-            producer = Producer("p", nameserver=cluster.nameserver, settings=PATIENT)
-            await producer.start()
-            if when == "before":
-                await producer.stop()
-            sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
-            await until(arrived[when])
+        monkeypatch.setattr(RemotingClient, "_connect", connects)
+        cluster.answers["broker-a", SEND] = silence
+        if when == "at its route":
+            cluster.answers[NAMESERVER, ROUTE] = silence
+        arrived = {
+            "before": lambda: True,
+            "at its route": lambda: cluster.asked(NAMESERVER, ROUTE),
+            "at its connection": lambda: connecting,
+            "at its answer": lambda: cluster.asked("broker-a", SEND),
+        }
+        producer = Producer("p", nameserver=cluster.nameserver, settings=PATIENT)
+        await producer.start()
+        if when == "before":
             await producer.stop()
-            with pytest.raises(OutcomeUnknownError if when == "at its answer" else ClosedError):
-                await sending
+        sending = asyncio.ensure_future(producer.send(Message("T", b"x")))
+        await until(arrived[when])
+        await producer.stop()
+        with pytest.raises(OutcomeUnknownError if when == "at its answer" else ClosedError):
+            await sending
 
-    play(story())
 
-
-def test_a_broker_that_reads_nothing_holds_back_one_way_messages_and_sends_and_loses_none_in_silence() -> None:
+async def test_a_broker_that_reads_nothing_holds_back_one_way_messages_and_sends_and_loses_none_in_silence() -> None:
     """Bodies of 256 KiB fill what the system keeps for a socket, and then the client's own mark, quickly."""
     body = os.urandom(256 << 10)
-
-    async def story() -> None:
+    async with asyncio.timeout(HANG_S):
         settings = replace(PATIENT, timeout_s=0.5)
         async with ScriptedCluster() as cluster:
             producer = Producer("p", nameserver=cluster.nameserver, settings=settings)
@@ -123,29 +113,25 @@ def test_a_broker_that_reads_nothing_holds_back_one_way_messages_and_sends_and_l
             await producer.stop()
             assert producer.oneways_in_doubt == 0, "the last answer shows that all were read"
 
-    play(story())
+
+async def test_one_way_messages_of_a_connection_that_is_lost_are_counted() -> None:
+    async with (
+        asyncio.timeout(HANG_S),
+        ScriptedCluster() as cluster,
+        Producer("p", nameserver=cluster.nameserver, settings=PATIENT) as producer,
+    ):
+        for number in range(3):
+            await producer.send_oneway(Message("T", b"%d" % number))
+        await producer.send(Message("T", b"answered"))
+        for number in range(2):
+            await producer.send_oneway(Message("T", b"%d" % number))
+        (connection,) = cluster.connections("broker-a")
+        connection.abort("the test")
+        await until(lambda: producer.oneways_in_doubt == 2)
 
 
-def test_one_way_messages_of_a_connection_that_is_lost_are_counted() -> None:
-    async def story() -> None:
-        async with (
-            ScriptedCluster() as cluster,
-            Producer("p", nameserver=cluster.nameserver, settings=PATIENT) as producer,
-        ):
-            for number in range(3):
-                await producer.send_oneway(Message("T", b"%d" % number))
-            await producer.send(Message("T", b"answered"))
-            for number in range(2):
-                await producer.send_oneway(Message("T", b"%d" % number))
-            (connection,) = cluster.connections("broker-a")
-            connection.abort("the test")
-            await until(lambda: producer.oneways_in_doubt == 2)
-
-    play(story())
-
-
-def test_many_one_way_messages_leave_turns_to_others() -> None:
-    async def story() -> None:
+async def test_many_one_way_messages_leave_turns_to_others() -> None:
+    async with asyncio.timeout(HANG_S):
         turns = 0
 
         async def counting() -> None:
@@ -165,28 +151,24 @@ def test_many_one_way_messages_leave_turns_to_others() -> None:
             assert turns >= 19
             other.cancel()
 
-    play(story())
-
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
-def test_a_forked_child_writes_nothing_on_its_parents_connections() -> None:
-    async def story() -> None:
-        async with (
-            ScriptedCluster() as cluster,
-            Producer("p", nameserver=cluster.nameserver, settings=PATIENT) as producer,
-        ):
-            await producer.send(Message("T", b"first"))
-            child = os.fork()
-            if not child:
-                with contextlib.suppress(BaseException):
-                    for call in (producer.send, producer.send_oneway):
-                        with pytest.raises(ClosedError, match="forked"):
-                            asyncio.run(call(Message("T", b"child")))
-                    os._exit(0)
-                os._exit(1)
-            assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
-            await producer.send(Message("T", b"parent"))
-            assert [command.body for command in cluster.asked("broker-a", SEND)] == [b"first", b"parent"]
-            assert len(cluster.connections("broker-a")) == 1
-
-    play(story())
+async def test_a_forked_child_writes_nothing_on_its_parents_connections() -> None:
+    async with (
+        asyncio.timeout(HANG_S),
+        ScriptedCluster() as cluster,
+        Producer("p", nameserver=cluster.nameserver, settings=PATIENT) as producer,
+    ):
+        await producer.send(Message("T", b"first"))
+        child = os.fork()
+        if not child:
+            with contextlib.suppress(BaseException):
+                for call in (producer.send, producer.send_oneway):
+                    with pytest.raises(ClosedError, match="forked"):
+                        asyncio.run(call(Message("T", b"child")))
+                os._exit(0)
+            os._exit(1)
+        assert (await asyncio.to_thread(os.waitpid, child, 0))[1] == 0
+        await producer.send(Message("T", b"parent"))
+        assert [command.body for command in cluster.asked("broker-a", SEND)] == [b"first", b"parent"]
+        assert len(cluster.connections("broker-a")) == 1

@@ -13,7 +13,8 @@ from gantry.client.broadcast import LocalOffsets
 from gantry.client.consumer import ConsumerSettings
 from gantry.errors import ConfigError, OutcomeUnknownError
 from gantry.model.route import MessageQueue
-from testkit.onequeue import FIRST, OneQueue, member, play
+from testkit.onequeue import FIRST, OneQueue, member
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 QUEUE, OTHER = MessageQueue("T", "broker-a", 0), MessageQueue("T", "broker-a", 1)
@@ -42,32 +43,27 @@ async def start(of: LocalOffsets, queue: MessageQueue = QUEUE) -> int:
     return await of.start(queue, ConsumerSettings(), 0)
 
 
-def test_a_queue_begins_where_the_member_stopped_or_where_the_settings_say(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_queue_begins_where_the_member_stopped_or_where_the_settings_say(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         await offsets(tmp_path).commit(QUEUE, 5)
         again = offsets(tmp_path)
         assert (await start(again), await start(again, OTHER)) == (5, 77)
 
-    play(story())
 
-
-def test_the_file_is_java_s_in_both_directions(tmp_path: Path) -> None:
+async def test_the_file_is_java_s_in_both_directions(tmp_path: Path) -> None:
     assert broadcast.read(JAVA) == {QUEUE: 12}
     written = broadcast.write({QUEUE: 12, OTHER: 3})
     assert written.startswith(b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:12,')
     assert broadcast.read(written) == {QUEUE: 12, OTHER: 3}
-
-    async def story() -> None:
+    async with asyncio.timeout(HANG_S):
         path = offsets(tmp_path).path
         path.parent.mkdir()
         path.write_bytes(JAVA)
         assert await start(offsets(tmp_path)) == 12
 
-    play(story())
 
-
-def test_commits_that_come_together_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+async def test_commits_that_come_together_are_written_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with asyncio.timeout(HANG_S):
         writes: list[bytes] = []
         usual = broadcast._replace
         monkeypatch.setattr(broadcast, "_replace", lambda path, text: (writes.append(text), usual(path, text)))
@@ -76,11 +72,9 @@ def test_commits_that_come_together_are_written_together(tmp_path: Path, monkeyp
         assert len(writes) <= 2
         assert len(broadcast.read(writes[-1])) == 50
 
-    play(story())
 
-
-def test_whatever_a_crash_leaves_can_be_read(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_whatever_a_crash_leaves_can_be_read(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         of = offsets(tmp_path)
         await of.commit(QUEUE, 5)
         await of.commit(QUEUE, 6)
@@ -92,11 +86,9 @@ def test_whatever_a_crash_leaves_can_be_read(tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match="remove it"):
             await start(offsets(tmp_path))
 
-    play(story())
 
-
-def test_a_file_that_cannot_be_written_is_said_and_tried_again(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_file_that_cannot_be_written_is_said_and_tried_again(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         of = offsets(tmp_path)
         (tmp_path / "g").write_text("in the way")
         with pytest.raises((OutcomeUnknownError, ConfigError)):
@@ -105,11 +97,9 @@ def test_a_file_that_cannot_be_written_is_said_and_tried_again(tmp_path: Path) -
         await of.commit(QUEUE, 5)
         assert await start(offsets(tmp_path)) == 5
 
-    play(story())
 
-
-def test_a_commit_that_is_called_off_does_not_meet_the_next_one_in_the_file(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_commit_that_is_called_off_does_not_meet_the_next_one_in_the_file(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         offsets = LocalOffsets(tmp_path, "g", None)  # type: ignore[arg-type]
         for offset in range(30):
             called_off = asyncio.ensure_future(offsets.commit(QUEUE, offset))
@@ -119,11 +109,9 @@ def test_a_commit_that_is_called_off_does_not_meet_the_next_one_in_the_file(tmp_
         await offsets.commit(QUEUE, 99)
         assert broadcast.read(offsets.path.read_bytes()) == {QUEUE: 99}
 
-    play(story())
 
-
-def test_a_broadcasting_member_goes_on_where_it_stopped_and_tells_no_broker(tmp_path: Path) -> None:
-    async def story() -> None:
+async def test_a_broadcasting_member_goes_on_where_it_stopped_and_tells_no_broker(tmp_path: Path) -> None:
+    async with asyncio.timeout(HANG_S):
         settings = replace(FIRST, broadcast=True, offsets_folder=str(tmp_path), commit_every_s=0.02)
         async with OneQueue(count=10) as cluster:
             async with member(cluster, settings) as consumer:
@@ -135,5 +123,3 @@ def test_a_broadcasting_member_goes_on_where_it_stopped_and_tells_no_broker(tmp_
                 await message.ack()
                 await until(lambda: b":5" in (tmp_path / "g" / "offsets.json").read_bytes())
             assert cluster.committed() == []
-
-    play(story())

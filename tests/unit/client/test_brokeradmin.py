@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -18,17 +18,15 @@ from testkit.patience import HANG_S
 from testkit.ports import free_port
 
 
-def play(folder: Path, story: Callable[[BrokerAdmin, str], Awaitable[None]]) -> None:
-    async def run() -> None:
-        async with running_broker(folder) as broker, BrokerAdmin(HANG_S, HANG_S) as brokers:
-            assert broker.addresses is not None
-            await story(brokers, f"127.0.0.1:{broker.addresses.port}")
-
-    asyncio.run(run())
+@asynccontextmanager
+async def broker_and_admin(folder: Path) -> AsyncIterator[tuple[BrokerAdmin, str]]:
+    async with running_broker(folder) as broker, BrokerAdmin(HANG_S, HANG_S) as brokers:
+        assert broker.addresses is not None
+        yield brokers, f"127.0.0.1:{broker.addresses.port}"
 
 
-def test_a_topic_is_made_changed_and_deleted(tmp_path: Path) -> None:
-    async def story(brokers: BrokerAdmin, address: str) -> None:
+async def test_a_topic_is_made_changed_and_deleted(tmp_path: Path) -> None:
+    async with broker_and_admin(tmp_path) as (brokers, address):
         assert await brokers.topic(address, "tea") is None
         await brokers.put_topic(address, TopicConfig("tea", 4, 3), {"message.type": "FIFO", "cleanup.policy": "DELETE"})
         await brokers.put_topic(address, TopicConfig("tea", 5, 3), {"message.type": None, "message.size.max": "9"})
@@ -40,11 +38,9 @@ def test_a_topic_is_made_changed_and_deleted(tmp_path: Path) -> None:
         await brokers.delete_topic(address, "tea")
         assert await brokers.topic(address, "tea") is None
 
-    play(tmp_path, story)
 
-
-def test_a_group_is_made_changed_and_deleted(tmp_path: Path) -> None:
-    async def story(brokers: BrokerAdmin, address: str) -> None:
+async def test_a_group_is_made_changed_and_deleted(tmp_path: Path) -> None:
+    async with broker_and_admin(tmp_path) as (brokers, address):
         assert await brokers.group(address, "shop") is None
         await brokers.put_group(address, GroupConfig("shop", retry_times_max=3))
         found = await brokers.group(address, "shop")
@@ -53,16 +49,12 @@ def test_a_group_is_made_changed_and_deleted(tmp_path: Path) -> None:
         await brokers.delete_group(address, "shop")
         assert await brokers.group(address, "shop") is None
 
-    play(tmp_path, story)
 
-
-def test_what_is_refused_says_why(tmp_path: Path) -> None:
-    async def story(brokers: BrokerAdmin, address: str) -> None:
+async def test_what_is_refused_says_why(tmp_path: Path) -> None:
+    async with broker_and_admin(tmp_path) as (brokers, address):
         with pytest.raises(RefusedError, match="conflict with system topic"):
             await brokers.put_topic(address, TopicConfig("TBW102"), {})
         with pytest.raises(RefusedError, match="does not exist"):
             await brokers.reset(address, "shop", "tea", 0)
         with pytest.raises(UnreachableError):
             await brokers.topic(f"127.0.0.1:{free_port()}", "tea")
-
-    play(tmp_path, story)

@@ -18,7 +18,8 @@ from gantry.client.transaction import Outcome, StoredMessage, TransactionProduce
 from gantry.model.route import MessageQueue
 from gantry.wire.codes import RequestCode
 from testkit.interrupting import Cancelled
-from testkit.onequeue import FIRST, PULL, OneQueue, member, play
+from testkit.onequeue import FIRST, PULL, OneQueue, member
+from testkit.patience import HANG_S
 from testkit.scripted import body
 from testkit.turning import until
 
@@ -113,10 +114,10 @@ async def administers(cluster: OneQueue) -> AsyncIterator[Calls]:
 
 @pytest.mark.parametrize("is_warm", [False, True])
 @pytest.mark.parametrize("client", [sends, sends_oneway, transacts, retries, polls, administers])
-def test_whatever_was_cancelled_the_next_call_works(
+async def test_whatever_was_cancelled_the_next_call_works(
     client: Callable[[OneQueue], AbstractAsyncContextManager[Calls]], is_warm: bool
 ) -> None:
-    async def story() -> None:
+    async with asyncio.timeout(HANG_S):
         steps = 0
         for at in range(STEPS_MAX):
             async with OneQueue(count=3) as cluster, client(cluster) as (cancelled, works):
@@ -136,8 +137,6 @@ def test_whatever_was_cancelled_the_next_call_works(
                 steps += 1
         assert 0 < steps < STEPS_MAX or (client is sends_oneway and is_warm)
 
-    play(story())
-
 
 async def _listener(_: ReceivedMessage) -> None:
     """Nothing."""
@@ -155,40 +154,34 @@ def makers(cluster: OneQueue) -> tuple[Callable[[], Client], ...]:
     )
 
 
-def test_a_start_that_is_cancelled_leaves_no_task_behind() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster:
-            for make in makers(cluster):
-                for at in range(STEPS_MAX):
-                    before, made = asyncio.all_tasks(), make()
-                    interrupted = Cancelled(made.__aenter__(), at)
-                    task = asyncio.ensure_future(_awaited(interrupted))
-                    await asyncio.wait([task])
-                    if not interrupted.came:
-                        await made.stop()
-                        break
-                    assert task.cancelled()
-                    await until(lambda before=before: not asyncio.all_tasks() - before)
-
-    play(story())
+async def test_a_start_that_is_cancelled_leaves_no_task_behind() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster:
+        for make in makers(cluster):
+            for at in range(STEPS_MAX):
+                before, made = asyncio.all_tasks(), make()
+                interrupted = Cancelled(made.__aenter__(), at)
+                task = asyncio.ensure_future(_awaited(interrupted))
+                await asyncio.wait([task])
+                if not interrupted.came:
+                    await made.stop()
+                    break
+                assert task.cancelled()
+                await until(lambda before=before: not asyncio.all_tasks() - before)
 
 
-def test_a_stop_that_is_cancelled_leaves_neither_task_nor_connection_behind() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster:
-            for make in makers(cluster):
-                for at in range(0, STEPS_MAX, 3):
-                    before, made = asyncio.all_tasks(), make()
-                    await made.start()
-                    await until(lambda: cluster.connections("broker-a"))
-                    interrupted = Cancelled(made.stop(), at)
-                    await asyncio.wait([asyncio.ensure_future(_awaited(interrupted))])
-                    await until(lambda before=before: not asyncio.all_tasks() - before)
-                    await until(lambda: not cluster.connections("broker-a"))
-                    if not interrupted.came:
-                        break
-
-    play(story())
+async def test_a_stop_that_is_cancelled_leaves_neither_task_nor_connection_behind() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster:
+        for make in makers(cluster):
+            for at in range(0, STEPS_MAX, 3):
+                before, made = asyncio.all_tasks(), make()
+                await made.start()
+                await until(lambda: cluster.connections("broker-a"))
+                interrupted = Cancelled(made.stop(), at)
+                await asyncio.wait([asyncio.ensure_future(_awaited(interrupted))])
+                await until(lambda before=before: not asyncio.all_tasks() - before)
+                await until(lambda: not cluster.connections("broker-a"))
+                if not interrupted.came:
+                    break
 
 
 async def _awaited(one: Cancelled) -> object:

@@ -12,13 +12,14 @@ from gantry.leaves.frames import Command
 from gantry.wire import heartbeat
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.onequeue import FIRST, PULL, OneQueue, member, play
+from testkit.onequeue import FIRST, PULL, OneQueue, member
+from testkit.patience import HANG_S
 from testkit.scripted import offset
 from testkit.turning import until
 
 
-def test_pulling_stops_at_the_count_of_unfinished_messages_and_goes_on_when_some_end() -> None:
-    async def story() -> None:
+async def test_pulling_stops_at_the_count_of_unfinished_messages_and_goes_on_when_some_end() -> None:
+    async with asyncio.timeout(HANG_S):
         settings = ConsumerSettings(start_from=StartFrom.FIRST, queue_messages_max=20, pull_wait_s=0.0)
         async with OneQueue(count=100) as cluster, member(cluster, settings) as consumer:
             held = [await anext(consumer) for _ in range(20)]
@@ -27,11 +28,9 @@ def test_pulling_stops_at_the_count_of_unfinished_messages_and_goes_on_when_some
             await held[5].ack()
             await until(lambda: cluster.pulls()[2:] == [20])
 
-    play(story())
 
-
-def test_pulling_stops_at_the_bytes_of_unfinished_messages() -> None:
-    async def story() -> None:
+async def test_pulling_stops_at_the_bytes_of_unfinished_messages() -> None:
+    async with asyncio.timeout(HANG_S):
         settings = ConsumerSettings(start_from=StartFrom.FIRST, bytes_max=500, pull_wait_s=0.0)
         async with OneQueue(count=100) as cluster, member(cluster, settings) as consumer:
             held = [await anext(consumer) for _ in range(10)]
@@ -41,68 +40,54 @@ def test_pulling_stops_at_the_bytes_of_unfinished_messages() -> None:
                 await message.ack()
             await until(lambda: len(cluster.pulls()) == 2)
 
-    play(story())
+
+async def test_an_empty_answer_that_was_not_held_does_not_make_the_consumer_hurry() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster, member(cluster):
+        await asyncio.sleep(0.3)
+        assert 1 <= len(cluster.pulls()) <= 6
 
 
-def test_an_empty_answer_that_was_not_held_does_not_make_the_consumer_hurry() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster, member(cluster):
-            await asyncio.sleep(0.3)
-            assert 1 <= len(cluster.pulls()) <= 6
-
-    play(story())
-
-
-def test_stopping_commits_the_smallest_unfinished_offset_and_says_goodbye() -> None:
-    async def story() -> None:
-        async with OneQueue(count=10) as cluster:
-            async with member(cluster) as consumer:
-                messages = [await anext(consumer) for _ in range(10)]
-                for message in messages:
-                    if message.queue_offset != 3:
-                        await message.ack()
-            assert cluster.told()[-1] == 3
-            goodbye = cluster.asked("broker-a", RequestCode.UNREGISTER_CLIENT)
-            assert [command.ext["consumerGroup"] for command in goodbye] == ["g"]
-
-    play(story())
+async def test_stopping_commits_the_smallest_unfinished_offset_and_says_goodbye() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster:
+        async with member(cluster) as consumer:
+            messages = [await anext(consumer) for _ in range(10)]
+            for message in messages:
+                if message.queue_offset != 3:
+                    await message.ack()
+        assert cluster.told()[-1] == 3
+        goodbye = cluster.asked("broker-a", RequestCode.UNREGISTER_CLIENT)
+        assert [command.ext["consumerGroup"] for command in goodbye] == ["g"]
 
 
-def test_an_offset_that_is_not_there_moves_the_consumer_to_where_the_broker_says() -> None:
-    async def story() -> None:
-        async with OneQueue(count=100) as cluster:
-            cluster.answers["broker-a", RequestCode.QUERY_CONSUMER_OFFSET] = offset(500)
-            usual = cluster.answers["broker-a", PULL]
+async def test_an_offset_that_is_not_there_moves_the_consumer_to_where_the_broker_says() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=100) as cluster:
+        cluster.answers["broker-a", RequestCode.QUERY_CONSUMER_OFFSET] = offset(500)
+        usual = cluster.answers["broker-a", PULL]
 
-            def moved(command: Command) -> Command | None:
-                if int(command.ext["queueOffset"]) < 100:
-                    return usual(command)
-                ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "90", "minOffset": "0", "maxOffset": "100"}
-                return reply(command, ResponseCode.PULL_OFFSET_MOVED, ext=ext)
+        def moved(command: Command) -> Command | None:
+            if int(command.ext["queueOffset"]) < 100:
+                return usual(command)
+            ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "90", "minOffset": "0", "maxOffset": "100"}
+            return reply(command, ResponseCode.PULL_OFFSET_MOVED, ext=ext)
 
-            cluster.answers["broker-a", PULL] = moved
-            async with member(cluster) as consumer:
-                assert (await anext(consumer)).queue_offset == 90
-
-    play(story())
+        cluster.answers["broker-a", PULL] = moved
+        async with member(cluster) as consumer:
+            assert (await anext(consumer)).queue_offset == 90
 
 
-def test_an_answer_that_is_no_message_is_waited_out_and_breaks_nothing() -> None:
-    async def story() -> None:
-        async with OneQueue(count=10) as cluster:
-            usual = cluster.answers["broker-a", PULL]
-            ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "10", "minOffset": "0", "maxOffset": "10"}
-            cluster.answers["broker-a", PULL] = lambda command: reply(command, ext=ext, body=b"garbage")
-            async with member(cluster) as consumer:
-                await until(lambda: len(cluster.pulls()) >= 2)
-                cluster.answers["broker-a", PULL] = usual
-                assert (await anext(consumer)).queue_offset == 0
-
-    play(story())
+async def test_an_answer_that_is_no_message_is_waited_out_and_breaks_nothing() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster:
+        usual = cluster.answers["broker-a", PULL]
+        ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "10", "minOffset": "0", "maxOffset": "10"}
+        cluster.answers["broker-a", PULL] = lambda command: reply(command, ext=ext, body=b"garbage")
+        async with member(cluster) as consumer:
+            await until(lambda: len(cluster.pulls()) >= 2)
+            cluster.answers["broker-a", PULL] = usual
+            assert (await anext(consumer)).queue_offset == 0
 
 
-def test_listeners_run_side_by_side_up_to_the_limit() -> None:
-    async def story() -> None:
+async def test_listeners_run_side_by_side_up_to_the_limit() -> None:
+    async with asyncio.timeout(HANG_S):
         running = 0
         most = 0
         go_on = asyncio.Event()
@@ -123,11 +108,9 @@ def test_listeners_run_side_by_side_up_to_the_limit() -> None:
             await until(lambda: finished == 10)
         assert most == 3
 
-    play(story())
 
-
-def test_stopping_waits_for_a_running_listener_and_commits_what_it_did() -> None:
-    async def story() -> None:
+async def test_stopping_waits_for_a_running_listener_and_commits_what_it_did() -> None:
+    async with asyncio.timeout(HANG_S):
         started, go_on = asyncio.Event(), asyncio.Event()
 
         async def listener(message: ReceivedMessage) -> None:
@@ -145,11 +128,9 @@ def test_stopping_waits_for_a_running_listener_and_commits_what_it_did() -> None
             await stopping
             assert cluster.committed()[-1] == 1
 
-    play(story())
 
-
-def test_a_listener_that_does_not_end_is_cancelled_after_the_time_for_stopping() -> None:
-    async def story() -> None:
+async def test_a_listener_that_does_not_end_is_cancelled_after_the_time_for_stopping() -> None:
+    async with asyncio.timeout(HANG_S):
         started = asyncio.Event()
 
         async def listener(message: ReceivedMessage) -> None:
@@ -162,52 +143,41 @@ def test_a_listener_that_does_not_end_is_cancelled_after_the_time_for_stopping()
                 await started.wait()
             assert 1 not in cluster.committed()
 
-    play(story())
+
+async def test_iteration_ends_when_the_consumer_stops() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster:
+        consumer = member(cluster)
+        await consumer.start()
+
+        async def everything() -> list[ReceivedMessage]:
+            return [message async for message in consumer]
+
+        reading = asyncio.ensure_future(everything())
+        await until(lambda: len(consumer.queues) == 1)
+        await consumer.stop()
+        assert await reading == []
+        await consumer.wait()
 
 
-def test_iteration_ends_when_the_consumer_stops() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster:
-            consumer = member(cluster)
-            await consumer.start()
-
-            async def everything() -> list[ReceivedMessage]:
-                return [message async for message in consumer]
-
-            reading = asyncio.ensure_future(everything())
-            await until(lambda: len(consumer.queues) == 1)
-            await consumer.stop()
-            assert await reading == []
-            await consumer.wait()
-
-    play(story())
+async def test_a_request_that_a_client_does_not_serve_is_answered_so() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster, member(cluster):
+        await until(lambda: cluster.pulls())
+        (connection,) = cluster.connections("broker-a")
+        answer = await connection.invoke(Command(RequestCode.GET_CONSUMER_RUNNING_INFO), 5.0)
+        assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
-def test_a_request_that_a_client_does_not_serve_is_answered_so() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster, member(cluster):
-            await until(lambda: cluster.pulls())
-            (connection,) = cluster.connections("broker-a")
-            answer = await connection.invoke(Command(RequestCode.GET_CONSUMER_RUNNING_INFO), 5.0)
-            assert answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-    play(story())
-
-
-def test_heartbeats_name_the_subscriptions() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster:
-            async with Consumer("g", nameserver=cluster.nameserver, subscription={"T": "a || b"}, settings=FIRST):
-                await until(lambda: cluster.asked("broker-a", RequestCode.HEART_BEAT))
-            said = heartbeat.read(cluster.asked("broker-a", RequestCode.HEART_BEAT)[0].body)
-            (consumer,) = said.consumers
-            assert (consumer.group, consumer.message_model) == ("g", "CLUSTERING")
-            assert consumer.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
-            subscription, retries = consumer.subscriptions
-            assert (subscription.topic, subscription.tags) == ("T", ("a", "b"))
-            assert (retries.topic, retries.expression) == ("%RETRY%g", "*")
-
-    play(story())
+async def test_heartbeats_name_the_subscriptions() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster:
+        async with Consumer("g", nameserver=cluster.nameserver, subscription={"T": "a || b"}, settings=FIRST):
+            await until(lambda: cluster.asked("broker-a", RequestCode.HEART_BEAT))
+        said = heartbeat.read(cluster.asked("broker-a", RequestCode.HEART_BEAT)[0].body)
+        (consumer,) = said.consumers
+        assert (consumer.group, consumer.message_model) == ("g", "CLUSTERING")
+        assert consumer.consume_from_where == "CONSUME_FROM_FIRST_OFFSET"
+        subscription, retries = consumer.subscriptions
+        assert (subscription.topic, subscription.tags) == ("T", ("a", "b"))
+        assert (retries.topic, retries.expression) == ("%RETRY%g", "*")
 
 
 @pytest.mark.parametrize(
@@ -218,17 +188,14 @@ def test_names_that_are_none_are_configuration_errors(group: str, subscription: 
         Consumer(group, nameserver="127.0.0.1:9876", subscription=subscription)
 
 
-def test_a_notice_that_comes_as_the_consumer_stops_does_not_keep_it_running() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster:
-            consumer = member(cluster)
-            await consumer.start()
-            await until(lambda: len(consumer.queues) == 1)
-            await asyncio.sleep(0.01)
-            # Both within one turn of the loop: asyncio.wait_for would take the notice and forget the cancellation.
-            consumer._rebalance.hurry()
-            stopping = asyncio.ensure_future(consumer.stop())
-            async with asyncio.timeout(5.0):
-                await stopping
-
-    play(story())
+async def test_a_notice_that_comes_as_the_consumer_stops_does_not_keep_it_running() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster:
+        consumer = member(cluster)
+        await consumer.start()
+        await until(lambda: len(consumer.queues) == 1)
+        await asyncio.sleep(0.01)
+        # Both within one turn of the loop: asyncio.wait_for would take the notice and forget the cancellation.
+        consumer._rebalance.hurry()
+        stopping = asyncio.ensure_future(consumer.stop())
+        async with asyncio.timeout(5.0):
+            await stopping

@@ -73,16 +73,13 @@ def test_a_replay_goes_to_the_group_or_to_the_topic_that_the_letter_names() -> N
     assert [target_topic(one, "g", True) for one in (named, nameless)] == ["T", ""]
 
 
-def test_those_named_are_chosen_and_the_pace_is_even() -> None:
+async def test_those_named_are_chosen_and_the_pace_is_even() -> None:
     async def letters() -> AsyncIterator[DeadLetter]:
         for number in range(6):
             yield letter(b"UNIQ_KEY\x01K%d\x02" % number)
 
-    async def story() -> None:
-        assert [one.message_id async for one in only(letters(), ["K4", "K1"])] == ["K1", "K4"]
-        loop = asyncio.get_running_loop()
-        begun = loop.time()
-        assert len([one async for one in paced(letters(), 100.0)]) == 6
-        assert loop.time() - begun >= 0.05
-
-    asyncio.run(story())
+    assert [one.message_id async for one in only(letters(), ["K4", "K1"])] == ["K1", "K4"]
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    assert len([one async for one in paced(letters(), 100.0)]) == 6
+    assert loop.time() - begun >= 0.05

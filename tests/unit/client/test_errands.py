@@ -15,7 +15,8 @@ from gantry.model.route import MessageQueue
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import oneway, reply, request
-from testkit.onequeue import FIRST, OneQueue, member, play, record
+from testkit.onequeue import FIRST, OneQueue, member, record
+from testkit.patience import HANG_S
 from testkit.scripted import ScriptedCluster
 from testkit.turning import until
 
@@ -39,65 +40,56 @@ async def info(cluster: ScriptedCluster, group: str = "g") -> Command:
     return await connection.invoke(request(INFO, {"consumerGroup": group, "clientId": "c"}), 30.0)
 
 
-def test_a_consumer_that_is_reset_drops_what_it_holds_and_begins_there() -> None:
-    async def story() -> None:
-        async with OneQueue(count=10) as cluster, member(cluster) as consumer:
-            held = [await anext(consumer) for _ in range(3)]
-            tell(cluster, reset_to(1))
-            await until(lambda: 1 in cluster.pulls())
-            again = [await anext(consumer) for _ in range(9)]
-            assert [message.queue_offset for message in again] == list(range(1, 10))
-            await held[2].ack()
-            await consumer.commit()
-            assert cluster.told()[-1] == 1, "what was in work before counts for nothing"
-            for message in again:
-                await message.ack()
-            await consumer.commit()
-            assert cluster.committed()[-1] == 10
-
-    play(story())
+async def test_a_consumer_that_is_reset_drops_what_it_holds_and_begins_there() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster) as consumer:
+        held = [await anext(consumer) for _ in range(3)]
+        tell(cluster, reset_to(1))
+        await until(lambda: 1 in cluster.pulls())
+        again = [await anext(consumer) for _ in range(9)]
+        assert [message.queue_offset for message in again] == list(range(1, 10))
+        await held[2].ack()
+        await consumer.commit()
+        assert cluster.told()[-1] == 1, "what was in work before counts for nothing"
+        for message in again:
+            await message.ack()
+        await consumer.commit()
+        assert cluster.committed()[-1] == 10
 
 
-def test_messages_that_wait_are_skipped_by_a_reset_to_the_end() -> None:
-    async def story() -> None:
-        async with OneQueue(count=10) as cluster, member(cluster) as consumer:
-            assert (await anext(consumer)).queue_offset == 0
-            tell(cluster, reset_to(10))
-            await until(lambda: cluster.told()[-1] == 10)
-            waiting = asyncio.ensure_future(anext(consumer))
-            await asyncio.sleep(0.05)
-            assert not waiting.done()
-            waiting.cancel()
-
-    play(story())
+async def test_messages_that_wait_are_skipped_by_a_reset_to_the_end() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster) as consumer:
+        assert (await anext(consumer)).queue_offset == 0
+        tell(cluster, reset_to(10))
+        await until(lambda: cluster.told()[-1] == 10)
+        waiting = asyncio.ensure_future(anext(consumer))
+        await asyncio.sleep(0.05)
+        assert not waiting.done()
+        waiting.cancel()
 
 
-def test_an_answer_to_a_pull_of_before_the_reset_is_passed_over() -> None:
-    async def story() -> None:
-        async with OneQueue(count=10) as cluster:
-            usual = cluster.answers["broker-a", RequestCode.PULL_MESSAGE]
-            late: list[Command] = []
+async def test_an_answer_to_a_pull_of_before_the_reset_is_passed_over() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster:
+        usual = cluster.answers["broker-a", RequestCode.PULL_MESSAGE]
+        late: list[Command] = []
 
-            def pull(command: Command) -> Command | None:
-                if command.ext["queueOffset"] == "0" and not late:
-                    late.append(command)
-                    return None
-                return usual(command)
+        def pull(command: Command) -> Command | None:
+            if command.ext["queueOffset"] == "0" and not late:
+                late.append(command)
+                return None
+            return usual(command)
 
-            cluster.answers["broker-a", RequestCode.PULL_MESSAGE] = pull
-            async with member(cluster) as consumer:
-                await until(lambda: bool(late))
-                tell(cluster, reset_to(5))
-                (connection,) = cluster.connections("broker-a")
-                answer = usual(late[0])
-                assert answer is not None
-                connection.write(encode(answer))
-                assert (await anext(consumer)).queue_offset == 5
-
-    play(story())
+        cluster.answers["broker-a", RequestCode.PULL_MESSAGE] = pull
+        async with member(cluster) as consumer:
+            await until(lambda: bool(late))
+            tell(cluster, reset_to(5))
+            (connection,) = cluster.connections("broker-a")
+            answer = usual(late[0])
+            assert answer is not None
+            connection.write(encode(answer))
+            assert (await anext(consumer)).queue_offset == 5
 
 
-def test_an_orderly_consumer_leaves_a_message_that_fails_for_ever_when_it_is_reset() -> None:
+async def test_an_orderly_consumer_leaves_a_message_that_fails_for_ever_when_it_is_reset() -> None:
     class Locking(OneQueue):
         def __init__(self) -> None:
             super().__init__(count=5)
@@ -105,7 +97,7 @@ def test_an_orderly_consumer_leaves_a_message_that_fails_for_ever_when_it_is_res
                 command, body=bodies.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]})
             )
 
-    async def story() -> None:
+    async with asyncio.timeout(HANG_S):
         seen: list[int] = []
 
         async def listener(message: ReceivedMessage) -> None:
@@ -131,44 +123,36 @@ def test_an_orderly_consumer_leaves_a_message_that_fails_for_ever_when_it_is_res
             found = bodies.loads_object((await info(cluster)).body)
             assert found["properties"]["PROP_CONSUME_ORDERLY"] == "true"  # type: ignore[index]
 
-    play(story())
+
+async def test_a_reset_of_another_group_or_one_that_cannot_be_read_changes_nothing() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=3) as cluster, member(cluster) as consumer:
+        messages = [await anext(consumer) for _ in range(3)]
+        tell(cluster, reset_to(0, group="other"))
+        tell(cluster, oneway(RESET, {"topic": "T", "group": "g"}, b"[]"))
+        assert (await info(cluster)).code == 0
+        for message in messages:
+            await message.ack()
+        await consumer.commit()
+        assert cluster.told()[-1] == 3
 
 
-def test_a_reset_of_another_group_or_one_that_cannot_be_read_changes_nothing() -> None:
-    async def story() -> None:
-        async with OneQueue(count=3) as cluster, member(cluster) as consumer:
-            messages = [await anext(consumer) for _ in range(3)]
-            tell(cluster, reset_to(0, group="other"))
-            tell(cluster, oneway(RESET, {"topic": "T", "group": "g"}, b"[]"))
-            assert (await info(cluster)).code == 0
-            for message in messages:
-                await message.ack()
-            await consumer.commit()
-            assert cluster.told()[-1] == 3
-
-    play(story())
-
-
-def test_a_consumer_says_how_it_goes() -> None:
-    async def story() -> None:
-        async with OneQueue(count=10) as cluster, member(cluster) as consumer:
-            held = [await anext(consumer) for _ in range(10)]
-            await held[0].ack()
-            await until(lambda: 10 in cluster.pulls())
-            answer = await info(cluster)
-            found = bodies.loads_object(answer.body)
-            assert answer.code == 0
-            assert found["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"  # type: ignore[index]
-            table = found["mqTable"]
-            assert isinstance(table, dict)
-            queues = {MessageQueue.from_json(json.loads(key)): row for key, row in table.items()}
-            assert queues[QUEUE]["cachedMsgCount"] == 9
-            assert (queues[QUEUE]["cachedMsgMinOffset"], queues[QUEUE]["cachedMsgMaxOffset"]) == (1, 9)
-            topics = [row["topic"] for row in found["subscriptionSet"]]  # type: ignore[index, attr-defined]
-            assert "T" in topics
-            assert (await info(cluster, group="other")).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-
-    play(story())
+async def test_a_consumer_says_how_it_goes() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster) as consumer:
+        held = [await anext(consumer) for _ in range(10)]
+        await held[0].ack()
+        await until(lambda: 10 in cluster.pulls())
+        answer = await info(cluster)
+        found = bodies.loads_object(answer.body)
+        assert answer.code == 0
+        assert found["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"  # type: ignore[index]
+        table = found["mqTable"]
+        assert isinstance(table, dict)
+        queues = {MessageQueue.from_json(json.loads(key)): row for key, row in table.items()}
+        assert queues[QUEUE]["cachedMsgCount"] == 9
+        assert (queues[QUEUE]["cachedMsgMinOffset"], queues[QUEUE]["cachedMsgMaxOffset"]) == (1, 9)
+        topics = [row["topic"] for row in found["subscriptionSet"]]  # type: ignore[index, attr-defined]
+        assert "T" in topics
+        assert (await info(cluster, group="other")).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
 
 
 @pytest.mark.parametrize(
@@ -188,8 +172,8 @@ async def asked_directly(cluster: ScriptedCluster, body: bytes, group: str = "g"
     return await connection.invoke(request(RequestCode.CONSUME_MESSAGE_DIRECTLY, ext, body), 30.0)
 
 
-def test_a_message_that_a_tool_brings_is_consumed_and_moves_nothing() -> None:
-    async def story() -> None:
+async def test_a_message_that_a_tool_brings_is_consumed_and_moves_nothing() -> None:
+    async with asyncio.timeout(HANG_S):
         seen: list[bytes] = []
 
         async def listener(message: ReceivedMessage) -> None:
@@ -211,20 +195,16 @@ def test_a_message_that_a_tool_brings_is_consumed_and_moves_nothing() -> None:
             assert (await asked_directly(cluster, b"nonsense")).code == ResponseCode.SYSTEM_ERROR
             assert seen == [b"good", b"raises", b"again"] and cluster.asked("broker-a", SEND_BACK) == []
 
-    play(story())
+
+async def test_who_takes_messages_by_iterating_cannot_be_given_one() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster, member(cluster) as consumer:
+        await until(lambda: bool(consumer.queues))
+        assert (await asked_directly(cluster, record(7))).code == ResponseCode.SYSTEM_ERROR
 
 
-def test_who_takes_messages_by_iterating_cannot_be_given_one() -> None:
-    async def story() -> None:
-        async with OneQueue(count=0) as cluster, member(cluster) as consumer:
-            await until(lambda: bool(consumer.queues))
-            assert (await asked_directly(cluster, record(7))).code == ResponseCode.SYSTEM_ERROR
+async def test_a_consumer_says_where_it_is_and_what_it_did() -> None:
+    async with asyncio.timeout(HANG_S):
 
-    play(story())
-
-
-def test_a_consumer_says_where_it_is_and_what_it_did() -> None:
-    async def story() -> None:
         async def listener(message: ReceivedMessage) -> None:
             if message.body == b"0":
                 raise LookupError("once")
@@ -250,5 +230,3 @@ def test_a_consumer_says_where_it_is_and_what_it_did() -> None:
                     return
                 await asyncio.sleep(0.03)
             raise AssertionError((await info(cluster)).body)
-
-    play(story())

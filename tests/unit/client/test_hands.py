@@ -12,7 +12,8 @@ from gantry.client.pullconsumer import PullConsumer
 from gantry.errors import ClosedError
 from gantry.model.route import MessageQueue
 from gantry.wire.codes import RequestCode, ResponseCode
-from testkit.onequeue import FIRST, OneQueue, member, play
+from testkit.onequeue import FIRST, OneQueue, member
+from testkit.patience import HANG_S
 from testkit.scripted import refuse
 from testkit.turning import until
 
@@ -32,8 +33,8 @@ def iterating(consumer: Consumer, gate: asyncio.Event, said: list[object]) -> as
     return asyncio.ensure_future(work())
 
 
-def test_stopping_waits_for_the_message_that_another_task_has_in_hand() -> None:
-    async def story() -> None:
+async def test_stopping_waits_for_the_message_that_another_task_has_in_hand() -> None:
+    async with asyncio.timeout(HANG_S):
         said: list[object] = []
         gate = asyncio.Event()
         async with OneQueue(count=1) as cluster:
@@ -49,11 +50,9 @@ def test_stopping_waits_for_the_message_that_another_task_has_in_hand() -> None:
             await worker
             assert said[1:] == [True] and cluster.told()[-1] == 1
 
-    play(story())
 
-
-def test_what_is_acked_after_the_time_for_stopping_is_told_that_it_is_too_late() -> None:
-    async def story() -> None:
+async def test_what_is_acked_after_the_time_for_stopping_is_told_that_it_is_too_late() -> None:
+    async with asyncio.timeout(HANG_S):
         said: list[object] = []
         gate = asyncio.Event()
         async with OneQueue(count=1) as cluster:
@@ -72,11 +71,11 @@ def test_what_is_acked_after_the_time_for_stopping_is_told_that_it_is_too_late()
                     await late()
             assert not cluster.asked("broker-a", SEND_BACK)
 
-    play(story())
 
-
-def test_an_ack_that_no_commit_tells_any_more_is_told_that_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
+async def test_an_ack_that_no_commit_tells_any_more_is_told_that_it_is_too_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with asyncio.timeout(HANG_S):
         said: list[object] = []
         gate = asyncio.Event()
         async with OneQueue(count=1) as cluster:
@@ -94,47 +93,36 @@ def test_an_ack_that_no_commit_tells_any_more_is_told_that_it_is_too_late(monkey
             with pytest.raises(ClosedError, match="too late"):
                 await worker
 
-    play(story())
+
+async def test_whoever_stops_the_consumer_does_not_wait_for_what_it_has_in_hand_itself() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster, member(cluster, PATIENT) as consumer:
+        await anext(consumer)
 
 
-def test_whoever_stops_the_consumer_does_not_wait_for_what_it_has_in_hand_itself() -> None:
-    async def story() -> None:
-        async with OneQueue(count=1) as cluster, member(cluster, PATIENT) as consumer:
-            await anext(consumer)
-
-    play(story())
-
-
-def test_an_ack_after_a_reset_returns_false() -> None:
-    async def story() -> None:
-        async with OneQueue(count=1) as cluster, member(cluster) as consumer:
-            message = await anext(consumer)
-            consumer._move({message.queue: 0})
-            assert await message.ack() is False
-            again = await anext(consumer)
-            assert await again.ack() is True and await again.ack() is True
-
-    play(story())
+async def test_an_ack_after_a_reset_returns_false() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster, member(cluster) as consumer:
+        message = await anext(consumer)
+        consumer._move({message.queue: 0})
+        assert await message.ack() is False
+        again = await anext(consumer)
+        assert await again.ack() is True and await again.ack() is True
 
 
-def test_messages_of_a_queue_that_moved_do_not_pile_up_while_nobody_takes_them() -> None:
-    async def story() -> None:
-        async with OneQueue(count=20) as cluster, member(cluster) as consumer:
-            queue = MessageQueue("T", "broker-a", 0)
-            await until(lambda: queue in consumer._intakes)
-            intake, _ = consumer._intakes[queue]
-            for _ in range(5):
-                await until(lambda: intake.info().count == 20)
-                consumer._move({queue: 0})
+async def test_messages_of_a_queue_that_moved_do_not_pile_up_while_nobody_takes_them() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=20) as cluster, member(cluster) as consumer:
+        queue = MessageQueue("T", "broker-a", 0)
+        await until(lambda: queue in consumer._intakes)
+        intake, _ = consumer._intakes[queue]
+        for _ in range(5):
             await until(lambda: intake.info().count == 20)
-            assert consumer._ready.qsize() == 20
-            assert [(await anext(consumer)).queue_offset for _ in range(20)] == list(range(20))
+            consumer._move({queue: 0})
+        await until(lambda: intake.info().count == 20)
+        assert consumer._ready.qsize() == 20
+        assert [(await anext(consumer)).queue_offset for _ in range(20)] == list(range(20))
 
-    play(story())
 
-
-def test_the_first_call_of_a_message_that_is_retried_in_place_does_not_ack_the_second() -> None:
-    async def story() -> None:
+async def test_the_first_call_of_a_message_that_is_retried_in_place_does_not_ack_the_second() -> None:
+    async with asyncio.timeout(HANG_S):
         calls: list[ReceivedMessage] = []
         first_may_end = asyncio.Event()
 
@@ -156,11 +144,9 @@ def test_the_first_call_of_a_message_that_is_retried_in_place_does_not_ack_the_s
             assert 1 not in cluster.told()
             assert [one.attempt for one in calls] == [1, 2]
 
-    play(story())
 
-
-def test_a_retry_that_is_cancelled_is_kept() -> None:
-    async def story() -> None:
+async def test_a_retry_that_is_cancelled_is_kept() -> None:
+    async with asyncio.timeout(HANG_S):
         async with OneQueue(count=1) as cluster, member(cluster, replace(FIRST, retry_delays_s=(0.0,))) as consumer:
             cluster.answers["broker-a", SEND_BACK] = lambda _: None
             message = await anext(consumer)
@@ -170,18 +156,13 @@ def test_a_retry_that_is_cancelled_is_kept() -> None:
             again = await anext(consumer)
             assert again.queue_offset == message.queue_offset and again.attempt == 2
 
-    play(story())
 
-
-def test_a_pull_consumer_that_was_stopped_says_so() -> None:
-    async def story() -> None:
-        async with OneQueue(count=1) as cluster:
-            consumer = PullConsumer("g", nameserver=cluster.nameserver, settings=FIRST)
-            await consumer.start()
-            await consumer.assign([MessageQueue("T", "broker-a", 0)])
-            await consumer.stop()
-            for call in (consumer.poll, consumer.commit):
-                with pytest.raises(ClosedError):
-                    await call()
-
-    play(story())
+async def test_a_pull_consumer_that_was_stopped_says_so() -> None:
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        consumer = PullConsumer("g", nameserver=cluster.nameserver, settings=FIRST)
+        await consumer.start()
+        await consumer.assign([MessageQueue("T", "broker-a", 0)])
+        await consumer.stop()
+        for call in (consumer.poll, consumer.commit):
+            with pytest.raises(ClosedError):
+                await call()

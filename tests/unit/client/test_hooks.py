@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -14,7 +15,8 @@ from gantry.client.hooks import Sending
 from gantry.client.producer import Message, Producer, ProducerSettings
 from gantry.errors import RefusedError
 from gantry.wire.codes import RequestCode, ResponseCode
-from testkit.onequeue import FIRST, OneQueue, member, play
+from testkit.onequeue import FIRST, OneQueue, member
+from testkit.patience import HANG_S
 from testkit.scripted import ScriptedCluster, refuse
 from testkit.turning import until
 
@@ -50,8 +52,8 @@ class Recorder:
         self.lines.append(f"{what}: {sending.result.queue_offset if sending and sending.result else 'done'}")
 
 
-def test_a_send_goes_through_its_hooks_and_takes_their_properties_along() -> None:
-    async def story() -> None:
+async def test_a_send_goes_through_its_hooks_and_takes_their_properties_along() -> None:
+    async with asyncio.timeout(HANG_S):
         first, second = Recorder("1 "), Recorder("2 ")
         async with ScriptedCluster() as cluster:
             settings = ProducerSettings(hooks=(first, second))
@@ -63,11 +65,9 @@ def test_a_send_goes_through_its_hooks_and_takes_their_properties_along() -> Non
         assert first.lines == ["1 send 1", "1 send 1: 7", "1 send 2", "1 send 2: 7"]
         assert second.lines == ["2 send 1", "2 send 1: 7", "2 send 2", "2 send 2: 7"]
 
-    play(story())
 
-
-def test_a_send_that_fails_is_told_to_its_hooks() -> None:
-    async def story() -> None:
+async def test_a_send_that_fails_is_told_to_its_hooks() -> None:
+    async with asyncio.timeout(HANG_S):
         recorder = Recorder()
         async with ScriptedCluster() as cluster:
             cluster.answers["broker-a", SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
@@ -77,11 +77,9 @@ def test_a_send_that_fails_is_told_to_its_hooks() -> None:
                     await producer.send(Message("T", b"x"))
         assert recorder.lines == ["send 1", "send 1: RefusedError"]
 
-    play(story())
 
-
-def test_a_listener_runs_inside_its_hooks() -> None:
-    async def story() -> None:
+async def test_a_listener_runs_inside_its_hooks() -> None:
+    async with asyncio.timeout(HANG_S):
         recorder, seen = Recorder(), []
 
         async def listener(message: ReceivedMessage) -> None:
@@ -98,15 +96,13 @@ def test_a_listener_runs_inside_its_hooks() -> None:
         assert seen == ["g 0 1", "g 0 2"]
         assert TRACE.get() == "none"
 
-    play(story())
 
-
-def test_nothing_is_sent_when_a_hook_cannot_begin() -> None:
+async def test_nothing_is_sent_when_a_hook_cannot_begin() -> None:
     class Broken:
         def sending(self, sending: Sending) -> AbstractContextManager[object]:
             raise LookupError("no tracer")
 
-    async def story() -> None:
+    async with asyncio.timeout(HANG_S):
         recorder = Recorder()
         async with ScriptedCluster() as cluster:
             settings = ProducerSettings(hooks=(recorder, Broken()))
@@ -115,5 +111,3 @@ def test_nothing_is_sent_when_a_hook_cannot_begin() -> None:
                     await producer.send(Message("T", b"x"))
             assert cluster.asked("broker-a", SEND) == []
         assert recorder.lines == ["send 1", "send 1: LookupError"]
-
-    play(story())

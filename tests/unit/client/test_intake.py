@@ -36,32 +36,29 @@ class Broker:
         return 5
 
 
-def test_a_message_of_the_queues_former_life_does_not_finish_one_of_the_new() -> None:
+async def test_a_message_of_the_queues_former_life_does_not_finish_one_of_the_new() -> None:
     """The topic was made anew, or a power cut took the end of its queue: the same offset is another message now."""
 
-    async def play() -> None:
-        found = PullStatus.FOUND
-        broker = Broker(
-            PullResult(found, 6, 0, 6, (_message(5, b"old"),)),
-            PullResult(PullStatus.OFFSET_ILLEGAL, 5, 0, 6),
-            PullResult(found, 6, 0, 6, (_message(5, b"new"),)),
-        )
-        came: list[tuple[bytes, int]] = []
+    found = PullStatus.FOUND
+    broker = Broker(
+        PullResult(found, 6, 0, 6, (_message(5, b"old"),)),
+        PullResult(PullStatus.OFFSET_ILLEGAL, 5, 0, 6),
+        PullResult(found, 6, 0, 6, (_message(5, b"new"),)),
+    )
+    came: list[tuple[bytes, int]] = []
 
-        def deliver(intake: Intake, message: StoredMessage) -> None:
-            came.append((message.body, intake.life))
+    def deliver(intake: Intake, message: StoredMessage) -> None:
+        came.append((message.body, intake.life))
 
-        memory = Memory(1 << 20)
-        intake = Intake(QUEUE, PullSettings("readers", Subscription("orders", "*")), memory, deliver)
-        running = intake.run(broker, broker, broker, ConsumerSettings(), 0)  # type: ignore[arg-type]
-        task = asyncio.ensure_future(running)
-        await broker.is_silent.wait()
-        (_, before), (body, after) = came
-        assert body == b"new" and memory.bytes == 100
-        intake.finish(5, before)
-        assert intake.to_commit is None and memory.bytes == 100, "the last pull told 5, and there it is still"
-        intake.finish(5, after)
-        assert intake.to_commit == 6 and memory.bytes == 0
-        task.cancel()
-
-    asyncio.run(play())
+    memory = Memory(1 << 20)
+    intake = Intake(QUEUE, PullSettings("readers", Subscription("orders", "*")), memory, deliver)
+    running = intake.run(broker, broker, broker, ConsumerSettings(), 0)  # type: ignore[arg-type]
+    task = asyncio.ensure_future(running)
+    await broker.is_silent.wait()
+    (_, before), (body, after) = came
+    assert body == b"new" and memory.bytes == 100
+    intake.finish(5, before)
+    assert intake.to_commit is None and memory.bytes == 100, "the last pull told 5, and there it is still"
+    intake.finish(5, after)
+    assert intake.to_commit == 6 and memory.bytes == 0
+    task.cancel()

@@ -25,48 +25,39 @@ async def lasting() -> None:
     await asyncio.Event().wait()
 
 
-def test_who_waits_is_told_what_broke_and_is_woken() -> None:
-    async def play() -> None:
-        woken: list[bool] = []
-        life = Life("g", lambda: woken.append(life.is_over))
-        life.begin()
-        life.spawn(breaking(), "t")
-        with pytest.raises(BrokenError):
-            await life.wait()
-        assert woken == [True], "when it looks, the life is over"
-        with pytest.raises(BrokenError):
-            life.check()
-
-    asyncio.run(play())
-
-
-def test_only_what_broke_first_counts_and_an_end_comes_too_late() -> None:
-    async def play() -> None:
-        woken: list[bool] = []
-        life = Life("g", lambda: woken.append(True))
-        life.begin()
-        await asyncio.gather(*(life.spawn(breaking(), "t") for _ in range(2)), return_exceptions=True)
-        life.end()
-        with pytest.raises(BrokenError):
-            life.check()
-        assert woken == [True]
-
-    asyncio.run(play())
-
-
-def test_a_cancelled_task_breaks_nothing() -> None:
-    async def play() -> None:
-        life = Life("g")
-        life.begin()
-        task = life.spawn(lasting(), "t")
-        await cancelled([task])
-        assert task.cancelled()
-        assert not life.is_over
-        life.end()
+async def test_who_waits_is_told_what_broke_and_is_woken() -> None:
+    woken: list[bool] = []
+    life = Life("g", lambda: woken.append(life.is_over))
+    life.begin()
+    life.spawn(breaking(), "t")
+    with pytest.raises(BrokenError):
         await life.wait()
-        assert life.is_over
+    assert woken == [True], "when it looks, the life is over"
+    with pytest.raises(BrokenError):
+        life.check()
 
-    asyncio.run(play())
+
+async def test_only_what_broke_first_counts_and_an_end_comes_too_late() -> None:
+    woken: list[bool] = []
+    life = Life("g", lambda: woken.append(True))
+    life.begin()
+    await asyncio.gather(*(life.spawn(breaking(), "t") for _ in range(2)), return_exceptions=True)
+    life.end()
+    with pytest.raises(BrokenError):
+        life.check()
+    assert woken == [True]
+
+
+async def test_a_cancelled_task_breaks_nothing() -> None:
+    life = Life("g")
+    life.begin()
+    task = life.spawn(lasting(), "t")
+    await cancelled([task])
+    assert task.cancelled()
+    assert not life.is_over
+    life.end()
+    await life.wait()
+    assert life.is_over
 
 
 def test_a_life_that_never_began_may_end() -> None:
@@ -75,34 +66,28 @@ def test_a_life_that_never_began_may_end() -> None:
     assert not life.is_over
 
 
-def test_a_second_start_is_an_error_and_not_a_second_set_of_tasks() -> None:
-    async def play() -> None:
-        async with ScriptedCluster() as cluster:
-            for client in (
-                member(cluster),  # type: ignore[arg-type]
-                Producer("p", nameserver=cluster.nameserver),
-                PullConsumer("g", nameserver=cluster.nameserver),
-                Puller("g", nameserver=cluster.nameserver),
-                Admin(nameserver=cluster.nameserver),
-            ):
-                async with client:
-                    before = asyncio.all_tasks()
-                    with pytest.raises(AssertionError, match="start\\(\\) was called before"):
-                        await client.start()
-                    assert not asyncio.all_tasks() - before
-
-    asyncio.run(play())
+async def test_a_second_start_is_an_error_and_not_a_second_set_of_tasks() -> None:
+    async with ScriptedCluster() as cluster:
+        for client in (
+            member(cluster),  # type: ignore[arg-type]
+            Producer("p", nameserver=cluster.nameserver),
+            PullConsumer("g", nameserver=cluster.nameserver),
+            Puller("g", nameserver=cluster.nameserver),
+            Admin(nameserver=cluster.nameserver),
+        ):
+            async with client:
+                before = asyncio.all_tasks()
+                with pytest.raises(AssertionError, match="start\\(\\) was called before"):
+                    await client.start()
+                assert not asyncio.all_tasks() - before
 
 
-def test_a_consumer_that_broke_says_so_where_its_block_ends() -> None:
-    async def play() -> None:
-        async with ScriptedCluster() as cluster:
-            with pytest.raises(BrokenError):
-                async with member(cluster) as consumer:  # type: ignore[arg-type]
-                    await asyncio.wait([consumer._life.spawn(breaking(), "t")])
-            with pytest.raises(KeyError):
-                async with member(cluster) as consumer:  # type: ignore[arg-type]
-                    consumer._life.spawn(breaking(), "t")
-                    raise KeyError
-
-    asyncio.run(play())
+async def test_a_consumer_that_broke_says_so_where_its_block_ends() -> None:
+    async with ScriptedCluster() as cluster:
+        with pytest.raises(BrokenError):
+            async with member(cluster) as consumer:  # type: ignore[arg-type]
+                await asyncio.wait([consumer._life.spawn(breaking(), "t")])
+        with pytest.raises(KeyError):
+            async with member(cluster) as consumer:  # type: ignore[arg-type]
+                consumer._life.spawn(breaking(), "t")
+                raise KeyError

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 
 import pytest
 
 from gantry.client.transaction import Message, Outcome, StoredMessage, TransactionProducer
-from testkit.onequeue import play
+from testkit.patience import HANG_S
 from testkit.scripted import ScriptedCluster
 from testkit.scriptedtransaction import check, outcomes
 from testkit.turning import until
@@ -18,7 +19,7 @@ class LostConnectionError(Exception):
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
-def test_a_transaction_that_still_runs_is_not_rolled_back_by_the_checker_of_its_own_process(
+async def test_a_transaction_that_still_runs_is_not_rolled_back_by_the_checker_of_its_own_process(
     is_lost: bool,
 ) -> None:
     rows: set[str] = set()
@@ -26,25 +27,23 @@ def test_a_transaction_that_still_runs_is_not_rolled_back_by_the_checker_of_its_
     async def checker(message: StoredMessage) -> Outcome:
         return Outcome.COMMIT if message.message_id in rows else Outcome.ROLLBACK
 
-    async def story() -> None:
-        async with (
-            ScriptedCluster() as cluster,
-            TransactionProducer("p", checker, nameserver=cluster.nameserver) as producer,
-        ):
+    async with (
+        asyncio.timeout(HANG_S),
+        ScriptedCluster() as cluster,
+        TransactionProducer("p", checker, nameserver=cluster.nameserver) as producer,
+    ):
 
-            def ask(message_id: str) -> None:
-                cluster.connections("broker-a")[0].send_oneway(check(message_id))
+        def ask(message_id: str) -> None:
+            cluster.connections("broker-a")[0].send_oneway(check(message_id))
 
-            with suppress(LostConnectionError):
-                async with producer.transaction(Message("T", b"x")) as tx:
-                    ask(tx.message_id)
-                    await until(lambda: outcomes(cluster))
-                    rows.add(tx.message_id)
-                    if is_lost:
-                        raise LostConnectionError
-            assert outcomes(cluster) == (["0"] if is_lost else ["0", "8"])
-            rows.clear()
-            ask(tx.message_id)  # from now on the checker is asked
-            await until(lambda: producer.check_counts.rolled_back)
-
-    play(story())
+        with suppress(LostConnectionError):
+            async with producer.transaction(Message("T", b"x")) as tx:
+                ask(tx.message_id)
+                await until(lambda: outcomes(cluster))
+                rows.add(tx.message_id)
+                if is_lost:
+                    raise LostConnectionError
+        assert outcomes(cluster) == (["0"] if is_lost else ["0", "8"])
+        rows.clear()
+        ask(tx.message_id)  # from now on the checker is asked
+        await until(lambda: producer.check_counts.rolled_back)

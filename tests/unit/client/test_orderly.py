@@ -12,7 +12,8 @@ from gantry.leaves.frames import Command, encode
 from gantry.wire.bodies import dumps
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.onequeue import FIRST, OneQueue, play
+from testkit.onequeue import FIRST, OneQueue
+from testkit.patience import HANG_S
 from testkit.scripted import refuse, silence
 from testkit.turning import until
 
@@ -68,114 +69,96 @@ class Listener:
             raise RuntimeError("not yet")
 
 
-def test_a_queue_is_locked_before_its_start_is_asked_for_and_committed_before_it_is_given_back() -> None:
-    async def story() -> None:
-        async with Locking(count=10) as cluster:
-            at_last, go_on = asyncio.Event(), asyncio.Event()
+async def test_a_queue_is_locked_before_its_start_is_asked_for_and_committed_before_it_is_given_back() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=10) as cluster:
+        at_last, go_on = asyncio.Event(), asyncio.Event()
 
-            async def listener(message: ReceivedMessage) -> None:
-                if message.body == b"9":
-                    at_last.set()
-                    await go_on.wait()
+        async def listener(message: ReceivedMessage) -> None:
+            if message.body == b"9":
+                at_last.set()
+                await go_on.wait()
 
-            consumer = member(cluster, listener)
-            await consumer.start()
-            await at_last.wait()
-            assert consumer.queues
-            stopping = asyncio.ensure_future(consumer.stop())
-            await asyncio.sleep(0)
-            go_on.set()
-            await stopping
-            (body, *_) = cluster.locks()
-            assert (body["consumerGroup"], body["clientId"]) == ("g", consumer.client_id)
-            assert body["mqSet"] == [{"brokerName": "broker-a", "queueId": 0, "topic": "T"}]
-            start, commit = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
-            order = cluster.order(LOCK, start, commit, UNLOCK, RequestCode.UNREGISTER_CLIENT)
-            assert order[:2] == [LOCK, start]
-            assert [code for code in order if code != LOCK][-3:] == [commit, UNLOCK, RequestCode.UNREGISTER_CLIENT]
-            assert cluster.committed()[-1] == 10
-
-    play(story())
+        consumer = member(cluster, listener)
+        await consumer.start()
+        await at_last.wait()
+        assert consumer.queues
+        stopping = asyncio.ensure_future(consumer.stop())
+        await asyncio.sleep(0)
+        go_on.set()
+        await stopping
+        (body, *_) = cluster.locks()
+        assert (body["consumerGroup"], body["clientId"]) == ("g", consumer.client_id)
+        assert body["mqSet"] == [{"brokerName": "broker-a", "queueId": 0, "topic": "T"}]
+        start, commit = RequestCode.QUERY_CONSUMER_OFFSET, RequestCode.UPDATE_CONSUMER_OFFSET
+        order = cluster.order(LOCK, start, commit, UNLOCK, RequestCode.UNREGISTER_CLIENT)
+        assert order[:2] == [LOCK, start]
+        assert [code for code in order if code != LOCK][-3:] == [commit, UNLOCK, RequestCode.UNREGISTER_CLIENT]
+        assert cluster.committed()[-1] == 10
 
 
-def test_nothing_is_pulled_while_another_member_has_the_lock() -> None:
-    async def story() -> None:
-        async with Locking(count=10) as cluster:
+async def test_nothing_is_pulled_while_another_member_has_the_lock() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=10) as cluster:
+        cluster.is_taken = True
+        listener = Listener()
+        async with member(cluster, listener) as consumer:
+            await until(lambda: len(cluster.locks()) > 2)
+            assert (consumer.queues, cluster.pulls(), listener.bodies) == ([], [], [])
+            cluster.is_taken = False
+            await until(lambda: len(listener.bodies) == 10)
+
+
+async def test_a_lock_that_was_lost_ends_the_work_and_commits_nothing() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=10) as cluster:
+        listener = Listener(hangs=True)
+        async with member(cluster, listener) as consumer:
+            await listener.entered.wait()
             cluster.is_taken = True
-            listener = Listener()
-            async with member(cluster, listener) as consumer:
-                await until(lambda: len(cluster.locks()) > 2)
-                assert (consumer.queues, cluster.pulls(), listener.bodies) == ([], [], [])
-                cluster.is_taken = False
-                await until(lambda: len(listener.bodies) == 10)
-
-    play(story())
+            await until(lambda: listener.cancelled)
+            assert consumer.queues == []
+        assert cluster.committed() == []
 
 
-def test_a_lock_that_was_lost_ends_the_work_and_commits_nothing() -> None:
-    async def story() -> None:
-        async with Locking(count=10) as cluster:
-            listener = Listener(hangs=True)
-            async with member(cluster, listener) as consumer:
-                await listener.entered.wait()
-                cluster.is_taken = True
-                await until(lambda: listener.cancelled)
-                assert consumer.queues == []
-            assert cluster.committed() == []
-
-    play(story())
+async def test_a_lock_that_cannot_be_renewed_ends_by_our_own_clock() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=10) as cluster:
+        listener = Listener(hangs=True)
+        order = OrderSettings(lock_valid_s=0.5, renew_every_s=0.05, retry_every_s=0.02)
+        async with member(cluster, listener, order) as consumer:
+            await listener.entered.wait()
+            cluster.answers["broker-a", LOCK] = silence
+            await until(lambda: listener.cancelled)
+            assert consumer.queues == []
 
 
-def test_a_lock_that_cannot_be_renewed_ends_by_our_own_clock() -> None:
-    async def story() -> None:
-        async with Locking(count=10) as cluster:
-            listener = Listener(hangs=True)
-            order = OrderSettings(lock_valid_s=0.5, renew_every_s=0.05, retry_every_s=0.02)
-            async with member(cluster, listener, order) as consumer:
-                await listener.entered.wait()
-                cluster.answers["broker-a", LOCK] = silence
-                await until(lambda: listener.cancelled)
-                assert consumer.queues == []
+async def test_a_lock_whose_answer_comes_too_late_is_none() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=10) as cluster:
+        loop, late = asyncio.get_running_loop(), 0
 
-    play(story())
+        def answer(command: Command) -> Command | None:
+            nonlocal late
+            late += 1
+            (connection,) = cluster.connections("broker-a")
+            loop.call_later(0.6, connection.write, encode(cluster._lock(command)))
+            return None
 
-
-def test_a_lock_whose_answer_comes_too_late_is_none() -> None:
-    async def story() -> None:
-        async with Locking(count=10) as cluster:
-            loop, late = asyncio.get_running_loop(), 0
-
-            def answer(command: Command) -> Command | None:
-                nonlocal late
-                late += 1
-                (connection,) = cluster.connections("broker-a")
-                loop.call_later(0.6, connection.write, encode(cluster._lock(command)))
-                return None
-
-            cluster.answers["broker-a", LOCK] = answer
-            listener = Listener()
-            async with member(cluster, listener, OrderSettings(lock_valid_s=0.5, retry_every_s=0.02)):
-                await until(lambda: late == 3)
-                assert (cluster.pulls(), listener.bodies) == ([], [])
-
-    play(story())
+        cluster.answers["broker-a", LOCK] = answer
+        listener = Listener()
+        async with member(cluster, listener, OrderSettings(lock_valid_s=0.5, retry_every_s=0.02)):
+            await until(lambda: late == 3)
+            assert (cluster.pulls(), listener.bodies) == ([], [])
 
 
-def test_a_broker_that_refuses_to_lock_takes_no_queue_away() -> None:
-    async def story() -> None:
-        async with Locking(count=1) as cluster:
-            listener = Listener(hangs=True)
-            async with member(cluster, listener, OrderSettings(renew_every_s=0.02)) as consumer:
-                await listener.entered.wait()
-                cluster.answers["broker-a", LOCK] = refuse(ResponseCode.SYSTEM_BUSY)
-                asked = len(cluster.locks())
-                await until(lambda: len(cluster.locks()) > asked + 1)
-                assert consumer.queues
-                assert not listener.cancelled
-                # Nobody waits for a listener that does not end.
-                await asyncio.wait_for(_stopped_soon(consumer), 20)
-
-    play(story())
+async def test_a_broker_that_refuses_to_lock_takes_no_queue_away() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=1) as cluster:
+        listener = Listener(hangs=True)
+        async with member(cluster, listener, OrderSettings(renew_every_s=0.02)) as consumer:
+            await listener.entered.wait()
+            cluster.answers["broker-a", LOCK] = refuse(ResponseCode.SYSTEM_BUSY)
+            asked = len(cluster.locks())
+            await until(lambda: len(cluster.locks()) > asked + 1)
+            assert consumer.queues
+            assert not listener.cancelled
+            # Nobody waits for a listener that does not end.
+            await asyncio.wait_for(_stopped_soon(consumer), 20)
 
 
 async def _stopped_soon(consumer: OrderlyConsumer) -> None:
@@ -184,89 +167,74 @@ async def _stopped_soon(consumer: OrderlyConsumer) -> None:
     await until(lambda: not consumer.queues)
 
 
-def test_a_message_that_fails_comes_again_before_what_stands_behind_it() -> None:
-    async def story() -> None:
-        async with Locking(count=3) as cluster:
-            listener = Listener(fails=2)
-            async with member(cluster, listener):
-                await until(lambda: len(listener.bodies) == 9)
-            assert listener.bodies == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3
-
-    play(story())
+async def test_a_message_that_fails_comes_again_before_what_stands_behind_it() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=3) as cluster:
+        listener = Listener(fails=2)
+        async with member(cluster, listener):
+            await until(lambda: len(listener.bodies) == 9)
+        assert listener.bodies == [b"0"] * 3 + [b"1"] * 3 + [b"2"] * 3
 
 
-def test_progress_is_committed_while_the_consumer_runs() -> None:
-    async def story() -> None:
-        async with Locking(count=10) as cluster:
-            listener = Listener()
-            async with member(cluster, listener) as consumer:
-                await until(lambda: len(listener.bodies) == 10)
-                await until(lambda: 10 in cluster.told())
-                await consumer.commit()
-
-    play(story())
+async def test_progress_is_committed_while_the_consumer_runs() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=10) as cluster:
+        listener = Listener()
+        async with member(cluster, listener) as consumer:
+            await until(lambda: len(listener.bodies) == 10)
+            await until(lambda: 10 in cluster.told())
+            await consumer.commit()
 
 
-def test_a_message_that_was_given_up_is_a_dead_letter_and_its_queue_goes_on() -> None:
-    async def story() -> None:
-        async with Locking(count=3) as cluster:
-            seen: list[tuple[bytes, int]] = []
+async def test_a_message_that_was_given_up_is_a_dead_letter_and_its_queue_goes_on() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=3) as cluster:
+        seen: list[tuple[bytes, int]] = []
 
-            async def listener(message: ReceivedMessage) -> None:
-                seen.append((message.body, message.attempt))
-                if message.body == b"0":
-                    await message.give_up()
-                elif message.body == b"1":
-                    raise RuntimeError("never")
+        async def listener(message: ReceivedMessage) -> None:
+            seen.append((message.body, message.attempt))
+            if message.body == b"0":
+                await message.give_up()
+            elif message.body == b"1":
+                raise RuntimeError("never")
 
-            back = RequestCode.CONSUMER_SEND_MSG_BACK
-            cluster.answers["broker-a", back] = refuse(ResponseCode.SYSTEM_BUSY)
-            async with member(cluster, listener, replace(ORDER, attempts_max=3)):
-                await until(lambda: (b"0", 2) in seen)
-                del cluster.answers["broker-a", back]
-                await until(lambda: (b"2", 1) in seen)
-            dead = [command.ext for command in cluster.asked("broker-a", back)]
-            assert {ext["delayLevel"] for ext in dead} == {"-1"}
-            assert [ext["offset"] for ext in dead][-2:] == ["0", "1000"]
-            assert [attempt for body, attempt in seen if body == b"1"] == [1, 2, 3]
-
-    play(story())
+        back = RequestCode.CONSUMER_SEND_MSG_BACK
+        cluster.answers["broker-a", back] = refuse(ResponseCode.SYSTEM_BUSY)
+        async with member(cluster, listener, replace(ORDER, attempts_max=3)):
+            await until(lambda: (b"0", 2) in seen)
+            del cluster.answers["broker-a", back]
+            await until(lambda: (b"2", 1) in seen)
+        dead = [command.ext for command in cluster.asked("broker-a", back)]
+        assert {ext["delayLevel"] for ext in dead} == {"-1"}
+        assert [ext["offset"] for ext in dead][-2:] == ["0", "1000"]
+        assert [attempt for body, attempt in seen if body == b"1"] == [1, 2, 3]
 
 
-def test_a_listener_may_say_how_long_its_queue_rests() -> None:
-    async def story() -> None:
-        async with Locking(count=1) as cluster:
-            attempts: list[int] = []
+async def test_a_listener_may_say_how_long_its_queue_rests() -> None:
+    async with asyncio.timeout(HANG_S), Locking(count=1) as cluster:
+        attempts: list[int] = []
 
-            async def listener(message: ReceivedMessage) -> None:
-                attempts.append(message.attempt)
-                if message.attempt == 1:
-                    await message.retry(0.0)
+        async def listener(message: ReceivedMessage) -> None:
+            attempts.append(message.attempt)
+            if message.attempt == 1:
+                await message.retry(0.0)
 
-            async with member(cluster, listener, replace(ORDER, suspend_s=1000.0)):
-                await until(lambda: attempts == [1, 2])
-
-    play(story())
+        async with member(cluster, listener, replace(ORDER, suspend_s=1000.0)):
+            await until(lambda: attempts == [1, 2])
 
 
-def test_a_lock_that_is_being_given_back_is_not_renewed_however_long_that_takes() -> None:
+async def test_a_lock_that_is_being_given_back_is_not_renewed_however_long_that_takes() -> None:
     """The broker would take the renewal for a new lock, and keep the queue from everybody for a minute."""
 
-    async def story() -> None:
-        async with Locking(count=1) as cluster:
-            listener = Listener()
-            consumer = member(cluster, listener)
-            await consumer.start()
-            await until(lambda: listener.bodies)
-            cluster.answers["broker-a", UNLOCK] = silence
-            stopping = asyncio.create_task(consumer.stop())
-            await until(lambda: cluster.locks(UNLOCK))
-            asked = len(cluster.locks())
-            # Many times as long as it takes to renew one.
-            await asyncio.wait([stopping], timeout=40 * ORDER.renew_every_s)
-            given_back = {one["queueId"] for found in cluster.locks(UNLOCK) for one in found["mqSet"]}  # type: ignore[attr-defined]
-            again = [one for found in cluster.locks()[asked + 1 :] for one in found["mqSet"]]  # type: ignore[attr-defined]
-            assert given_back == {0} and not again
-            await stopping
-
-    play(story())
+    async with asyncio.timeout(HANG_S), Locking(count=1) as cluster:
+        listener = Listener()
+        consumer = member(cluster, listener)
+        await consumer.start()
+        await until(lambda: listener.bodies)
+        cluster.answers["broker-a", UNLOCK] = silence
+        stopping = asyncio.create_task(consumer.stop())
+        await until(lambda: cluster.locks(UNLOCK))
+        asked = len(cluster.locks())
+        # Many times as long as it takes to renew one.
+        await asyncio.wait([stopping], timeout=40 * ORDER.renew_every_s)
+        given_back = {one["queueId"] for found in cluster.locks(UNLOCK) for one in found["mqSet"]}  # type: ignore[attr-defined]
+        again = [one for found in cluster.locks()[asked + 1 :] for one in found["mqSet"]]  # type: ignore[attr-defined]
+        assert given_back == {0} and not again
+        await stopping

@@ -11,7 +11,8 @@ from gantry.client.pullconsumer import ConsumerSettings, MessageQueue, PullConsu
 from gantry.errors import ConfigError, RefusedError
 from gantry.wire import heartbeat
 from gantry.wire.codes import RequestCode, ResponseCode
-from testkit.onequeue import COMMIT, FIRST, OneQueue, play
+from testkit.onequeue import COMMIT, FIRST, OneQueue
+from testkit.patience import HANG_S
 from testkit.scripted import refuse
 from testkit.turning import until
 
@@ -32,77 +33,62 @@ def puller(cluster: OneQueue, **more: object) -> PullConsumer:
     return PullConsumer("g", nameserver=cluster.nameserver, settings=QUICK, **more)  # type: ignore[arg-type]
 
 
-def test_without_a_subscription_it_is_nobody_s_member() -> None:
-    async def story() -> None:
-        async with Lite(count=3) as cluster:
-            async with puller(cluster) as consumer:
-                await consumer.assign([QUEUE])
-                assert len(await consumer.poll()) == 3
-            codes = {command.code for _, command in cluster.received}
-            assert LITE in codes
-            assert not codes & {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.PULL_MESSAGE}
-
-    play(story())
-
-
-def test_with_one_it_says_that_it_asks_by_itself() -> None:
-    async def story() -> None:
-        async with Lite(count=3) as cluster:
-            async with puller(cluster, subscription={"T": "*"}) as consumer:
-                assert len(await consumer.poll()) == 3
-            (beat, *_) = cluster.asked("broker-a", RequestCode.HEART_BEAT)
-            assert heartbeat.read(beat.body).consumers[0].consume_type == "CONSUME_ACTIVELY"
-            assert cluster.asked("broker-a", RequestCode.UNREGISTER_CLIENT)
-
-    play(story())
-
-
-def test_a_refused_commit_is_raised_to_whoever_asked_for_it_and_tried_again_otherwise() -> None:
-    async def story() -> None:
-        async with Lite(count=3) as cluster, puller(cluster) as consumer:
+async def test_without_a_subscription_it_is_nobody_s_member() -> None:
+    async with asyncio.timeout(HANG_S), Lite(count=3) as cluster:
+        async with puller(cluster) as consumer:
             await consumer.assign([QUEUE])
-            await consumer.poll()
-            cluster.answers["broker-a", COMMIT] = refuse(ResponseCode.SYSTEM_BUSY)
-            with pytest.raises(RefusedError):
-                await consumer.commit()
-            refused = len(cluster.committed())
-            await until(lambda: len(cluster.committed()) > refused)
-            del cluster.answers["broker-a", COMMIT]
-            await consumer.commit()
-            asked = len(cluster.committed())
-            await asyncio.sleep(0.06)
-            assert len(cluster.committed()) == asked, "what was committed is not committed again"
-
-    play(story())
-
-
-def test_a_poll_that_waits_ends_with_the_consumer() -> None:
-    async def story() -> None:
-        async with Lite(count=0) as cluster:
-            consumer = puller(cluster)
-            await consumer.start()
-            await consumer.assign([QUEUE])
-            polling = asyncio.ensure_future(consumer.poll(1000.0))
-            await asyncio.sleep(0)
-            await consumer.stop()
-            assert await polling == []
-
-    play(story())
-
-
-def test_pauses_are_kept_by_name() -> None:
-    async def story() -> None:
-        async with Lite(count=3) as cluster, puller(cluster) as consumer:
-            consumer.pause(QUEUE)
-            await consumer.assign([QUEUE])
-            assert (consumer.paused, consumer.queues) == ([QUEUE], [QUEUE])
-            assert await consumer.poll(0.05) == []
-            consumer.resume(QUEUE)
             assert len(await consumer.poll()) == 3
-            await consumer.assign([])
-            assert consumer.queues == []
+        codes = {command.code for _, command in cluster.received}
+        assert LITE in codes
+        assert not codes & {RequestCode.HEART_BEAT, RequestCode.UNREGISTER_CLIENT, RequestCode.PULL_MESSAGE}
 
-    play(story())
+
+async def test_with_one_it_says_that_it_asks_by_itself() -> None:
+    async with asyncio.timeout(HANG_S), Lite(count=3) as cluster:
+        async with puller(cluster, subscription={"T": "*"}) as consumer:
+            assert len(await consumer.poll()) == 3
+        (beat, *_) = cluster.asked("broker-a", RequestCode.HEART_BEAT)
+        assert heartbeat.read(beat.body).consumers[0].consume_type == "CONSUME_ACTIVELY"
+        assert cluster.asked("broker-a", RequestCode.UNREGISTER_CLIENT)
+
+
+async def test_a_refused_commit_is_raised_to_whoever_asked_for_it_and_tried_again_otherwise() -> None:
+    async with asyncio.timeout(HANG_S), Lite(count=3) as cluster, puller(cluster) as consumer:
+        await consumer.assign([QUEUE])
+        await consumer.poll()
+        cluster.answers["broker-a", COMMIT] = refuse(ResponseCode.SYSTEM_BUSY)
+        with pytest.raises(RefusedError):
+            await consumer.commit()
+        refused = len(cluster.committed())
+        await until(lambda: len(cluster.committed()) > refused)
+        del cluster.answers["broker-a", COMMIT]
+        await consumer.commit()
+        asked = len(cluster.committed())
+        await asyncio.sleep(0.06)
+        assert len(cluster.committed()) == asked, "what was committed is not committed again"
+
+
+async def test_a_poll_that_waits_ends_with_the_consumer() -> None:
+    async with asyncio.timeout(HANG_S), Lite(count=0) as cluster:
+        consumer = puller(cluster)
+        await consumer.start()
+        await consumer.assign([QUEUE])
+        polling = asyncio.ensure_future(consumer.poll(1000.0))
+        await asyncio.sleep(0)
+        await consumer.stop()
+        assert await polling == []
+
+
+async def test_pauses_are_kept_by_name() -> None:
+    async with asyncio.timeout(HANG_S), Lite(count=3) as cluster, puller(cluster) as consumer:
+        consumer.pause(QUEUE)
+        await consumer.assign([QUEUE])
+        assert (consumer.paused, consumer.queues) == ([QUEUE], [QUEUE])
+        assert await consumer.poll(0.05) == []
+        consumer.resume(QUEUE)
+        assert len(await consumer.poll()) == 3
+        await consumer.assign([])
+        assert consumer.queues == []
 
 
 def test_a_pull_consumer_does_not_broadcast() -> None:

@@ -11,7 +11,6 @@ from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
 from gantry.wire import record
-from testkit.onequeue import play
 from testkit.onequeue import record as bytes_of
 
 QUEUE = MessageQueue("T", "broker-a", 0)
@@ -70,13 +69,10 @@ def test_messages_of_another_life_of_the_queue_are_not_handed_out() -> None:
     assert offsets(play_.one.take(9)) == [40]
 
 
-def test_dropping_gives_the_memory_back() -> None:
-    async def story() -> None:
-        play_ = Play()
-        play_.brings(0, 1, end=2)
-        assert play_.memory.bytes
-        play_.one.drop()
-        assert play_.memory.bytes == 0
-        assert play_.one.take(9) == []
-
-    play(story())
+async def test_dropping_gives_the_memory_back() -> None:
+    play_ = Play()
+    play_.brings(0, 1, end=2)
+    assert play_.memory.bytes
+    play_.one.drop()
+    assert play_.memory.bytes == 0
+    assert play_.one.take(9) == []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 
 import pytest
 
@@ -25,10 +24,6 @@ PULL, BACK, COMMIT = (
     RequestCode.UPDATE_CONSUMER_OFFSET,
 )
 RETRY = "%RETRY%g"
-
-
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 def settings(**more: object) -> ConsumerSettings:
@@ -100,81 +95,67 @@ def test_seconds_become_the_first_level_that_is_no_shorter(after_s: float, level
     assert level_of(after_s) == level
 
 
-def test_a_message_that_failed_is_sent_back_as_it_asks_and_progress_passes_it() -> None:
-    async def story() -> None:
-        async with Broker() as cluster:
-            async with member(cluster) as consumer:
-                for wish in ({}, {"after_s": 11.0}, {"level": 2}):
-                    await (await anext(consumer)).retry(**wish)
-            assert cluster.backs() == [("0", "0"), ("1000", "4"), ("2000", "2")]
-            assert cluster.committed()[-1] == 3
-            ext = cluster.asked("broker-a", BACK)[0].ext
-            assert (ext["group"], ext["originTopic"], ext["originMsgId"]) == ("g", "T", "K0")
-            assert "maxReconsumeTimes" not in ext
-
-    play(story())
+async def test_a_message_that_failed_is_sent_back_as_it_asks_and_progress_passes_it() -> None:
+    async with asyncio.timeout(HANG_S), Broker() as cluster:
+        async with member(cluster) as consumer:
+            for wish in ({}, {"after_s": 11.0}, {"level": 2}):
+                await (await anext(consumer)).retry(**wish)
+        assert cluster.backs() == [("0", "0"), ("1000", "4"), ("2000", "2")]
+        assert cluster.committed()[-1] == 3
+        ext = cluster.asked("broker-a", BACK)[0].ext
+        assert (ext["group"], ext["originTopic"], ext["originMsgId"]) == ("g", "T", "K0")
+        assert "maxReconsumeTimes" not in ext
 
 
-def test_a_message_can_be_given_up_and_the_number_of_attempts_chosen() -> None:
-    async def story() -> None:
-        async with Broker() as cluster, member(cluster, settings(redeliveries_max=5)) as consumer:
-            await (await anext(consumer)).give_up()
-            assert cluster.backs() == [("0", "-1")]
-            assert cluster.asked("broker-a", BACK)[0].ext["maxReconsumeTimes"] == "5"
-
-    play(story())
+async def test_a_message_can_be_given_up_and_the_number_of_attempts_chosen() -> None:
+    async with asyncio.timeout(HANG_S), Broker() as cluster, member(cluster, settings(redeliveries_max=5)) as consumer:
+        await (await anext(consumer)).give_up()
+        assert cluster.backs() == [("0", "-1")]
+        assert cluster.asked("broker-a", BACK)[0].ext["maxReconsumeTimes"] == "5"
 
 
 @pytest.mark.parametrize("wish", [{"after_s": -1.0}, {"level": -1}, {"after_s": 1.0, "level": 1}])
-def test_a_wish_that_cannot_be_meant_is_an_error_and_changes_nothing(wish: dict[str, float]) -> None:
-    async def story() -> None:
-        async with Broker() as cluster, member(cluster) as consumer:
-            with pytest.raises(ValueError, match="after_s"):
-                await (await anext(consumer)).retry(**wish)  # type: ignore[arg-type]
-            assert cluster.backs() == []
-
-    play(story())
+async def test_a_wish_that_cannot_be_meant_is_an_error_and_changes_nothing(wish: dict[str, float]) -> None:
+    async with asyncio.timeout(HANG_S), Broker() as cluster, member(cluster) as consumer:
+        with pytest.raises(ValueError, match="after_s"):
+            await (await anext(consumer)).retry(**wish)  # type: ignore[arg-type]
+        assert cluster.backs() == []
 
 
 @pytest.mark.parametrize("answer", [refuse(ResponseCode.SYSTEM_ERROR), refuse(ResponseCode.FLUSH_DISK_TIMEOUT)])
-def test_what_is_not_taken_back_stays_and_comes_again_in_place_until_it_is(answer: object) -> None:
-    async def story() -> None:
-        async with Broker(count=1) as cluster:
-            cluster.answers["broker-a", BACK] = answer  # type: ignore[assignment]
-            async with member(cluster) as consumer:
-                for attempt in (1, 2, 3):
-                    message = await anext(consumer)
-                    assert (message.queue_offset, message.attempt) == (0, attempt)
-                    await message.retry()
-                    await consumer.commit()
-                    assert 1 not in cluster.committed()
-                del cluster.answers["broker-a", BACK]
-                await (await anext(consumer)).retry()
-            assert len(cluster.backs()) == 4
-            assert cluster.committed()[-1] == 1
-
-    play(story())
+async def test_what_is_not_taken_back_stays_and_comes_again_in_place_until_it_is(answer: object) -> None:
+    async with asyncio.timeout(HANG_S), Broker(count=1) as cluster:
+        cluster.answers["broker-a", BACK] = answer  # type: ignore[assignment]
+        async with member(cluster) as consumer:
+            for attempt in (1, 2, 3):
+                message = await anext(consumer)
+                assert (message.queue_offset, message.attempt) == (0, attempt)
+                await message.retry()
+                await consumer.commit()
+                assert 1 not in cluster.committed()
+            del cluster.answers["broker-a", BACK]
+            await (await anext(consumer)).retry()
+        assert len(cluster.backs()) == 4
+        assert cluster.committed()[-1] == 1
 
 
-def test_while_it_is_on_its_way_nobody_else_can_be_done_with_it() -> None:
-    async def story() -> None:
-        async with Broker(count=1) as cluster, member(cluster) as consumer:
-            cluster.answers["broker-a", BACK] = silence
-            message = await anext(consumer)
-            first = asyncio.ensure_future(message.retry())
-            await until(lambda: len(cluster.backs()) == 1)
-            await message.retry()
-            await message.ack()
-            await consumer.commit()
-            assert len(cluster.backs()) == 1
-            assert 1 not in cluster.committed()
-            first.cancel()
-
-    play(story())
+async def test_while_it_is_on_its_way_nobody_else_can_be_done_with_it() -> None:
+    async with asyncio.timeout(HANG_S), Broker(count=1) as cluster, member(cluster) as consumer:
+        cluster.answers["broker-a", BACK] = silence
+        message = await anext(consumer)
+        first = asyncio.ensure_future(message.retry())
+        await until(lambda: len(cluster.backs()) == 1)
+        await message.retry()
+        await message.ack()
+        await consumer.commit()
+        assert len(cluster.backs()) == 1
+        assert 1 not in cluster.committed()
+        first.cancel()
 
 
-def test_a_listener_that_fails_has_its_message_sent_back() -> None:
-    async def story() -> None:
+async def test_a_listener_that_fails_has_its_message_sent_back() -> None:
+    async with asyncio.timeout(HANG_S):
+
         async def listener(message: ReceivedMessage) -> None:
             if message.queue_offset == 1:
                 raise RuntimeError("sour")
@@ -183,27 +164,22 @@ def test_a_listener_that_fails_has_its_message_sent_back() -> None:
             await until(lambda: cluster.backs() == [("1000", "0")])
             await until(lambda: 3 in cluster.committed())
 
-    play(story())
+
+async def test_a_redelivery_comes_under_the_topic_it_was_sent_to_whatever_the_group_s_start() -> None:
+    async with asyncio.timeout(HANG_S), Broker(count=0, redelivered=1) as cluster:
+        async with member(cluster, settings(start_from=StartFrom.LAST)) as consumer:
+            message = await anext(consumer)
+            assert (message.topic, message.queue.topic) == ("T", RETRY)
+            assert (message.reconsume_times, message.attempt) == (4, 5)
+            assert [queue.topic for queue in consumer.queues] == ["T"]
+            await message.retry()
+        ext = cluster.asked("broker-a", BACK)[0].ext
+        assert ext["originTopic"] == "T"
+        assert cluster.committed(RETRY)[-1] == 1
 
 
-def test_a_redelivery_comes_under_the_topic_it_was_sent_to_whatever_the_group_s_start() -> None:
-    async def story() -> None:
-        async with Broker(count=0, redelivered=1) as cluster:
-            async with member(cluster, settings(start_from=StartFrom.LAST)) as consumer:
-                message = await anext(consumer)
-                assert (message.topic, message.queue.topic) == ("T", RETRY)
-                assert (message.reconsume_times, message.attempt) == (4, 5)
-                assert [queue.topic for queue in consumer.queues] == ["T"]
-                await message.retry()
-            ext = cluster.asked("broker-a", BACK)[0].ext
-            assert ext["originTopic"] == "T"
-            assert cluster.committed(RETRY)[-1] == 1
-
-    play(story())
-
-
-def test_members_that_broadcast_keep_their_failures() -> None:
-    async def story() -> None:
+async def test_members_that_broadcast_keep_their_failures() -> None:
+    async with asyncio.timeout(HANG_S):
         async with Broker(count=1, redelivered=1) as cluster, member(cluster, settings(broadcast=True)) as consumer:
             await (await anext(consumer)).retry()
             again = await anext(consumer)
@@ -211,25 +187,20 @@ def test_members_that_broadcast_keep_their_failures() -> None:
             said = heartbeat.read(cluster.asked("broker-a", RequestCode.HEART_BEAT)[0].body)
             assert [one.topic for one in said.consumers[0].subscriptions] == ["T"]
 
-    play(story())
 
-
-def test_a_queue_that_went_to_another_member_takes_its_waiting_messages_along() -> None:
-    async def story() -> None:
-        async with Broker(count=2) as cluster:
-            cluster.answers["broker-a", BACK] = refuse(ResponseCode.SYSTEM_ERROR)
-            async with member(cluster, settings(retry_delays_s=(0.3,))) as consumer:
-                waiting, held = await anext(consumer), await anext(consumer)
-                await waiting.retry()
-                members = dumps({"consumerIdList": ["0-comes-first", consumer.client_id]})
-                cluster.answers["broker-a", RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda command: reply(
-                    command, body=members
-                )
-                consumer._rebalance.hurry()
-                await until(lambda: consumer.queues == [])
-                await held.retry()  # while its queue is handed over the broker may still take it back
-                assert len(cluster.backs()) == 2
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(anext(consumer), 0.5)
-
-    play(story())
+async def test_a_queue_that_went_to_another_member_takes_its_waiting_messages_along() -> None:
+    async with asyncio.timeout(HANG_S), Broker(count=2) as cluster:
+        cluster.answers["broker-a", BACK] = refuse(ResponseCode.SYSTEM_ERROR)
+        async with member(cluster, settings(retry_delays_s=(0.3,))) as consumer:
+            waiting, held = await anext(consumer), await anext(consumer)
+            await waiting.retry()
+            members = dumps({"consumerIdList": ["0-comes-first", consumer.client_id]})
+            cluster.answers["broker-a", RequestCode.GET_CONSUMER_LIST_BY_GROUP] = lambda command: reply(
+                command, body=members
+            )
+            consumer._rebalance.hurry()
+            await until(lambda: consumer.queues == [])
+            await held.retry()  # while its queue is handed over the broker may still take it back
+            assert len(cluster.backs()) == 2
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(consumer), 0.5)

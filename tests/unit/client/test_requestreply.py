@@ -24,7 +24,7 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from gantry.wire.compression import Compression, compress
 from testkit.fake_connection import FakeConnection
-from testkit.onequeue import play
+from testkit.patience import HANG_S
 from testkit.requests import request
 from testkit.scripted import ScriptedCluster, refuse
 
@@ -54,8 +54,8 @@ def stored(pairs: dict[str, str]) -> StoredMessage:
     return StoredMessage("T", b"?", pairs, 0, 0, 0, 9, 0, 0, 0, "h:1", 0, "h:1", 0, 0, "0A", "broker-b")
 
 
-def test_a_reply_ends_the_wait_of_its_request_only() -> None:
-    async def story() -> None:
+async def test_a_reply_ends_the_wait_of_its_request_only() -> None:
+    async with asyncio.timeout(HANG_S):
         waiting, connection = Waiting(), FakeConnection()
         one, two = waiting.expect("1"), waiting.expect("2")
         asked: Any = connection
@@ -71,31 +71,24 @@ def test_a_reply_ends_the_wait_of_its_request_only() -> None:
         await asyncio.sleep(0)
         assert not len(waiting)
 
-    play(story())
 
-
-def test_a_reply_that_nobody_waits_for_is_refused() -> None:
-    async def story() -> None:
-        waiting, connection = Waiting(), FakeConnection()
-        asked: Any = connection
-        for command in (pushed("1"), pushed("1", producerGroup="")):
-            assert waiting.serve(asked, command)
-            (answer,) = connection.take()
-            assert answer.code == ResponseCode.SYSTEM_ERROR
-        assert not waiting.serve(asked, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED))
-
-    play(story())
+async def test_a_reply_that_nobody_waits_for_is_refused() -> None:
+    waiting, connection = Waiting(), FakeConnection()
+    asked: Any = connection
+    for command in (pushed("1"), pushed("1", producerGroup="")):
+        assert waiting.serve(asked, command)
+        (answer,) = connection.take()
+        assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert not waiting.serve(asked, request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED))
 
 
 @pytest.mark.parametrize("kind", Compression)
-def test_a_compressed_reply_is_read(kind: Compression) -> None:
-    async def story() -> None:
+async def test_a_compressed_reply_is_read(kind: Compression) -> None:
+    async with asyncio.timeout(HANG_S):
         waiting, asked = Waiting(), FakeConnection()
         future = waiting.expect("1")
         waiting.serve(asked, pushed("1", compress(kind, b"x" * 5000), kind.value))  # type: ignore[arg-type]
         assert (await future).body == b"x" * 5000
-
-    play(story())
 
 
 def test_what_makes_a_request_and_its_reply() -> None:
@@ -113,8 +106,8 @@ def test_what_makes_a_request_and_its_reply() -> None:
             answer_to(stored(pairs), b"", "", "")
 
 
-def test_a_reply_goes_to_the_broker_of_its_request_first_and_to_each_other_one_once() -> None:
-    async def story() -> None:
+async def test_a_reply_goes_to_the_broker_of_its_request_first_and_to_each_other_one_once() -> None:
+    async with asyncio.timeout(HANG_S):
         message = stored({**request_properties("c-1", "me", 30.0), "CLUSTER": "C"})
         async with ScriptedCluster(groups=3) as cluster, Producer("r", nameserver=cluster.nameserver) as producer:
             cluster.answers["broker-b", SEND_REPLY] = refuse(1, "not connected to this broker")
@@ -131,18 +124,14 @@ def test_a_reply_goes_to_the_broker_of_its_request_first_and_to_each_other_one_o
             asked = [name for name, command in cluster.received if command.code == SEND_REPLY]
             assert len(asked) == 5
 
-    play(story())
-
 
 def handed_on(command: Command) -> Command:
     return reply(command, ext={"msgId": "0", "queueId": "0", "queueOffset": "0"})
 
 
-def test_a_request_without_a_reply_ends_when_its_time_is_up() -> None:
-    async def story() -> None:
+async def test_a_request_without_a_reply_ends_when_its_time_is_up() -> None:
+    async with asyncio.timeout(HANG_S):
         async with ScriptedCluster() as cluster, Producer("a", nameserver=cluster.nameserver) as producer:
             with pytest.raises(OutcomeUnknownError, match="no reply within 3 s"):
                 await producer.request(Message("T", b"?"), timeout_s=3.0)
             assert not len(producer._waiting)
-
-    play(story())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -42,10 +42,6 @@ PATIENT = TransactionSettings(  # where every answer comes, however slow the mac
 ORDER = Message("Orders", b"x", keys="o-1")
 
 
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
-
-
 async def ask_later(_: StoredMessage) -> Outcome:
     return Outcome.UNKNOWN
 
@@ -76,8 +72,8 @@ class Noting:
         self.ended.append(f"{sending.group} {sending.result.queue.topic} {sending.result.message_id}")
 
 
-def test_hooks_are_around_the_half_and_leave_it_its_id() -> None:
-    async def story() -> None:
+async def test_hooks_are_around_the_half_and_leave_it_its_id() -> None:
+    async with asyncio.timeout(HANG_S):
         hook = Noting()
         settings = replace(PATIENT, sending=replace(PATIENT.sending, hooks=(hook,)))
         async with ScriptedCluster() as cluster:
@@ -93,8 +89,6 @@ def test_hooks_are_around_the_half_and_leave_it_its_id() -> None:
             pairs = properties.parse(sent.ext["i"].encode())
             assert (pairs["trace"], pairs["UNIQ_KEY"], pairs["TRAN_MSG"]) == ("42", tx.message_id, "true")
         assert hook.ended == [f"p Orders {tx.message_id}", "refused"]
-
-    play(story())
 
 
 # What the block does -> what the broker is told, and what leaves the block.
@@ -145,75 +139,66 @@ def committed_and_raise_rollback(tx: Transaction) -> None:
         (committed_and_raise_rollback, [], None),
     ],
 )
-def test_the_end_of_a_block_is_the_outcome(
+async def test_the_end_of_a_block_is_the_outcome(
     body: Callable[[Transaction], None], told: list[str], raised: type[BaseException] | None
 ) -> None:
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster) as producer:
-            error: BaseException | None = None
-            try:
-                async with producer.transaction(ORDER) as tx:
-                    body(tx)
-            except (LostConnectionError, asyncio.CancelledError) as caught:
-                error = caught
-            assert (None if error is None else type(error)) is raised
-            assert outcomes(cluster) == told
-            assert tx.is_settled == bool(told)
-
-    play(story())
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster) as producer:
+        error: BaseException | None = None
+        try:
+            async with producer.transaction(ORDER) as tx:
+                body(tx)
+        except (LostConnectionError, asyncio.CancelledError) as caught:
+            error = caught
+        assert (None if error is None else type(error)) is raised
+        assert outcomes(cluster) == told
+        assert tx.is_settled == bool(told)
 
 
-def test_an_end_names_the_half_that_the_broker_stored() -> None:
-    async def story() -> None:
-        async with ScriptedCluster() as cluster:
-            cluster.answers["broker-a", SEND] = lambda command: reply(
-                command, ext={"msgId": "7F00000100002A9F0000000000000384", "queueId": "1", "queueOffset": "41"}
-            )
-            async with made(cluster) as producer, producer.transaction(ORDER, immunity_s=60) as tx:
-                pass
-            (half,), (end,) = cluster.asked("broker-a", SEND), ends(cluster)
-            assert int(half.ext["f"]) & 0xC == 0x4
-            pairs = properties.parse(half.ext["i"].encode())
-            assert pairs == {
-                "UNIQ_KEY": tx.message_id,
-                "KEYS": "o-1",
-                "TRAN_MSG": "true",
-                "PGROUP": "p",
-                "CHECK_IMMUNITY_TIME_IN_SECONDS": "60",
-            }
-            assert not end.is_oneway
-            assert end.ext == {
-                "producerGroup": "p",
-                "tranStateTableOffset": "41",
-                "commitLogOffset": "900",
-                "commitOrRollback": "8",
-                "fromTransactionCheck": "false",
-                "msgId": tx.message_id,
-                "transactionId": tx.message_id,
-            }
-
-    play(story())
+async def test_an_end_names_the_half_that_the_broker_stored() -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster:
+        cluster.answers["broker-a", SEND] = lambda command: reply(
+            command, ext={"msgId": "7F00000100002A9F0000000000000384", "queueId": "1", "queueOffset": "41"}
+        )
+        async with made(cluster) as producer, producer.transaction(ORDER, immunity_s=60) as tx:
+            pass
+        (half,), (end,) = cluster.asked("broker-a", SEND), ends(cluster)
+        assert int(half.ext["f"]) & 0xC == 0x4
+        pairs = properties.parse(half.ext["i"].encode())
+        assert pairs == {
+            "UNIQ_KEY": tx.message_id,
+            "KEYS": "o-1",
+            "TRAN_MSG": "true",
+            "PGROUP": "p",
+            "CHECK_IMMUNITY_TIME_IN_SECONDS": "60",
+        }
+        assert not end.is_oneway
+        assert end.ext == {
+            "producerGroup": "p",
+            "tranStateTableOffset": "41",
+            "commitLogOffset": "900",
+            "commitOrRollback": "8",
+            "fromTransactionCheck": "false",
+            "msgId": tx.message_id,
+            "transactionId": tx.message_id,
+        }
 
 
 @pytest.mark.parametrize(
     "code",
     [ResponseCode.FLUSH_DISK_TIMEOUT, ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE],
 )
-def test_after_a_half_that_is_not_safe_nothing_is_executed_and_it_is_rolled_back(code: int) -> None:
+async def test_after_a_half_that_is_not_safe_nothing_is_executed_and_it_is_rolled_back(code: int) -> None:
     def unsafe(command: Command) -> Command:
         answer = stored(command)
         answer.code = code
         return answer
 
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster) as producer:
-            cluster.answers["broker-a", SEND] = unsafe
-            with pytest.raises(RefusedError, match="rolled back"):
-                async with producer.transaction(ORDER):
-                    pytest.fail("executed")
-            assert outcomes(cluster) == ["12"]
-
-    play(story())
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster) as producer:
+        cluster.answers["broker-a", SEND] = unsafe
+        with pytest.raises(RefusedError, match="rolled back"):
+            async with producer.transaction(ORDER):
+                pytest.fail("executed")
+        assert outcomes(cluster) == ["12"]
 
 
 def unsafe_nowhere(command: Command) -> Command:
@@ -227,45 +212,36 @@ def stored_by_a_sealed_master(command: Command) -> Command:
 
 
 @pytest.mark.parametrize("answer", [silence, unsafe_nowhere, stored_by_a_sealed_master])
-def test_a_half_that_may_be_there_is_not_sent_again_and_nothing_is_executed(answer: Answer) -> None:
-    async def story() -> None:
-        async with ScriptedCluster(groups=2) as cluster, made(cluster, QUICK) as producer:
-            for name in cluster.names:
-                cluster.answers[name, SEND] = answer
-            with pytest.raises(OutcomeUnknownError):
-                async with producer.transaction(ORDER):
-                    pytest.fail("executed")
-            assert sum(len(cluster.asked(name, SEND)) for name in cluster.names) == 1
-            assert outcomes(cluster) == outcomes(cluster, "broker-b") == []
-
-    play(story())
+async def test_a_half_that_may_be_there_is_not_sent_again_and_nothing_is_executed(answer: Answer) -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster(groups=2) as cluster, made(cluster, QUICK) as producer:
+        for name in cluster.names:
+            cluster.answers[name, SEND] = answer
+        with pytest.raises(OutcomeUnknownError):
+            async with producer.transaction(ORDER):
+                pytest.fail("executed")
+        assert sum(len(cluster.asked(name, SEND)) for name in cluster.names) == 1
+        assert outcomes(cluster) == outcomes(cluster, "broker-b") == []
 
 
-def test_a_half_that_is_surely_not_there_is_sent_elsewhere() -> None:
-    async def story() -> None:
-        async with ScriptedCluster(groups=2) as cluster, made(cluster) as producer:
-            cluster.answers["broker-a", SEND] = refuse(ResponseCode.SYSTEM_BUSY)
-            for _ in range(2):
-                async with producer.transaction(ORDER):
-                    pass
-            assert outcomes(cluster, "broker-b") == ["8", "8"]
-            assert outcomes(cluster) == []
-
-    play(story())
+async def test_a_half_that_is_surely_not_there_is_sent_elsewhere() -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster(groups=2) as cluster, made(cluster) as producer:
+        cluster.answers["broker-a", SEND] = refuse(ResponseCode.SYSTEM_BUSY)
+        for _ in range(2):
+            async with producer.transaction(ORDER):
+                pass
+        assert outcomes(cluster, "broker-b") == ["8", "8"]
+        assert outcomes(cluster) == []
 
 
-def test_a_refused_outcome_is_raised_because_others_have_decided() -> None:
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster) as producer:
-            cluster.answers["broker-a", END] = refuse(ResponseCode.SYSTEM_ERROR, "rolled back before")
-            with pytest.raises(RefusedError, match="rolled back before"):
-                async with producer.transaction(ORDER):
-                    pass
-            with pytest.raises(LostConnectionError):  # the cause is not hidden by its consequence
-                async with producer.transaction(ORDER) as tx:
-                    committed_then_lost(tx)
-
-    play(story())
+async def test_a_refused_outcome_is_raised_because_others_have_decided() -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster) as producer:
+        cluster.answers["broker-a", END] = refuse(ResponseCode.SYSTEM_ERROR, "rolled back before")
+        with pytest.raises(RefusedError, match="rolled back before"):
+            async with producer.transaction(ORDER):
+                pass
+        with pytest.raises(LostConnectionError):  # the cause is not hidden by its consequence
+            async with producer.transaction(ORDER) as tx:
+                committed_then_lost(tx)
 
 
 @pytest.mark.parametrize(
@@ -277,47 +253,38 @@ def test_a_refused_outcome_is_raised_because_others_have_decided() -> None:
         refuse(ResponseCode.TOPIC_NOT_EXIST),
     ],
 )
-def test_an_end_that_does_not_arrive_is_left_to_the_checker(answer: Answer) -> None:
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster, QUICK) as producer:
-            cluster.answers["broker-a", END] = answer
-            async with producer.transaction(ORDER) as tx:
-                pass
-            assert tx.outcome is Outcome.COMMIT
-            assert not tx.is_settled
-            assert len(ends(cluster)) == 1
-
-    play(story())
+async def test_an_end_that_does_not_arrive_is_left_to_the_checker(answer: Answer) -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster, QUICK) as producer:
+        cluster.answers["broker-a", END] = answer
+        async with producer.transaction(ORDER) as tx:
+            pass
+        assert tx.outcome is Outcome.COMMIT
+        assert not tx.is_settled
+        assert len(ends(cluster)) == 1
 
 
 @pytest.mark.parametrize(
     ("outcome", "told"), [(Outcome.COMMIT, ["8"]), (Outcome.ROLLBACK, ["12"]), (Outcome.UNKNOWN, [])]
 )
-def test_a_listener_says_the_outcome(outcome: Outcome, told: list[str]) -> None:
+async def test_a_listener_says_the_outcome(outcome: Outcome, told: list[str]) -> None:
     async def execute(transaction: Transaction) -> Outcome:
         assert transaction.half is not None
         return outcome
 
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster) as producer:
-            transaction = await producer.send(ORDER, execute)
-            assert transaction.outcome is outcome
-            assert outcomes(cluster) == told
-
-    play(story())
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster) as producer:
+        transaction = await producer.send(ORDER, execute)
+        assert transaction.outcome is outcome
+        assert outcomes(cluster) == told
 
 
-def test_a_listener_that_raises_leaves_the_outcome_unknown() -> None:
+async def test_a_listener_that_raises_leaves_the_outcome_unknown() -> None:
     async def execute(_: Transaction) -> Outcome:
         raise LostConnectionError
 
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster) as producer:
-            with pytest.raises(LostConnectionError):
-                await producer.send(ORDER, execute)
-            assert outcomes(cluster) == []
-
-    play(story())
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster) as producer:
+        with pytest.raises(LostConnectionError):
+            await producer.send(ORDER, execute)
+        assert outcomes(cluster) == []
 
 
 def greeted(cluster: ScriptedCluster, name: str) -> int:
@@ -325,70 +292,56 @@ def greeted(cluster: ScriptedCluster, name: str) -> int:
     return sum(heartbeat.read(command.body).producer_groups == ("p",) for command in beats)
 
 
-def test_a_producer_that_has_sent_nothing_is_known_to_every_broker() -> None:
-    async def story() -> None:
-        async with ScriptedCluster(groups=2) as cluster, made(cluster):
-            await until(lambda: greeted(cluster, "broker-a") and greeted(cluster, "broker-b"))
-
-    play(story())
+async def test_a_producer_that_has_sent_nothing_is_known_to_every_broker() -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster(groups=2) as cluster, made(cluster):
+        await until(lambda: greeted(cluster, "broker-a") and greeted(cluster, "broker-b"))
 
 
-def test_a_broker_that_comes_back_is_met_again() -> None:
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster):
-            await until(lambda: greeted(cluster, "broker-a") == 1)
-            await cluster.servers["broker-a"].close()
-            await cluster.listen("broker-a")
-            await until(lambda: greeted(cluster, "broker-a") == 2)
-
-    play(story())
+async def test_a_broker_that_comes_back_is_met_again() -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster):
+        await until(lambda: greeted(cluster, "broker-a") == 1)
+        await cluster.servers["broker-a"].close()
+        await cluster.listen("broker-a")
+        await until(lambda: greeted(cluster, "broker-a") == 2)
 
 
-def test_a_check_is_answered_on_its_connection_as_coming_from_a_check() -> None:
+async def test_a_check_is_answered_on_its_connection_as_coming_from_a_check() -> None:
     asked: list[StoredMessage] = []
 
     async def checker(message: StoredMessage) -> Outcome:
         asked.append(message)
         return Outcome.COMMIT
 
-    async def story() -> None:
-        async with (
-            ScriptedCluster() as cluster,
-            TransactionProducer("p", checker, nameserver=cluster.nameserver) as producer,
-        ):
-            await until(lambda: cluster.connections("broker-a"))
-            cluster.connections("broker-a")[0].send_oneway(check("ID1", body=b"tea", half_offset=7, log_offset=800))
-            await until(lambda: producer.check_counts.committed)
-            (message,) = asked
-            assert (message.topic, message.body, message.message_id, message.keys) == (
-                "Orders",
-                b"tea",
-                "ID1",
-                ("o-1",),
-            )
-            (end,) = ends(cluster)
-            assert end.ext["fromTransactionCheck"] == "true"
-            assert (end.ext["tranStateTableOffset"], end.ext["commitLogOffset"]) == ("7", "800")
-            assert (end.ext["commitOrRollback"], end.ext["transactionId"]) == ("8", "ID1")
-            assert len(cluster.connections("broker-a")) == 1
-
-    play(story())
+    async with (
+        asyncio.timeout(HANG_S),
+        ScriptedCluster() as cluster,
+        TransactionProducer("p", checker, nameserver=cluster.nameserver) as producer,
+    ):
+        await until(lambda: cluster.connections("broker-a"))
+        cluster.connections("broker-a")[0].send_oneway(check("ID1", body=b"tea", half_offset=7, log_offset=800))
+        await until(lambda: producer.check_counts.committed)
+        (message,) = asked
+        assert (message.topic, message.body, message.message_id, message.keys) == (
+            "Orders",
+            b"tea",
+            "ID1",
+            ("o-1",),
+        )
+        (end,) = ends(cluster)
+        assert end.ext["fromTransactionCheck"] == "true"
+        assert (end.ext["tranStateTableOffset"], end.ext["commitLogOffset"]) == ("7", "800")
+        assert (end.ext["commitOrRollback"], end.ext["transactionId"]) == ("8", "ID1")
+        assert len(cluster.connections("broker-a")) == 1
 
 
 @pytest.mark.parametrize("immunity_s", [0, -1])
-def test_an_immunity_is_a_time(immunity_s: int) -> None:
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster) as producer:
-            with pytest.raises(ValueError, match="immunity"):
-                producer.transaction(ORDER, immunity_s=immunity_s)
-
-    play(story())
+async def test_an_immunity_is_a_time(immunity_s: int) -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster) as producer:
+        with pytest.raises(ValueError, match="immunity"):
+            producer.transaction(ORDER, immunity_s=immunity_s)
 
 
-def test_a_broker_has_room_for_what_it_adds() -> None:
-    async def story() -> None:
-        async with ScriptedCluster() as cluster, made(cluster) as producer:
-            with pytest.raises(ValueError, match="31743 are allowed"):
-                producer.transaction(Message("Orders", b"", properties={"a": "x" * 32_000}))
-
-    play(story())
+async def test_a_broker_has_room_for_what_it_adds() -> None:
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster, made(cluster) as producer:
+        with pytest.raises(ValueError, match="31743 are allowed"):
+            producer.transaction(Message("Orders", b"", properties={"a": "x" * 32_000}))

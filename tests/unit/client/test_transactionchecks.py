@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
 from typing import cast
 
 import pytest
@@ -18,10 +17,6 @@ from testkit.fake_connection import FakeConnection
 from testkit.patience import HANG_S
 from testkit.scriptedtransaction import check
 from testkit.turning import until
-
-
-def play(coroutine: Coroutine[object, object, None]) -> None:
-    asyncio.run(asyncio.wait_for(coroutine, HANG_S))
 
 
 class Broker(FakeConnection):
@@ -59,8 +54,8 @@ class Database:
         return self.outcome
 
 
-def test_a_full_hold_drops_and_counts() -> None:
-    async def story() -> None:
+async def test_a_full_hold_drops_and_counts() -> None:
+    async with asyncio.timeout(HANG_S):
         broker, database = Broker(), Database()
         checks = Checks("p", database.check, CheckSettings(held_max=3, concurrency=1))
         await checks.start()
@@ -76,21 +71,16 @@ def test_a_full_hold_drops_and_counts() -> None:
         await until(lambda: checks.counts.committed == 5)
         await checks.stop()
 
-    play(story())
+
+async def test_large_messages_fill_the_hold_earlier() -> None:
+    checks = Checks("p", Database().check, CheckSettings(held_bytes_max=5000))
+    for number in range(3):
+        checks.offer(Broker().connection, check(f"ID{number}", body=bytes(2000)))
+    assert checks.counts.dropped == 1
 
 
-def test_large_messages_fill_the_hold_earlier() -> None:
-    async def story() -> None:
-        checks = Checks("p", Database().check, CheckSettings(held_bytes_max=5000))
-        for number in range(3):
-            checks.offer(Broker().connection, check(f"ID{number}", body=bytes(2000)))
-        assert checks.counts.dropped == 1
-
-    play(story())
-
-
-def test_a_newer_check_of_a_waiting_half_takes_its_place() -> None:
-    async def story() -> None:
+async def test_a_newer_check_of_a_waiting_half_takes_its_place() -> None:
+    async with asyncio.timeout(HANG_S):
         broker, database = Broker(), Database()
         checks = Checks("p", database.check, CheckSettings())
         checks.offer(broker.connection, check("ID1", half_offset=1, log_offset=100))
@@ -103,11 +93,9 @@ def test_a_newer_check_of_a_waiting_half_takes_its_place() -> None:
         assert (end.ext["tranStateTableOffset"], end.ext["commitLogOffset"]) == ("2", "200")
         assert len(database.asked) == 1
 
-    play(story())
 
-
-def test_the_bytes_of_a_check_that_takes_anothers_place_are_counted() -> None:
-    async def story() -> None:
+async def test_the_bytes_of_a_check_that_takes_anothers_place_are_counted() -> None:
+    async with asyncio.timeout(HANG_S):
         broker, database = Broker(), Database()
         checks = Checks("p", database.check, CheckSettings(held_bytes_max=5000))
         checks.offer(broker.connection, check("ID1", body=bytes(1)))
@@ -121,8 +109,6 @@ def test_the_bytes_of_a_check_that_takes_anothers_place_are_counted() -> None:
         await until(lambda: checks.counts.committed == 2)
         await checks.stop()
         assert checks.counts.dropped == 1, "what was answered is not held any more"
-
-    play(story())
 
 
 async def raises(_: StoredMessage) -> Outcome:
@@ -147,8 +133,8 @@ async def does_not_know(_: StoredMessage) -> Outcome:
 
 
 @pytest.mark.parametrize("checker", [raises, gives_up, never_ends, talks_nonsense, does_not_know])
-def test_a_checker_without_an_answer_has_said_unknown(checker: object) -> None:
-    async def story() -> None:
+async def test_a_checker_without_an_answer_has_said_unknown(checker: object) -> None:
+    async with asyncio.timeout(HANG_S):
         broker = Broker()
         checks = Checks("p", checker, CheckSettings(timeout_s=0.02, concurrency=1))  # type: ignore[arg-type]
         await checks.start()
@@ -158,24 +144,19 @@ def test_a_checker_without_an_answer_has_said_unknown(checker: object) -> None:
         await checks.stop()
         assert [(end.ext["commitOrRollback"], end.is_oneway) for end in broker.take()] == [("0", True)] * 2
 
-    play(story())
 
-
-def test_what_cannot_be_read_or_is_for_another_group_is_left_alone() -> None:
-    async def story() -> None:
-        database = Database()
-        checks = Checks("p", database.check, CheckSettings())
-        cut = check("ID1")
-        cut.body = cut.body[:-1]
-        empty = check("ID2")
-        empty.body = b""
-        nowhere = check("ID3")
-        del nowhere.ext["commitLogOffset"]
-        for command in (cut, empty, nowhere, check("ID4", group="q")):
-            checks.offer(Broker().connection, command)
-        assert checks.counts == CheckCounts(received=4, malformed=4)
-
-    play(story())
+async def test_what_cannot_be_read_or_is_for_another_group_is_left_alone() -> None:
+    database = Database()
+    checks = Checks("p", database.check, CheckSettings())
+    cut = check("ID1")
+    cut.body = cut.body[:-1]
+    empty = check("ID2")
+    empty.body = b""
+    nowhere = check("ID3")
+    del nowhere.ext["commitLogOffset"]
+    for command in (cut, empty, nowhere, check("ID4", group="q")):
+        checks.offer(Broker().connection, command)
+    assert checks.counts == CheckCounts(received=4, malformed=4)
 
 
 @pytest.mark.parametrize(
@@ -186,8 +167,8 @@ def test_what_cannot_be_read_or_is_for_another_group_is_left_alone() -> None:
         (Outcome.COMMIT, 1, CheckCounts(1, unanswered=1)),
     ],
 )
-def test_what_became_of_a_check_is_counted(outcome: Outcome, code: int, counts: CheckCounts) -> None:
-    async def story() -> None:
+async def test_what_became_of_a_check_is_counted(outcome: Outcome, code: int, counts: CheckCounts) -> None:
+    async with asyncio.timeout(HANG_S):
         database = Database(outcome)
         database.open.set()
         checks = Checks("p", database.check, CheckSettings())
@@ -195,5 +176,3 @@ def test_what_became_of_a_check_is_counted(outcome: Outcome, code: int, counts: 
         checks.offer(Broker(code).connection, check("ID1"))
         await until(lambda: checks.counts == counts)
         await checks.stop()
-
-    play(story())

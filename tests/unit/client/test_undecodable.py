@@ -19,7 +19,8 @@ from gantry.model.route import MessageQueue
 from gantry.wire import record as wire_record
 from gantry.wire.codes import RequestCode
 from gantry.wire.command import reply
-from testkit.onequeue import FIRST, PULL, OneQueue, member, play, record
+from testkit.onequeue import FIRST, PULL, OneQueue, member, record
+from testkit.patience import HANG_S
 from testkit.scripted import body as document
 from testkit.turning import until
 
@@ -65,8 +66,8 @@ GOOD = [b"0", b"1", b"2", b"4", b"5"]
 
 
 @pytest.mark.parametrize("broadcast", [False, True])
-def test_a_listener_does_not_get_it_and_the_broker_is_asked_to_bring_it_again(broadcast: bool) -> None:
-    async def story() -> None:
+async def test_a_listener_does_not_get_it_and_the_broker_is_asked_to_bring_it_again(broadcast: bool) -> None:
+    async with asyncio.timeout(HANG_S):
         came: list[bytes] = []
 
         async def listener(message: ReceivedMessage) -> None:
@@ -80,11 +81,9 @@ def test_a_listener_does_not_get_it_and_the_broker_is_asked_to_bring_it_again(br
             assert cluster.sent_back() == ([] if broadcast else [("3000", "0")])
             assert broadcast or cluster.told()[-1] == 6
 
-    play(story())
 
-
-def test_an_orderly_listener_does_not_get_it_and_it_is_a_dead_letter() -> None:
-    async def story() -> None:
+async def test_an_orderly_listener_does_not_get_it_and_it_is_a_dead_letter() -> None:
+    async with asyncio.timeout(HANG_S):
         came: list[bytes] = []
 
         async def listener(message: ReceivedMessage) -> None:
@@ -99,12 +98,10 @@ def test_an_orderly_listener_does_not_get_it_and_it_is_a_dead_letter() -> None:
             await until(lambda: len(came) == 5)
             assert came == GOOD and cluster.sent_back() == [("3000", "-1")]
 
-    play(story())
 
-
-def test_whoever_iterates_or_polls_gets_it_as_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        async with Spoilt() as cluster:
+async def test_whoever_iterates_or_polls_gets_it_as_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        async with asyncio.timeout(HANG_S), Spoilt() as cluster:
             async with member(cluster) as consumer:
                 received = [await anext(consumer) for _ in range(6)]
             assert [one.body for one in received if not one.decode_error] == GOOD
@@ -121,16 +118,14 @@ def test_whoever_iterates_or_polls_gets_it_as_it_is_stored(caplog: pytest.LogCap
                     assert list(one.pull(QUEUE, 0).messages) == polled
 
             await asyncio.to_thread(blocking)
-
-    with caplog.at_level(logging.WARNING):
-        play(story())
     assert caplog.text.count("cannot be decoded") == 2, "one line for each of the two consumers"
 
 
-def test_the_bytes_that_a_consumer_holds_are_those_of_decompressed_bodies(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_bytes_that_a_consumer_holds_are_those_of_decompressed_bodies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(wire_record, "INFLATED_BYTES_MAX", 1 << 20)
-
-    async def story() -> None:
+    async with asyncio.timeout(HANG_S):
         settings = ConsumerSettings(start_from=StartFrom.FIRST, bytes_max=2_500_000, pull_wait_s=0.0)
         body = zlib.compress(bytes(1_000_000))
 
@@ -149,5 +144,3 @@ def test_the_bytes_that_a_consumer_holds_are_those_of_decompressed_bodies(monkey
                     await message.ack()
                 assert (await anext(consumer)).queue_offset == 4
                 assert cluster.pulls()[2] == 4
-
-    play(story())

@@ -97,14 +97,10 @@ def test_a_body_that_is_none_is_named(body: bytes) -> None:
         answered(Play().handlers.lock(FakeConnection(), request(RequestCode.LOCK_BATCH_MQ, body)))  # type: ignore[arg-type]
 
 
-def test_requests_are_carried_out_in_their_order_whatever_they_name() -> None:
+async def test_requests_are_carried_out_in_their_order_whatever_they_name() -> None:
     play = Play()
     first = asked(RequestCode.LOCK_BATCH_MQ, "a", *[("T", "b", 0)] * 200, ("T", "b", 1))
     last = asked(RequestCode.LOCK_BATCH_MQ, "b", ("T", "b", 1))
-
-    async def both() -> list[Command]:
-        handlers, connection = play.handlers, play.connection
-        return await asyncio.gather(handlers.lock(connection, first), handlers.lock(connection, last))
-
-    one, other = asyncio.run(both())
+    handlers, connection = play.handlers, play.connection
+    one, other = await asyncio.gather(handlers.lock(connection, first), handlers.lock(connection, last))
     assert b'"queueId":1' in one.body and json.loads(other.body) == {"lockOKMQSet": []}

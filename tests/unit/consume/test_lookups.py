@@ -144,7 +144,7 @@ def test_a_walk_that_ends_early_says_so(monkeypatch: pytest.MonkeyPatch) -> None
     assert "ask for a later time range" in (found.remark or "")
 
 
-def test_what_is_cold_is_read_elsewhere_before_it_is_shown() -> None:
+async def test_what_is_cold_is_read_elsewhere_before_it_is_shown() -> None:
     play = Asking(store=replace(SMALL, warm_bytes=1))
     offset, *_ = play.send("one", "two", keys="k")
     wanted = request(RequestCode.QUERY_MESSAGE, topic="T", key="k", maxNum=32, **FOREVER)
@@ -158,8 +158,8 @@ def test_what_is_cold_is_read_elsewhere_before_it_is_shown() -> None:
                 reads += play.cold.step()
         return reads, set(bodies_of(task.result().body))
 
-    assert asyncio.run(read(play.lookups.query(play.connection, wanted))) == (2, {"one", "two"})
-    assert asyncio.run(read(play.lookups.view(play.connection, shown))) == (2, {"one"})
+    assert await read(play.lookups.query(play.connection, wanted)) == (2, {"one", "two"})
+    assert await read(play.lookups.view(play.connection, shown)) == (2, {"one"})
 
 
 def test_a_unique_key_is_found_whatever_number_was_asked_for() -> None:

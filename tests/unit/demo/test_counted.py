@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import runpy
 import sqlite3
 from argparse import Namespace
@@ -64,13 +63,13 @@ class Story:
 
 
 @pytest.mark.parametrize(("orders", "code"), [(3, 0), (-3, 1)])
-def test_an_account_that_is_broken_ends_the_demonstration_with_exit_code_1(
+async def test_an_account_that_is_broken_ends_the_demonstration_with_exit_code_1(
     tmp_path: Path, orders: int, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     program = runpy.run_path(str(ROOT / "spark/demo/run.py"))
     play = program["play"]
     play.__globals__["Demonstration"] = Story
-    assert asyncio.run(play(Namespace(folder=tmp_path / "demo", orders=orders))) == code
+    assert await play(Namespace(folder=tmp_path / "demo", orders=orders)) == code
     last = capsys.readouterr().out.splitlines()[-1]
     broken = "BROKEN PROMISE: 1 orders not archived, 0 unknown, 1 twice, 0 minutes wrong, such as 2-0001, a"
     assert last == (broken if code else "Every order is archived once and counted once.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 
@@ -63,109 +63,84 @@ class Scene:
         )
 
 
-def play(
-    act: Callable[[Scene], Awaitable[None]],
-    member: Stub | None = None,
-    keys: Keys = SECRET,
-    orders: Ordered | None = None,
-) -> None:
-    async def run() -> None:
-        scene = Scene(member or Stub(), keys)
-        server = HaServer(scene.member, SECRET, SimClock(), orders)
-        scene.port = await server.start("127.0.0.1", 0)
-        try:
-            await act(scene)
-        finally:
-            await scene.asked.close()
-            await server.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def asking(
+    member: Stub | None = None, keys: Keys = SECRET, orders: Ordered | None = None
+) -> AsyncIterator[Scene]:
+    scene = Scene(member or Stub(), keys)
+    server = HaServer(scene.member, SECRET, SimClock(), orders)
+    scene.port = await server.start("127.0.0.1", 0)
+    try:
+        yield scene
+    finally:
+        await scene.asked.close()
+        await server.close()
 
 
-def test_a_state_arrives_as_it_is() -> None:
-    async def act(scene: Scene) -> None:
+async def test_a_state_arrives_as_it_is() -> None:
+    async with asking() as scene:
         assert await scene.asked.state(1) == STATE
         assert scene.asked.why == {}
 
-    play(act)
 
-
-def test_a_configuration_arrives_as_it_is() -> None:
-    async def act(scene: Scene) -> None:
+async def test_a_configuration_arrives_as_it_is() -> None:
+    async with asking() as scene:
         assert await scene.asked.config(1) == {"permission": 6}
         assert await scene.asked.config(2) is None and "asked for was 2" in scene.asked.why[2]
 
-    play(act)
 
-
-def test_a_seal_is_answered_with_what_was_promised() -> None:
-    async def act(scene: Scene) -> None:
+async def test_a_seal_is_answered_with_what_was_promised() -> None:
+    async with asking() as scene:
         first, again = await scene.asked.seal(1, 5), await scene.asked.seal(1, 5)
         assert first is not None and first == again and first.promise == 5 and first.role is Role.NONE
         assert scene.member.sealed == [5, 5]
 
-    play(act)
 
-
-def test_a_seal_below_the_promise_is_no_answer_and_changes_nothing() -> None:
-    async def act(scene: Scene) -> None:
+async def test_a_seal_below_the_promise_is_no_answer_and_changes_nothing() -> None:
+    async with asking() as scene:
         assert await scene.asked.seal(1, 3) is None
         assert "4 was promised" in scene.asked.why[1] and scene.member.now == STATE
 
-    play(act)
 
-
-def test_a_seal_that_has_to_wait_for_a_grant_is_no_answer() -> None:
-    async def act(scene: Scene) -> None:
+async def test_a_seal_that_has_to_wait_for_a_grant_is_no_answer() -> None:
+    async with asking(Stub(refusal=refuse(423, "a grant runs", retryAfterMs=900))) as scene:
         assert await scene.asked.seal(1, 5) is None
         assert scene.asked.why[1] == "a grant runs"
 
-    play(act, Stub(refusal=refuse(423, "a grant runs", retryAfterMs=900)))
 
-
-def test_a_promise_that_the_disk_did_not_take_is_no_promise() -> None:
-    async def act(scene: Scene) -> None:
+async def test_a_promise_that_the_disk_did_not_take_is_no_promise() -> None:
+    async with asking(Stub(is_disk_broken=True)) as scene:
         assert await scene.asked.seal(1, 5) is None and "no room" in scene.asked.why[1]
 
-    play(act, Stub(is_disk_broken=True))
 
-
-def test_a_member_that_claims_less_than_it_was_asked_to_promise_did_not_promise() -> None:
+async def test_a_member_that_claims_less_than_it_was_asked_to_promise_did_not_promise() -> None:
     class Liar(Stub):
         async def seal(self, epoch: int) -> Answer | None:
             return None
 
-    async def act(scene: Scene) -> None:
+    async with asking(Liar()) as scene:
         assert await scene.asked.seal(1, 5) is None and "promise 4" in scene.asked.why[1]
 
-    play(act, Liar())
 
-
-def test_another_members_door_is_no_answer() -> None:
-    async def act(scene: Scene) -> None:
+async def test_another_members_door_is_no_answer() -> None:
+    async with asking() as scene:
         assert await scene.asked.state(2) is None and "this is member 1" in scene.asked.why[2]
 
-    play(act)
 
-
-def test_who_does_not_know_the_secret_learns_and_changes_nothing() -> None:
-    async def act(scene: Scene) -> None:
+async def test_who_does_not_know_the_secret_learns_and_changes_nothing() -> None:
+    async with asking(keys=OTHER) as scene:
         assert await scene.asked.state(1) is None
         assert await scene.asked.seal(1, 5) is None and scene.member.sealed == []
         assert "no proof" in scene.asked.why[1]
 
-    play(act, keys=OTHER)
 
-
-def test_a_clock_that_is_years_off_costs_one_more_question() -> None:
-    async def act(scene: Scene) -> None:
+async def test_a_clock_that_is_years_off_costs_one_more_question() -> None:
+    async with asking() as scene:
         scene.clock.jump(-100_000_000_000)
         assert await scene.asked.state(1) == STATE
         scene.clock.jump(200_000_000_000)
         sealed = await scene.asked.seal(1, 9)
         assert sealed is not None and scene.member.sealed == [9]
-
-    play(act)
 
 
 @dataclass
@@ -179,18 +154,17 @@ class Ordered:
         return refuse(409, "that is this member") if body["target"] == 1 else Answer(200, {})
 
 
-def test_a_master_is_told_to_hand_over_and_why_it_does_not_is_kept() -> None:
-    async def story(scene: Scene) -> None:
+async def test_a_master_is_told_to_hand_over_and_why_it_does_not_is_kept() -> None:
+    orders = Ordered()
+    async with asking(orders=orders) as scene:
         assert await scene.asked.hand_over(1, 2, 1.5)
         assert not await scene.asked.hand_over(1, 1, 1.5) and scene.asked.why[1] == "that is this member"
         assert [(body["target"], body["deadlineMs"]) for body in orders.bodies] == [(2, 1500), (1, 1500)]
 
+
+async def test_an_order_that_was_recorded_is_good_in_no_other_epoch_and_no_other_life() -> None:
     orders = Ordered()
-    play(story, orders=orders)
-
-
-def test_an_order_that_was_recorded_is_good_in_no_other_epoch_and_no_other_life() -> None:
-    async def story(scene: Scene) -> None:
+    async with asking(orders=orders) as scene:
         seen = await scene.asked.look(1)
         assert seen is not None
 
@@ -212,30 +186,22 @@ def test_an_order_that_was_recorded_is_good_in_no_other_epoch_and_no_other_life(
         finally:
             await again.close()
 
-    orders = Ordered()
-    play(story, orders=orders)
 
-
-def test_a_nudge_that_nobody_hears_is_no_harm() -> None:
-    async def act(scene: Scene) -> None:
+async def test_a_nudge_that_nobody_hears_is_no_harm() -> None:
+    async with asking() as scene:
         await scene.asked.nudge(1)
         scene.port = 0
         await scene.asked.nudge(1)
 
-    play(act)
 
-
-def test_a_closed_port_is_no_answer() -> None:
-    async def run() -> None:
-        listener = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        listener.close()
-        await listener.wait_closed()
-        asked = AskedMembers("1f0e", "b0", lambda _: f"127.0.0.1:{port}", SECRET, SimClock(), 60.0)
-        assert await asked.state(1) is None and str(port) in asked.why[1]
-        await asked.close()
-
-    asyncio.run(run())
+async def test_a_closed_port_is_no_answer() -> None:
+    listener = await asyncio.start_server(lambda reader, writer: writer.close(), "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    listener.close()
+    await listener.wait_closed()
+    asked = AskedMembers("1f0e", "b0", lambda _: f"127.0.0.1:{port}", SECRET, SimClock(), 60.0)
+    assert await asked.state(1) is None and str(port) in asked.why[1]
+    await asked.close()
 
 
 @asynccontextmanager
@@ -286,24 +252,21 @@ def test_an_answer_without_end_is_cut_off_and_nobody_is_sent_elsewhere() -> None
     assert found is None and len(heard) == 1
 
 
-def test_who_accepts_and_says_nothing_is_given_up() -> None:
-    async def run() -> None:
-        gone = asyncio.Event()
+async def test_who_accepts_and_says_nothing_is_given_up() -> None:
+    gone = asyncio.Event()
 
-        async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            with suppress(OSError):
-                await reader.read()
-                writer.close()
-                await writer.wait_closed()
-            gone.set()
+    async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError):
+            await reader.read()
+            writer.close()
+            await writer.wait_closed()
+        gone.set()
 
-        listener = await asyncio.start_server(silent, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        asked = AskedMembers("1f0e", "b0", lambda _: f"127.0.0.1:{port}", SECRET, SimClock(), 0.2)
-        assert await asked.state(1) is None and "no answer within 0.2 s" in asked.why[1]
-        await asked.close()
-        await gone.wait()
-        listener.close()
-        await listener.wait_closed()
-
-    asyncio.run(run())
+    listener = await asyncio.start_server(silent, "127.0.0.1", 0)
+    port = listener.sockets[0].getsockname()[1]
+    asked = AskedMembers("1f0e", "b0", lambda _: f"127.0.0.1:{port}", SECRET, SimClock(), 0.2)
+    assert await asked.state(1) is None and "no answer within 0.2 s" in asked.why[1]
+    await asked.close()
+    await gone.wait()
+    listener.close()
+    await listener.wait_closed()

@@ -73,44 +73,38 @@ async def sealed_group() -> tuple[Standing, Coordinator, SimClock]:
     return group, coordinator, clock
 
 
-def test_a_member_that_stands_still_costs_a_round_one_timeout_and_not_one_for_each_question() -> None:
-    async def act() -> None:
-        group, coordinator, clock = await sealed_group()
-        async with asyncio.timeout(HANG_S):
-            await coordinator.round()
-        assert group.asked == {"state", "seal"}
-        clock.advance(400)
-        decision = await coordinator.round()
-        assert isinstance(decision, Promote) and decision.chosen.member.ordinal == 1, "after a fifth of the patience"
-
-    asyncio.run(act())
+async def test_a_member_that_stands_still_costs_a_round_one_timeout_and_not_one_for_each_question() -> None:
+    group, coordinator, clock = await sealed_group()
+    async with asyncio.timeout(HANG_S):
+        await coordinator.round()
+    assert group.asked == {"state", "seal"}
+    clock.advance(400)
+    decision = await coordinator.round()
+    assert isinstance(decision, Promote) and decision.chosen.member.ordinal == 1, "after a fifth of the patience"
 
 
-def test_one_that_does_not_act_suspects_like_any_other_and_goes_on_at_once_when_it_is_to_act() -> None:
+async def test_one_that_does_not_act_suspects_like_any_other_and_goes_on_at_once_when_it_is_to_act() -> None:
     """A standby has seen all that the leader saw, has written nothing, asked for no promise and told nobody."""
 
-    async def act() -> None:
-        group, clock, acts, told = await led_group(), SimClock(), list[bool](), list[Decision]()
-        watched = Group(CLUSTER, GROUP, (0, 1, 2), POLICY)
-        standby = Coordinator(watched, group.register, group, clock, told.append, lambda: bool(acts))
-        before = await group.register.read()
-        group.members[0].is_up = False
-        for _ in range(8):
-            decision = await standby.round()
-            clock.advance(500)
-        assert isinstance(decision, Seal)
-        assert await group.register.read() == before and not told
-        assert {member.state.promise for member in group.members.values()} == {1}
-        acts.append(True)
-        await standby.round()
-        seen = await group.register.read()
-        assert seen is not None and seen.record.phase is Phase.SEALED
-        assert [type(each) for each in told] == [Seal]
-        acts.clear()
-        await standby.round()
-        assert {member.state.promise for member in group.members.values()} == {1}, "a sealed group is looked at, too"
-
-    asyncio.run(act())
+    group, clock, acts, told = await led_group(), SimClock(), list[bool](), list[Decision]()
+    watched = Group(CLUSTER, GROUP, (0, 1, 2), POLICY)
+    standby = Coordinator(watched, group.register, group, clock, told.append, lambda: bool(acts))
+    before = await group.register.read()
+    group.members[0].is_up = False
+    for _ in range(8):
+        decision = await standby.round()
+        clock.advance(500)
+    assert isinstance(decision, Seal)
+    assert await group.register.read() == before and not told
+    assert {member.state.promise for member in group.members.values()} == {1}
+    acts.append(True)
+    await standby.round()
+    seen = await group.register.read()
+    assert seen is not None and seen.record.phase is Phase.SEALED
+    assert [type(each) for each in told] == [Seal]
+    acts.clear()
+    await standby.round()
+    assert {member.state.promise for member in group.members.values()} == {1}, "a sealed group is looked at, too"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 
 from gantry.failover.decide import Blocked, Bootstrap, Decision, Policy, Wait
@@ -96,19 +97,18 @@ def member(ordinal: int, cluster_uid: str = "") -> Stub:
     return Stub(MemberState(cluster_uid, "b0", f"disk{ordinal}", me, Role.NONE, 0, 0, 0, 0, 0, 0, False))
 
 
-def play(story: Callable[[Play], Awaitable[None]], *stubs: Stub) -> None:
-    async def run() -> None:
-        doors = [HaServer(stub, KEYS, SimClock()) for stub in stubs]
-        ports = [await door.start("127.0.0.1", 0) for door in doors]
-        played = Play(Register("/register/b0", SimDisk()), list(stubs), tuple(f"127.0.0.1:{port}" for port in ports))
-        try:
-            await asyncio.wait_for(story(played), 60)
-        finally:
-            await played.end()
-            for door in doors:
-                await door.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def playing(*stubs: Stub) -> AsyncIterator[Play]:
+    doors = [HaServer(stub, KEYS, SimClock()) for stub in stubs]
+    ports = [await door.start("127.0.0.1", 0) for door in doors]
+    played = Play(Register("/register/b0", SimDisk()), list(stubs), tuple(f"127.0.0.1:{port}" for port in ports))
+    try:
+        async with asyncio.timeout(60):
+            yield played
+    finally:
+        await played.end()
+        for door in doors:
+            await door.close()
 
 
 async def led(played: Play) -> Record:
@@ -123,21 +123,19 @@ async def led(played: Play) -> Record:
     return await played.record()
 
 
-def test_a_new_group_gets_an_id_and_a_master() -> None:
-    async def story(played: Play) -> None:
+async def test_a_new_group_gets_an_id_and_a_master() -> None:
+    async with playing(member(0), member(1)) as played:
         watching = played.watch()
         record = await led(played)
         watching.cancel()
         assert len(record.cluster_uid) == 32 and record.holder == played.stubs[0].now.me
         assert isinstance(played.told[0], Bootstrap)
 
-    play(story, member(0), member(1))
 
-
-def test_two_watchers_of_a_new_group_agree_about_its_id() -> None:
+async def test_two_watchers_of_a_new_group_agree_about_its_id() -> None:
     """Each minted one; only one of them is in the register, and the other's watcher sees the master all the same."""
 
-    async def story(played: Play) -> None:
+    async with playing(member(0), member(1)) as played:
         one, other = played.watch(), played.watch()
         record = await led(played)
         for stub in played.stubs:
@@ -150,13 +148,11 @@ def test_two_watchers_of_a_new_group_agree_about_its_id() -> None:
         one.cancel()
         other.cancel()
 
-    play(story, member(0), member(1))
 
-
-def test_a_watcher_that_was_late_follows_the_id_that_another_one_made() -> None:
+async def test_a_watcher_that_was_late_follows_the_id_that_another_one_made() -> None:
     """It minted one, and before it looked again the group was made, led, and on the members' disks."""
 
-    async def story(played: Play) -> None:
+    async with playing(member(0), member(1)) as played:
         played.addresses = (played.addresses[0], "127.0.0.1:9")  # nobody is there, so that no group can begin
         other = played.watch()
         await until(lambda: any(isinstance(one, Blocked) for one in played.told))
@@ -168,20 +164,16 @@ def test_a_watcher_that_was_late_follows_the_id_that_another_one_made() -> None:
         await until(lambda: Wait("the master is well") in played.told)
         other.cancel()
 
-    play(story, member(0), member(1))
 
-
-def test_a_group_of_a_known_cluster_gets_its_id() -> None:
-    async def story(played: Play) -> None:
+async def test_a_group_of_a_known_cluster_gets_its_id() -> None:
+    async with playing(member(0), member(1)) as played:
         watching = played.watch("5eed")
         assert (await led(played)).cluster_uid == "5eed"
         watching.cancel()
 
-    play(story, member(0), member(1))
 
-
-def test_the_id_of_a_lost_register_is_the_members() -> None:
-    async def story(played: Play) -> None:
+async def test_the_id_of_a_lost_register_is_the_members() -> None:
+    async with playing(member(0, "0ld"), member(1, "0ld")) as played:
         for stub in played.stubs:
             stub.now = replace(stub.now, epoch=3, promise=3, last_epoch=3, log_end=100, confirmed=100)
         watching = played.watch()
@@ -189,22 +181,18 @@ def test_the_id_of_a_lost_register_is_the_members() -> None:
         watching.cancel()
         assert record.cluster_uid == "0ld" and record.epoch > 3
 
-    play(story, member(0, "0ld"), member(1, "0ld"))
 
-
-def test_members_of_different_clusters_are_no_group() -> None:
-    async def story(played: Play) -> None:
+async def test_members_of_different_clusters_are_no_group() -> None:
+    async with playing(member(0, "0ne"), member(1, "0ther")) as played:
         watching = played.watch()
         await until(lambda: len(played.told) > 1)
         watching.cancel()
         assert isinstance(played.told[0], Blocked) and "0ne, 0ther" in played.told[0].reason
         assert await played.register.read() is None
 
-    play(story, member(0, "0ne"), member(1, "0ther"))
 
-
-def test_a_register_that_cannot_be_read_is_waited_for_and_told_once() -> None:
-    async def story(played: Play) -> None:
+async def test_a_register_that_cannot_be_read_is_waited_for_and_told_once() -> None:
+    async with playing(member(0), member(1)) as played:
         begun = operations.bootstrap("5eed", 15)
         assert isinstance(begun, Record)
         for ordinal in (0, 1):
@@ -220,5 +208,3 @@ def test_a_register_that_cannot_be_read_is_waited_for_and_told_once() -> None:
         await until(lambda: len(played.told) > 1)
         watching.cancel()
         assert isinstance(played.told[0], Wait) and not isinstance(played.told[1], Wait)
-
-    play(story, member(0), member(1))

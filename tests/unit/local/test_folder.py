@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -66,15 +65,15 @@ def test_a_register_is_out_of_reach_when_either_its_questions_or_its_answers_are
     assert reached.exists()
 
 
-def test_a_register_is_gone_for_everybody_while_all_of_the_cluster_ends(folder: Folder) -> None:
+async def test_a_register_is_gone_for_everybody_while_all_of_the_cluster_ends(folder: Folder) -> None:
     register = FileRegister(f"{folder.registers}/broker-a.json", RealDisk())
-    asyncio.run(register.create(ACTIVE))
+    await register.create(ACTIVE)
     folder.tear_down(True)
     with pytest.raises(RegisterGoneError, match="is being ended"):
-        asyncio.run(register.read())
+        await register.read()
     folder.tear_down(False)
     folder.tear_down(False)
-    assert asyncio.run(register.read()) is not None
+    assert await register.read() is not None
 
 
 def test_the_wires_say_what_they_have_cut(folder: Folder) -> None:

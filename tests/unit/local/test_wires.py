@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -36,25 +37,24 @@ class Echo:
         writer.close()
 
 
-def play(folder: Path, story: Callable[[Folder, Layout, Echo], Awaitable[None]]) -> None:
-    """A story with the wires of a cluster of which two members are there; with what stands behind the first one's."""
-    async def run() -> None:
-        layout = free_layout(Links.PROXY)
-        made = Folder(folder)
-        made.make(layout)
-        echoes, wires = [Echo(layout, who) for who in (ONE, OTHER)], Wires(made)
+@asynccontextmanager
+async def wired(folder: Path) -> AsyncIterator[tuple[Folder, Layout, Echo]]:
+    """Start the wires of a cluster of which two members run; yield also what answers behind the first."""
+    layout = free_layout(Links.PROXY)
+    made = Folder(folder)
+    made.make(layout)
+    echoes, wires = [Echo(layout, who) for who in (ONE, OTHER)], Wires(made)
+    for echo in echoes:
+        await echo.start()
+    await wires.start()
+    try:
+        async with asyncio.timeout(60):
+            yield made, layout, echoes[0]
+    finally:
+        await wires.stop()
         for echo in echoes:
-            await echo.start()
-        await wires.start()
-        try:
-            await asyncio.wait_for(story(made, layout, echoes[0]), 60)
-        finally:
-            await wires.stop()
-            for echo in echoes:
-                assert echo.server is not None
-                echo.server.close()
-
-    asyncio.run(run())
+            assert echo.server is not None
+            echo.server.close()
 
 
 async def answered(connection: tuple[asyncio.StreamReader, asyncio.StreamWriter], said: bytes) -> bytes:
@@ -69,19 +69,17 @@ async def carried_out(folder: Folder, *names: str, ways: tuple[Way, ...] = ()) -
     await until(lambda: folder.are_cut() == cuts)
 
 
-def test_bytes_pass_both_ways_and_an_end_passes_too(tmp_path: Path) -> None:
-    async def story(folder: Folder, layout: Layout, first: Echo) -> None:
+async def test_bytes_pass_both_ways_and_an_end_passes_too(tmp_path: Path) -> None:
+    async with wired(tmp_path) as (_, layout, _):
         reader, writer = await asyncio.open_connection(layout.address(ONE), layout.ports.broker)
         assert await answered((reader, writer), b"hello") == b"hello"
         writer.write_eof()
         assert await reader.read() == b""
         writer.close()
 
-    play(tmp_path, story)
 
-
-def test_a_cut_wire_is_silent_and_goes_on_when_it_is_whole(tmp_path: Path) -> None:
-    async def story(folder: Folder, layout: Layout, first: Echo) -> None:
+async def test_a_cut_wire_is_silent_and_goes_on_when_it_is_whole(tmp_path: Path) -> None:
+    async with wired(tmp_path) as (folder, layout, _):
         cut = await asyncio.open_connection(layout.address(ONE), layout.ports.broker)
         whole = await asyncio.open_connection(layout.address(OTHER), layout.ports.broker)
         assert await answered(cut, b"before") == b"before"
@@ -97,14 +95,11 @@ def test_a_cut_wire_is_silent_and_goes_on_when_it_is_whole(tmp_path: Path) -> No
         for _, writer in (cut, whole, later):
             writer.close()
 
-    play(tmp_path, story)
-
 
 @pytest.mark.parametrize("is_there", [True, False], ids=["there", "back"])
-def test_a_way_that_is_cut_loses_one_direction_and_lets_nobody_connect(tmp_path: Path, is_there: bool) -> None:
+async def test_a_way_that_is_cut_loses_one_direction_and_lets_nobody_connect(tmp_path: Path, is_there: bool) -> None:
     there = Way(OUTSIDE, ONE.name)
-
-    async def story(folder: Folder, layout: Layout, first: Echo) -> None:
+    async with wired(tmp_path) as (folder, layout, first):
         whole = await asyncio.open_connection(layout.address(ONE), layout.ports.broker)
         assert await answered(whole, b"before ") == b"before "
         await carried_out(folder, ways=(there if is_there else there.back,))
@@ -123,19 +118,15 @@ def test_a_way_that_is_cut_loses_one_direction_and_lets_nobody_connect(tmp_path:
         for _, writer in (whole, later, other):
             writer.close()
 
-    play(tmp_path, story)
 
-
-def test_where_nobody_listens_the_connection_ends(tmp_path: Path) -> None:
-    async def story(folder: Folder, layout: Layout, first: Echo) -> None:
+async def test_where_nobody_listens_the_connection_ends(tmp_path: Path) -> None:
+    async with wired(tmp_path) as (_, layout, _):
         reader, writer = await asyncio.open_connection(layout.address(Who(0, 2)), layout.ports.broker)
         try:
             assert await reader.read() == b""
         except ConnectionResetError:
             pass
         writer.close()
-
-    play(tmp_path, story)
 
 
 def test_a_layout_for_tests_is_free(tmp_path: Path) -> None:

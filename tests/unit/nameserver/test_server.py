@@ -38,8 +38,8 @@ async def ask(
     return await client.invoke(f"127.0.0.1:{server.port}", frames.Command(code, ext=ext, body=body), HANG_S)
 
 
-def test_a_broker_is_gone_the_moment_its_connection_closes() -> None:
-    async def play() -> None:
+async def test_a_broker_is_gone_the_moment_its_connection_closes() -> None:
+    async with asyncio.timeout(HANG_S):
         server = NameServer(settings())
         await server.start()
         broker, client = RemotingClient(), RemotingClient()
@@ -51,8 +51,6 @@ def test_a_broker_is_gone_the_moment_its_connection_closes() -> None:
         assert server.table.live_count == 0
         await client.close()
         await server.stop()
-
-    asyncio.run(asyncio.wait_for(play(), HANG_S))
 
 
 def test_key_values_outlive_the_process_if_a_file_is_configured(tmp_path: Path) -> None:
@@ -81,39 +79,33 @@ def test_key_values_outlive_the_process_if_a_file_is_configured(tmp_path: Path) 
     assert [file.name for file in tmp_path.iterdir()] == ["kvConfig.json"]
 
 
-def test_a_damaged_key_value_file_stops_the_start(tmp_path: Path) -> None:
+async def test_a_damaged_key_value_file_stops_the_start(tmp_path: Path) -> None:
     path = tmp_path / "kvConfig.json"
     path.write_text('{"configTable":3}')
     with pytest.raises(ConfigError, match="kvConfig"):
-        asyncio.run(NameServer(settings(path)).start())
+        await NameServer(settings(path)).start()
 
 
-def test_metrics_count_what_is_registered_and_asked() -> None:
-    async def play() -> None:
-        server = NameServer(settings())
-        await server.start()
-        client = RemotingClient()
-        await ask(client, server, RequestCode.REGISTER_BROKER, BROKER, BODY)
-        await ask(client, server, RequestCode.GET_BROKER_RUNTIME_INFO, {})
-        text = server.metrics().decode()
-        assert "gantry_nameserver_brokers 1\n" in text
-        assert "gantry_nameserver_topics 2\n" in text
-        assert 'gantry_nameserver_requests_total{code="103"} 1\n' in text
-        assert 'gantry_nameserver_requests_total{code="other"} 1\n' in text
-        await client.close()
-        await server.stop()
-
-    asyncio.run(play())
+async def test_metrics_count_what_is_registered_and_asked() -> None:
+    server = NameServer(settings())
+    await server.start()
+    client = RemotingClient()
+    await ask(client, server, RequestCode.REGISTER_BROKER, BROKER, BODY)
+    await ask(client, server, RequestCode.GET_BROKER_RUNTIME_INFO, {})
+    text = server.metrics().decode()
+    assert "gantry_nameserver_brokers 1\n" in text
+    assert "gantry_nameserver_topics 2\n" in text
+    assert 'gantry_nameserver_requests_total{code="103"} 1\n' in text
+    assert 'gantry_nameserver_requests_total{code="other"} 1\n' in text
+    await client.close()
+    await server.stop()
 
 
-def test_a_failed_start_can_be_stopped() -> None:
-    async def play() -> None:
-        first = NameServer(settings())
-        await first.start()
-        second = NameServer(NameServerSettings("127.0.0.1", first.port, http_port=None))
-        with pytest.raises(ConfigError, match=str(first.port)):
-            await second.start()
-        await second.stop()
-        await first.stop()
-
-    asyncio.run(play())
+async def test_a_failed_start_can_be_stopped() -> None:
+    first = NameServer(settings())
+    await first.start()
+    second = NameServer(NameServerSettings("127.0.0.1", first.port, http_port=None))
+    with pytest.raises(ConfigError, match=str(first.port)):
+        await second.start()
+    await second.stop()
+    await first.stop()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import pytest
 
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
@@ -30,30 +28,27 @@ async def fine(place: Place) -> str:
         (RefusedError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "old"), Fault("b0", True, "its master refuses: old")),
     ],
 )
-def test_who_fails_says_why_and_the_others_answer(error: GantryError, fault: Fault) -> None:
+async def test_who_fails_says_why_and_the_others_answer(error: GantryError, fault: Fault) -> None:
     async def ask(place: Place) -> str:
         if place is B0:
             raise error
         return place.broker
 
-    assert asyncio.run(Asking(SimClock()).all([B0, B1], ask)) == ({B1: "orders-b1"}, [fault])
+    assert await Asking(SimClock()).all([B0, B1], ask) == ({B1: "orders-b1"}, [fault])
 
 
-def test_a_group_that_nobody_leads_is_not_asked() -> None:
-    found = asyncio.run(Asking(SimClock()).one(Place("b0", "orders-b0", 1, ""), fine))
+async def test_a_group_that_nobody_leads_is_not_asked() -> None:
+    found = await Asking(SimClock()).one(Place("b0", "orders-b0", 1, ""), fine)
     assert found == Fault("b0", False, NOBODY_LEADS)
 
 
-def test_a_master_that_left_a_question_unanswered_is_left_alone_for_a_while() -> None:
+async def test_a_master_that_left_a_question_unanswered_is_left_alone_for_a_while() -> None:
     async def silent(_: Place) -> str:
         raise OutcomeUnknownError("no answer")
 
-    async def story() -> None:
-        asking = Asking(clock := SimClock())
-        await asking.one(B0, silent)
-        assert await asking.one(B0, fine) == Fault("b0", False, SILENT)
-        assert await asking.one(B1, fine) == "orders-b1"
-        clock.advance(int(SILENT_S * 1000))
-        assert await asking.one(B0, fine) == "orders-b0"
-
-    asyncio.run(story())
+    asking = Asking(clock := SimClock())
+    await asking.one(B0, silent)
+    assert await asking.one(B0, fine) == Fault("b0", False, SILENT)
+    assert await asking.one(B1, fine) == "orders-b1"
+    clock.advance(int(SILENT_S * 1000))
+    assert await asking.one(B0, fine) == "orders-b0"

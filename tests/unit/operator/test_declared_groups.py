@@ -10,14 +10,14 @@ from gantry_operator.declared.declarations import LATER_S
 from gantry_operator.declared.groupplan import STALE_MS
 from gantry_operator.declared.groups import LAG_S
 from testkit.kube.declared import CLUSTER
-from testkit.kube.declaredplay import Play, play
+from testkit.kube.declaredplay import playing
 
 APPLIED = ("True", "Applied")
 EARLIEST = {"requestId": "one", "topic": "tea", "to": {"position": "Earliest"}, "force": False}
 
 
-def test_a_group_is_made_as_it_is_asked_for_and_set_right(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_group_is_made_as_it_is_asked_for_and_set_right(tmp_path: Path) -> None:
+    async with playing(tmp_path, groups=2) as play:
         key = play.shop(groupName="GID_shop", enabled=False, broadcast=False, retry={"maxAttempts": 3})
         assert await play.once(key) == LATER_S
         for group in range(2):
@@ -32,11 +32,9 @@ def test_a_group_is_made_as_it_is_asked_for_and_set_right(tmp_path: Path) -> Non
         config = await play.group("GID_shop")
         assert config is not None and (config.retry_times_max, config.retry_queues) == (3, 4)
 
-    play(tmp_path, story, groups=2)
 
-
-def test_members_and_lag_are_told_seldom(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_members_and_lag_are_told_seldom(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         await play.once(play.tea(queues={"write": 1, "read": 1}))
         key = play.shop()
         await play.once(key)
@@ -53,11 +51,9 @@ def test_members_and_lag_are_told_seldom(tmp_path: Path) -> None:
         lag = {each["topic"]: each["messages"] for each in play.server.status(key)["lag"]}
         assert lag["tea"] == 7 and play.server.status(key)["members"] == 0
 
-    play(tmp_path, story)
 
-
-def test_a_reset_is_carried_out_once_when_nobody_consumes(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_reset_is_carried_out_once_when_nobody_consumes(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         await play.once(play.tea(queues={"write": 1, "read": 1}))
         await play.produce(0, 0, 0)
         key = play.shop(resetOffset=EARLIEST)
@@ -79,11 +75,9 @@ def test_a_reset_is_carried_out_once_when_nobody_consumes(tmp_path: Path) -> Non
         await play.once(key)
         assert await play.offsets("shop") == {0: 0}
 
-    play(tmp_path, story)
 
-
-def test_a_reset_is_forced_on_members_where_that_is_asked_for(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_reset_is_forced_on_members_where_that_is_asked_for(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         await play.once(play.tea(queues={"write": 1, "read": 1}))
         await play.produce(0, 0)
         key = play.shop(resetOffset=EARLIEST | {"force": True})
@@ -91,11 +85,9 @@ def test_a_reset_is_forced_on_members_where_that_is_asked_for(tmp_path: Path) ->
             await play.once(key)
             assert play.server.condition(key, "OffsetReset") == ("True", "Done")
 
-    play(tmp_path, story)
 
-
-def test_of_two_operators_one_resets(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_of_two_operators_one_resets(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         await play.once(play.tea(queues={"write": 1, "read": 1}))
         await play.produce(0)
         key = play.shop(resetOffset=EARLIEST)
@@ -106,11 +98,9 @@ def test_of_two_operators_one_resets(tmp_path: Path) -> None:
         await play.once(key)
         assert await play.offsets("shop") == {0: 0}
 
-    play(tmp_path, story)
 
-
-def test_a_reset_that_was_broken_off_is_done_again(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_reset_that_was_broken_off_is_done_again(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         await play.once(play.tea(queues={"write": 1, "read": 1}))
         key = play.shop(resetOffset=EARLIEST)
         with play.server.changed(key) as document:
@@ -123,11 +113,9 @@ def test_a_reset_that_was_broken_off_is_done_again(tmp_path: Path) -> None:
         await play.once(key)
         assert play.server.condition(key, "OffsetReset") == ("True", "Done")
 
-    play(tmp_path, story)
 
-
-def test_a_reset_waits_for_every_group_and_for_its_topic(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_reset_waits_for_every_group_and_for_its_topic(tmp_path: Path) -> None:
+    async with playing(tmp_path, groups=2) as play:
         key = play.shop(resetOffset=EARLIEST)
         await play.once(key)
         assert play.server.condition(key, "OffsetReset") == ("False", "TopicNotFound")
@@ -140,11 +128,9 @@ def test_a_reset_waits_for_every_group_and_for_its_topic(tmp_path: Path) -> None
         await play.once(key)
         assert play.server.condition(key, "OffsetReset") == ("True", "Done")
 
-    play(tmp_path, story, groups=2)
 
-
-def test_a_group_goes_with_its_object_and_its_offsets_with_it(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_group_goes_with_its_object_and_its_offsets_with_it(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         await play.once(play.tea(queues={"write": 1, "read": 1}))
         await play.produce(0)
         key = play.shop(deletionPolicy="Delete")
@@ -158,11 +144,9 @@ def test_a_group_goes_with_its_object_and_its_offsets_with_it(tmp_path: Path) ->
         assert not play.server.has(key) and await play.group("shop") is None
         assert await play.offsets("shop") == {} and await play.topic("%RETRY%shop") is None
 
-    play(tmp_path, story)
 
-
-def test_wherever_an_operator_dies_a_reset_is_carried_out_by_the_next_one(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_wherever_an_operator_dies_a_reset_is_carried_out_by_the_next_one(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         await play.once(play.tea(queues={"write": 1, "read": 1}))
         await play.produce(0)
         for step in range(1, 10):
@@ -171,5 +155,3 @@ def test_wherever_an_operator_dies_a_reset_is_carried_out_by_the_next_one(tmp_pa
             await play.once(key)
             assert play.server.condition(key, "OffsetReset") == ("True", "Done")
             assert await play.offsets(f"shop-{step}") == {0: 0}
-
-    play(tmp_path, story)

@@ -15,14 +15,14 @@ from gantry_operator.declared.topics import PRODUCERS_S
 from gantry_operator.kube import KubeError, declared_path
 from testkit.brokerplay import peer, send
 from testkit.kube.declared import CLUSTER
-from testkit.kube.declaredplay import Play, play
+from testkit.kube.declaredplay import Play, playing
 
 APPLIED = ("True", "Applied")
 PAUSED = {"gantrymq.io/pause-reconciliation": "true"}
 
 
-def test_a_topic_is_made_on_every_group_and_its_status_says_where(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_topic_is_made_on_every_group_and_its_status_says_where(tmp_path: Path) -> None:
+    async with playing(tmp_path, groups=2) as play:
         key = play.tea(topicName="Tea_1", queues={"write": 3, "read": 5}, messageType="FIFO", limits={"bodyBytes": 9})
         assert await play.once(key) == LATER_S
         for group in range(2):
@@ -36,22 +36,18 @@ def test_a_topic_is_made_on_every_group_and_its_status_says_where(tmp_path: Path
         assert play.server.condition(key) == APPLIED and play.server.condition(key, "Stalled")[0] == "False"
         assert "finalizers" not in play.server.documents[declared_path(key)]["metadata"]
 
-    play(tmp_path, story, groups=2)
 
-
-def test_an_unchanged_topic_costs_no_write(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_an_unchanged_topic_costs_no_write(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea()
         await play.once(key)
         play.server.writes.clear()
         await play.once(key)
         assert play.server.writes == []
 
-    play(tmp_path, story)
 
-
-def test_what_somebody_changed_by_hand_is_set_right(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_what_somebody_changed_by_hand_is_set_right(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea(queues={"write": 4, "read": 4})
         await play.once(key)
         await play.change(TopicConfig("tea", 4, 4, PERM_READ, order=True))
@@ -59,11 +55,9 @@ def test_what_somebody_changed_by_hand_is_set_right(tmp_path: Path) -> None:
         config = await play.topic("tea")
         assert config is not None and config.perm == PERM_READ_WRITE and config.order
 
-    play(tmp_path, story)
 
-
-def test_what_a_limit_says_holds_on_the_running_broker_until_it_is_taken_back(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_what_a_limit_says_holds_on_the_running_broker_until_it_is_taken_back(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea(queues={"write": 1, "read": 1}, limits={"bodyBytes": 0})
         await play.once(key)
         with pytest.raises(RefusedError, match=r"message\.size\.max"):
@@ -74,21 +68,17 @@ def test_what_a_limit_says_holds_on_the_running_broker_until_it_is_taken_back(tm
         await play.produce(0)
         assert play.server.status(key)["observedGeneration"] == 2
 
-    play(tmp_path, story)
 
-
-def test_a_permission_holds_on_the_running_broker(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_permission_holds_on_the_running_broker(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         await play.once(play.tea(permission="Read"))
         async with peer(play.cluster.brokers[f"{CLUSTER}-b0"]) as client:
             answer = await client.call(send("tea", b"x"))
         assert answer.code == ResponseCode.NO_PERMISSION
 
-    play(tmp_path, story)
 
-
-def test_a_queue_that_is_given_up_is_read_to_its_end_first(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_queue_that_is_given_up_is_read_to_its_end_first(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea(queues={"write": 4, "read": 4})
         await play.once(key)
         await play.produce(0, 2)
@@ -106,8 +96,6 @@ def test_a_queue_that_is_given_up_is_read_to_its_end_first(tmp_path: Path) -> No
         assert await queues(play) == (1, 1)
         assert play.server.condition(key) == APPLIED
 
-    play(tmp_path, story)
-
 
 async def queues(play: Play) -> tuple[int, int]:
     config = await play.topic("tea")
@@ -115,8 +103,8 @@ async def queues(play: Play) -> tuple[int, int]:
     return config.write_queues, config.read_queues
 
 
-def test_a_topic_of_some_groups_follows_its_placement(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_topic_of_some_groups_follows_its_placement(tmp_path: Path) -> None:
+    async with playing(tmp_path, groups=2) as play:
         key = play.tea(placement={"groups": ["b0"]})
         await play.once(key)
         assert await play.topic("tea", 1) is None
@@ -129,11 +117,9 @@ def test_a_topic_of_some_groups_follows_its_placement(tmp_path: Path) -> None:
         assert play.server.condition(key) == ("False", "GroupUnavailable")
         assert [each["permission"] for each in play.server.status(key)["placements"]] == ["Read", "ReadWrite"]
 
-    play(tmp_path, story, groups=2)
 
-
-def test_a_group_that_does_not_answer_keeps_no_other_one_waiting_and_gets_it_later(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_group_that_does_not_answer_keeps_no_other_one_waiting_and_gets_it_later(tmp_path: Path) -> None:
+    async with playing(tmp_path, groups=2) as play:
         await play.cluster.stop(f"{CLUSTER}-b0")
         key = play.tea()
         assert await play.once(key) == SOON_S
@@ -147,11 +133,9 @@ def test_a_group_that_does_not_answer_keeps_no_other_one_waiting_and_gets_it_lat
         await play.once(key)
         assert play.server.condition(key) == APPLIED and await play.topic("tea", 0) is not None
 
-    play(tmp_path, story, groups=2)
 
-
-def test_a_new_master_gets_what_it_lacks_and_its_epoch_is_told(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_new_master_gets_what_it_lacks_and_its_epoch_is_told(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea()
         await play.once(key)
         await play.brokers.delete_topic(play.member(0), "tea")  # as if it had not come over in time
@@ -160,11 +144,9 @@ def test_a_new_master_gets_what_it_lacks_and_its_epoch_is_told(tmp_path: Path) -
         assert await play.topic("tea") is not None
         assert play.server.status(key)["placements"][0]["epoch"] == 2
 
-    play(tmp_path, story)
 
-
-def test_a_group_that_nobody_leads_is_waited_for(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_group_that_nobody_leads_is_waited_for(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         play.server.lead(0, 0, epoch=2)
         for path, document in play.server.documents.items():
             if "/leases/" in path:
@@ -173,22 +155,18 @@ def test_a_group_that_nobody_leads_is_waited_for(tmp_path: Path) -> None:
         assert await play.once(key) == SOON_S
         assert play.server.condition(key) == ("False", "GroupUnavailable")
 
-    play(tmp_path, story)
 
-
-def test_what_a_broker_refuses_for_good_is_said_in_its_own_words(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_what_a_broker_refuses_for_good_is_said_in_its_own_words(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea(topicName=f"{CLUSTER}-b0")  # brokers keep a topic of their own name
         assert await play.once(key) == LATER_S
         assert play.server.condition(key) == ("False", "Unsupported")
         assert play.server.condition(key, "Stalled") == ("True", "Unsupported")
         assert "conflict with system topic" in play.server.status(key)["conditions"][0]["message"]
 
-    play(tmp_path, story)
 
-
-def test_a_topic_without_its_cluster_says_so_and_follows_when_there_is_one(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_topic_without_its_cluster_says_so_and_follows_when_there_is_one(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea()
         await play.once(key)
         play.server.remove_cluster()
@@ -199,11 +177,9 @@ def test_a_topic_without_its_cluster_says_so_and_follows_when_there_is_one(tmp_p
         await play.once(key)
         assert play.server.condition(key) == APPLIED
 
-    play(tmp_path, story)
 
-
-def test_of_two_that_speak_for_one_topic_the_older_one_is_right_until_it_goes(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_of_two_that_speak_for_one_topic_the_older_one_is_right_until_it_goes(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         older = play.server.declare(Kind.TOPIC, "zulu", topicName="tea", queues={"write": 1, "read": 1})
         newer = play.tea(queues={"write": 2, "read": 2}, deletionPolicy="Delete")
         play.server.documents[declared_path(newer)]["metadata"]["creationTimestamp"] = "2026-11-21T10:00:01Z"
@@ -218,11 +194,9 @@ def test_of_two_that_speak_for_one_topic_the_older_one_is_right_until_it_goes(tm
         await play.once(newer)
         assert play.server.condition(newer) == APPLIED and await queues(play) == (2, 2)
 
-    play(tmp_path, story)
 
-
-def test_what_is_observed_or_paused_is_told_and_not_touched(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_what_is_observed_or_paused_is_told_and_not_touched(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea(managementPolicy="Observe", deletionPolicy="Delete")
         await play.once(key)
         assert play.server.condition(key) == ("False", "NotFound") and await play.topic("tea") is None
@@ -236,11 +210,9 @@ def test_what_is_observed_or_paused_is_told_and_not_touched(tmp_path: Path) -> N
         assert play.server.condition(key, "Paused")[0] == "True" and await queues(play) == (3, 3)
         assert "finalizers" not in play.server.documents[declared_path(key)]["metadata"]
 
-    play(tmp_path, story)
 
-
-def test_a_topic_goes_with_its_object_where_that_is_asked_for(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_topic_goes_with_its_object_where_that_is_asked_for(tmp_path: Path) -> None:
+    async with playing(tmp_path, groups=2) as play:
         key = play.tea(deletionPolicy="Delete")
         assert await play.once(key) == SOON_S
         assert play.server.documents[declared_path(key)]["metadata"]["finalizers"] == [FINALIZER]
@@ -256,11 +228,9 @@ def test_a_topic_goes_with_its_object_where_that_is_asked_for(tmp_path: Path) ->
         assert [await play.topic("tea", group) for group in range(2)] == [None, None]
         assert "tea" not in play.cluster.server.table.topics()
 
-    play(tmp_path, story, groups=2)
 
-
-def test_a_topic_stays_where_nothing_else_is_asked_for(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_topic_stays_where_nothing_else_is_asked_for(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea(deletionPolicy="Delete")
         await play.once(key)
         with play.server.changed(key) as document:
@@ -271,12 +241,10 @@ def test_a_topic_stays_where_nothing_else_is_asked_for(tmp_path: Path) -> None:
         assert not play.server.has(key) and await play.once(key) is None
         assert await play.topic("tea") is not None
 
-    play(tmp_path, story)
-
 
 @pytest.mark.parametrize("how", ["gone", "going"])
-def test_nobody_waits_for_a_topic_whose_cluster_goes(tmp_path: Path, how: str) -> None:
-    async def story(play: Play) -> None:
+async def test_nobody_waits_for_a_topic_whose_cluster_goes(tmp_path: Path, how: str) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea(deletionPolicy="Delete")
         await play.once(key)
         await play.once(key)
@@ -290,11 +258,9 @@ def test_nobody_waits_for_a_topic_whose_cluster_goes(tmp_path: Path, how: str) -
         await play.once(key)
         assert not play.server.has(key) and await play.topic("tea") is not None
 
-    play(tmp_path, story)
 
-
-def test_a_finalizer_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_finalizer_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea(deletionPolicy="Delete")
         with play.server.changed(key) as document:
             document["metadata"]["finalizers"] = ["else/where"]
@@ -304,11 +270,9 @@ def test_a_finalizer_of_somebody_else_is_left_alone(tmp_path: Path) -> None:
         assert play.server.documents[declared_path(key)]["metadata"]["finalizers"] == ["else/where"]
         assert await play.once(key) == LATER_S
 
-    play(tmp_path, story)
 
-
-def test_a_server_that_is_busy_is_asked_again(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_a_server_that_is_busy_is_asked_again(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         key = play.tea()
         play.server.faults = [503]
         with pytest.raises(KubeError):
@@ -316,11 +280,9 @@ def test_a_server_that_is_busy_is_asked_again(tmp_path: Path) -> None:
         await play.once(key)
         assert play.server.condition(key) == APPLIED
 
-    play(tmp_path, story)
 
-
-def test_wherever_an_operator_dies_the_next_one_arrives(tmp_path: Path) -> None:
-    async def story(play: Play) -> None:
+async def test_wherever_an_operator_dies_the_next_one_arrives(tmp_path: Path) -> None:
+    async with playing(tmp_path) as play:
         made, gone = [], []
         for step in range(1, 9):
             key = play.server.declare(Kind.TOPIC, f"tea-{step}", deletionPolicy="Delete")
@@ -335,5 +297,3 @@ def test_wherever_an_operator_dies_the_next_one_arrives(tmp_path: Path) -> None:
         assert made[:5] == [True] * 5, "a finalizer, a question, a change, a question, a status"
         assert gone[:2] == [True] * 2, "deleted, and the finalizer"
         assert not made[-1] and not gone[-1]
-
-    play(tmp_path, story)

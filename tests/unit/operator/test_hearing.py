@@ -78,39 +78,33 @@ class Server:
         return answer
 
 
-def test_every_chunk_of_a_watch_is_news_and_every_request_has_the_token_of_its_time(tmp_path: Path) -> None:
-    async def act() -> None:
-        clock, server = SimClock(), Server()
-        heard = Heard(clock, ["pods"])
-        async with asyncio.timeout(60), server.running(tmp_path) as account:
-            async with session(account, heard) as ours:
-                (tmp_path / "token").write_text("first\n")
-                async with ours.get(f"{account.server}{PODS}?watch=true") as answer:
-                    clock.advance(5000)
-                    assert heard.quietest_s == 5
-                    server.more.set()
-                    assert [chunk async for chunk in answer.content.iter_chunked(100)] == [b"{}\n"]
-                assert heard.quietest_s == 0
-                (tmp_path / "token").write_text("second")
-                async with ours.get(f"{account.server}{PODS}"):
-                    pass
-            assert server.tokens == ["Bearer first", "Bearer second"]
-
-    asyncio.run(act())
+async def test_every_chunk_of_a_watch_is_news_and_every_request_has_the_token_of_its_time(tmp_path: Path) -> None:
+    clock, server = SimClock(), Server()
+    heard = Heard(clock, ["pods"])
+    async with asyncio.timeout(60), server.running(tmp_path) as account:
+        async with session(account, heard) as ours:
+            (tmp_path / "token").write_text("first\n")
+            async with ours.get(f"{account.server}{PODS}?watch=true") as answer:
+                clock.advance(5000)
+                assert heard.quietest_s == 5
+                server.more.set()
+                assert [chunk async for chunk in answer.content.iter_chunked(100)] == [b"{}\n"]
+            assert heard.quietest_s == 0
+            (tmp_path / "token").write_text("second")
+            async with ours.get(f"{account.server}{PODS}"):
+                pass
+        assert server.tokens == ["Bearer first", "Bearer second"]
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_what_would_change_something_is_not_sent(tmp_path: Path, method: str) -> None:
-    async def act() -> None:
-        server = Server()
-        server.more.set()
-        async with asyncio.timeout(60), server.running(tmp_path) as account:
-            async with session(account, Heard(SimClock(), ["pods"])) as ours:
-                with pytest.raises(aiohttp.ClientError, match="writes nothing"):
-                    await ours.request(method, f"{account.server}{PODS}")
-            assert not server.tokens
-
-    asyncio.run(act())
+async def test_what_would_change_something_is_not_sent(tmp_path: Path, method: str) -> None:
+    server = Server()
+    server.more.set()
+    async with asyncio.timeout(60), server.running(tmp_path) as account:
+        async with session(account, Heard(SimClock(), ["pods"])) as ours:
+            with pytest.raises(aiohttp.ClientError, match="writes nothing"):
+                await ours.request(method, f"{account.server}{PODS}")
+        assert not server.tokens
 
 
 def test_an_account_is_found_where_kubernetes_says_it_is(tmp_path: Path) -> None:

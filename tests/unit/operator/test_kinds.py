@@ -29,28 +29,25 @@ class Stuck(Server):
         return await super().get(path)
 
 
-def test_a_cluster_that_holds_its_objects_up_holds_up_nobody_else() -> None:
-    async def story() -> None:
-        server, metrics = Stuck(), Metrics()
-        server.add_cluster()
-        server.documents = {path: each | _unled(each) for path, each in server.documents.items()}
-        declared = DeclaredKinds(server, SimClock(), metrics, lambda key, after_s: None)
-        keys = [server.declare(Kind.TOPIC, f"t{number}") for number in range(2 * AT_ONCE)]
-        other = server.declare(Kind.TOPIC, "other", clusterRef={"name": "other"})
-        for key in [*keys, other]:
-            declared.waking.heard(Kind.TOPIC, server.documents[declared_path(key)], False)
-        held = [asyncio.create_task(declared.once(key)) for key in keys]
-        await until(lambda: server.begun == AT_ONCE)
-        await declared.once(other)
-        assert server.condition(other) == ("False", "ClusterNotFound")
-        assert server.begun == AT_ONCE + 1 and not any(task.done() for task in held)
-        server.may_go.set()
-        await asyncio.gather(*held)
-        assert {server.condition(key) for key in keys} == {("False", "GroupUnavailable")}
-        assert b'gantrymq_operator_passes_total{kind="brokertopic",outcome="done"} 9.0' in metrics.text()
-        await declared.close()
-
-    asyncio.run(story())
+async def test_a_cluster_that_holds_its_objects_up_holds_up_nobody_else() -> None:
+    server, metrics = Stuck(), Metrics()
+    server.add_cluster()
+    server.documents = {path: each | _unled(each) for path, each in server.documents.items()}
+    declared = DeclaredKinds(server, SimClock(), metrics, lambda key, after_s: None)
+    keys = [server.declare(Kind.TOPIC, f"t{number}") for number in range(2 * AT_ONCE)]
+    other = server.declare(Kind.TOPIC, "other", clusterRef={"name": "other"})
+    for key in [*keys, other]:
+        declared.waking.heard(Kind.TOPIC, server.documents[declared_path(key)], False)
+    held = [asyncio.create_task(declared.once(key)) for key in keys]
+    await until(lambda: server.begun == AT_ONCE)
+    await declared.once(other)
+    assert server.condition(other) == ("False", "ClusterNotFound")
+    assert server.begun == AT_ONCE + 1 and not any(task.done() for task in held)
+    server.may_go.set()
+    await asyncio.gather(*held)
+    assert {server.condition(key) for key in keys} == {("False", "GroupUnavailable")}
+    assert b'gantrymq_operator_passes_total{kind="brokertopic",outcome="done"} 9.0' in metrics.text()
+    await declared.close()
 
 
 def _unled(document: Document) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def test_values_of_others_are_asked_for_at_the_scrape() -> None:
     assert value(made, 'gantrymq_operator_watch_age_seconds{resource="pods"}') == 3
 
 
-def test_a_pass_is_counted_and_a_failure_by_its_class() -> None:
+async def test_a_pass_is_counted_and_a_failure_by_its_class() -> None:
     made, clock = metrics(), SimClock()
 
     async def work(key: Key) -> float | None:
@@ -72,9 +72,9 @@ def test_a_pass_is_counted_and_a_failure_by_its_class() -> None:
         return 60.0
 
     passes = Passes(work, made, clock)
-    assert asyncio.run(passes.once(KEY)) == 60.0
+    assert await passes.once(KEY) == 60.0
     with pytest.raises(KubeError) as error:
-        asyncio.run(passes.once(Key("messaging", "bad")))
+        await passes.once(Key("messaging", "bad"))
     passes.failed(KEY, error.value)
     assert value(made, 'gantrymq_operator_passes_total{kind="brokercluster",outcome="done"}') == 1
     assert value(made, 'gantrymq_operator_passes_total{kind="brokercluster",outcome="failed"}') == 1

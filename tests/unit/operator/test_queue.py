@@ -3,13 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 
 from gantry_operator.queue import Worklist
-
-
-def play(act: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(act())  # type: ignore[arg-type]
 
 
 async def running(worklist: Worklist[str], until: asyncio.Event) -> None:
@@ -20,128 +15,110 @@ async def running(worklist: Worklist[str], until: asyncio.Event) -> None:
     await asyncio.gather(task, return_exceptions=True)
 
 
-def test_a_key_that_is_added_often_is_worked_on_once() -> None:
-    async def act() -> None:
-        done: list[str] = []
-        over = asyncio.Event()
+async def test_a_key_that_is_added_often_is_worked_on_once() -> None:
+    done: list[str] = []
+    over = asyncio.Event()
 
-        async def work(key: str) -> float | None:
-            done.append(key)
-            if key == "last":
-                over.set()
-            return None
-
-        worklist = Worklist(work, lambda *_: None)
-        for _ in range(5):
-            worklist.add("a")
-        worklist.add("last", 0.01)
-        await running(worklist, over)
-        assert done == ["a", "last"]
-
-    play(act)
-
-
-def test_a_key_that_is_added_while_it_is_worked_on_comes_again_afterwards() -> None:
-    async def act() -> None:
-        at_work = most = times = 0
-        over = asyncio.Event()
-
-        async def work(key: str) -> float | None:
-            nonlocal at_work, most, times
-            at_work, times = at_work + 1, times + 1
-            most = max(most, at_work)
-            if times == 1:
-                worklist.add(key)
-                await asyncio.sleep(0)
-            else:
-                over.set()
-            at_work -= 1
-            return None
-
-        worklist = Worklist(work, lambda *_: None)
-        worklist.add("a")
-        await running(worklist, over)
-        assert (times, most) == (2, 1)
-
-    play(act)
-
-
-def test_one_key_does_not_wait_for_another() -> None:
-    async def act() -> None:
-        over = asyncio.Event()
-
-        async def work(key: str) -> float | None:
-            if key == "slow":
-                await asyncio.Event().wait()
+    async def work(key: str) -> float | None:
+        done.append(key)
+        if key == "last":
             over.set()
-            return None
+        return None
 
-        worklist = Worklist(work, lambda *_: None)
-        worklist.add("slow")
-        worklist.add("quick")
-        await running(worklist, over)
-
-    play(act)
-
-
-def test_what_failed_is_told_and_comes_again() -> None:
-    async def act() -> None:
-        over, told, times = asyncio.Event(), [], 0
-
-        async def work(key: str) -> float | None:
-            nonlocal times
-            times += 1
-            if times == 1:
-                raise ValueError(key)
-            over.set()
-            return None
-
-        worklist = Worklist(work, lambda key, error: told.append((key, str(error))))
+    worklist = Worklist(work, lambda *_: None)
+    for _ in range(5):
         worklist.add("a")
-        await running(worklist, over)
-        assert told == [("a", "a")] and times == 2
-
-    play(act)
-
-
-def test_what_was_begun_is_finished_and_nothing_is_begun_after_the_close() -> None:
-    async def act() -> None:
-        begun, may_end, done = asyncio.Event(), asyncio.Event(), list[str]()
-
-        async def work(key: str) -> float | None:
-            begun.set()
-            await may_end.wait()
-            done.append(key)
-            return 0.0
-
-        worklist = Worklist(work, lambda *_: None)
-        worklist.add("a")
-        task = asyncio.create_task(worklist.run(ValueError))
-        async with asyncio.timeout(60):
-            await begun.wait()
-            worklist.close()
-            worklist.add("b")
-            may_end.set()
-            await task
-        assert done == ["a"]
-
-    play(act)
+    worklist.add("last", 0.01)
+    await running(worklist, over)
+    assert done == ["a", "last"]
 
 
-def test_keys_wait_for_whoever_works_and_their_age_is_known() -> None:
-    async def act() -> None:
-        over = asyncio.Event()
+async def test_a_key_that_is_added_while_it_is_worked_on_comes_again_afterwards() -> None:
+    at_work = most = times = 0
+    over = asyncio.Event()
 
-        async def work(key: str) -> float | None:
+    async def work(key: str) -> float | None:
+        nonlocal at_work, most, times
+        at_work, times = at_work + 1, times + 1
+        most = max(most, at_work)
+        if times == 1:
+            worklist.add(key)
+            await asyncio.sleep(0)
+        else:
             over.set()
-            return None
+        at_work -= 1
+        return None
 
-        worklist = Worklist(work, lambda *_: None)
-        assert (worklist.due, worklist.oldest_s) == (0, 0.0)
-        worklist.add("a", -5.0)
-        worklist.add("later", 60.0)
-        assert worklist.due == 1 and worklist.oldest_s >= 5
-        await running(worklist, over)
-        assert worklist.due == 0
+    worklist = Worklist(work, lambda *_: None)
+    worklist.add("a")
+    await running(worklist, over)
+    assert (times, most) == (2, 1)
 
-    play(act)
+
+async def test_one_key_does_not_wait_for_another() -> None:
+    over = asyncio.Event()
+
+    async def work(key: str) -> float | None:
+        if key == "slow":
+            await asyncio.Event().wait()
+        over.set()
+        return None
+
+    worklist = Worklist(work, lambda *_: None)
+    worklist.add("slow")
+    worklist.add("quick")
+    await running(worklist, over)
+
+
+async def test_what_failed_is_told_and_comes_again() -> None:
+    over, told, times = asyncio.Event(), [], 0
+
+    async def work(key: str) -> float | None:
+        nonlocal times
+        times += 1
+        if times == 1:
+            raise ValueError(key)
+        over.set()
+        return None
+
+    worklist = Worklist(work, lambda key, error: told.append((key, str(error))))
+    worklist.add("a")
+    await running(worklist, over)
+    assert told == [("a", "a")] and times == 2
+
+
+async def test_what_was_begun_is_finished_and_nothing_is_begun_after_the_close() -> None:
+    begun, may_end, done = asyncio.Event(), asyncio.Event(), list[str]()
+
+    async def work(key: str) -> float | None:
+        begun.set()
+        await may_end.wait()
+        done.append(key)
+        return 0.0
+
+    worklist = Worklist(work, lambda *_: None)
+    worklist.add("a")
+    task = asyncio.create_task(worklist.run(ValueError))
+    async with asyncio.timeout(60):
+        await begun.wait()
+        worklist.close()
+        worklist.add("b")
+        may_end.set()
+        await task
+    assert done == ["a"]
+
+
+async def test_keys_wait_for_whoever_works_and_their_age_is_known() -> None:
+    over = asyncio.Event()
+
+    async def work(key: str) -> float | None:
+        over.set()
+        return None
+
+    worklist = Worklist(work, lambda *_: None)
+    assert (worklist.due, worklist.oldest_s) == (0, 0.0)
+    worklist.add("a", -5.0)
+    worklist.add("later", 60.0)
+    assert worklist.due == 1 and worklist.oldest_s >= 5
+    await running(worklist, over)
+    assert worklist.due == 0

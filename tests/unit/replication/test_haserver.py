@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import aiohttp
 import pytest
@@ -35,36 +36,28 @@ class Nobody:
         raise AssertionError(f"sealed in {epoch}")
 
 
-def play(act: Callable[[str, aiohttp.ClientSession, SimClock], Awaitable[None]]) -> None:
-    async def run() -> None:
-        clock = SimClock()
-        server = HaServer(Nobody(), KEYS, clock)
-        port = await server.start("127.0.0.1", 0)
-        async with aiohttp.ClientSession() as session:
-            await act(f"http://127.0.0.1:{port}", session, clock)
-        await server.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[str, aiohttp.ClientSession, SimClock]]:
+    clock = SimClock()
+    server = HaServer(Nobody(), KEYS, clock)
+    port = await server.start("127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session:
+        yield f"http://127.0.0.1:{port}", session, clock
+    await server.close()
 
 
-def test_a_body_that_is_too_long_is_not_read_to_its_end() -> None:
-    async def act(url: str, session: aiohttp.ClientSession, clock: SimClock) -> None:
-        async with session.post(url + SEAL, data=b"x" * (BODY_BYTES_MAX + 1)) as answer:
-            assert answer.status == 413
-
-    play(act)
+async def test_a_body_that_is_too_long_is_not_read_to_its_end() -> None:
+    async with served() as (url, session, _), session.post(url + SEAL, data=b"x" * (BODY_BYTES_MAX + 1)) as answer:
+        assert answer.status == 413
 
 
-def test_who_proves_nothing_gets_no_proof_and_no_time() -> None:
-    async def act(url: str, session: aiohttp.ClientSession, clock: SimClock) -> None:
-        async with session.post(url + SEAL, data=b"{}") as answer:
-            assert answer.status == 401 and PROOF not in answer.headers and "timeMs" not in await answer.json()
-
-    play(act)
+async def test_who_proves_nothing_gets_no_proof_and_no_time() -> None:
+    async with served() as (url, session, _), session.post(url + SEAL, data=b"{}") as answer:
+        assert answer.status == 401 and PROOF not in answer.headers and "timeMs" not in await answer.json()
 
 
-def test_an_answer_comes_however_many_connections_are_silent() -> None:
-    async def act(url: str, session: aiohttp.ClientSession, clock: SimClock) -> None:
+async def test_an_answer_comes_however_many_connections_are_silent() -> None:
+    async with served() as (url, session, _):
         port = int(url.rpartition(":")[2])
         silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(2 * VISITS_MAX)]
         for _, writer in silent[VISITS_MAX:]:
@@ -76,26 +69,19 @@ def test_an_answer_comes_however_many_connections_are_silent() -> None:
         for _, writer in silent:
             writer.close()
 
-    play(act)
 
-
-def test_a_wall_clock_that_goes_back_makes_no_old_request_good_again() -> None:
-    async def act(url: str, session: aiohttp.ClientSession, clock: SimClock) -> None:
+async def test_a_wall_clock_that_goes_back_makes_no_old_request_good_again() -> None:
+    async with served() as (url, session, clock):
         headers = KEYS.ask(Said("POST", SEAL, b"{}"), b"n" * 16, clock.now_ms())
         clock.advance(60_000)
         clock.jump(-60_000)
         async with session.post(url + SEAL, data=b"{}", headers=headers) as answer:
             assert answer.status == 401 and (await answer.json())["timeMs"] == clock.now_ms() + 60_000
 
-    play(act)
 
-
-def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
-    async def run() -> None:
-        first, second = HaServer(Nobody(), KEYS, SimClock()), HaServer(Nobody(), KEYS, SimClock())
-        port = await first.start("127.0.0.1", 0)
-        with pytest.raises(ConfigError, match=rf"{port}.*set network.ha_api_port"):
-            await second.start("127.0.0.1", port)
-        await first.close()
-
-    asyncio.run(run())
+async def test_a_port_that_is_taken_is_named_with_what_to_do() -> None:
+    first, second = HaServer(Nobody(), KEYS, SimClock()), HaServer(Nobody(), KEYS, SimClock())
+    port = await first.start("127.0.0.1", 0)
+    with pytest.raises(ConfigError, match=rf"{port}.*set network.ha_api_port"):
+        await second.start("127.0.0.1", port)
+    await first.close()

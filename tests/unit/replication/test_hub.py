@@ -10,12 +10,12 @@ import pytest
 from gantry.replication.haproof import Keys
 from gantry.replication.hub import LINKS_MAX
 from gantry.wire import ha
-from testkit.hubplay import Play, run
+from testkit.hubplay import playing
 from testkit.turning import until
 
 
-def test_what_is_written_comes_over_and_is_acknowledged() -> None:
-    async def story(play: Play) -> None:
+async def test_what_is_written_comes_over_and_is_acknowledged() -> None:
+    async with playing() as play:
         play.master.log += bytes(range(256)) * 8000  # 2 MB there already, more than a buffer
         await until(lambda: play.slave.copy == play.master.log)
         play.master.log += b"and more"
@@ -23,20 +23,16 @@ def test_what_is_written_comes_over_and_is_acknowledged() -> None:
         await until(lambda: play.slave.copy == play.master.log)
         await until(lambda: play.master.acks[1].held == len(play.master.log))
 
-    run(story)
 
-
-def test_a_chunk_longer_than_the_buffer_comes_whole() -> None:
-    async def story(play: Play) -> None:
+async def test_a_chunk_longer_than_the_buffer_comes_whole() -> None:
+    async with playing() as play:
         play.master.chunk = lambda start, _: (memoryview(bytes(play.master.log[start:])), len(play.master.log))  # type: ignore[method-assign]
         play.master.log += b"x" * (9 << 20)
         await until(lambda: len(play.slave.copy) == 9 << 20)
 
-    run(story)
 
-
-def test_changes_come_before_the_chunk_that_was_written_after_them() -> None:
-    async def story(play: Play) -> None:
+async def test_changes_come_before_the_chunk_that_was_written_after_them() -> None:
+    async with playing() as play:
         await until(lambda: play.connector.is_following)
         play.master.numbered.append((4, ["a topic"]))
         play.master.log += b"its first record"
@@ -47,22 +43,18 @@ def test_changes_come_before_the_chunk_that_was_written_after_them() -> None:
         play.connector.kept(4)
         await until(lambda: play.master.acks[1][:3] == (16, 16, 4))
 
-    run(story)
 
-
-def test_a_confirmed_mark_travels_without_a_chunk() -> None:
-    async def story(play: Play) -> None:
+async def test_a_confirmed_mark_travels_without_a_chunk() -> None:
+    async with playing() as play:
         play.master.log += b"record"
         await until(lambda: len(play.slave.copy) == 6)
         play.master.confirmed = 6
         play.hub.tick()
         await until(lambda: play.slave.confirmed == 6)
 
-    run(story)
 
-
-def test_a_busy_link_has_its_beats_as_well_since_only_their_answer_is_a_slaves_word() -> None:
-    async def story(play: Play) -> None:
+async def test_a_busy_link_has_its_beats_as_well_since_only_their_answer_is_a_slaves_word() -> None:
+    async with playing() as play:
         play.hub.beat_s = 0.4
         play.hub.tick()
         for number in range(1, 4):
@@ -76,8 +68,6 @@ def test_a_busy_link_has_its_beats_as_well_since_only_their_answer_is_a_slaves_w
             await until(lambda before=before: play.master.acks[1].echo > before)  # type: ignore[misc]
             assert play.master.acks[1].echo >= 1e9 * (play.clock.monotonic() - 5), number
 
-    run(story)
-
 
 async def accept_and_say_nothing() -> tuple[asyncio.Server, str]:
     """A master that stands still: the system takes connections for it."""
@@ -90,8 +80,8 @@ async def accept_and_say_nothing() -> tuple[asyncio.Server, str]:
     return server, f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-def test_a_master_that_takes_connections_and_never_answers_is_given_up_when_another_is_named() -> None:
-    async def story(play: Play) -> None:
+async def test_a_master_that_takes_connections_and_never_answers_is_given_up_when_another_is_named() -> None:
+    async with playing() as play:
         await until(lambda: play.connector.is_following)
         real, (server, play.slave.address) = play.slave.address, await accept_and_say_nothing()
         former = play.connector.link
@@ -106,11 +96,9 @@ def test_a_master_that_takes_connections_and_never_answers_is_given_up_when_anot
         await server.wait_closed()
         assert any("another master is named" in line for line in play.said)
 
-    run(story)
 
-
-def test_a_connection_that_is_never_made_is_given_up_when_another_master_is_named() -> None:
-    async def story(play: Play) -> None:
+async def test_a_connection_that_is_never_made_is_given_up_when_another_master_is_named() -> None:
+    async with playing() as play:
         await until(lambda: play.connector.is_following)
         loop, real = asyncio.get_running_loop(), play.slave.address
         connect, tried = loop.create_connection, asyncio.Event()
@@ -131,21 +119,17 @@ def test_a_connection_that_is_never_made_is_given_up_when_another_master_is_name
         await until(lambda: play.connector.is_following)
         assert not any("no answer" in line for line in play.said)
 
-    run(story)
 
-
-def test_what_is_cold_is_brought_in_first() -> None:
-    async def story(play: Play) -> None:
+async def test_what_is_cold_is_brought_in_first() -> None:
+    async with playing() as play:
         play.master.warm_from = 5 << 20
         play.master.log += bytes(6 << 20)
         await until(lambda: len(play.slave.copy) == 6 << 20)
         assert play.master.brought == [0, 2 << 20, 4 << 20], "several chunks at once, and nothing that is warm"
 
-    run(story)
 
-
-def test_a_slave_whose_disk_fails_ends_its_link_and_comes_again() -> None:
-    async def story(play: Play) -> None:
+async def test_a_slave_whose_disk_fails_ends_its_link_and_comes_again() -> None:
+    async with playing() as play:
         await until(lambda: play.connector.is_following)
         play.slave.fails = True
         play.master.log += b"record"
@@ -155,11 +139,9 @@ def test_a_slave_whose_disk_fails_ends_its_link_and_comes_again() -> None:
         play.slave.fails = False
         await until(lambda: len(play.slave.copy) == 6)
 
-    run(story)
 
-
-def test_links_that_fail_one_after_the_other_come_ever_later_and_one_that_works_ends_that() -> None:
-    async def story(play: Play) -> None:
+async def test_links_that_fail_one_after_the_other_come_ever_later_and_one_that_works_ends_that() -> None:
+    async with playing() as play:
         connector = play.connector
         connector.first_s, connector.again_s = 0.001, 0.002
         await until(lambda: connector.is_following)
@@ -177,11 +159,9 @@ def test_links_that_fail_one_after_the_other_come_ever_later_and_one_that_works_
         await until(lambda: connector.is_following and connector.link is not failing)
         assert connector.pause_s == 0.001
 
-    run(story)
 
-
-def test_a_slave_without_room_hears_where_the_masters_log_begins_or_it_would_never_have_any() -> None:
-    async def story(play: Play) -> None:
+async def test_a_slave_without_room_hears_where_the_masters_log_begins_or_it_would_never_have_any() -> None:
+    async with playing() as play:
         await until(lambda: play.connector.is_following)
         play.slave.is_full, play.slave.log_start = True, -1
         play.master.log += b"record"
@@ -191,39 +171,31 @@ def test_a_slave_without_room_hears_where_the_masters_log_begins_or_it_would_nev
         play.slave.is_full = False
         await until(lambda: len(play.slave.copy) == 6)
 
-    run(story)
 
-
-def test_a_slave_that_leaves_says_so() -> None:
-    async def story(play: Play) -> None:
+async def test_a_slave_that_leaves_says_so() -> None:
+    async with playing() as play:
         await until(lambda: play.connector.is_following)
         assert play.connector.link is not None
         play.connector.link.leave()
         await until(lambda: play.master.gone == [(1, True)])
 
-    run(story)
 
-
-def test_offsets_committed_on_the_slave_go_to_the_master() -> None:
-    async def story(play: Play) -> None:
+async def test_offsets_committed_on_the_slave_go_to_the_master() -> None:
+    async with playing() as play:
         await until(lambda: play.connector.is_following)
         assert play.connector.link is not None and play.connector.link.commit(b"[]")
         await until(lambda: play.master.committed == [b"[]"])
 
-    run(story)
 
-
-def test_a_wrong_secret_is_said_on_the_slave_and_nothing_comes_over() -> None:
-    async def story(play: Play) -> None:
+async def test_a_wrong_secret_is_said_on_the_slave_and_nothing_comes_over() -> None:
+    async with playing(Keys(b"not the secret at all")) as play:
         play.master.log += b"record"
         await until(lambda: any("does not know our secret" in line for line in play.said))
         assert not play.slave.copy
 
-    run(story, Keys(b"not the secret at all"))
 
-
-def test_a_slave_finds_a_place_however_many_connections_are_silent() -> None:
-    async def story(play: Play) -> None:
+async def test_a_slave_finds_a_place_however_many_connections_are_silent() -> None:
+    async with playing() as play:
         silent = [await asyncio.open_connection("127.0.0.1", play.hub.port) for _ in range(2 * LINKS_MAX)]
         for reader, writer in silent[:LINKS_MAX]:
             assert await reader.read() == b""  # the oldest gave way
@@ -235,10 +207,8 @@ def test_a_slave_finds_a_place_however_many_connections_are_silent() -> None:
         for _, writer in silent[LINKS_MAX:]:
             writer.close()
 
-    run(story)
 
-
-def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING, "gantry.replication")
 
     async def ended(port: int, data: bytes) -> bytes:
@@ -248,7 +218,7 @@ def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixture) -> 
         writer.close()
         return answer
 
-    async def story(play: Play) -> None:
+    async with playing() as play:
         port = play.hub.port
         assert await ended(port, (4711).to_bytes(8, "big")) == b""
         assert await ended(port, b"GET / HTTP/1.1\r\n\r\n") == b""
@@ -256,7 +226,5 @@ def test_a_peer_without_manners_is_cut_off(caplog: pytest.LogCaptureFixture) -> 
         assert len(await ended(port, head + b"\xff\xff\xff\xff\x02")) == 5 + 64
         assert len(await ended(port, head + b"\0\0\0\0\x02")) == 5 + 64
         assert len(await ended(port, head + ha.frame(ha.Kind.HELLO, bytes(32) + b"{}"))) == 5 + 64
-
-    run(story)
     assert "RocketMQ slave" in caplog.text and "does not speak this protocol" in caplog.text
     assert "a frame claims 4294967295 bytes" in caplog.text and "does not know the secret" in caplog.text

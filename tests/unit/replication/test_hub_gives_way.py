@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from testkit.hubplay import Play, run
+from testkit.hubplay import Play, playing
 from testkit.turning import until
 
 
@@ -32,8 +32,8 @@ async def fill_and_wait(play: Play) -> int:
     return before
 
 
-def test_a_slave_that_is_far_behind_waits_while_producers_need_the_master_and_arrives_by_the_clock() -> None:
-    async def story(play: Play) -> None:
+async def test_a_slave_that_is_far_behind_waits_while_producers_need_the_master_and_arrives_by_the_clock() -> None:
+    async with playing() as play:
         assert await fill_and_wait(play) < 8 << 20
         for _ in range(60):
             play.clock.by_s += 0.1
@@ -45,13 +45,9 @@ def test_a_slave_that_is_far_behind_waits_while_producers_need_the_master_and_ar
                 break
         await until(lambda: len(play.slave.copy) == len(play.master.log))
 
-    run(story)
 
-
-def test_a_slave_that_is_waited_for_is_fed_however_busy_the_master_is() -> None:
-    async def story(play: Play) -> None:
+async def test_a_slave_that_is_waited_for_is_fed_however_busy_the_master_is() -> None:
+    async with playing() as play:
         play.master.needs.add(1)
         await fill_and_wait(play)
         await until(lambda: len(play.slave.copy) == len(play.master.log))
-
-    run(story)

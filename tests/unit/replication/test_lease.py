@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -19,49 +19,40 @@ from gantry.replication.register import (
 from testkit.apiserver import ApiServer
 from testkit.registers import ACTIVE, PLAYS, Play
 
-Act = Callable[[ApiServer, LeaseRegister, Seen], Awaitable[None]]
+
+@asynccontextmanager
+async def served() -> AsyncIterator[tuple[ApiServer, Callable[[], LeaseRegister]]]:
+    server = ApiServer()
+    opened: list[LeaseRegister] = []
+
+    def open_it() -> LeaseRegister:
+        address = LeaseAddress(server.url, "messaging", "orders-b0", lambda: f"token-{len(server.tokens)}")
+        opened.append(LeaseRegister(address, f"w{len(opened)}", timeout_s=30.0))
+        return opened[-1]
+
+    async with server.running():
+        try:
+            yield server, open_it
+        finally:
+            for register in opened:
+                await register.close()
 
 
-def play(act: Callable[[ApiServer, Callable[[], LeaseRegister]], Awaitable[None]]) -> None:
-    async def run() -> None:
-        server = ApiServer()
-        opened: list[LeaseRegister] = []
-
-        def open_it() -> LeaseRegister:
-            address = LeaseAddress(server.url, "messaging", "orders-b0", lambda: f"token-{len(server.tokens)}")
-            opened.append(LeaseRegister(address, f"w{len(opened)}", timeout_s=30.0))
-            return opened[-1]
-
-        async with server.running():
-            try:
-                await act(server, open_it)
-            finally:
-                for register in opened:
-                    await register.close()
-
-    asyncio.run(run())
-
-
-def with_a_lease(act: Act) -> None:
-    async def run(server: ApiServer, open_it: Callable[[], LeaseRegister]) -> None:
+@asynccontextmanager
+async def leased() -> AsyncIterator[tuple[ApiServer, LeaseRegister, Seen]]:
+    async with served() as (server, open_it):
         register = open_it()
-        await act(server, register, await register.create(ACTIVE))
-
-    play(run)
+        yield server, register, await register.create(ACTIVE)
 
 
 @pytest.mark.parametrize("each", PLAYS, ids=lambda each: each.__name__)
-def test_a_lease_does_what_every_register_does(each: Play) -> None:
-    async def act(server: ApiServer, open_it: Callable[[], LeaseRegister]) -> None:
-        del server
+async def test_a_lease_does_what_every_register_does(each: Play) -> None:
+    async with served() as (_, open_it):
         await each(open_it)
 
-    play(act)
 
-
-def test_a_lease_reads_as_a_person_expects_it() -> None:
-    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
-        del register, made
+async def test_a_lease_reads_as_a_person_expects_it() -> None:
+    async with leased() as (server, _, _):
         spec = server.leases["orders-b0"]["spec"]
         assert spec == {
             "holderIdentity": "0.0/2c41",
@@ -70,12 +61,9 @@ def test_a_lease_reads_as_a_person_expects_it() -> None:
             "renewTime": "2027-01-15T08:00:00.123000Z",
         }
 
-    with_a_lease(act)
 
-
-def test_a_lease_that_is_made_carries_the_labels_of_its_group() -> None:
-    async def run(server: ApiServer, open_it: Callable[[], LeaseRegister]) -> None:
-        del open_it
+async def test_a_lease_that_is_made_carries_the_labels_of_its_group() -> None:
+    async with served() as (server, _):
         labels = {"gantrymq.io/group": "b0"}
         register = LeaseRegister(LeaseAddress(server.url, "messaging", "b0", str, labels=labels), "w", timeout_s=30.0)
         try:
@@ -85,11 +73,9 @@ def test_a_lease_that_is_made_carries_the_labels_of_its_group() -> None:
         metadata = server.leases["b0"]["metadata"]
         assert isinstance(metadata, dict) and metadata["labels"] == labels
 
-    play(run)
 
-
-def test_what_others_wrote_on_the_lease_stays() -> None:
-    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+async def test_what_others_wrote_on_the_lease_stays() -> None:
+    async with leased() as (server, register, made):
         metadata = server.leases["orders-b0"]["metadata"]
         assert isinstance(metadata, dict)
         metadata["labels"] = {"team": "orders"}
@@ -99,15 +85,12 @@ def test_what_others_wrote_on_the_lease_stays() -> None:
         assert isinstance(metadata, dict)
         assert metadata["labels"] == {"team": "orders"} and metadata["annotations"]["example.com/note"] == "kept"
 
-    with_a_lease(act)
 
-
-def test_whoever_may_read_and_not_write_reads_and_sends_no_write() -> None:
+async def test_whoever_may_read_and_not_write_reads_and_sends_no_write() -> None:
     def nobody() -> str:
         raise RegisterUnavailableError("this one does not lead")
 
-    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
-        del register
+    async with leased() as (server, _, made):
         address = LeaseAddress(server.url, "messaging", "orders-b0", lambda: "reader", writing=nobody)
         standby = LeaseRegister(address, "s", timeout_s=30.0)
         try:
@@ -119,16 +102,12 @@ def test_whoever_may_read_and_not_write_reads_and_sends_no_write() -> None:
         finally:
             await standby.close()
 
-    with_a_lease(act)
 
-
-def test_every_request_carries_the_token_of_its_moment() -> None:
-    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+async def test_every_request_carries_the_token_of_its_moment() -> None:
+    async with leased() as (server, register, made):
         await register.read()
         await register.write(ACTIVE, made.version)
         assert server.tokens == ["Bearer token-0", "Bearer token-1"]
-
-    with_a_lease(act)
 
 
 @pytest.mark.parametrize(
@@ -140,31 +119,27 @@ def test_every_request_carries_the_token_of_its_moment() -> None:
         ("429", RegisterUnavailableError), ("422", RegisterUnavailableError),
     ],
 )  # fmt: skip
-def test_an_answer_says_whether_the_write_may_have_been_done(fault: str, kind: type[Exception]) -> None:
-    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+async def test_an_answer_says_whether_the_write_may_have_been_done(fault: str, kind: type[Exception]) -> None:
+    async with leased() as (server, register, made):
         server.faults.append(fault)
         with pytest.raises(kind):
             await register.write(ACTIVE, made.version)
         found = await register.read()
         assert found is not None and (found.version != made.version) is (fault == "lose")
 
-    with_a_lease(act)
 
-
-def test_a_request_that_comes_late_fails_after_a_renewal_of_the_same_instant() -> None:
-    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+async def test_a_request_that_comes_late_fails_after_a_renewal_of_the_same_instant() -> None:
+    async with leased() as (server, register, made):
         server.faults.append("late")
         with pytest.raises(OutcomeUnknownError):
             await register.write(ACTIVE, made.version)
         await register.write(ACTIVE, made.version)
         assert server.deliver() == 409
 
-    with_a_lease(act)
-
 
 @pytest.mark.parametrize("mark", ["deletionTimestamp", "teardown"])
-def test_a_lease_that_is_being_deleted_is_gone(mark: str) -> None:
-    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
+async def test_a_lease_that_is_being_deleted_is_gone(mark: str) -> None:
+    async with leased() as (server, register, made):
         metadata = server.leases["orders-b0"]["metadata"]
         assert isinstance(metadata, dict)
         if mark == "teardown":
@@ -176,31 +151,24 @@ def test_a_lease_that_is_being_deleted_is_gone(mark: str) -> None:
         with pytest.raises(RegisterGoneError):
             await register.write(ACTIVE, made.version)
 
-    with_a_lease(act)
-
 
 @pytest.mark.parametrize(
     "spec", [{"renewTime": "yesterday"}, {"leaseTransitions": -1}, {"holderIdentity": "me"}, {"holderIdentity": ""}]
 )
-def test_a_lease_that_somebody_changed_by_hand_is_not_believed(spec: dict[str, object]) -> None:
-    async def act(server: ApiServer, register: LeaseRegister, made: Seen) -> None:
-        del made
+async def test_a_lease_that_somebody_changed_by_hand_is_not_believed(spec: dict[str, object]) -> None:
+    async with leased() as (server, register, _):
         held = server.leases["orders-b0"]["spec"]
         assert isinstance(held, dict)
         held.update(spec)
         with pytest.raises(RegisterDamagedError, match="all members at hand"):
             await register.read()
 
-    with_a_lease(act)
 
-
-def test_a_server_that_is_not_there_did_nothing() -> None:
-    async def act(server: ApiServer, open_it: Callable[[], LeaseRegister]) -> None:
+async def test_a_server_that_is_not_there_did_nothing() -> None:
+    async with served() as (server, open_it):
         server.url = "http://127.0.0.1:1"
         register = open_it()
         with pytest.raises(RegisterUnavailableError):
             await register.read()
         with pytest.raises(RegisterUnavailableError):
             await register.write(ACTIVE, "1")
-
-    play(act)

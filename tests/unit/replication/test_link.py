@@ -44,20 +44,17 @@ class CutWay(asyncio.Transport):
         self.calls.append("abort")
 
 
-def test_a_link_that_ends_does_not_wait_until_a_cut_way_takes_what_was_said_last() -> None:
-    async def play() -> None:
-        way = CutWay()
-        machine = Following(Keys(b"a secret of many bytes"), bytes(32), SLAVE, 0)
-        link = SlaveLink(machine, None, SimClock())  # type: ignore[arg-type]  # nothing comes
-        link.connection_made(way)
-        link.end("another master is named")
-        assert link.ended.done() and link.reason == "another master is named"
-        assert way.calls == ["write", "close"], "what was said last still gets its time"
-        link.connection_lost(None)
-        link.end("this broker stops")
-        assert link.reason == "another master is named"
-
-    asyncio.run(play())
+async def test_a_link_that_ends_does_not_wait_until_a_cut_way_takes_what_was_said_last() -> None:
+    way = CutWay()
+    machine = Following(Keys(b"a secret of many bytes"), bytes(32), SLAVE, 0)
+    link = SlaveLink(machine, None, SimClock())  # type: ignore[arg-type]  # nothing comes
+    link.connection_made(way)
+    link.end("another master is named")
+    assert link.ended.done() and link.reason == "another master is named"
+    assert way.calls == ["write", "close"], "what was said last still gets its time"
+    link.connection_lost(None)
+    link.end("this broker stops")
+    assert link.reason == "another master is named"
 
 
 class Flushing:
@@ -87,21 +84,17 @@ def body(said: bytes) -> memoryview:
     return memoryview(said)[ha.HEAD.size :]
 
 
-def test_what_is_flushed_while_the_link_is_made_is_acknowledged() -> None:
+async def test_what_is_flushed_while_the_link_is_made_is_acknowledged() -> None:
     table = EpochTable().begin(1, 0)
     hello = Hello("cluster", "broker-a", 1, "store-s", table, 0, 300, 100, 1 << 20)
     mine = Standing("cluster", "broker-a", "store-m", 1, table, 0, 300, 1 << 20)
-
-    async def play() -> None:
-        sink, way = Flushing(), CutWay()
-        feeding = Feeding(SECRET, b"m" * 32, lambda said: judge(mine, said), 1 << 20)
-        link = SlaveLink(Following(SECRET, b"s" * 32, hello, sink.held()), sink, SimClock())  # type: ignore[arg-type]
-        link.connection_made(way)
-        brought(link, feeding.preamble(way.written))
-        brought(link, feeding.frame(Kind.HELLO, body(way.written[ha.PREAMBLE_BYTES :])))
-        sink.flushed = 300
-        so_far = len(way.written)
-        sink.adopted(None)
-        assert feeding.frame(Kind.ACK, body(way.written[so_far:])) == [master.Acked(Ack(300, 300, 0))]
-
-    asyncio.run(play())
+    sink, way = Flushing(), CutWay()
+    feeding = Feeding(SECRET, b"m" * 32, lambda said: judge(mine, said), 1 << 20)
+    link = SlaveLink(Following(SECRET, b"s" * 32, hello, sink.held()), sink, SimClock())  # type: ignore[arg-type]
+    link.connection_made(way)
+    brought(link, feeding.preamble(way.written))
+    brought(link, feeding.frame(Kind.HELLO, body(way.written[ha.PREAMBLE_BYTES :])))
+    sink.flushed = 300
+    so_far = len(way.written)
+    sink.adopted(None)
+    assert feeding.frame(Kind.ACK, body(way.written[so_far:])) == [master.Acked(Ack(300, 300, 0))]

@@ -38,117 +38,117 @@ def register(disk: Disk, path: str = PATH) -> FileRegister:
 
 
 @pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
-def test_a_file_does_what_every_register_does(play: Play, tmp_path: Path) -> None:
+async def test_a_file_does_what_every_register_does(play: Play, tmp_path: Path) -> None:
     disk = SimDisk()
-    asyncio.run(play(lambda: register(disk)))  # type: ignore[arg-type]
-    asyncio.run(play(lambda: register(RealDisk(), f"{tmp_path}/groups/orders-b0")))  # type: ignore[arg-type]
+    await play(lambda: register(disk))  # type: ignore[arg-type]
+    await play(lambda: register(RealDisk(), f"{tmp_path}/groups/orders-b0"))  # type: ignore[arg-type]
 
 
-def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowed() -> None:
+async def test_a_lock_that_is_not_given_back_is_waited_for_no_longer_than_allowed() -> None:
     disk = SimDisk()
-    asyncio.run(register(disk).create(ACTIVE))
+    await register(disk).create(ACTIVE)
     held = disk.lock(f"{PATH}.lock")
     with pytest.raises(RegisterUnavailableError, match=r"stayed locked for 1 s: .*\.lock is locked"):
-        asyncio.run(register(disk).read())
+        await register(disk).read()
     held.release()
-    assert asyncio.run(register(disk).read()) is not None
+    assert await register(disk).read() is not None
 
 
-def test_an_answered_write_survives_every_power_cut_and_any_other_is_done_or_not() -> None:
+async def test_an_answered_write_survives_every_power_cut_and_any_other_is_done_or_not() -> None:
     for cut_at in range(1, 25):
         disk = SimDisk(seed=cut_at)
-        made = asyncio.run(register(disk).create(ACTIVE))
+        made = await register(disk).create(ACTIVE)
         disk.faults.power_cut_at = disk.faults.seen + cut_at
         done = None
         try:
-            done = asyncio.run(register(disk).write(ACTIVE, made.version))
+            done = await register(disk).write(ACTIVE, made.version)
         except PowerCut:
             pass
         for seed in range(10):
-            found = asyncio.run(register(disk.crash(Random(seed))).read())
+            found = await register(disk.crash(Random(seed))).read()
             assert found is not None
             number = found.version.partition("-")[0]
             assert found == done or (done is None and (found == made or number == "2"))
 
 
-def test_a_write_that_ended_between_its_renames_is_followed_by_no_fault_that_loses_the_register() -> None:
+async def test_a_write_that_ended_between_its_renames_is_followed_by_no_fault_that_loses_the_register() -> None:
     cuts = [Faults(power_cut_at=operation) for operation in range(1, 20)]
     for fault in (*cuts, Faults(fail_kind="create", fail_at=1)):
         disk = SimDisk()
-        made = asyncio.run(register(disk).create(ACTIVE))
+        made = await register(disk).create(ACTIVE)
         disk.faults = Faults(fail_kind="rename", fail_at=2)
         with pytest.raises(OutcomeUnknownError):
-            asyncio.run(register(disk).write(ACTIVE, made.version))
-        assert not disk.exists(PATH) and asyncio.run(register(disk).read()) == made
+            await register(disk).write(ACTIVE, made.version)
+        assert not disk.exists(PATH) and await register(disk).read() == made
         disk.faults = fault
         with contextlib.suppress(PowerCut, OutcomeUnknownError):
-            asyncio.run(register(disk).write(ACTIVE, made.version))
+            await register(disk).write(ACTIVE, made.version)
         for seed in range(5):
-            assert asyncio.run(register(disk.crash(Random(seed))).read()) is not None, fault
+            assert await register(disk.crash(Random(seed))).read() is not None, fault
 
 
 @pytest.mark.parametrize("kind", ["sync", "sync folder", "rename", "write"])
-def test_an_error_of_the_disk_leaves_the_outcome_open(kind: str) -> None:
+async def test_an_error_of_the_disk_leaves_the_outcome_open(kind: str) -> None:
     disk = SimDisk()
-    made = asyncio.run(register(disk).create(ACTIVE))
+    made = await register(disk).create(ACTIVE)
     disk.faults.fail_kind = kind
     # Folders and lock come first; the record's own operations are the last ones of their kind.
     disk.faults.fail_at = disk.faults.seen + {"sync": 1, "sync folder": 2, "rename": 1, "write": 1}[kind]
     with pytest.raises(OutcomeUnknownError):
-        asyncio.run(register(disk).write(ACTIVE, made.version))
+        await register(disk).write(ACTIVE, made.version)
 
 
 @pytest.mark.parametrize("contents", [b"", b"{}", b"[]", b"\xff\xfe", b'{"version": 7}', b'{"version": "x"}'])
-def test_a_damaged_register_is_not_taken_for_an_older_one_or_for_none(contents: bytes) -> None:
+async def test_a_damaged_register_is_not_taken_for_an_older_one_or_for_none(contents: bytes) -> None:
     disk = SimDisk()
-    made = asyncio.run(register(disk).create(ACTIVE))
-    asyncio.run(register(disk).write(ACTIVE, made.version))
+    made = await register(disk).create(ACTIVE)
+    await register(disk).write(ACTIVE, made.version)
     disk.shorten(PATH, 0)
     disk.open(PATH, create=False).pwrite(contents, 0)
     with pytest.raises(RegisterDamagedError, match="all members at hand"):
-        asyncio.run(register(disk).read())
+        await register(disk).read()
     with pytest.raises(RegisterDamagedError):
-        asyncio.run(register(disk).create(ACTIVE))
+        await register(disk).create(ACTIVE)
 
 
-def test_a_register_that_was_removed_as_its_error_says_is_gone_and_not_an_older_one() -> None:
+async def test_a_register_that_was_removed_as_its_error_says_is_gone_and_not_an_older_one() -> None:
     disk = SimDisk()
-    made = asyncio.run(register(disk).create(ACTIVE))
-    asyncio.run(register(disk).write(ACTIVE, made.version))
+    made = await register(disk).create(ACTIVE)
+    await register(disk).write(ACTIVE, made.version)
     assert disk.exists(f"{PATH}.bak")
     disk.unlink(PATH)
-    assert asyncio.run(register(disk).read()) is None
+    assert await register(disk).read() is None
     with pytest.raises(RegisterGoneError):
-        asyncio.run(register(disk).write(ACTIVE, made.version))
+        await register(disk).write(ACTIVE, made.version)
 
 
 @pytest.mark.parametrize("how", ["removed", "set back"])
-def test_a_version_is_never_given_out_again(how: str) -> None:
+async def test_a_version_is_never_given_out_again(how: str) -> None:
     disk = SimDisk()
-    made = asyncio.run(register(disk).create(ACTIVE))
+    made = await register(disk).create(ACTIVE)
     copy = disk.files()[PATH]
-    written = asyncio.run(register(disk).write(ACTIVE, made.version))
+    written = await register(disk).write(ACTIVE, made.version)
     disk.unlink(PATH)
     if how == "removed":
-        again = asyncio.run(register(disk).create(ACTIVE))
+        again = await register(disk).create(ACTIVE)
     else:
         disk.open(PATH, create=True).pwrite(copy, 0)
-        again = asyncio.run(register(disk).write(ACTIVE, made.version))
+        again = await register(disk).write(ACTIVE, made.version)
     assert again.version not in (made.version, written.version)
     with pytest.raises(RegisterConflictError):
-        asyncio.run(register(disk).write(ACTIVE, written.version))
+        await register(disk).write(ACTIVE, written.version)
 
 
-def test_a_register_of_a_former_version_is_read_and_written() -> None:
+async def test_a_register_of_a_former_version_is_read_and_written() -> None:
     disk = SimDisk()
-    asyncio.run(register(disk).create(ACTIVE))
+    await register(disk).create(ACTIVE)
     before = json.loads(disk.files()[PATH])
     del before["chance"]
     disk.shorten(PATH, 0)
     disk.open(PATH, create=False).pwrite(json.dumps(before).encode(), 0)
-    found = asyncio.run(register(disk).read())
+    found = await register(disk).read()
     assert found is not None and found.version == "1" and found.record == ACTIVE
-    assert asyncio.run(register(disk).write(ACTIVE, "1")).version.startswith("2-")
+    assert (await register(disk).write(ACTIVE, "1")).version.startswith("2-")
 
 
 _HOLDER = """

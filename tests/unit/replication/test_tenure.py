@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from gantry.replication import operations
@@ -61,166 +59,139 @@ def hello(ordinal: int) -> Hello:
     return Hello("1f0e7d", "b0", ordinal, f"store-{ordinal}", EpochTable(), 0, END, 0, 4096, 0, 0, "p")
 
 
-def play(story: Callable[[Play], Awaitable[None]]) -> None:
-    async def run() -> None:
-        one = Play()
-        await one.inner.create(ACTIVE)
-        await story(one)
-
-    asyncio.run(run())
+async def begun() -> Play:
+    one = Play()
+    await one.inner.create(ACTIVE)
+    return one
 
 
-def test_a_renewal_says_how_far_the_log_is_confirmed_and_gives_the_permit() -> None:
-    async def story(one: Play) -> None:
-        one.clock.advance(5_000)
-        await one.tenure.renew()
-        assert (await one.record()).confirm_floor == END
-        assert one.permit.is_valid(14.9) and not one.permit.is_valid(15.0)
-
-    play(story)
+async def test_a_renewal_says_how_far_the_log_is_confirmed_and_gives_the_permit() -> None:
+    one = await begun()
+    one.clock.advance(5_000)
+    await one.tenure.renew()
+    assert (await one.record()).confirm_floor == END
+    assert one.permit.is_valid(14.9) and not one.permit.is_valid(15.0)
 
 
-def test_a_permit_lasts_from_the_moment_at_which_the_renewal_was_sent() -> None:
-    async def story(one: Play) -> None:
-        inner = one.register.write
+async def test_a_permit_lasts_from_the_moment_at_which_the_renewal_was_sent() -> None:
+    one = await begun()
+    inner = one.register.write
 
-        async def slow(record: Record, version: str) -> Seen:
-            one.clock.advance(4_000)
-            return await inner(record, version)
+    async def slow(record: Record, version: str) -> Seen:
+        one.clock.advance(4_000)
+        return await inner(record, version)
 
-        one.register.write = slow  # type: ignore[method-assign]
-        await one.tenure.renew()
-        assert one.permit.is_valid(9.9) and not one.permit.is_valid(10.0)
-
-    play(story)
+    one.register.write = slow  # type: ignore[method-assign]
+    await one.tenure.renew()
+    assert one.permit.is_valid(9.9) and not one.permit.is_valid(10.0)
 
 
-def test_a_change_of_the_set_counts_when_the_register_holds_it() -> None:
-    async def story(one: Play) -> None:
-        one.slave_leaves(2)
-        assert Member(2, 0) in one.mastery.insync.required
-        await one.tenure.renew()
-        assert (await one.record()).in_sync == parse_set("0.0,1.0") == one.mastery.insync.required
-
-    play(story)
+async def test_a_change_of_the_set_counts_when_the_register_holds_it() -> None:
+    one = await begun()
+    one.slave_leaves(2)
+    assert Member(2, 0) in one.mastery.insync.required
+    await one.tenure.renew()
+    assert (await one.record()).in_sync == parse_set("0.0,1.0") == one.mastery.insync.required
 
 
-def test_while_the_outcome_is_unknown_who_leaves_is_still_needed() -> None:
-    async def story(one: Play) -> None:
-        one.slave_leaves(2)
-        one.register.loses_answers = True
-        await one.tenure.renew()
-        assert Member(2, 0) in one.mastery.insync.required and not one.settled
-        assert not one.permit.is_valid(0.1), "nor is a permit taken from it"
-        one.register.loses_answers = False
-        await one.tenure.renew()
-        assert one.mastery.insync.required == parse_set("0.0,1.0")
-
-    play(story)
+async def test_while_the_outcome_is_unknown_who_leaves_is_still_needed() -> None:
+    one = await begun()
+    one.slave_leaves(2)
+    one.register.loses_answers = True
+    await one.tenure.renew()
+    assert Member(2, 0) in one.mastery.insync.required and not one.settled
+    assert not one.permit.is_valid(0.1), "nor is a permit taken from it"
+    one.register.loses_answers = False
+    await one.tenure.renew()
+    assert one.mastery.insync.required == parse_set("0.0,1.0")
 
 
-def test_a_late_write_of_ours_is_outlived_by_the_next_one() -> None:
-    async def story(one: Play) -> None:
-        one.slave_leaves(2)
-        one.register.keeps_back = True
-        await one.tenure.renew()
-        one.register.keeps_back = False
-        await one.tenure.renew()
-        assert not await one.register.deliver()
-        assert one.settled == [parse_set("0.0,1.0")] and (await one.record()).in_sync == parse_set("0.0,1.0")
-
-    play(story)
+async def test_a_late_write_of_ours_is_outlived_by_the_next_one() -> None:
+    one = await begun()
+    one.slave_leaves(2)
+    one.register.keeps_back = True
+    await one.tenure.renew()
+    one.register.keeps_back = False
+    await one.tenure.renew()
+    assert not await one.register.deliver()
+    assert one.settled == [parse_set("0.0,1.0")] and (await one.record()).in_sync == parse_set("0.0,1.0")
 
 
-def test_a_late_write_of_ours_that_arrives_first_is_a_conflict_and_the_renewal_is_done_anew() -> None:
-    async def story(one: Play) -> None:
-        one.slave_leaves(2)
-        one.register.keeps_back = True
-        await one.tenure.renew()
-        one.register.keeps_back = False
-        assert await one.register.deliver()
-        await one.tenure.renew()
-        assert one.mastery.insync.required == parse_set("0.0,1.0") and not one.tenure.is_lost
-
-    play(story)
+async def test_a_late_write_of_ours_that_arrives_first_is_a_conflict_and_the_renewal_is_done_anew() -> None:
+    one = await begun()
+    one.slave_leaves(2)
+    one.register.keeps_back = True
+    await one.tenure.renew()
+    one.register.keeps_back = False
+    assert await one.register.deliver()
+    await one.tenure.renew()
+    assert one.mastery.insync.required == parse_set("0.0,1.0") and not one.tenure.is_lost
 
 
-def test_somebody_elses_epoch_ends_the_tenure_and_nothing_is_written() -> None:
-    async def story(one: Play) -> None:
-        await one.tenure.renew()
-        sealed = operations.seal(await one.record())
-        assert isinstance(sealed, Record)
-        await one.put(sealed)
-        await one.tenure.renew()
-        assert one.tenure.is_lost and await one.record() == sealed
-
-    play(story)
+async def test_somebody_elses_epoch_ends_the_tenure_and_nothing_is_written() -> None:
+    one = await begun()
+    await one.tenure.renew()
+    sealed = operations.seal(await one.record())
+    assert isinstance(sealed, Record)
+    await one.put(sealed)
+    await one.tenure.renew()
+    assert one.tenure.is_lost and await one.record() == sealed
 
 
-def test_a_change_that_the_register_does_not_allow_is_given_up_and_not_asked_for_at_once() -> None:
-    async def story(one: Play) -> None:
-        one.slave_leaves(2)
-        await one.tenure.renew()
-        stranger = replace(hello(2), incarnation=4096)  # a disk that was never admitted
-        one.mastery.meet(stranger, "there", 0.0)
-        one.mastery.acknowledge(2, Ack(END, END, 0), END, 0.0)
-        one.clock.advance(3_100)
-        one.mastery.acknowledge(2, Ack(END, END, 0), END, 3.1)
-        assert one.mastery.insync.change is not None
-        await one.tenure.renew()
-        assert one.mastery.insync.change is None and one.mastery.insync.recorded == parse_set("0.0,1.0")
-        assert "admitted" in one.tenure.why
-        one.mastery.acknowledge(2, Ack(END, END, 0), END, 3.2)
-        assert one.mastery.insync.change is None, "not at once"
-
-    play(story)
+async def test_a_change_that_the_register_does_not_allow_is_given_up_and_not_asked_for_at_once() -> None:
+    one = await begun()
+    one.slave_leaves(2)
+    await one.tenure.renew()
+    stranger = replace(hello(2), incarnation=4096)  # a disk that was never admitted
+    one.mastery.meet(stranger, "there", 0.0)
+    one.mastery.acknowledge(2, Ack(END, END, 0), END, 0.0)
+    one.clock.advance(3_100)
+    one.mastery.acknowledge(2, Ack(END, END, 0), END, 3.1)
+    assert one.mastery.insync.change is not None
+    await one.tenure.renew()
+    assert one.mastery.insync.change is None and one.mastery.insync.recorded == parse_set("0.0,1.0")
+    assert "admitted" in one.tenure.why
+    one.mastery.acknowledge(2, Ack(END, END, 0), END, 3.2)
+    assert one.mastery.insync.change is None, "not at once"
 
 
-def test_without_a_register_the_permit_ends_by_itself() -> None:
-    async def story(one: Play) -> None:
-        await one.tenure.renew()
+async def test_without_a_register_the_permit_ends_by_itself() -> None:
+    one = await begun()
+    await one.tenure.renew()
 
-        class Down(LossyRegister):
-            async def read(self) -> None:
-                raise RegisterUnavailableError("down")
+    class Down(LossyRegister):
+        async def read(self) -> None:
+            raise RegisterUnavailableError("down")
 
-            async def write(self, record: Record, version: str) -> None:  # type: ignore[override]
-                raise RegisterUnavailableError("down")
+        async def write(self, record: Record, version: str) -> None:  # type: ignore[override]
+            raise RegisterUnavailableError("down")
 
-        one.tenure = Tenure(Down(one.inner), ME, one.mastery, one.permit, one.clock)
-        one.clock.advance(9_000)
-        await one.tenure.renew()
-        assert "down" in one.tenure.why and not one.tenure.is_lost
-        assert one.permit.is_valid(9.9) and not one.permit.is_valid(10.0)
-
-    play(story)
+    one.tenure = Tenure(Down(one.inner), ME, one.mastery, one.permit, one.clock)
+    one.clock.advance(9_000)
+    await one.tenure.renew()
+    assert "down" in one.tenure.why and not one.tenure.is_lost
+    assert one.permit.is_valid(9.9) and not one.permit.is_valid(10.0)
 
 
-def test_a_handover_names_the_target_in_the_next_epoch_and_ends_the_tenure() -> None:
-    async def story(one: Play) -> None:
-        target = Holder(Member(1, 0), "q1")
-        assert await one.tenure.hand_over(target) is Handed.DONE
-        record = await one.record()
-        assert (record.epoch, record.holder, record.in_sync) == (5, target, ACTIVE.in_sync) and one.tenure.is_lost
-
-    play(story)
+async def test_a_handover_names_the_target_in_the_next_epoch_and_ends_the_tenure() -> None:
+    one = await begun()
+    target = Holder(Member(1, 0), "q1")
+    assert await one.tenure.hand_over(target) is Handed.DONE
+    record = await one.record()
+    assert (record.epoch, record.holder, record.in_sync) == (5, target, ACTIVE.in_sync) and one.tenure.is_lost
 
 
-def test_a_handover_of_a_master_that_stops_leaves_those_who_stay_in_sync() -> None:
-    async def story(one: Play) -> None:
-        assert await one.tenure.hand_over(Holder(Member(1, 0), "q1"), is_leaving=True) is Handed.DONE
-        assert (await one.record()).in_sync == ACTIVE.in_sync - {ME.member}
-
-    play(story)
+async def test_a_handover_of_a_master_that_stops_leaves_those_who_stay_in_sync() -> None:
+    one = await begun()
+    assert await one.tenure.hand_over(Holder(Member(1, 0), "q1"), is_leaving=True) is Handed.DONE
+    assert (await one.record()).in_sync == ACTIVE.in_sync - {ME.member}
 
 
-def test_a_handover_without_an_answer_is_unknown_and_one_to_a_stranger_is_refused() -> None:
-    async def story(one: Play) -> None:
-        assert await one.tenure.hand_over(Holder(Member(3, 0), "x")) is Handed.REFUSED and not one.tenure.is_lost
-        one.register.loses_answers = True
-        assert await one.tenure.hand_over(Holder(Member(1, 0), "q1")) is Handed.UNKNOWN
-        one.register.loses_answers = False
-        await one.tenure.renew()
-        assert one.tenure.is_lost, "it was done"
-
-    play(story)
+async def test_a_handover_without_an_answer_is_unknown_and_one_to_a_stranger_is_refused() -> None:
+    one = await begun()
+    assert await one.tenure.hand_over(Holder(Member(3, 0), "x")) is Handed.REFUSED and not one.tenure.is_lost
+    one.register.loses_answers = True
+    assert await one.tenure.hand_over(Holder(Member(1, 0), "q1")) is Handed.UNKNOWN
+    one.register.loses_answers = False
+    await one.tenure.renew()
+    assert one.tenure.is_lost, "it was done"

@@ -140,22 +140,19 @@ def test_a_request_has_as_many_messages_and_bytes_as_the_options_say() -> None:
     assert broker.sizes == [1] * 100
 
 
-def test_a_row_goes_to_the_group_and_the_queue_that_it_names() -> None:
-    async def story() -> list[tuple[str, str]]:
-        async with ScriptedCluster(3, queues=4) as cluster:
-            given = sinkoptions.read({"gantrymq.namesrv": cluster.nameserver, "sendTimeoutMs": "20000"})
+async def test_a_row_goes_to_the_group_and_the_queue_that_it_names() -> None:
+    async with ScriptedCluster(3, queues=4) as cluster:
+        given = sinkoptions.read({"gantrymq.namesrv": cluster.nameserver, "sendTimeoutMs": "20000"})
 
-            def work() -> None:
-                sender = SinkSender(given, "", "")
-                for each in unkeyed(40, b"row"):
-                    sender.send(each._replace(broker="broker-b", queue_id=3 if each.message_id < "-2" else -1))
-                sender.finish()
-                sender.close()
+        def work() -> None:
+            sender = SinkSender(given, "", "")
+            for each in unkeyed(40, b"row"):
+                sender.send(each._replace(broker="broker-b", queue_id=3 if each.message_id < "-2" else -1))
+            sender.finish()
+            sender.close()
 
-            await asyncio.to_thread(work)
-            return [(who, command.ext["e"]) for who, command in cluster.received if command.code in SENDS]
-
-    found = asyncio.run(story())
+        await asyncio.to_thread(work)
+        found = [(who, command.ext["e"]) for who, command in cluster.received if command.code in SENDS]
     assert {who for who, _ in found} == {"broker-b"} and len(found) == 40
     named = sum(each.message_id < "-2" for each in unkeyed(40, b"row"))
     assert [queue for _, queue in found].count("3") >= named and {queue for _, queue in found} == {"0", "1", "2", "3"}

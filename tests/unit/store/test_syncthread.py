@@ -19,32 +19,26 @@ from gantry.store.syncthread import SyncThread  # noqa: E402  after the skip
 Outcome = tuple[int, StoreError | None]
 
 
-def test_an_outcome_comes_to_the_loop_by_itself(tmp_path: Path) -> None:
-    async def play() -> Outcome:
-        flusher, told = SyncThread(asyncio.get_running_loop()), asyncio.get_running_loop().create_future()
-        file = RealDisk().open(f"{tmp_path}/a", create=True)
-        file.pwrite(b"x", 0)
-        flusher.request([file], 1, lambda target, error: told.set_result((target, error)))
-        outcome: Outcome = await asyncio.wait_for(told, 10)
-        flusher.close()
-        file.close()
-        return outcome
-
-    assert asyncio.run(play()) == (1, None)
+async def test_an_outcome_comes_to_the_loop_by_itself(tmp_path: Path) -> None:
+    flusher, told = SyncThread(asyncio.get_running_loop()), asyncio.get_running_loop().create_future()
+    file = RealDisk().open(f"{tmp_path}/a", create=True)
+    file.pwrite(b"x", 0)
+    flusher.request([file], 1, lambda target, error: told.set_result((target, error)))
+    outcome: Outcome = await asyncio.wait_for(told, 10)
+    flusher.close()
+    file.close()
+    assert outcome == (1, None)
 
 
-def test_a_drain_tells_the_newest_of_many_requests_now(tmp_path: Path) -> None:
-    async def play() -> list[Outcome]:
-        flusher, told = SyncThread(asyncio.get_running_loop()), list[Outcome]()
-        file = RealDisk().open(f"{tmp_path}/a", create=True)
-        for target in range(1, 200):
-            flusher.request([file], target, lambda target, error: told.append((target, error)))
-        flusher.drain()
-        flusher.close()
-        file.close()
-        return told
-
-    assert asyncio.run(play()) == [(199, None)]
+async def test_a_drain_tells_the_newest_of_many_requests_now(tmp_path: Path) -> None:
+    flusher, told = SyncThread(asyncio.get_running_loop()), list[Outcome]()
+    file = RealDisk().open(f"{tmp_path}/a", create=True)
+    for target in range(1, 200):
+        flusher.request([file], target, lambda target, error: told.append((target, error)))
+    flusher.drain()
+    flusher.close()
+    file.close()
+    assert told == [(199, None)]
 
 
 @pytest.mark.parametrize("count", [0, 64, 65, 300])
@@ -67,29 +61,23 @@ def test_any_number_of_files_is_synced_by_one_request(tmp_path: Path, count: int
     assert good[-1] == (2, None) and target == 3 and isinstance(error, SyncFailedError)
 
 
-def test_a_failure_names_the_file_and_stays(tmp_path: Path) -> None:
-    async def play() -> list[Outcome]:
-        flusher, told = SyncThread(asyncio.get_running_loop()), list[Outcome]()
-        file = RealDisk().open(f"{tmp_path}/a", create=True)
-        file.close()  # its descriptor is none any more: EBADF
-        flusher.request([file], 5, lambda target, error: told.append((target, error)))
-        flusher.drain()
-        flusher.close()
-        return told
-
-    ((target, error),) = set(asyncio.run(play()))
+async def test_a_failure_names_the_file_and_stays(tmp_path: Path) -> None:
+    flusher, told = SyncThread(asyncio.get_running_loop()), list[Outcome]()
+    file = RealDisk().open(f"{tmp_path}/a", create=True)
+    file.close()  # its descriptor is none any more: EBADF
+    flusher.request([file], 5, lambda target, error: told.append((target, error)))
+    flusher.drain()
+    flusher.close()
+    ((target, error),) = set(told)
     assert target == 5 and isinstance(error, SyncFailedError) and f"{tmp_path}/a: Bad file" in str(error)
 
 
-def test_a_closed_one_refuses(tmp_path: Path) -> None:
-    async def play() -> None:
-        background = ThreadBackground(lambda callback: callback(), asyncio.get_running_loop())
-        assert isinstance(background.flusher, SyncThread) is COMPILED
-        background.close()
-        with pytest.raises(StoreError, match="flusher thread has ended"):
-            background.flusher.request([], 1, lambda target, error: None)
-
-    asyncio.run(play())
+async def test_a_closed_one_refuses(tmp_path: Path) -> None:
+    background = ThreadBackground(lambda callback: callback(), asyncio.get_running_loop())
+    assert isinstance(background.flusher, SyncThread) is COMPILED
+    background.close()
+    with pytest.raises(StoreError, match="flusher thread has ended"):
+        background.flusher.request([], 1, lambda target, error: None)
 
 
 def test_a_cold_read_ends_at_the_end_of_the_file_and_says_what_failed(tmp_path: Path) -> None:

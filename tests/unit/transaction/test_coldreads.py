@@ -98,7 +98,7 @@ def test_one_that_was_given_up_is_armed_again_after_a_restart(code: int, monkeyp
     assert [half.root for half in play.book.open.values()] == [0]
 
 
-def test_a_list_reads_what_it_shows_and_others_have_their_turn_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_list_reads_what_it_shows_and_others_have_their_turn_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
     play = TransactionPlay(warm_bytes=0)
     for number in range(200):
         play.half(key=f"k{number}")
@@ -114,6 +114,6 @@ def test_a_list_reads_what_it_shows_and_others_have_their_turn_meanwhile(monkeyp
         page = bodies.loads_object(task.result().body)
         return [one["root"] for one in page["transactions"]], page["next"], turns  # type: ignore[index,call-overload]
 
-    assert asyncio.run(listed(0, 10))[:2] == (list(range(10)), 10) and len(cold.brought) <= 32
-    roots, following, turns = asyncio.run(listed(50, 500))
+    assert (await listed(0, 10))[:2] == (list(range(10)), 10) and len(cold.brought) <= 32
+    roots, following, turns = await listed(50, 500)
     assert (roots, following) == (list(range(50, 200)), -1) and turns >= 10

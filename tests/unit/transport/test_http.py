@@ -192,9 +192,6 @@ def test_nobody_who_has_no_visitor_loads_the_library() -> None:
     assert done.stdout.strip() == "[]"
 
 
-def test_a_package_that_is_missing_is_missed_at_the_start() -> None:
-    async def scene() -> None:
-        with pytest.raises(ModuleNotFoundError, match="no package gantry_nothing"):
-            await door(packages=("gantry_nothing",)).start()
-
-    asyncio.run(scene())
+async def test_a_package_that_is_missing_is_missed_at_the_start() -> None:
+    with pytest.raises(ModuleNotFoundError, match="no package gantry_nothing"):
+        await door(packages=("gantry_nothing",)).start()

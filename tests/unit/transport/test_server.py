@@ -33,77 +33,62 @@ async def ends(reader: asyncio.StreamReader) -> bytes:
         return b""
 
 
-def test_every_listener_serves_the_same() -> None:
-    async def play() -> None:
-        server = RemotingServer(echo)
-        ports = [await server.start("127.0.0.1", 0) for _ in range(2)]
-        assert [port for _, port in server.addresses] == ports
-        for port in ports:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            writer.write(frames.encode(frames.Command(28, opaque=7)))
-            assert len(await asyncio.wait_for(reader.readexactly(4), HANG_S)) == 4
-            writer.close()
-        await server.close()
-
-    asyncio.run(play())
-
-
-def test_a_port_in_use_is_a_configuration_error_that_names_it() -> None:
-    async def play() -> None:
-        server = RemotingServer(echo)
-        port = await server.start("127.0.0.1", 0)
-        with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
-            await RemotingServer(echo).start("127.0.0.1", port)
-        await server.close()
-
-    asyncio.run(play())
-
-
-def test_connections_come_and_go_with_notice() -> None:
-    async def play() -> None:
-        news: asyncio.Queue[str] = asyncio.Queue()
-        server = RemotingServer(echo, lambda _: news.put_nowait("came"), lambda _: news.put_nowait("went"))
-        port = await server.start("127.0.0.1", 0)
-        _, writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await asyncio.wait_for(news.get(), HANG_S) == "came"
-        assert len(server.connections) == 1
-        writer.close()
-        assert await asyncio.wait_for(news.get(), HANG_S) == "went"
-        assert not server.connections
-        await server.close()
-
-    asyncio.run(play())
-
-
-def test_a_silent_connection_is_closed() -> None:
-    async def play() -> None:
-        gone: asyncio.Queue[Connection] = asyncio.Queue()
-        server = RemotingServer(echo, on_close=gone.put_nowait, limits=Limits(idle_s=0.05))
-        reader, writer = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1", 0))
-        assert await ends(reader) == b""
-        assert "silent" in (await asyncio.wait_for(gone.get(), HANG_S)).close_reason
-        writer.close()
-        await server.close()
-
-    asyncio.run(play())
-
-
-def test_connections_over_the_limit_are_refused_and_the_others_served() -> None:
-    async def play() -> None:
-        server = RemotingServer(echo, limits=Limits(connections_max=1))
-        port = await server.start("127.0.0.1", 0)
+async def test_every_listener_serves_the_same() -> None:
+    server = RemotingServer(echo)
+    ports = [await server.start("127.0.0.1", 0) for _ in range(2)]
+    assert [port for _, port in server.addresses] == ports
+    for port in ports:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(frames.encode(frames.Command(28)))
-        await asyncio.wait_for(reader.readexactly(4), HANG_S)
-        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", port)
-        assert await ends(other_reader) == b""
-        assert server.refused == 1
-        assert len(server.connections) == 1
+        writer.write(frames.encode(frames.Command(28, opaque=7)))
+        assert len(await asyncio.wait_for(reader.readexactly(4), HANG_S)) == 4
         writer.close()
-        other_writer.close()
-        await server.close()
+    await server.close()
 
-    asyncio.run(play())
+
+async def test_a_port_in_use_is_a_configuration_error_that_names_it() -> None:
+    server = RemotingServer(echo)
+    port = await server.start("127.0.0.1", 0)
+    with pytest.raises(ConfigError, match=f"127.0.0.1:{port}"):
+        await RemotingServer(echo).start("127.0.0.1", port)
+    await server.close()
+
+
+async def test_connections_come_and_go_with_notice() -> None:
+    news: asyncio.Queue[str] = asyncio.Queue()
+    server = RemotingServer(echo, lambda _: news.put_nowait("came"), lambda _: news.put_nowait("went"))
+    port = await server.start("127.0.0.1", 0)
+    _, writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await asyncio.wait_for(news.get(), HANG_S) == "came"
+    assert len(server.connections) == 1
+    writer.close()
+    assert await asyncio.wait_for(news.get(), HANG_S) == "went"
+    assert not server.connections
+    await server.close()
+
+
+async def test_a_silent_connection_is_closed() -> None:
+    gone: asyncio.Queue[Connection] = asyncio.Queue()
+    server = RemotingServer(echo, on_close=gone.put_nowait, limits=Limits(idle_s=0.05))
+    reader, writer = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1", 0))
+    assert await ends(reader) == b""
+    assert "silent" in (await asyncio.wait_for(gone.get(), HANG_S)).close_reason
+    writer.close()
+    await server.close()
+
+
+async def test_connections_over_the_limit_are_refused_and_the_others_served() -> None:
+    server = RemotingServer(echo, limits=Limits(connections_max=1))
+    port = await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.write(frames.encode(frames.Command(28)))
+    await asyncio.wait_for(reader.readexactly(4), HANG_S)
+    other_reader, other_writer = await asyncio.open_connection("127.0.0.1", port)
+    assert await ends(other_reader) == b""
+    assert server.refused == 1
+    assert len(server.connections) == 1
+    writer.close()
+    other_writer.close()
+    await server.close()
 
 
 @contextlib.contextmanager
@@ -120,7 +105,7 @@ def no_descriptor_left() -> Iterator[None]:
         yield
 
 
-def test_a_server_is_reached_also_when_files_take_half_of_the_descriptors() -> None:
+async def test_a_server_is_reached_also_when_files_take_half_of_the_descriptors() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     async def play(files: contextlib.ExitStack) -> None:
@@ -139,7 +124,7 @@ def test_a_server_is_reached_also_when_files_take_half_of_the_descriptors() -> N
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
         resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, before[0]), before[1]))
-        asyncio.run(play(stack))
+        await play(stack)
 
 
 @pytest.mark.parametrize("on", [asyncio.new_event_loop, pytest.importorskip("uvloop").new_event_loop])
@@ -171,19 +156,16 @@ def test_a_listener_that_could_not_accept_serves_when_there_are_descriptors_agai
         runner.run(asyncio.wait_for(play(), 60.0))
 
 
-def test_closing_ends_listeners_and_connections_even_those_that_do_not_read() -> None:
-    async def play() -> None:
-        connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
-        server = RemotingServer(echo, connected.set_result)
-        port = await server.start("127.0.0.1", 0)
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.transport.pause_reading()
-        (await asyncio.wait_for(connected, HANG_S)).write(bytes(16 << 20))
-        await asyncio.wait_for(server.close(), HANG_S)
-        assert not server.connections
-        with pytest.raises(OSError, match=r"refused|Connect call failed"):
-            await asyncio.open_connection("127.0.0.1", port)
-        writer.close()
-        await ends(reader)
-
-    asyncio.run(play())
+async def test_closing_ends_listeners_and_connections_even_those_that_do_not_read() -> None:
+    connected: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+    server = RemotingServer(echo, connected.set_result)
+    port = await server.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    writer.transport.pause_reading()
+    (await asyncio.wait_for(connected, HANG_S)).write(bytes(16 << 20))
+    await asyncio.wait_for(server.close(), HANG_S)
+    assert not server.connections
+    with pytest.raises(OSError, match=r"refused|Connect call failed"):
+        await asyncio.open_connection("127.0.0.1", port)
+    writer.close()
+    await ends(reader)
