@@ -70,8 +70,8 @@ async def test_a_master_that_is_gone_is_followed_by_the_furthest_of_the_set() ->
     coordinator = await play.begin()
     play.group.members[0].is_up = False
     play.group.members[2].state = replace(play.group.members[2].state, log_end=1007)
-    assert isinstance(await play.rounds(coordinator, 5), Wait)
-    await play.rounds(coordinator, 4)
+    assert isinstance(await play.rounds(coordinator, 4), Wait)
+    await play.rounds(coordinator, 5)
     record = await play.record()
     assert (record.epoch, str(record.holder)) == (2, "2.0/p2-0")
     assert record.in_sync == parse_set("2.0")
@@ -115,7 +115,7 @@ async def test_answers_that_are_lost_change_nothing() -> None:
     coordinator = await play.begin()
     play.register.loses_answers = True
     play.group.members[0].is_up = False
-    await play.rounds(coordinator, 12)
+    await play.rounds(coordinator, 10)
     record = await play.record()
     assert (record.epoch, str(record.holder)) == (2, "1.0/p1-0")
 
@@ -202,8 +202,8 @@ async def test_a_process_that_answers_in_the_masters_place_and_does_not_lead_is_
     coordinator = await play.begin()
     member = play.group.members[0]
     member.state = replace(member.state, me=Holder(member.state.member, "restarted"), role=Role.NONE)
-    assert isinstance(await play.rounds(coordinator, 5), Wait)
-    await play.rounds(coordinator, 4)
+    assert isinstance(await play.rounds(coordinator, 4), Wait)
+    await play.rounds(coordinator, 5)
     assert (await play.record()).epoch == 2
 
 

@@ -31,7 +31,6 @@ NAME_SERVER = "10.0.4.1"
 NAME_SERVER_PORT = 9876
 HA_PORT = 10912
 SUSPECT_S, LEASE_S, RENEW_S = 2.0, 6, 1.0
-MAX_LAG_S = 5.0
 _SECRET = Path(__file__).with_name("secret")
 _SMALL = {
     "store.segment_bytes": 256 << 10,
@@ -48,7 +47,6 @@ _SMALL = {
     "registration.period_s": 3.0,
     "registration.timeout_s": 1.0,
     "replication.ack_timeout_s": 2.0,
-    "replication.max_lag_s": MAX_LAG_S,
     "replication.register": "file:/simulated",
     "replication.renew_every_s": RENEW_S,
     "replication.secret_file": str(_SECRET),

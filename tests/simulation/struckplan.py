@@ -23,9 +23,8 @@ from gantry.broker.following import Following
 from gantry.broker.mastering import Mastering
 from gantry.errors import CorruptRecordError
 from gantry.failover.decide import MARGIN_S
-from simulation.groupplan import GroupRun
-from simulation.groupworld import LEASE_S, SUSPECT_S, Shape
-from simulation.world import Broken
+from simulation.groupworld import LEASE_S, Shape
+from simulation.ledplan import PROMISED_S, LedRun
 
 if TYPE_CHECKING:
     from gantry.broker.broker import Broker
@@ -33,13 +32,12 @@ if TYPE_CHECKING:
     from simulation.groupmember import GroupMember
 
 STANDS_S = (45.0, 90.0)
-_LOOK_S = 0.1
 _SETTLES_S = 4.0  # a fault begins in a group whose members are in sync
 _ANSWERED_S = 20.0  # clients find a new master by their time-outs
 Strike = Callable[["GroupMember"], None]
 
 
-class StruckRun(GroupRun):
+class StruckRun(LedRun):
     """One seed."""
 
     def _shape(self, shape: Shape) -> Shape:
@@ -52,7 +50,7 @@ class StruckRun(GroupRun):
         shape = self.group.shape
         is_silent = shape.is_sync_master and shape.min_in_sync > 1
         # The former master acknowledges alone until its lease ends, and one whose disk hangs promises nothing.
-        return 3 * SUSPECT_S + (0.0 if is_silent else LEASE_S + MARGIN_S)
+        return PROMISED_S + (0.0 if is_silent else LEASE_S + MARGIN_S)
 
     def _go_wrong(self, producers: list[Producer]) -> None:
         world, group = self.world, self.group
@@ -64,7 +62,7 @@ class StruckRun(GroupRun):
         self._faults.count += 1
         before = list(struck.on_life)
         strike(struck)
-        self._somebody_leads(name, world.chance.choice(STANDS_S))
+        self._somebody_leads(name, world.chance.choice(STANDS_S), self._without_s)
         self._until_answered(producers, _ANSWERED_S, f"{name}, which stands")
         struck.on_life[:] = before
         struck.kill()  # what was done to its broker ends with it
@@ -82,30 +80,6 @@ class StruckRun(GroupRun):
             ("its disk hangs", hang, leader),
             ("it is of a newer version", _each_life(renew), leader),
         ]
-
-    def _somebody_leads(self, fault: str, stands_s: float) -> None:
-        """Look on while the fault stands."""
-        world, longest_s = self.world, 0.0
-        well_s, end_s, confirmed = world.now, world.now + stands_s, -1
-        while world.now < end_s:
-            self._run(_LOOK_S)
-            further = self._works(confirmed)
-            if further >= 0:
-                well_s, confirmed = world.now, further
-            longest_s = max(longest_s, world.now - well_s)
-            if longest_s > self._without_s:
-                raise Broken(f"{fault}: for {self._without_s:g} s nobody led who takes and confirms messages")
-        world.say(f"{fault}: at most {longest_s:.1f} s without a master that works")
-
-    def _works(self, confirmed: int) -> int:
-        """How far a master has confirmed its log, if it takes messages and confirms them; -1: there is none."""
-        leader = self.group.leader()
-        parts = leader.broker.parts if leader is not None and leader.broker is not None else None
-        if leader is None or parts is None or not leader.is_serving or not isinstance(parts.group, Mastering):
-            return -1
-        now = leader.confirmed
-        is_working = now > confirmed or now == parts.store.written.offset
-        return now if is_working and parts.gate.refusal is None else -1
 
 
 def _each_life(do: Callable[[Broker], None]) -> Strike:

@@ -33,7 +33,7 @@ from testkit.turning import until
 SECRET = b"a secret for tests"
 NAME = "broker-a"
 # A busy machine takes a second to start a broker anew; who is about to lead must not be suspected meanwhile.
-SUSPECT_S, RENEW_S = 5.0, 0.3
+SUSPECT_S, RENEW_S = 5.0, 1.5  # how long members wait for each other follows from the second one
 
 
 class Process:

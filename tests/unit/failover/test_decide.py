@@ -94,6 +94,13 @@ def test_a_master_that_renews_is_alive_whatever_the_observer_sees() -> None:
     assert kind(decide(snapshot(well(1, 2), unchanged_s=4.9), NOW)) is Wait
 
 
+def test_the_register_is_quiet_since_the_last_reading_before_its_version_came() -> None:
+    gone = well(1, 2) | {0: silent(0, 5.0)}
+    assert kind(decide(snapshot(gone, unchanged_s=4.5), NOW)) is Wait
+    assert kind(decide(snapshot(gone, unchanged_s=4.5, quiet_since_s=NOW - 4.9), NOW)) is Wait
+    assert kind(decide(snapshot(gone, unchanged_s=4.5, quiet_since_s=NOW - 5.0), NOW)) is Seal
+
+
 def test_a_process_that_is_known_to_be_terminated_is_waited_for_no_longer() -> None:
     gone = Observed(0, unwell_since_s=NOW - 5.0, gone_since_s=NOW - 5.0)
     assert kind(decide(snapshot(well(1, 2) | {0: gone}, unchanged_s=1.0), NOW)) is Seal
@@ -320,6 +327,14 @@ def test_a_member_that_was_promoted_in_vain_gives_way_and_is_waited_for_longer_t
     assert kind(decide(snapshot(members, tried={0: 1}), NOW)) is Seal
     assert decide(snapshot(members, tried={0: 2}), NOW) == Wait(f"the master {ME} is not well, for less than 10 s")
     assert kind(decide(snapshot(well(1, 2) | {0: silent(0, 10.0)}, tried={0: 2}), NOW)) is Seal
+
+
+def test_a_member_that_was_tried_in_vain_is_left_out_of_a_set_that_is_large_enough_without_it() -> None:
+    all_equal = promised(0), promised(1), promised(2)
+    assert decide(sealed(*all_equal, tried={0: 1}), NOW) == Promote(state(1).me, parse_set("1.0,2.0"))
+    behind = promised(0), promised(1), promised(2, log_end=END - 1)
+    assert decide(sealed(*behind, tried={0: 1}), NOW) == Promote(state(1).me, parse_set("0.0,1.0"))
+    assert decide(sealed(*all_equal, tried={0: 1, 1: 1, 2: 1}), NOW) == Promote(state(0).me, parse_set("0.0,1.0,2.0"))
 
 
 def test_a_wait_tells_when_it_is_over() -> None:

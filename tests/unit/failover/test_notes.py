@@ -32,14 +32,28 @@ def promised(process: str, promise: int) -> MemberState:
     return MemberState("1f0e7d", "b0", "77aa", me, Role.NONE, 4, promise, 4, 0, 10, 10, False)
 
 
-def test_silence_began_when_the_question_was_asked_and_lasts_until_an_answer() -> None:
+def test_silence_began_with_the_last_question_that_was_answered_and_lasts_until_an_answer() -> None:
     made = notes()
     made.observe(ACTIVE, {}, NOBODY, asked_s=101.0, now_s=101.5)
     made.observe(ACTIVE, {}, NOBODY, asked_s=101.5, now_s=102.0)
-    assert master(made).unwell_since_s == 101.0
+    assert master(made).unwell_since_s == 101.0, "nothing is known of the time before it watched"
     well = replace(promised("", 4), me=ME, role=Role.MASTER, is_writable=True)
     made.observe(ACTIVE, {0: well}, NOBODY, asked_s=102.0, now_s=102.1)
     assert master(made).unwell_since_s is None
+    for asked_s in (102.25, 102.5):
+        made.observe(ACTIVE, {}, NOBODY, asked_s, asked_s + 0.01)
+    assert master(made).unwell_since_s == 102.0, "it may have died right after its answer"
+
+
+def test_a_renewal_came_before_the_reading_that_shows_it_and_a_lease_lasts_from_that_reading_on() -> None:
+    made = notes()
+    seen = made.snapshot(ACTIVE, {})
+    assert (seen.unchanged_since_s, seen.quiet_since_s) == (100.0, None), "nothing was read before"
+    made.read(Seen(ACTIVE, "1"), 100.5)
+    made.read(Seen(ACTIVE, "2"), 101.0)
+    made.read(Seen(ACTIVE, "2"), 101.5)
+    seen = made.snapshot(ACTIVE, {})
+    assert (seen.unchanged_since_s, seen.quiet_since_s) == (101.0, 100.5)
 
 
 def test_an_observer_that_stood_still_itself_suspects_nobody_for_one_question() -> None:

@@ -32,13 +32,20 @@ def test_patience_doubles_with_each_mastership_in_vain_up_to_a_bound(tried: int,
 
 
 def test_a_master_is_cut_off_when_enough_others_follow_nobody_and_one_of_them_may_lead() -> None:
-    assert is_cut_off(ACTIVE, [SHORT, state(1), state(2)], 2)
-    assert not is_cut_off(ACTIVE, [replace(SHORT, is_short=False), state(1), state(2)], 2), "it can confirm"
-    assert not is_cut_off(ACTIVE, [SHORT, state(1)], 2), "the other one could not confirm either"
-    assert not is_cut_off(ACTIVE, [SHORT, state(1), state(2, Role.SLAVE)], 2), "one of them follows"
+    assert is_cut_off(ACTIVE, [SHORT, state(1), state(2)], 2, 3)
+    assert not is_cut_off(ACTIVE, [state(0, Role.MASTER), state(1), state(2)], 2, 4), "another one may follow it"
+    assert not is_cut_off(ACTIVE, [SHORT, state(1)], 2, 3), "the other one could not confirm either"
+    assert not is_cut_off(ACTIVE, [SHORT, state(1), state(2, Role.SLAVE)], 2, 3), "one of them follows"
     behind = [state(ordinal, log_end=ACTIVE.confirm_floor - 1, confirmed=0) for ordinal in (1, 2)]
-    assert not is_cut_off(ACTIVE, [SHORT, *behind], 2), "nobody may lead"
-    assert not is_cut_off(ACTIVE, [replace(SHORT, is_writable=False), state(1), state(2)], 2), "suspicion sees to it"
+    assert not is_cut_off(ACTIVE, [SHORT, *behind], 2, 3), "nobody may lead"
+    assert not is_cut_off(ACTIVE, [replace(SHORT, is_writable=False), state(1), state(2)], 2, 3), "suspicion sees to it"
+
+
+def test_a_master_that_nobody_follows_is_cut_off_whatever_it_hears_itself() -> None:
+    deaf = [state(0, Role.MASTER), state(1), state(2)]
+    assert is_cut_off(ACTIVE, deaf, 2, 3), "its slaves do not hear it, and it hears them"
+    assert not is_cut_off(ACTIVE, deaf, 1, 3), "it needs nobody"
+    assert not is_cut_off(ACTIVE, deaf, 2, 0), "it acknowledges alone"
 
 
 def test_a_master_without_room_hands_over_to_whoever_follows_is_equal_and_has_room() -> None:

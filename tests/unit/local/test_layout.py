@@ -55,7 +55,6 @@ def test_members_and_coordinator_agree_about_policy_and_patience() -> None:
     watched = coordinator_config(SMALL, "/cluster/registers", "/cluster/secret")
     assert config["role"] == watched["role"] == "SYNC_MASTER"
     assert config["replication.min_in_sync"] == watched["min-in-sync"] == 2
-    assert config["replication.max_lag_s"] == 4.0
     assert config["replication.renew_every_s"] == 1.0 and watched["failover-timers"] == "fast"
     assert config["replication.register"] == "file:/cluster/broker-a-1/reach/broker-a.json"
     assert config["store.flush"] == "SYNC_FLUSH"

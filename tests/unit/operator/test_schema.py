@@ -16,8 +16,9 @@ STAYS = {
 }  # fmt: skip
 # Not given: as the profile, or another field, says.
 NO_DEFAULT = {
-    "spec.brokers.replication.mode", "spec.brokers.replication.minInSync", "spec.brokers.flush.mode",
-    "spec.brokers.flush.interval", "spec.brokers.failover.suspectAfter", "spec.brokers.failover.leaseDuration",
+    "spec.brokers.replication.mode", "spec.brokers.replication.maxLag", "spec.brokers.replication.minInSync",
+    "spec.brokers.flush.mode", "spec.brokers.flush.interval", "spec.brokers.failover.suspectAfter",
+    "spec.brokers.failover.leaseDuration",
 }  # fmt: skip
 
 

@@ -75,6 +75,19 @@ def test_a_dead_slave_that_is_not_needed_leaves_and_writes_go_on() -> None:
     assert one.tick(200, 13.1) == 200 and one.in_sync == [0] and not one.is_short(13.1)
 
 
+def test_a_set_that_waits_for_one_that_is_gone_takes_another_one_in_at_once() -> None:
+    one = joined()
+    one.acknowledge(1, Ack(100, 100, 0), 100, 10.0)
+    one.lose(1, False, 10.0)
+    assert not one.meet(hello(2, "store-2", 100), "here", 11.0)
+    one.acknowledge(2, Ack(100, 100, 0), 100, 12.9)
+    assert one.in_sync == [0, 1], "the other one may come back, and this one has just come"
+    one.acknowledge(2, Ack(100, 100, 0), 100, 13.0)
+    assert one.in_sync == [0, 1, 2]
+    one.tick(100, 13.1)
+    assert one.in_sync == [0, 2] and not one.is_short(13.1)
+
+
 def test_a_slave_that_says_goodbye_leaves_at_once() -> None:
     one = joined(min_in_sync=1)
     one.share(200, 10.0)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from gantry.failover.timers import TIMERS
 from gantry.replication.members import Member
-from gantry.replication.pace import Pace
+from gantry.replication.pace import LINK_S, LINK_S_MIN, SILENCE_S, Pace, Waits, waits_of
 
 ONE = Member(1, 0)
 
 
 def test_a_member_joins_after_three_steady_seconds() -> None:
-    pace = Pace(15.0)
+    pace = Pace(Waits())
     assert not pace.may_join(ONE, 10.0, has_enough=True)
     pace.caught_up(ONE, 10.0)
     pace.caught_up(ONE, 12.0)
@@ -20,7 +21,7 @@ def test_a_member_joins_after_three_steady_seconds() -> None:
 
 
 def test_a_member_that_falls_behind_begins_anew() -> None:
-    pace = Pace(15.0)
+    pace = Pace(Waits())
     pace.caught_up(ONE, 10.0)
     pace.behind(ONE)
     pace.caught_up(ONE, 12.0)
@@ -28,14 +29,14 @@ def test_a_member_that_falls_behind_begins_anew() -> None:
 
 
 def test_a_short_set_takes_whoever_has_caught_up() -> None:
-    pace = Pace(15.0)
+    pace = Pace(Waits())
     assert not pace.may_join(ONE, 10.0, has_enough=False)
     pace.caught_up(ONE, 10.0)
     assert pace.may_join(ONE, 10.0, has_enough=False)
 
 
 def test_a_link_that_flaps_waits_for_a_quieter_minute() -> None:
-    pace = Pace(15.0)
+    pace = Pace(Waits())
     pace.caught_up(ONE, 0.0)
     for second in range(6):
         assert pace.may_join(ONE, 10.0 + second, has_enough=True)
@@ -50,4 +51,19 @@ def test_a_link_that_flaps_waits_for_a_quieter_minute() -> None:
     [(0.0, 15.0, False), (0.0, 15.1, True), (2.9, 0.0, False), (3.0, 0.0, True)],
 )
 def test_a_member_leaves_when_it_is_gone_or_too_far_behind(silent_s: float, lag_s: float, leaves: bool) -> None:
-    assert Pace(15.0).must_leave(silent_s, lag_s) is leaves
+    assert Pace(Waits()).must_leave(silent_s, lag_s) is leaves
+
+
+@pytest.mark.parametrize("name", TIMERS)
+def test_waits_of_a_group_leave_room_for_a_suspicion_within_three_of_them(name: str) -> None:
+    timers = TIMERS[name]
+    waits = waits_of(timers.renew_every_s)
+    assert waits.link_s <= timers.suspect_after_s, "then a suspicion of the master, and the last third for the election"
+    assert waits.silence_s < timers.suspect_after_s, "within the last third, for a former master that is in the set"
+    assert waits.max_lag_s <= 2 * timers.suspect_after_s
+    assert Pace(waits).must_leave(waits.silence_s, 0.0) and not Pace(waits).must_leave(waits.silence_s - 0.01, 0.0)
+
+
+def test_waits_are_bounded_whatever_the_timers_are() -> None:
+    assert waits_of(60.0) == Waits(LINK_S, SILENCE_S, 240.0)
+    assert waits_of(0.5).link_s == LINK_S_MIN, "a member with the default timers says something every second"

@@ -182,7 +182,7 @@ class ReplicationConfig:
     master: str = ""  # host:port of the master's replication port, for a slave; empty: the name servers know it
     min_in_sync: int = 0  # members that acknowledge a message, the master too; 0: 2 under SYNC_MASTER, else 1
     ack_timeout_s: float = 3.0  # how long a producer waits for slaves
-    max_lag_s: float = 15.0  # a slave further behind leaves the in-sync set
+    max_lag_s: float = 0.0  # a slave further behind leaves the set; 0: 4 times renew_every_s, 15 s without a register
     slave_read: bool = True  # consumers far behind are sent to a slave
     # A group whose master may change: all of its members name one register.  `role` is then the group's policy.
     register: str = ""  # file:/PATH, or lease:NAMESPACE/NAME in a cluster; empty: a static pair
@@ -297,8 +297,8 @@ def _faults(config: BrokerConfig) -> list[tuple[bool, str]]:
             f"replication.min_in_sync {config.replication.min_in_sync}: expected 0 to {MEMBERS_MAX}",
         ),
         (
-            config.replication.ack_timeout_s <= 0 or config.replication.max_lag_s < 1,
-            "replication.ack_timeout_s: expected more than 0; replication.max_lag_s: at least 1",
+            config.replication.ack_timeout_s <= 0 or 0 != config.replication.max_lag_s < 1,
+            "replication.ack_timeout_s: expected more than 0; replication.max_lag_s: at least 1, or 0",
         ),
         *_register_faults(config),
         (not config.name or not config.cluster, "name and cluster must not be empty"),

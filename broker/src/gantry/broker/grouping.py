@@ -16,7 +16,7 @@ from gantry.broker.membership import Membership, take_epoch
 from gantry.broker.office import Office
 from gantry.broker.office import Outside as OfficeOutside
 from gantry.broker.office import Rules as OfficeRules
-from gantry.broker.shares import replication_rules
+from gantry.broker.shares import replication_rules, replication_waits
 from gantry.broker.stalled import GATE_STALLED
 from gantry.consume.sharing import MASTER, Sharing
 from gantry.metadata.journal import FILTER, LOCKS, MARKS, OFFSET, SINK, Journal
@@ -156,6 +156,7 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     hub = Hub(member.keys, term.epoch, source, machine.clock, lambda: _nonce(machine), leftovers)
     if member.has_register:
         hub.beat_s = min(hub.beat_s, source.grant_s / _GRANT_BEATS)
+        hub.silence_s = replication_waits(config.replication).link_s
         hub.is_granted = lambda: GATE_STALLED not in parts.gate.reasons
     group.wire(hub, config.role is Role.SYNC_MASTER)
     parts.acks.why_late = group.why_late
@@ -191,5 +192,6 @@ def _following(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
     connector = Connector(ground.member.keys, group, machine.clock, lambda: _nonce(machine), say)
     if ground.member.has_register:
         connector.first_s, connector.again_s = _AGAIN_FIRST_S, _AGAIN_S
+        connector.silence_s = replication_waits(config.replication).link_s
     group.wire(connector)
     return group

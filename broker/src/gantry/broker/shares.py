@@ -9,13 +9,14 @@ from dataclasses import replace
 from gantry.append.acks import AckLimits
 from gantry.append.admit import Limits
 from gantry.append.batch import Marks
-from gantry.broker.config import RECORD_OVERHEAD_BYTES, BrokerConfig, Role, TransactionProfile
+from gantry.broker.config import RECORD_OVERHEAD_BYTES, BrokerConfig, ReplicationConfig, Role, TransactionProfile
 from gantry.broker.ports import VIP_NONE, Addresses
 from gantry.broker.registration import Identity
 from gantry.consume.handlers import PullSettings
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
 from gantry.replication.mastery import Rules as ReplicationRules
+from gantry.replication.pace import Waits, waits_of
 from gantry.schedule import levels
 from gantry.schedule.rules import DelayRules
 from gantry.store import sizes
@@ -125,7 +126,13 @@ def replication_rules(config: BrokerConfig) -> ReplicationRules:
     """Who counts in the group."""
     given = config.replication.min_in_sync
     least = 2 if config.role is Role.SYNC_MASTER else 1
-    return ReplicationRules(given if given else least, config.replication.max_lag_s)
+    return ReplicationRules(given if given else least, replication_waits(config.replication))
+
+
+def replication_waits(given: ReplicationConfig) -> Waits:
+    """How long the group waits for a member."""
+    waits = waits_of(given.renew_every_s) if given.register else Waits()
+    return replace(waits, max_lag_s=given.max_lag_s) if given.max_lag_s else waits
 
 
 def ack_limits(config: BrokerConfig) -> AckLimits:

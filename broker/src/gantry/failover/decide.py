@@ -93,6 +93,7 @@ class Snapshot:
     tried: Mapping[int, int] = field(default_factory=dict)  # masterships per ordinal since a master served
     cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
     full_since_s: float | None = None  # the master has no room on its disk; not told again soon after a handover
+    quiet_since_s: float | None = None  # the last reading before `unchanged_since_s`, if there was one
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,9 @@ def _suspect_at(seen: Snapshot, master: Observed | None, after_s: float) -> floa
     gone_s = master.gone_since_s + seen.policy.suspect_after_s if master.gone_since_s is not None else float("inf")
     if master.unwell_since_s is None:
         return gone_s
-    return min(gone_s, max(master.unwell_since_s, seen.unchanged_since_s) + after_s)
+    # From the last reading that showed an older version: one period of questions is no part of the suspicion.
+    quiet_s = seen.unchanged_since_s if seen.quiet_since_s is None else seen.quiet_since_s
+    return min(gone_s, max(master.unwell_since_s, quiet_s) + after_s)
 
 
 def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
@@ -309,7 +312,9 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
         if seen.first_answer_s is None or now_s - seen.first_answer_s < CHOSEN_S:
             return Wait("a member that was not given the group in vain has not promised yet")
     fresh = [state for state in candidates if seen.tried.get(state.member.ordinal, 0) == fewest]
-    return _best(seen, fresh, candidates)
+    equal = [state for state in fresh if state.advance == max(each.advance for each in fresh)]
+    # The next master would wait for one that was tried in vain and is cut off; it joins again when it can.
+    return _best(seen, fresh, fresh if len(equal) >= seen.policy.min_in_sync else candidates)
 
 
 def _is_away(member: Observed, policy: Policy, now_s: float) -> bool:

@@ -27,6 +27,9 @@ class Notes:
         self._had_stores = had_stores
         self._version: str | None = None
         self._unchanged_since_s: float | None = None
+        self._quiet_since_s: float | None = None
+        self._read_s: float | None = None  # the register, last
+        self._asked_s: float | None = None  # the members, last
         self._epoch = 0
         self._former: Holder | None = None
         self._first_answer_s: float | None = None
@@ -45,7 +48,8 @@ class Notes:
         """The register was read."""
         version = None if seen is None else seen.version
         if version != self._version or self._unchanged_since_s is None:
-            self._version, self._unchanged_since_s = version, now_s
+            self._version, self._unchanged_since_s, self._quiet_since_s = version, now_s, self._read_s
+        self._read_s = now_s
         epoch = 0 if seen is None else seen.record.epoch
         if epoch != self._epoch:
             self._epoch, self._first_answer_s = epoch, None
@@ -77,9 +81,10 @@ class Notes:
         now_s: float,
     ) -> None:
         """The answers to what was asked at `asked_s`; `gone` are ordinals whose process is known to be terminated."""
-        # Silence began when it was asked, not when we stopped to wait.  We may have stood still ourselves meanwhile,
-        # so one question alone makes nobody suspect.
-        silent_since_s = max(asked_s, now_s - self._policy.suspect_after_s / QUESTIONS_MIN)
+        # Silence began with the last question that was answered, not when we stopped to wait for this one.  We may
+        # have stood still ourselves meanwhile, so one question alone makes nobody suspect.
+        last_s, self._asked_s = asked_s if self._asked_s is None else self._asked_s, asked_s
+        silent_since_s = max(last_s, now_s - self._policy.suspect_after_s / QUESTIONS_MIN)
         for ordinal in self._ordinals:
             state, sealed = states.get(ordinal), self._sealed.get(ordinal)
             _note(self._unwell_since_s, ordinal, not _is_well(state, record), silent_since_s)
@@ -102,7 +107,8 @@ class Notes:
             self._full_since_s = now_s if self._full_since_s is None else self._full_since_s
         elif now_s - self._full_s >= self._policy.suspect_after_s:
             self._full_since_s = None  # not before: a full disk takes a message now and then
-        if not is_cut_off(record, states, self._policy.min_in_sync):
+        policy = self._policy
+        if not is_cut_off(record, states, policy.min_in_sync, policy.replicas if policy.is_sync_master else 0):
             self._cut_off_since_s = None
             if is_serving(record, states, self._policy.min_in_sync):
                 self._tried.clear()
@@ -135,6 +141,7 @@ class Notes:
             dict(self._tried),
             self._cut_off_since_s,
             None if now_s < self._hand_over_again_s else self._full_since_s,
+            self._quiet_since_s,
         )
 
 

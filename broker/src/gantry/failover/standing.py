@@ -5,6 +5,7 @@ All functions are pure: they take what members said and the record that was read
 Check-quorum.  A master that answers and renews may still be of no use: it is cut off from its slaves only, so it can
 confirm nothing, while they reach each other, clients and the register.  `is_cut_off` says that of one observation;
 `notes` measures for how long it has been so.  Sealing such a master loses nothing: a seal is allowed at any time.
+The slaves know it first where they do not hear a master that hears them; so their word counts as well as the master's.
 
 Back-off.  A member may be promoted and never serve: its start takes too long, or it cannot reach its slaves either.
 Each mastership without success doubles the patience with the same member, and another electable member is preferred.
@@ -54,16 +55,21 @@ def is_serving(record: Record, states: Collection[MemberState], min_in_sync: int
     return is_led and followers >= min_in_sync - 1
 
 
-def is_cut_off(record: Record, states: Collection[MemberState], min_in_sync: int) -> bool:
+def is_cut_off(record: Record, states: Collection[MemberState], min_in_sync: int, replicas: int) -> bool:
     """Return whether the master cannot confirm anything and the others could without it.
 
-    At least `min_in_sync` of the others answer and follow nobody, and one of them can be elected.
+    At least `min_in_sync` of the others answer and follow nobody, and one of them can be elected.  The master says
+    that it has too few slaves, or the rest of the group would be too few.
+
+    replicas: members of the group whose master needs the set for each acknowledgement; 0: this one does not.
     """
-    if not any(is_healthy(state, record) and state.is_short for state in states):
+    master = next((state for state in states if is_healthy(state, record)), None)
+    if master is None:
         return False
-    holder = record.holder
-    alone = [state for state in states if state.role is Role.NONE and holder is not None and state.me != holder]
-    return len(alone) >= min_in_sync and any(is_electable(state, record) for state in alone)
+    alone = [state for state in states if state.role is Role.NONE and state.me != record.holder]
+    is_left_alone = 0 < replicas - len(alone) < min_in_sync
+    is_of_use = len(alone) >= min_in_sync and any(is_electable(state, record) for state in alone)
+    return is_of_use and (master.is_short or is_left_alone)
 
 
 def is_electable(state: MemberState, record: Record) -> bool:

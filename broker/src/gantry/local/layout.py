@@ -223,8 +223,6 @@ def member_config(layout: Layout, who: Who, folder: str, secret_file: str) -> di
         "replication.ordinal": who.ordinal,
         "replication.members": ",".join(layout.way(who, Who(who.group, each)) for each in range(layout.replicas)),
         "replication.renew_every_s": TIMERS[layout.timers].renew_every_s,
-        # A slave that stores nothing leaves the in-sync set within the three suspicions that a pause may take.
-        "replication.max_lag_s": 2 * TIMERS[layout.timers].suspect_after_s,
         "replication.min_in_sync": profile.min_in_sync,
     }
     return config | dict(layout.settings)

@@ -32,14 +32,14 @@ from gantry.replication.haproof import Keys
 from gantry.replication.leftovers import Leftovers, Ration
 from gantry.replication.master import Feeding, preamble_fault
 from gantry.replication.mastery import NEAR_BYTES
+from gantry.replication.pace import LINK_S
 from gantry.wire import ha
 from gantry.wire.ha import Ack
 
 log = logging.getLogger("gantry.replication")
 
 LINKS_MAX = 64
-HANDSHAKE_S = SILENCE_S = 5.0
-BEAT_S = 1.0
+HANDSHAKE_S, BEAT_S = 5.0, 1.0
 CHUNK_BYTES = 256 << 10
 # Brought in at once, several chunks: a hand-over to the cold reader costs more than reading one that is in memory.
 _AHEAD_BYTES = 2 << 20
@@ -109,7 +109,7 @@ class Hub:
     ) -> None:
         self.refused = 0
         self.leftovers = leftovers
-        self.beat_s = BEAT_S  # between two beats
+        self.beat_s, self.silence_s = BEAT_S, LINK_S  # between two beats; without a word, then a link ends
         self.is_granted: Callable[[], bool] = lambda: True  # whether beats ask slaves to promise no other epoch
         self._keys = keys
         self.epoch = epoch
@@ -366,8 +366,8 @@ class Link(asyncio.Protocol):
             if now_s - self._opened_s > HANDSHAKE_S:
                 self.end("it does not say who it is")
             return
-        if now_s - self._heard_s > SILENCE_S:
-            self.end(f"silent for {SILENCE_S:g} s")
+        if now_s - self._heard_s > self._hub.silence_s:
+            self.end(f"silent for {self._hub.silence_s:g} s")
             return
         if self._is_held:
             self.feed()

@@ -28,7 +28,7 @@ from gantry.errors import DiskFullError, StoreError
 from gantry.replication import slave
 from gantry.replication.handshake import Hello, Welcome
 from gantry.replication.haproof import Keys
-from gantry.replication.hub import BEAT_S, SILENCE_S
+from gantry.replication.pace import LINK_S
 from gantry.replication.slave import Following
 from gantry.transport.addresses import split_address
 from gantry.wire import ha
@@ -38,6 +38,7 @@ log = logging.getLogger("gantry.replication")
 _BUFFER_BYTES = 2 << 20
 _FREE_BYTES_MIN = 64 << 10
 _CONNECT_S = 5.0
+_BEAT_OF_SILENCE = 0.2  # several may get lost before the master ends the link
 _AGAIN_S = 1.0
 _AGAIN_FINAL_S = 5.0
 _WORKS_S = 3.0  # a link that lasted as long works, also while nothing is written
@@ -90,13 +91,14 @@ class Sink(Protocol):
 class SlaveLink(asyncio.BufferedProtocol):
     """One connection to the master."""
 
-    def __init__(self, machine: Following, sink: Sink, clock: Clock) -> None:
+    def __init__(self, machine: Following, sink: Sink, clock: Clock, silence_s: float = LINK_S) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.reason = "the connection was lost"
         self.is_final = False
         self.machine = machine
         self._sink = sink
         self._clock = clock
+        self._silence_s = silence_s
         self._buffer = bytearray(_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
@@ -230,9 +232,9 @@ class SlaveLink(asyncio.BufferedProtocol):
 
     def tick(self, now_s: float) -> None:
         """A sign of life when nothing was said for a while; the end when the master is silent."""
-        if now_s - self._heard_s > SILENCE_S:
-            self.end(f"the master is silent for {SILENCE_S:g} s")
-        elif now_s - self._said_s >= BEAT_S:
+        if now_s - self._heard_s > self._silence_s:
+            self.end(f"the master is silent for {self._silence_s:g} s")
+        elif now_s - self._said_s >= self._silence_s * _BEAT_OF_SILENCE:
             data = self.machine.beat()
             if data:
                 self._write(data)
@@ -279,6 +281,7 @@ class Connector:
         self.link: SlaveLink | None = None
         self.first_s = self.again_s = _AGAIN_S  # pauses double from the first one on
         self.pause_s = 0.0  # before the next one
+        self.silence_s = LINK_S  # of the master, then a link ends
         self.refused = ""  # why the master will not have this member as it is; only a clone, or a person, helps
         self._tried = ""
         self._has_failed = False  # the last link did
@@ -351,7 +354,7 @@ class Connector:
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
         connecting = asyncio.ensure_future(
-            loop.create_connection(lambda: SlaveLink(machine, self._sink, self.clock), host, port)
+            loop.create_connection(lambda: SlaveLink(machine, self._sink, self.clock, self.silence_s), host, port)
         )
         hurried = asyncio.ensure_future(self._is_hurried.wait())
         try:

@@ -20,7 +20,7 @@ something: it is another incarnation, and what it said before counts for nothing
 incarnation it is, and one that has less than it acknowledged in the same one is turned away.
 
 A new link alone does not prove that a slave works: one whose disk is full is welcomed again and again and never holds
-more.  So the slave's silence and lag continue over new links until it holds what it was asked for.  After `SILENCE_S`
+more.  So the slave's silence and lag continue over new links until it holds what it was asked for.  After `silence_s`
 it leaves the set, or writes are refused, as if it were not connected.  A slave that says that its disk has no room
 does not join a set that is large enough without it.
 """
@@ -28,12 +28,12 @@ does not join a set that is large enough without it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gantry.replication.handshake import Hello
 from gantry.replication.insync import Change, InSync
 from gantry.replication.members import Member, SyncSet
-from gantry.replication.pace import SILENCE_S, Pace
+from gantry.replication.pace import Pace, Waits
 from gantry.wire.ha import Ack
 
 STATIC = Member(0, 0)  # the master of a static pair
@@ -46,10 +46,10 @@ _REFUSED_S = 2.0  # until the register is asked for the same again
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """min_in_sync: how many members, ourselves too, acknowledge a message.  max_lag_s: who is further behind leaves."""
+    """min_in_sync: how many members, ourselves too, acknowledge a message.  waits: for how long we wait for them."""
 
     min_in_sync: int = 1
-    max_lag_s: float = 15.0
+    waits: Waits = field(default_factory=Waits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +130,7 @@ class Mastery:
         for member in sorted(self.insync.recorded - {me}):
             # Not here yet: waited for as long as one whose connection ended now.
             self.slaves[member.ordinal] = Attendance(member, "", "", term.now_s)
-        self._pace = Pace(rules.max_lag_s)
+        self._pace = Pace(rules.waits)
         self._share = 0
         self._pause_until_s = 0.0
         self._pause_again_s = 0.0
@@ -158,7 +158,7 @@ class Mastery:
 
     def _is_absent(self, member: Member, now_s: float) -> bool:
         slave = self.slaves.get(member.ordinal)
-        return slave is None or slave.silent_s(now_s) >= SILENCE_S
+        return slave is None or slave.silent_s(now_s) >= self.rules.waits.silence_s
 
     def share(self, offset: int, now_s: float) -> int:
         """Our own disk has the log below `offset`; the confirmed mark that follows."""
@@ -226,7 +226,7 @@ class Mastery:
         is_needed = any(member.ordinal == slave.member.ordinal for member in self.insync.recorded)
         if slave.is_full and self.insync.has_enough and not is_needed:
             return  # what is written next would wait for it
-        if not self._pace.may_join(slave.member, now_s, self.insync.has_enough and not is_needed):
+        if not self._pace.may_join(slave.member, now_s, not self.is_short(now_s) and not is_needed):
             return
         change = self.insync.admit(slave.member)
         if change is not None:

@@ -241,9 +241,10 @@ def _promise(spec: Mapping[str, Any]) -> Promise:
 def _times(spec: Mapping[str, Any]) -> dict[str, float]:
     given = spec["replication"]
     times = {
-        "replication.max_lag_s": seconds(given["maxLag"]),
         "replication.ack_timeout_s": seconds(given["ackTimeout"]),
     }
+    if "maxLag" in given:
+        times["replication.max_lag_s"] = seconds(given["maxLag"])
     if "interval" in spec["flush"]:
         times["store.flush_interval_ms"] = round(seconds(spec["flush"]["interval"]) * 1000)
     return times

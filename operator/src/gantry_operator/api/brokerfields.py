@@ -161,6 +161,8 @@ def pod_template() -> Schema:
 
 
 def _replication() -> Schema:
+    lag = _time("Who is behind for longer leaves the in-sync set; not given: two suspicions.", "10s", "1s", "10m")
+    del lag["default"]
     return structure(
         "How many have a message before it is acknowledged; what is not given is as the profile says.",
         {
@@ -169,7 +171,7 @@ def _replication() -> Schema:
                 "description": "Members that acknowledge a message, the master too; with fewer in sync, writes wait.",
                 "type": "integer", "minimum": 1, "maximum": REPLICAS_MAX - 1,
             },
-            "maxLag": _time("Who is behind for longer leaves the in-sync set.", "15s", "1s", "10m"),
+            "maxLag": lag,
             "ackTimeout": _time("How long a producer waits for slaves.", "3s", "100ms", "5m"),
             "allowWritePause": flag("Let minInSync equal replicasPerGroup: the loss of one stops writes.", False),
         },
