@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 import time
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ import pytest
 
 from gantry.client.blocking import BlockingProducer, BlockingPuller
 from gantry.client.consumer import Consumer
+from gantry.errors import UnreachableError
 from gantry.model.message import Message
 from testkit.jobdatabase import ask, tell
 from testkit.postgres import Postgres
@@ -111,6 +113,23 @@ def test_a_stub_that_is_missing_arrives_under_its_id(
     assert stub == [(1, row.brokerName, row.queueId, row.queueOffset)]
     assert resend.main([*flags, "--void", "lost,unheard of"]) == 0
     assert ask(database, "SELECT status FROM message_stub") == [("void",)]
+
+
+def test_nothing_is_claimed_while_nobody_could_take_it(spark: SparkSession, postgres: Postgres) -> None:
+    database = postgres.database()
+    idempotent.prepare(database)
+    tell(
+        database,
+        "INSERT INTO message_stub (message_id, topic, body, next_resend_at_ms, broker, queue_id, queue_offset, "
+        "created_at_ms) VALUES ('lost', 'T', 'tea', 1, 'b', 0, 1, 1)",
+        "INSERT INTO message_log VALUES ('packing', 'later', 'T', 'b', 0, 2, 1)",
+    )
+    with socket.socket() as nobody:  # bound and not listening: whoever comes is refused
+        nobody.bind(("127.0.0.1", 0))
+        flags = ["--namesrv", "{}:{}".format(*nobody.getsockname()), "--database", database, "--group", "packing"]
+        with pytest.raises(UnreachableError):
+            resend.main([*flags, "--once"])
+    assert ask(database, "SELECT resends, next_resend_at_ms FROM message_stub") == [(0, 1)]
 
 
 def test_whoever_sends_hears_where_each_message_is(nameserver: str, topic: str) -> None:

@@ -9,7 +9,8 @@ id; its new place is written into its stub, so that it is not missing again whil
 in portions of 32 MiB of bodies, keys and properties.  Two jobs at once share the work.  A job that dies in between has
 raised the counter of messages that it did not send, or did not note the places of; they are due again after their
 backoff, which doubles with each time and has `--backlog`, the time that the group is expected to be behind, on top.  A
-database that does not answer is asked again in the next pass.
+database that does not answer is asked again in the next pass.  While no name server knows a master nothing is claimed:
+an outage must not use up what may be sent again.
 
 What a person has to look at is counted in each pass: stubs that were refused for good, with the broker's words on
 stderr (they are tried until they are exhausted, and hold nobody up), exhausted, stuck, unplaced ones.
@@ -32,6 +33,8 @@ import psycopg
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from gantry.client.blockingsinks import BlockingSinks
+from gantry.errors import UnreachableError
 from gantry.guarantee import schema
 from pyspark_gantrymq.jobs import launch, places
 from pyspark_gantrymq.jobs.places import Place, Refusal
@@ -171,6 +174,13 @@ def one_pass(
     return {**counts, **{name: len(ids) for name, ids in people.items()}}
 
 
+def check_masters(nameservers: str) -> None:
+    """UnreachableError while no name server knows a group that has a master: nothing could be sent."""
+    with BlockingSinks(nameservers) as brokers:
+        if not brokers.cluster().masters():
+            raise UnreachableError(f"no group that is registered at {nameservers} has a master")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """One pass with --once (exit code 1 when something was refused), else one every so often, until stopped."""
     parser = launch.sends(launch.parser(__doc__, "resend"))
@@ -204,11 +214,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     while True:
         try:
+            check_masters(given.namesrv)
             counts = one_pass(spark, given.database, rules, _now_ms(), send)
-        except psycopg.OperationalError as error:
+        except (psycopg.OperationalError, UnreachableError) as error:
             if given.once:
                 raise
-            print(f"the database does not answer, the next pass tries again: {error}", file=sys.stderr, flush=True)
+            who = "the database" if isinstance(error, psycopg.OperationalError) else "the cluster"
+            print(f"{who} does not answer, the next pass tries again: {error}", file=sys.stderr, flush=True)
         else:
             launch.say(**counts)
             if given.once:
