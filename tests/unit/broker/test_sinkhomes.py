@@ -42,6 +42,9 @@ class Others:
             }
             return reply(command, body=bodies.dumps({"brokerAddrTable": table, "clusterAddrTable": {}}))
         if command.code == RequestCode.END_BATCH:
+            self.asked.append(command.ext["sinkId"])
+            if address not in self.brokers:
+                raise UnreachableError(f"{address}: silent")
             broker = self.brokers[address]
             return await broker._turned(broker.batches.end(broker.connection, command))  # type: ignore[arg-type]
         assert command.code == RequestCode.DECIDE_BATCH and command.ext["action"] == "ask"
@@ -191,3 +194,13 @@ def test_it_is_not_done_while_a_group_of_it_is_away_or_has_something_left(monkey
     play.broker.run_pass()
     play.broker.flush()
     assert play.see_through() and play.keys() == ["b-won"]
+
+
+def test_a_group_that_does_not_answer_is_waited_for_once_a_round() -> None:
+    play = Play()
+    for number in range(5):
+        decided = {"sinkId": f"p{number}", "batchId": "0", "home": "b", "passing": "true", "action": "commit"}
+        assert play.broker.serve(Command(RequestCode.DECIDE_BATCH, ext=decided, body=b'{"parts": ["a"]}')).code == 0
+    play.broker.clock.advance(sinkhomes.ABANDONED_MS)
+    asyncio.run(play.homes.see_through())
+    assert play.others.asked == ["p0"] and len(play.homes.abandoned()) == 5

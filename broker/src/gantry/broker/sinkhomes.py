@@ -144,13 +144,14 @@ class SinkHomes:
         except GantryError as error:
             self._complaints.say("homes", f"no name server tells where batches of sinks have to end: {error}")
             return
+        everybody = frozenset(masters) - {self._group}
         for name in names:
             self._last_ended = name
             sink = self._decisions.find(name)
             if sink is None or sink.parts is None:
                 continue
             batch = Batch(name, sink.batch, self._group, is_passing=True)
-            groups = sorted({*masters, *sink.groups} - {self._group})
+            groups = sorted((everybody | sink.groups) - {self._group})
             has_ended = [await self._has_ended(group, batch, sink.parts, masters) for group in groups]
             if all(has_ended) and name not in self._book.parts.sinks():
                 self._decisions.done(batch)
@@ -172,6 +173,7 @@ class SinkHomes:
             return documents.integer(bodies.loads_object(answer.body), "left", -1) == 0
         except (GantryError, ValueError) as error:
             self._complaints.say(f"end {group}", f"group {group} does not end {what}: {error}")
+            del masters[group]  # not waited for once more in this round
             return False
 
     async def _masters(self) -> dict[str, str]:
