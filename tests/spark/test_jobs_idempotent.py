@@ -140,6 +140,21 @@ class Both:
             effect(cursor, messages)
 
 
+def test_the_stub_of_a_message_that_is_refused_stays_open_and_an_earlier_effect_stays_confirmed(database: str) -> None:
+    text = "INSERT INTO effects (message_id, queue_offset) VALUES (:message_id, 7 / :queue_id)"
+    keeps = idempotent.Consumption(database, "revenue", idempotent.SqlEffect(text), keeps_refused=True)
+    write_stubs(database, 1, 2, 3)
+    tell(database, "UPDATE message_stub SET status = 'confirmed' WHERE message_id = 'id-0003'")
+    (counts,) = idempotent.consume(keeps, [message(number, queue_id=number % 2) for number in (1, 2)])
+    assert counts.refused == 1
+    (counts,) = idempotent.consume(keeps, [message(3)])  # its row of message_log was deleted since
+    assert counts.refused == 1
+    assert ask(database, STUBS) == [("id-0001", "confirmed"), ("id-0002", "unconfirmed"), ("id-0003", "confirmed")]
+    tell(database, "DELETE FROM message_refused", "DELETE FROM message_log")
+    assert consume(database, [message(2)]) == (1, 1, 0)
+    assert ask(database, STUBS)[1] == ("id-0002", "confirmed")
+
+
 def test_the_effect_confirms_the_stub_that_the_producer_keeps_here(database: str) -> None:
     write_stubs(database, 1, 2)
     consume(database, [message(1), message(3)])

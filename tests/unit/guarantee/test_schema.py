@@ -79,6 +79,16 @@ def test_a_stub_that_had_its_effect_is_not_withdrawn_any_more(tables: Tables) ->
     assert tables.run(tables.say.void, message_id="unheard of") == 0
 
 
+def test_a_stub_whose_effect_was_refused_is_open_again_unless_it_is_void(tables: Tables) -> None:
+    for name, status in (("refused", "confirmed"), ("void", "void")):
+        Stub(name, status=status).write(tables)
+        Logged(name).write(tables)
+    assert [tables.run(tables.say.reopen, message_id=name) for name in ("refused", "void")] == [1, 0]
+    assert ids(tables, tables.say.stuck, before_ms=50) == ["refused"]
+    assert ids(tables, tables.say.missing) == [], "it has arrived"
+    assert tables.run(tables.say.void, message_id="refused") == 1
+
+
 def test_a_stub_stands_where_it_was_sent_last_whoever_says_so_late(tables: Tables) -> None:
     Stub("a", place=("broker-a", 0, 5), resends=1).write(tables)
     first = {"message_id": "a", "broker": "broker-a", "queue_id": 1, "queue_offset": 7}

@@ -128,6 +128,7 @@ class Statements:
     place: str  # the producer, when the send was acknowledged; nothing once the message was sent again
     log: str  # the consumer, before the effect: one row inserted, or none, and the effect is there already
     confirm: str  # the consumer, before the effect in the same transaction; else after it
+    reopen: str  # the consumer, in the transaction of `confirm`, when the effect was refused and undone
     withdrawn: str  # the consumer, after `confirm`: one row, and there must be no effect, or none
     void: str  # producer or person: one row updated, and it is neither sent nor has it an effect; none: too late
     missing: str  # what has to be sent again: stubs for which all CONDITIONS hold
@@ -156,6 +157,8 @@ def statements(dialect: Dialect) -> Statements:
         "log": _insert("message_log", _LOG_COLUMNS) + "\nON CONFLICT (consumer_group, message_id) DO NOTHING",
         "confirm": "UPDATE message_stub SET status = 'confirmed'\n"
         "WHERE message_id = :message_id AND status = 'unconfirmed'",
+        "reopen": "UPDATE message_stub SET status = 'unconfirmed'\n"
+        "WHERE message_id = :message_id AND status = 'confirmed'",
         "withdrawn": "SELECT 1 FROM message_stub WHERE message_id = :message_id AND status = 'void'",
         "void": "UPDATE message_stub SET status = 'void'\nWHERE message_id = :message_id AND status = 'unconfirmed'",
         "missing": stubs_where(CONDITIONS.values()),

@@ -14,9 +14,9 @@ cursor and messages that can be pickled: `run(spark, source, consumption, ...)`.
 
 A message that the effect does not take (a value that is no number, a constraint) stands in `message_refused`, with its
 bytes and the database's words, and has no effect; the others of its chunk have theirs.  It is counted in each batch's
-`refused`.  Once the reason is gone, delete its rows of `message_refused` and `message_log` and send it again.  With
-`--fail-on-refusal` it fails the query instead, and nothing of the chunk remains.  Other errors of the effect (a missing
-table) always fail the query.
+`refused`, and its stub is open as before.  Once the reason is gone, delete its rows of `message_refused` and
+`message_log` and send it again, which `resend` does where there is a stub.  With `--fail-on-refusal` it fails the query
+instead, and nothing of the chunk remains.  Other errors of the effect (a missing table) always fail the query.
 
 With Redis (`--redis`) what is done already costs no transaction; see `prefilter` for why it decides nothing.
 """
@@ -155,28 +155,30 @@ def _carry_out_chunk(
     # Everybody inserts in the order of the ids: two that hold some of each other's would wait for ever.
     ordered = sorted(left, key=lambda row: row["message_id"])
     fresh = [row for row, is_new in zip(ordered, inserted(cursor, SAY.log, ordered), strict=True) if is_new]
-    fresh = _confirmed(cursor, fresh)
-    refused = _carry_out_effects(consumption, cursor, sorted(fresh, key=_place)) if fresh else 0
+    fresh, confirmed = _confirmed(cursor, fresh)
+    refused = _carry_out_effects(consumption, cursor, sorted(fresh, key=_place)) if fresh else []
+    # A stub that stayed confirmed would say that there was an effect: nobody could withdraw it or send it again.
+    cursor.executemany(SAY.reopen, [row for row in refused if row["message_id"] in confirmed])
     ids = [row["message_id"] for row in left]
     if prefilter is not None and consumption.keeps_refused:
         cursor.execute(KEPT, {"consumer_group": consumption.group, "ids": ids})
         kept = {str(row[0]) for row in cursor.fetchall()}
         # Redis must let these through once their rows are deleted and they are sent again.
         ids = [each for each in ids if each not in kept]
-    return database, ids, Counts(len(chunk), len(fresh) - refused, len(done), refused)
+    return database, ids, Counts(len(chunk), len(fresh) - len(refused), len(done), len(refused))
 
 
-def _carry_out_effects(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> int:
-    """How many of these were refused and kept; all at once, and one by one where one of them is refused."""
+def _carry_out_effects(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> list[Row]:
+    """Those of these that were refused and kept; all at once, and one by one where one of them is refused."""
     if not consumption.keeps_refused:
         consumption.effect(cursor, messages)
-        return 0
+        return []
     if not _refusal(consumption, cursor, messages):
-        return 0
+        return []
     said = [(message, _refusal(consumption, cursor, [message])) for message in messages]
     refused = [{**message, "why": texts.without_nul(why)} for message, why in said if why]
     cursor.executemany(KEEP, refused)
-    return len(refused)
+    return refused
 
 
 def _refusal(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> str:
@@ -192,13 +194,17 @@ def _refusal(consumption: Consumption, cursor: Cursor, messages: list[Row]) -> s
     return ""
 
 
-def _confirmed(cursor: Cursor, fresh: list[Row]) -> list[Row]:
-    """Those that have an effect.  Their stubs are confirmed before it: who withdraws one now waits, and is too late."""
-    confirmed = inserted(cursor, SAY.confirm, fresh)
-    others = [row for row, is_confirmed in zip(fresh, confirmed, strict=True) if not is_confirmed]
+def _confirmed(cursor: Cursor, fresh: list[Row]) -> tuple[list[Row], set[str]]:
+    """Those that have an effect, and the ids of stubs that were confirmed for it.
+
+    They are before the effect: who withdraws one now waits, and is too late unless the effect is refused.
+    """
+    looked = list(zip(fresh, inserted(cursor, SAY.confirm, fresh), strict=True))
+    others = [row for row, is_confirmed in looked if not is_confirmed]
     withdrawn = bring_a_row(cursor, SAY.withdrawn, others)
     void = {row["message_id"] for row, is_void in zip(others, withdrawn, strict=True) if is_void}
-    return [row for row in fresh if row["message_id"] not in void]
+    confirmed = {row["message_id"] for row, is_confirmed in looked if is_confirmed}
+    return [row for row in fresh if row["message_id"] not in void], confirmed
 
 
 def _place(row: Row) -> tuple[str, str, int, int]:
