@@ -95,7 +95,7 @@ fuzz: dev              ## the compiled leaves under address and undefined-behavi
 model: dev             ## the failover protocol's model within its full bounds; some half an hour, results beside it
 	@$(PY) tests/simulation/check_failover.py
 
-planted: dev           ## each fault of tests/planted.txt, planted in a copy, must be found by its test
+planted: dev spark-env ## each fault of tests/planted.txt, planted in a copy, must be found by its test
 	@$(PY) tests/planted/run.py
 
 lint: dev              ## ruff: style and format of imports

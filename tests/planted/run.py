@@ -7,6 +7,7 @@ no proof either).  The compiled leaves are switched off, because the faults are 
 Arguments choose mutants by a part of their name; without any, all are run.  `--from N` and `--to N` choose by the
 number in the list, from 1 on, so that a run that takes an hour may be done in parts, and go on where it was broken off.
 `--workers N` runs so many at a time, each in a copy of its own: half of such a test is starting and waiting.
+Tests in tests/spark run in Spark's environment (`make spark-env`), all others in that of this process.
 Exit code 1 when one survives.  Beside "killed" stands what the test said: look there whether it was the fault that
 killed, and not the patience of a test on a busy machine.
 """
@@ -29,10 +30,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from mutants import ROOT, Mutant, load
 
-_COPIED = ("broker/src", "operator/src", "spark/src", "tests", "pyproject.toml")
+_COPIED = ("broker/src", "operator/src", "spark/src", "spark/samples", "tests", "pyproject.toml")
 # Bytecode comes along: Python sees by itself that it does not belong to the file with the fault.
 _LEFT_OUT = shutil.ignore_patterns("*.so", "interop", "node_modules", ".cache")
 _TEST_SECONDS = 600
+_SPARK_PYTHON = ROOT / ".venv-spark" / "bin" / "python"
 _GREEN, _RED = 0, 1
 _KILLED, _NO_END = "killed", "no end after"
 _WHY_CHARS = 120
@@ -118,6 +120,7 @@ def _copied(copy: Path) -> Path:
             shutil.copytree(source, target, ignore=_LEFT_OUT)
         else:
             shutil.copy(source, target)
+    (copy / ".venv").symlink_to(ROOT / ".venv")  # tests of Spark start brokers with it
     return copy
 
 
@@ -129,7 +132,8 @@ def _run(test: str, copy: Path) -> tuple[int, str]:
         "GANTRY_PURE": "1",
         "GANTRY_TEST_HANG_S": "60",  # many faults show as something that never comes
     }
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test]
+    python = str(_SPARK_PYTHON) if test.startswith("tests/spark/") else sys.executable
+    command = [python, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", test]
     try:
         done = subprocess.run(
             command, cwd=copy, env=environment, capture_output=True, text=True, timeout=_TEST_SECONDS, check=False

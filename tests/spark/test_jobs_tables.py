@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -194,6 +196,22 @@ def test_triage_sorts_letters_and_counts_each_death_once(spark: SparkSession, da
     assert [(row.message_id, bytes(row.body)) for row in kept] == [
         (ID.format(6), b'{"order": "2026-106", "amount": "9.90"}')
     ]
+
+
+def test_expired_letters_of_a_new_checkpoint_leave_those_of_the_old_one_where_they_are(
+    spark: SparkSession, database: str, tmp_path: Path
+) -> None:
+    later = functions.to_timestamp(functions.lit("2030-01-01T00:00:00Z"))  # all of them have expired
+    dead = triage.build(sample(spark, "dead-letters"), triage.Rules(is_json=True), later)
+    archive = tmp_path / "expired"
+    for nth, each in enumerate((dead.limit(3), dead.limit(2))):
+        (tmp_path / f"{nth}").mkdir()
+        (tmp_path / f"{nth}/metadata").write_text(f'{{"id":"query-{nth}"}}')
+        given = Namespace(
+            database=database, approve_transient=False, archive=str(archive), checkpoint=str(tmp_path / f"{nth}")
+        )
+        triage._told(given, each, 0)
+    assert spark.read.parquet(str(archive)).count() == 3 + 2
 
 
 MALFORMED: dict[str, dict[str, Any]] = {
