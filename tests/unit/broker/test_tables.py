@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from gantry.broker import tables
 from gantry.broker.config import Role
+from gantry.errors import DiskFullError
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
 from testkit.memory_state import MemoryState
@@ -31,4 +33,38 @@ def test_offsets_are_bounded_after_every_stop_but_those_of_a_slave_are_its_maste
     again = Offsets(offsets_file, clock)
     tables.agree(store, topics, again, role)
     assert (again.query("readers", "orders", 0), offsets_file.saves) == (offset, saves), "nothing was left to correct"
+    store.close()
+
+
+class FullState(MemoryState):
+    """Its disk has no room at first."""
+
+    has_room = False
+
+    def save_now(self, table: Mapping[str, object]) -> None:
+        if not self.has_room:
+            raise DiskFullError("no room")
+        super().save_now(table)
+
+
+def test_what_finds_no_room_is_right_in_memory_and_nothing_is_taken_before_it_is_saved(tmp_path: Path) -> None:
+    clock = SimClock()
+    store = opened(small(tmp_path), clock)
+    store.append([message("orders"), message("orders")])
+    files = topics_file, offsets_file = FullState(), FullState({"offsetTable": {"orders@readers": {"0": 5}}})
+    offsets = Offsets(offsets_file, clock)
+    tables.agree(store, Topics(topics_file, clock, TopicSettings("b", "c", True, 4, 100)), offsets, Role.ASYNC_MASTER)
+    assert offsets.query("readers", "orders", 0) == 2
+    for has_room in (False, True):
+        topics_file.has_room = offsets_file.has_room = has_room
+        for _ in range(10):  # checkpoints, for which there is room
+            assert [state.saves for state in files] == [0, 0]
+            with pytest.raises(DiskFullError, match="no room"):
+                store.append([message("orders")])
+            clock.advance(2_000)
+            list(store.tick(clock.now_ms()))
+            if has_room and offsets_file.saves:
+                break
+    assert [state.saves for state in files] == [1, 1]
+    store.append([message("orders")])
     store.close()

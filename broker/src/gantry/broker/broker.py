@@ -35,7 +35,7 @@ from gantry.broker.seat import Seat
 from gantry.broker.shares import HTTP_NONE, settings_of_folder, settled, store_settings
 from gantry.broker.sinkhomes import keep_asking
 from gantry.broker.stalled import GATE_STALLED
-from gantry.errors import DiskFullError, Refusal, StoreError
+from gantry.errors import Refusal, StoreError
 from gantry.schedule import wheel
 from gantry.store.background import Background
 from gantry.store.disk import Lock
@@ -326,8 +326,7 @@ class Broker:
     async def _activate(self, parts: Parts) -> None:
         if self.seat.has_register:
             # What a new master's log does not have, nobody has consumed; all that it has is dispatched by now.
-            with contextlib.suppress(DiskFullError):  # saved as soon as there is room; without it nothing is appended
-                tables.bound(parts.store, parts.offsets)
+            tables.bound(parts.store, parts.offsets)
         await self._recover_delays(parts)
         await self._recover_transactions(parts)
         parts.activity.begin()
@@ -342,14 +341,12 @@ class Broker:
             if number % _RECOVERY_STEPS == 0:
                 self._stage = "recovering: delayed messages"
                 await asyncio.sleep(0)
-        if parts.delays.took_over:
-            # From here on the wheel would mislead RocketMQ's broker, and ours is the document that counts.
-            parts.delays.save_now()
-            wheel.forget(disk, root)
-        elif parts.delays.was_ahead:
+        if parts.delays.took_over or parts.delays.was_ahead:
             # Before the log grows: the next start could not see it any more.
-            with contextlib.suppress(DiskFullError):
-                parts.store.save_corrected(parts.delays.save_now)
+            is_saved = parts.store.save_corrected(parts.delays.save_now)
+            if is_saved and parts.delays.took_over:
+                # From here on the wheel would mislead RocketMQ's broker, and ours is the document that counts.
+                wheel.forget(disk, root)
 
     async def _recover_transactions(self, parts: Parts) -> None:
         for number, _ in enumerate(parts.transactions.recover()):

@@ -14,7 +14,7 @@ from gantry.broker.complaints import Complaints
 from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.durably import Durably
 from gantry.clock import Clock
-from gantry.errors import DiskFullError, StoreError
+from gantry.errors import StoreError
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
@@ -75,26 +75,31 @@ def agree(store: Store, topics: Topics, offsets: Offsets, role: Role) -> None:
     late = offsets.catch_up(store.generations.all(), lambda name: topics.get(name) is not None)
     for name in late:
         log.warning("topic %s was deleted just before the last stop: its offsets go now", name)
-    try:
-        if adopted:
-            store.save_corrected(topics.save_now)
-        # A slave's offsets are the master's, whose log is longer; they are bounded when it becomes the master.
-        if role is not Role.SLAVE:
-            bound(store, offsets, former)
-        if late:
-            store.save_corrected(offsets.save_now)
-    except DiskFullError as error:
-        # Not even the reserve had room: the tables are saved as soon as there is some; without it nothing is appended.
-        log.warning("what this start corrected is not saved yet: %s", error)
+    # A slave's offsets are the master's, whose log is longer; they are bounded when it becomes the master.
+    beyond = role is not Role.SLAVE and _set_back(store, offsets, former)
+    # Only now: whatever finds no room, all of it is right in memory.
+    if adopted:
+        _save(store, topics.save_now)
+    if beyond or late:
+        _save(store, offsets.save_now)
 
 
-def bound(store: Store, offsets: Offsets, former: Collection[str] = ()) -> None:
+def bound(store: Store, offsets: Offsets) -> None:
     """Set offsets beyond the end of their queue back, on the disk before this returns; see `Offsets.bound`.
 
     Their groups would miss the next messages, which get those numbers.
     """
+    if _set_back(store, offsets):
+        _save(store, offsets.save_now)
+
+
+def _set_back(store: Store, offsets: Offsets, former: Collection[str] = ()) -> bool:
     beyond = offsets.bound(store.next_queue_offset, former)
     for key in beyond:
         log.warning("%s: the offset was beyond the end of the queue, set back", key)
-    if beyond:
-        store.save_corrected(offsets.save_now)
+    return bool(beyond)
+
+
+def _save(store: Store, save: Callable[[], None]) -> None:
+    if not store.save_corrected(save):
+        log.warning("the disk has no room for what this start corrected; no messages are taken before it has")

@@ -44,6 +44,7 @@ class Store:
         self._checkpoint = parts.checkpoint
         self._store_ms = parts.store_ms
         self._is_closed = False
+        self._uncorrected: list[Callable[[], None]] = []  # saves of what the start corrected that found no room
         self._failed_listeners: list[Callable[[StoreError], None]] = []
         self.failed: StoreError | None = None
         self.report: RecoveryReport = parts.report
@@ -159,6 +160,8 @@ class Store:
             return "no room for queue and index files"
         if self._log.is_short:
             return "no room for the next segment of the log; what is left is kept for what is owed"
+        if self._uncorrected:
+            return "no room for what the start corrected"
         return ""
 
     def tick(self, now_ms: int) -> Iterator[bool]:
@@ -168,6 +171,8 @@ class Store:
         if self.failed is not None or self._is_closed:
             return iter(())
         self._checkpoint.go_on()
+        if self._uncorrected:
+            self._correct_again()
         self._flush.tick()
         self._index.absorb(self.flushed.offset)
         self.deleting.go_on(self.durable_end)
@@ -273,16 +278,28 @@ class Store:
             sum(1 for _ in self._table),
         )
 
-    def save_corrected(self, save: Callable[[], None]) -> None:
+    def save_corrected(self, save: Callable[[], None]) -> bool:
         """Put what a start corrected on the disk, in the room of the reserve if there is no other; blocks.
 
-        DiskFullError: not even there; nothing is appended before a checkpoint has found room.
+        False: not even there.  It is tried again when a checkpoint has found room; before that nothing is appended,
+        because the next start could not see any more what is wrong in the file.
         """
         try:
             self._checkpoint.reserve.carry_out(save)
         except DiskFullError:
             self._checkpoint.is_short = True
-            raise
+            self._uncorrected.append(save)
+            return False
+        return True
+
+    def _correct_again(self) -> None:
+        # What is saved may speak of the log, so that is durable first; and nobody else uses the reserve just now.
+        is_durable = self.flushed.offset >= self.written.offset
+        if self._checkpoint.is_short or not is_durable or self._parts.background.housekeeper.is_busy:
+            return
+        saves, self._uncorrected = self._uncorrected, []
+        for save in saves:
+            self.save_corrected(save)
 
     def close(self, is_settled: bool = True) -> None:
         """Stop in order: blocks until all is durable; numbered as in broker/docs/store.md.
