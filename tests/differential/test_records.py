@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -236,6 +237,13 @@ def test_plain_messages(values: list[tuple[object, ...]], queues: dict[str, int]
         sends, _ = sealed(leaf, values)
         counts.append(leaf("runs").plain(sends, queues, 200, 60, 20, traits, 0xC))
     assert counts[0] == counts[1]
+
+
+@pytest.mark.parametrize(("zeros", "count"), [(511, 1), (512, 0)])
+def test_a_message_with_a_sector_of_zeros_in_its_properties_is_not_plain(zeros: int, count: int) -> None:
+    for leaf in (pure_leaf, fast):
+        send = leaf("requests").Send(topic="T", queue_id=0, properties=b"p\x01" + bytes(zeros) + b"\x02")
+        assert leaf("runs").plain([send], {"T": 1}, 9, 9999, 9, 0, 0) == count
 
 
 @hostile

@@ -84,6 +84,13 @@ def test_a_unique_key_is_bounded_because_other_properties_repeat_it() -> None:
     assert play.code(pairs={"UNIQ_KEY": "u" * 256}) == 13
 
 
+def test_properties_that_a_start_would_take_for_a_lost_sector_are_refused() -> None:
+    play = Play()
+    play.admission.limits = Limits(1000, 4000)
+    assert play.code(pairs={"p": "\0" * 511, "q": "\0" * 511}) == 0
+    assert play.code(pairs={"p": "\0" * 512}) == 13
+
+
 def test_the_first_rule_that_fails_gives_the_code() -> None:
     play = Play()
     everything_wrong = {"queue_id": 99, "body": bytes(2000), "sys_flag": 12}

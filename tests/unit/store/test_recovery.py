@@ -131,6 +131,25 @@ def test_rocketmqs_orderly_stop_is_believed(settings: StoreSettings) -> None:
     _check(store)
 
 
+@pytest.mark.parametrize(("zeros", "is_crash"), [(511, True), (1100, False)])
+def test_zeros_in_properties_are_no_lost_sector(settings: StoreSettings, zeros: int, is_crash: bool) -> None:
+    """After a crash of ours: as many as messages may have.  After an orderly stop of RocketMQ's broker: any number."""
+    clock = SimClock()
+    store = opened(settings, clock)
+    sent = [b"x" * count for count in range(0, 512, 5)]
+    for body in sent:
+        store.append([message(body=body, pairs={"p": "\0" * zeros})])
+    if is_crash:
+        crash(store)
+    else:
+        store.close()
+        _become_foreign(settings)
+    again = opened(settings, clock)
+    assert again.report.start is (Start.CRASHED if is_crash else Start.FOREIGN_CLEAN)
+    assert bodies(again) == sent
+    again.close()
+
+
 def test_rocketmq_may_write_between_two_starts_of_ours(settings: StoreSettings) -> None:
     clock = _lived(settings, "in order")
     copy = Path(f"{settings.root}.java")

@@ -11,6 +11,7 @@ The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProc
     a retry topic                           26 without its group; too often redelivered: on to the dead-letter topic
     transaction bits                        13: never stored as a plain message
     body, properties or UNIQ_KEY too long   13; also by what the topic's attributes allow
+    properties with a sector of zeros       13: a start could not tell them from what a power cut took
 
 Properties are too long when the broker could not write, some day, all that it adds to them: a record has an i16 for
 their length.  So everything that is admitted can be hidden as a half or until its time, put back, given up, committed,
@@ -78,6 +79,11 @@ NOT_PLAIN = properties.TRAIT_DELAY | properties.TRAIT_TRANSACTION | properties.T
 _ENDED = Refusal(
     ResponseCode.MESSAGE_ILLEGAL, "only the broker stores messages whose sys flag says committed or rolled back"
 )
+_UNREADABLE = Refusal(
+    ResponseCode.MESSAGE_ILLEGAL,
+    f"the message properties have {len(properties.UNWRITTEN)} zero bytes in a row, which a start after a crash takes "
+    "for a sector that was never written; encode the value, in base64 for example",
+)
 _TRANSACTION_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no transactional messages; send them singly")
 _DELAY_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no delayed messages; send them singly")
 _RETRY_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
@@ -127,6 +133,7 @@ class Limits:
             _too_long("message body has", len(send.body), self.body_bytes_max)
             or _too_long("message properties have", found, allowed)
             or _too_long("message's UNIQ_KEY has", len(send.unique_key), UNIQUE_KEY_BYTES_MAX)
+            or (_UNREADABLE if found >= len(properties.UNWRITTEN) and properties.UNWRITTEN in send.properties else None)
         )
 
 

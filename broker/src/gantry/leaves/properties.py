@@ -31,6 +31,8 @@ TRAIT_ENDS_OPEN = 1024  # the last pair lacks its 0x02
 
 NAME_END = b"\x01"
 PAIR_END = b"\x02"
+UNWRITTEN = bytes(512)
+"""A sector that was never written.  No record's properties may hold one: see `store.logscan`."""
 
 _KEYS, _TAGS, _UNIQUE_KEY, _WAIT, _TRANSACTION, _DELAY, _TYPE, _PRESENT = range(8)
 _SCANNED: dict[bytes, tuple[int, int]] = {

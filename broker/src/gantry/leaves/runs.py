@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from gantry.leaves.properties import PAIR_END, TRAIT_ENDS_OPEN, TRAIT_POP_CK, TRAIT_UNIQUE_KEY
+from gantry.leaves.properties import PAIR_END, TRAIT_ENDS_OPEN, TRAIT_POP_CK, TRAIT_UNIQUE_KEY, UNWRITTEN
 from gantry.leaves.records import SYS_BORN_HOST_V6, SYS_STORE_HOST_V6, SYS_TRANSACTION_BITS
 from gantry.leaves.requests import Send
 from gantry.leaves.stored import Entry
@@ -40,7 +40,7 @@ def plain(
     """How many messages from the first on are plain.
 
     Plain is a message for one of the `queues[topic]` queues of a topic that is listed, not a batch, within all
-    limits, and without any of these traits and sys flags.
+    limits, without any of these traits and sys flags, and without UNWRITTEN in its properties.
     """
     for number, send in enumerate(sends):
         if (
@@ -51,6 +51,7 @@ def plain(
             or len(send.body) > body_bytes_max
             or len(send.properties) > properties_bytes_max
             or len(send.unique_key) > unique_key_bytes_max
+            or (len(send.properties) >= len(UNWRITTEN) and UNWRITTEN in send.properties)
         ):
             return number
     return len(sends)

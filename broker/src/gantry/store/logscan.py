@@ -9,7 +9,8 @@ Whether that is the tail that a crash left or damage to what had been kept is ju
 
 A record's checksum covers its body only.  Behind what is durable a power cut may have kept some sectors of a
 record and not others; one that reads as zeros where topic or properties should stand makes the record torn.  So does
-a last byte that is zero: a write that ended in the middle leaves that, and no properties do.
+a last byte that is zero: a write that ended in the middle leaves that, and no properties do.  Messages whose properties
+have so many zeros are not taken (`append.admit`): they and all behind them would be cut.
 
 Good records behind a bad one do not make it damage: a power cut keeps any subset of pages of what was not
 synced, so they are what was never acknowledged under SYNC_FLUSH, and what ASYNC_FLUSH may lose.
@@ -21,12 +22,13 @@ from collections.abc import Iterator
 
 from gantry.errors import CorruptRecordError
 from gantry.leaves import records
+from gantry.leaves.properties import UNWRITTEN
 from gantry.store.segments import Segment, Segments
 
 # One slice: about 10 ms of pure Python, checksums included.
 _SLICE_RECORDS = 2048
-_SECTOR_BYTES = 512
-_ZEROS = bytes(_SECTOR_BYTES)
+_ZEROS = UNWRITTEN
+_SECTOR_BYTES = len(_ZEROS)
 _LENGTH_BYTES = 2
 
 

@@ -136,7 +136,7 @@ class Recovery:
         found = self._without_deleted(found)
         yield Progress("queues", 0, 0)
         begin = self._load_derived(found)
-        scan = LogScan(segments, begin, found.point.flushed if found.point and found.start.is_ours else begin)
+        scan = LogScan(segments, begin, _torn_from(found, begin))
         confirmed = self._confirmed(found)
         for at in self._derived.dispatch(scan, confirmed):
             yield Progress("log", at, segments.end)
@@ -321,6 +321,13 @@ class Recovery:
             # Before anything is appended there, and before queues are durable that hold what another life hides.
             document = table.generations.to_document()
             checkpoint.reserve.carry_out(lambda: generations.save(disk, root, document))
+
+
+def _torn_from(found: _Found, begin: int) -> int | None:
+    """Records from this log offset on may be torn; None: none is, RocketMQ's broker stopped in order."""
+    if found.point is not None and found.start.is_ours:
+        return found.point.flushed
+    return begin if found.start.is_crash else None
 
 
 _FOREVER = _FOREVER_MS = 1 << 62

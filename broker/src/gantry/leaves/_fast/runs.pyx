@@ -25,7 +25,10 @@ cdef enum:
     V6_HOSTS = 0x30
     V6_BORN = 0x10
     V6_STORE = 0x20
+    UNWRITTEN_BYTES = 512
 
+cdef bytes UNWRITTEN = pure.UNWRITTEN
+assert len(UNWRITTEN) == UNWRITTEN_BYTES
 assert (pure.TRAIT_UNIQUE_KEY, pure.TRAIT_POP_CK, pure.TRAIT_ENDS_OPEN, pure.PAIR_END) == (4, 32, 1024, b"\x02")
 
 
@@ -45,6 +48,7 @@ def plain(sends, queues, Py_ssize_t body_bytes_max, Py_ssize_t properties_bytes_
             or send.sys_flag & sys_flags or PyBytes_GET_SIZE(send.body) > body_bytes_max
             or PyBytes_GET_SIZE(send.properties) > properties_bytes_max
             or PyBytes_GET_SIZE(send.unique_key) > unique_key_bytes_max
+            or (PyBytes_GET_SIZE(send.properties) >= UNWRITTEN_BYTES and UNWRITTEN in send.properties)
         ):
             break
         number += 1
