@@ -36,8 +36,8 @@ class Registry:
         subscriptions = [Subscription(topic, "*", version) for topic, version in (topics or {"T": 1}).items()]
         return self.clients.register_consumer(connection, group, member, CLUSTERING, subscriptions)
 
-    def produce(self, connection: Any, group: str = "p", at: float = 0.0) -> Refusal | None:
-        return self.clients.register_producer(connection, group, Member(connection.peer, 0, 479, at))
+    def produce(self, connection: Any, group: str = "p", at: float = 0.0, client_id: str = "") -> Refusal | None:
+        return self.clients.register_producer(connection, group, Member(client_id or connection.peer, 0, 479, at))
 
 
 def connection(name: str = "a") -> Any:
@@ -188,6 +188,19 @@ def test_a_subscription_to_too_many_topics_is_refused_whole() -> None:
     registry, one = Registry(ClientLimits(topics_per_group_max=2)), connection()
     assert isinstance(registry.beat(one, topics={"T": 1, "U": 1, "V": 1}), Refusal)
     assert registry.clients.consumer_group("g") is None
+
+
+def test_of_a_producer_that_changes_its_client_id_only_the_last_one_is_kept() -> None:
+    registry, one, two = Registry(), connection("a"), connection("b")
+    for number in range(9):
+        registry.produce(one, "pq"[number % 2], client_id=f"id{number}")
+    registry.produce(two, client_id="other")
+    assert registry.clients.producer("id8") is one and registry.clients.producer("other") is two
+    assert [registry.clients.producer(f"id{number}") for number in range(8)] == [None] * 8
+    registry.clients.connection_closed(one)
+    assert registry.clients.producer("id8") is None
+    registry.clients.connection_closed(two)
+    assert not registry.clients._producer_ids and not registry.clients._produces_as
 
 
 def test_nothing_is_left_behind_in_the_tables() -> None:

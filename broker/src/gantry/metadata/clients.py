@@ -115,6 +115,7 @@ class Clients:
         self._said: dict[Connection, int] = {}
         self.bytes = 0  # of all of them, and of what groups keep of members that have gone
         self._producer_ids: dict[str, Connection] = {}  # where a client id was last heard of
+        self._produces_as: dict[Connection, str] = {}  # the id that a connection said last
         self._registrations = 0
         self._listeners: list[Callable[[ConsumerGroup], None]] = []
         self._beat_listeners: list[Beat] = []
@@ -140,6 +141,9 @@ class Clients:
         self.bytes += said - _member_bytes(members.get(connection))
         self._note(connection, self._producing, group, said)
         members[connection] = member
+        if self._produces_as.get(connection) != member.client_id:
+            self._forget_id(connection)
+        self._produces_as[connection] = member.client_id
         self._producer_ids[member.client_id] = connection
         return None
 
@@ -184,8 +188,8 @@ class Clients:
         self._registrations -= 1
         self.bytes -= _member_bytes(member)
         self._discard(connection, self._producing, group)
-        if connection not in self._producing and self._producer_ids.get(member.client_id) is connection:
-            del self._producer_ids[member.client_id]
+        if connection not in self._producing:
+            self._forget_id(connection)
         if not members:
             del self._producers[group]
 
@@ -309,6 +313,11 @@ class Clients:
             del table[connection]
         if not self._said[connection]:
             del self._said[connection]
+
+    def _forget_id(self, connection: Connection) -> None:
+        client_id = self._produces_as.pop(connection, None)
+        if client_id is not None and self._producer_ids.get(client_id) is connection:
+            del self._producer_ids[client_id]
 
     def _tell(self, group: ConsumerGroup) -> None:
         for listener in self._listeners:
