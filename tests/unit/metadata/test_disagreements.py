@@ -83,4 +83,18 @@ def test_groups_do_not_concern_each_other_and_nothing_is_left_behind() -> None:
     assert play.found == {}
     for connection in play.members.values():
         play.clients.connection_closed(connection)
-    assert play.disagreements._members == {} and play.disagreements._texts == {}
+    assert play.disagreements._members == play.disagreements._versions == play.disagreements._texts == {}
+    assert play.disagreements._topics == 0
+
+
+def test_of_many_wishes_a_few_are_kept_and_room_is_made_by_members_that_leave() -> None:
+    play = Play()
+    for number in range(50):
+        play.beat(f"m{number}", T=f"tag{number}", **{f"T{number}": "*"})
+    assert play.found["g", "T"] == 8 and play.disagreements._topics == 16
+    for number in range(49):
+        play.clients.connection_closed(play.members[f"m{number}"])
+    assert play.found == {}
+    play.beat("m49", T="tag49", T49="*")
+    play.beat("new", T="tag49")
+    assert play.found == {("g", "T49"): 2} and play.disagreements._topics == 3

@@ -7,11 +7,15 @@ it.  Here it is a metric and a log line for as long as it lasts; what happens is
 
 Two wishes are the same when they have the same type and words, tags in any order.  A topic that only some members want
 counts, too.  A deployment that changes a subscription member by member is reported while it lasts, and rightly.
+
+Of a member only a digest of its wishes is kept, and the words of a few different ones for each group: members are many,
+and each may name thousands of topics.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from gantry.metadata.clients import Clients, ConsumerGroup
@@ -22,6 +26,9 @@ if TYPE_CHECKING:
 
 _SHOWN_MAX = 3
 _TEXT_MAX = 80
+_VERSIONS_MAX = 8  # of the wishes of a group that are compared
+_TOPICS_MAX = 200_000  # in all of them
+_DIGEST_BYTES = 16
 
 _Wishes = Mapping[str, str]  # topic -> what of it, in words
 
@@ -32,7 +39,9 @@ class Disagreements:
     def __init__(self, clients: Clients, complain: Callable[[str, str], None]) -> None:
         self.found: dict[tuple[str, str], int] = {}
         self._complain = complain
-        self._members: dict[str, dict[Connection, _Wishes]] = {}
+        self._members: dict[str, dict[Connection, bytes]] = {}  # digests
+        self._versions: dict[str, dict[bytes, _Wishes]] = {}  # by group and digest
+        self._topics = 0  # in all versions
         self._texts: dict[str, str] = {}  # by group
         clients.on_beat(self.heard)
         clients.on_change(self.group_changed)
@@ -40,10 +49,14 @@ class Disagreements:
     def heard(self, connection: Connection, group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> None:
         """A member said what it wants; says once a minute what does not fit."""
         wishes: _Wishes = {subscription.topic: _words(subscription) for subscription in subscriptions}
+        digest = blake2b(repr(sorted(wishes.items())).encode(), digest_size=_DIGEST_BYTES).digest()
         members = self._members.setdefault(group.name, {})
-        if members.get(connection) != wishes:
-            # Equal ones are one object, so that comparing a thousand members is comparing one.
-            members[connection] = next((other for other in members.values() if other == wishes), wishes)
+        is_known = digest in self._versions.get(group.name, ())
+        if members.get(connection) != digest or not is_known:
+            members[connection] = digest
+            self._forget_unused(group.name)
+            if not is_known:
+                self._keep(group.name, digest, wishes)
             self._compare(group.name)
         text = self._texts.get(group.name)
         if text is not None:
@@ -58,13 +71,27 @@ class Disagreements:
         if not members:
             self._members.pop(group.name, None)
         if gone:
+            self._forget_unused(group.name)
             self._compare(group.name)
+
+    def _keep(self, group: str, digest: bytes, wishes: _Wishes) -> None:
+        versions = self._versions.setdefault(group, {})
+        if len(versions) < _VERSIONS_MAX and self._topics + len(wishes) <= _TOPICS_MAX:
+            versions[digest] = wishes
+            self._topics += len(wishes)
+
+    def _forget_unused(self, group: str) -> None:
+        versions = self._versions.get(group, {})
+        for digest in versions.keys() - set(self._members.get(group, {}).values()):
+            self._topics -= len(versions.pop(digest))
+        if not versions:
+            self._versions.pop(group, None)
 
     def _compare(self, group: str) -> None:
         for key in [key for key in self.found if key[0] == group] if group in self._texts else ():
             del self.found[key]
         self._texts.pop(group, None)
-        distinct = list({id(wishes): wishes for wishes in self._members.get(group, {}).values()}.values())
+        distinct = list(self._versions.get(group, {}).values())
         if len(distinct) < 2:
             return
         for topic in sorted({topic for wishes in distinct for topic in wishes}):
