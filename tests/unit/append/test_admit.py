@@ -66,6 +66,13 @@ def test_each_rule_has_its_code(fields: dict[str, object], code: int) -> None:
     assert Play().code(**fields) == code
 
 
+def test_a_redelivery_of_no_group_makes_no_topic() -> None:
+    play = Play()
+    before = play.topics.names()
+    assert [play.code(topic=f"%RETRY%g{number}") for number in range(3)] == [26] * 3
+    assert play.topics.names() == before
+
+
 def test_a_redelivery_may_bring_what_earlier_rounds_added_to_its_properties() -> None:
     play = Play()
     play.groups.ensure("g")

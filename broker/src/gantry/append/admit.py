@@ -233,8 +233,11 @@ class Admission:
         fault = names.topic_fault(send.topic)
         if fault is not None:
             return Refusal(ResponseCode.INVALID_PARAMETER, fault)
+        group = names.group_of(send.topic) if names.is_retry_topic(send.topic) else None
+        if group is not None and self._groups.retry_times_max(group) is None:
+            return _no_group(group)  # before it has a topic: groups are bounded, and names are not
         made = self._topics.auto_create(send.topic, send.default_topic, send.default_queues, send.unit_mode)
-        if isinstance(made, Refusal) and names.is_retry_topic(send.topic):
+        if isinstance(made, Refusal) and group is not None:
             return self._topics.ensure(TopicConfig(send.topic, read_queues=1, write_queues=1))
         return made
 
@@ -266,7 +269,7 @@ class Admission:
         group = names.group_of(send.topic) or ""
         times_max = self._groups.retry_times_max(group)
         if times_max is None:
-            return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+            return _no_group(group)
         if send.version >= VERSION_OF_MAX_RECONSUME and send.max_reconsume_times >= 0:
             times_max = send.max_reconsume_times
         origin = self._origin_topic(send)
@@ -303,6 +306,10 @@ def content_refusal(send: Send) -> Refusal | None:
     if send.sys_flag & SYS_COMMIT_BIT and not send.traits & properties.TRAIT_TRANSACTION:
         return _ENDED
     return None
+
+
+def _no_group(group: str) -> Refusal:
+    return Refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
 
 
 def _too_long(what: str, found: int, allowed: int) -> Refusal | None:
