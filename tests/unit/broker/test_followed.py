@@ -6,13 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from gantry.broker.followed import take_over
+from gantry.broker.followed import part_of, take_over
 from gantry.metadata.journal import ALL, GRAVE, LOG_START
 from gantry.metadata.offsets import Offsets
 from gantry.store.background import InlineBackground
 from gantry.store.generations import Life
 from gantry.store.reviving import Revival
 from gantry.store.statefile import JsonState
+from gantry.wire import ha
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 from testkit.smallstore import message, opened, small
@@ -128,3 +129,19 @@ def test_a_table_of_a_newer_master_is_skipped_and_named_and_the_rest_is_taken_ov
     assert found.unknown == {"of tomorrow"} and taken == [("f", 2)]
     with pytest.raises(ValueError, match="is no change"):
         slave.told([["no name"], "a", None])
+
+
+@pytest.mark.parametrize(("topics", "queues"), [(1, 65_536), (3000, 1), (500, 128)])
+def test_commits_go_to_the_master_in_frames_that_it_takes_however_many_queues_there_are(
+    topics: int, queues: int
+) -> None:
+    offsets = {str(queue): 2**63 - 1 - queue for queue in range(queues)}
+    away = {f"{number:0255d}@{'g' * 120}": dict(offsets) for number in range(topics)}
+    while away:
+        part = part_of(away)
+        assert len(ha.frame(ha.Kind.COMMITS, ha.dumps(part))) < ha.TALK_BYTES_MAX
+        for key, sent in part.items():
+            assert sent and sent.items() <= away[key].items()
+            away[key] = {queue: offset for queue, offset in away[key].items() if queue not in sent}
+            if not away[key]:
+                del away[key]

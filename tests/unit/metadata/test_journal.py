@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gantry.metadata import journal as journals
-from gantry.metadata.journal import ALL, GRAVE, GROUP, TOPIC, Journal
+from gantry.metadata.journal import ALL, GRAVE, GROUP, OFFSET, TOPIC, Journal
+from gantry.wire import ha
 
 
 class Follower:
@@ -88,6 +90,21 @@ def test_too_many_deleted_things_are_forgotten_and_the_slave_hears_all_instead()
     follower.tables[TOPIC]["gone 0"] = 1
     follower.catch_up(journal)
     assert follower.tables == tables
+
+
+def test_no_frame_of_a_link_is_too_long_for_a_slave_however_many_queues_groups_have_read() -> None:
+    queues = {str(queue): 10**12 + queue for queue in range(4096)}
+    tables: dict[str, dict[str, object]] = {OFFSET: {f"orders@group-{number}": queues for number in range(300)}}
+    frames = [len(ha.metadata(number, changes)) for number, changes in made(tables).after(0)]
+    assert sum(frames) > ha.FRAME_BYTES_MAX and max(frames) < ha.FRAME_BYTES_MAX / 4
+
+
+def test_a_table_with_too_many_names_is_left_out_of_what_there_is_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(journals, "_NAMES_CHARS_MAX", 500)
+    tables: dict[str, dict[str, object]] = {TOPIC: {"orders": 1}, OFFSET: {f"orders@g{n}": {"0": n} for n in range(99)}}
+    ((_, changes),) = made(tables).after(0)
+    assert changes[0] == [ALL, "", {TOPIC: ["orders"], journals.LOG_START: 0}]
+    assert len(changes) == 101, "each thing itself is told"
 
 
 @given(st.lists(st.tuples(st.sampled_from([TOPIC, GROUP]), st.integers(0, 5), st.integers(0, 3), st.booleans())))

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from gantry.append.admit import WriteGate
 from gantry.broker.essential import essential
-from gantry.broker.followed import Tables, take_over
+from gantry.broker.followed import Tables, part_of, take_over
 from gantry.broker.mastering import tail_sum
 from gantry.errors import Refusal, StoreError
 from gantry.replication import papers
@@ -45,7 +45,6 @@ log = logging.getLogger("gantry.replication")
 
 GATE_SLAVE = "a slave"
 _COMMITS_S = 1.0
-_COMMITS_A_FRAME = 200
 _LOOK_FOR_MASTER_S = 3.0
 _NAMES_SAID = 3
 _SKIPPED_MAX = 100
@@ -369,13 +368,14 @@ class Following:
     def _hand_over(self) -> None:
         link = self._connector.link if self._connector is not None else None
         self._gather()
-        # As long as a frame of a slave's may be; the rest a second later.
         while self._away and link is not None and link.machine.is_following:
-            part = dict(list(self._away.items())[:_COMMITS_A_FRAME])
+            part = part_of(self._away)
             if not link.commit(ha.dumps(part)):
                 break
-            for key in part:
-                del self._away[key]
+            for key, sent in part.items():
+                left = {queue: offset for queue, offset in self._away.pop(key).items() if queue not in sent}
+                if left:
+                    self._away[key] = left
 
     @property
     def remark(self) -> str:

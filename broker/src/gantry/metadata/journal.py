@@ -36,8 +36,12 @@ Batch = tuple[int, list[object]]
 LOG_START = "logStart"
 TOPIC, GRAVE, GROUP, OFFSET, DELAYS, QUEUES, ALL = "topic", "grave", "group", "offset", "delays", "queues", "all"
 MARKS, LOCKS, FILTER, SINK = "marks", "locks", "filter", "sink"
-# What one frame carries; each is some hundred bytes, an offset entry of a topic with 1024 queues some 15 KB.
+# What one frame carries.  It has a bound (`wire.ha`), so changes are weighed: each has some hundred bytes, and so many
+# parts of a thing weigh as much as one more.  The offsets of one group in a topic with 65 536 queues have some 1.6 MB.
 _BATCH = 256
+_PARTS = 16
+# Of all names in the first change; a table with more is left out, and a slave keeps what it has of that one besides.
+_NAMES_CHARS_MAX = 8 << 20
 _GONE_MAX = 10_000
 
 
@@ -90,12 +94,14 @@ class Journal:
         is_all = number <= self._floor
         places = list(self._latest.items()) if is_all else self._newer(number)
         changes: list[object] = [self._everything()] if is_all else []
-        last = number
+        last, weight = number, len(changes)
         for (table, key), last in places:
-            changes.append([table, key, self._values[table](key)])
-            if len(changes) >= _BATCH:
+            value = self._values[table](key)
+            changes.append([table, key, value])
+            weight += 1 + (len(value) // _PARTS if isinstance(value, dict | list) else 0)
+            if weight >= _BATCH:
                 yield last, changes
-                changes = []
+                changes, weight = [], 0
         if changes:
             yield max(last, number + 1), changes
 
@@ -113,4 +119,6 @@ class Journal:
             # Lives are forgotten without a change.
             if (table, key) not in self._gone and (table != GRAVE or self._values[table](key) is not None):
                 names[table].append(key)
+        while sum(len(key) for keys in names.values() for key in keys) > _NAMES_CHARS_MAX:
+            del names[max(names, key=lambda table: sum(map(len, names[table])))]
         return [ALL, "", {**names, LOG_START: self._log_start()}]
