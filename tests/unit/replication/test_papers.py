@@ -89,6 +89,24 @@ def test_what_is_confirmed_is_not_cut() -> None:
     assert logs == {path: data for path, data in before.items() if "/commitlog/" in path}
 
 
+@pytest.mark.parametrize("kind", ["create", "sync", "rename", "sync folder"])
+def test_a_plan_that_was_not_kept_is_carried_out_by_no_later_start(kind: str) -> None:
+    disk = SimDisk()
+    store, at = written(disk)
+    disk.faults = Faults(fail_at=1, fail_kind=kind)
+    with pytest.raises(StoreError):
+        papers.save_plan(disk, ROOT, Plan(Step.CUT, at, EPOCHS))
+    assert disk.faults.fired
+    store.confirmed.advance(store.written.offset)  # it goes on, follows, and acknowledges what is there
+    papers.save_epochs(disk, ROOT, EPOCHS)
+    store.close()
+    for after in (disk, disk.crash()):
+        assert papers.carry_out(after, ROOT, SETTINGS.segment_bytes, SimClock()) is None
+        again = open_store(SETTINGS, after, SimClock(), InlineBackground())
+        assert again.written.offset == store.written.offset
+        again.close()
+
+
 def test_an_empty_log_begins_elsewhere() -> None:
     disk = SimDisk()
     open_store(SETTINGS, disk, SimClock(), InlineBackground()).close()

@@ -91,14 +91,22 @@ def save_epochs(disk: Disk, root: str, table: EpochTable) -> None:
 
 
 def save_plan(disk: Disk, root: str, plan: Plan) -> None:
-    """From here on the next start reshapes the log."""
+    """From here on the next start reshapes the log; StoreError: it does not.
+
+    What was not kept for certain is removed: the member goes on, and a later start would cut what it has by then.
+    """
     table = {
         "step": plan.step.value,
         "at": plan.at,
         "epochs": [list(entry) for entry in plan.epochs.entries],
         "storeUID": plan.store_uid,
     }
-    statefile.replace(disk, filenames.reshape(root), statefile.to_bytes(table))
+    try:
+        statefile.replace(disk, filenames.reshape(root), statefile.to_bytes(table))
+    except StoreError:
+        # Durable before anything is acknowledged again: a welcome is kept in the same folder first.
+        disk.unlink(filenames.reshape(root))
+        raise
 
 
 def load_plan(disk: Disk, root: str) -> Plan | None:
