@@ -258,6 +258,18 @@ def test_an_old_master_that_answered_the_seal_or_is_gone_is_not_waited_for() -> 
     assert kind(decide(replace(gone, members=members), NOW)) is Promote
 
 
+RESIGNED = [({"role": Role.NONE}, Promote), ({}, Wait), ({"role": Role.NONE, "me": Holder(ME.member, "other")}, Wait)]
+
+
+@pytest.mark.parametrize(("changes", "expected"), RESIGNED)
+def test_an_old_master_whose_disk_takes_no_promise_is_not_waited_for_once_it_leads_no_more(
+    changes: dict[str, object], expected: type
+) -> None:
+    seen = sealed(promised(1), promised(2), policy=ASYNC, unchanged_s=2.0, former=ME)
+    hung = Observed(0, state(0, is_writable=False, **changes))
+    assert kind(decide(replace(seen, members=(hung, *seen.members[1:])), NOW)) is expected
+
+
 def test_when_all_of_the_set_lost_their_tails_everybody_is_heard_or_a_person_decides() -> None:
     answers = [promised(each, me=Holder(Member(each, 1), "q")) for each in range(3)]
     found = decide(sealed(*answers), NOW)
@@ -335,6 +347,14 @@ def test_a_member_that_was_tried_in_vain_is_left_out_of_a_set_that_is_large_enou
     behind = promised(0), promised(1), promised(2, log_end=END - 1)
     assert decide(sealed(*behind, tried={0: 1}), NOW) == Promote(state(1).me, parse_set("0.0,1.0"))
     assert decide(sealed(*all_equal, tried={0: 1, 1: 1, 2: 1}), NOW) == Promote(state(0).me, parse_set("0.0,1.0,2.0"))
+
+
+def test_a_master_that_is_restarted_over_and_over_is_sealed_between_two_of_its_starts() -> None:
+    members = well(1, 2) | {0: silent(0, 1.5)}
+    assert kind(decide(snapshot(members, unchanged_s=1.5, restarts=2), NOW)) is Wait
+    assert kind(decide(snapshot(members, unchanged_s=1.5, restarts=3), NOW)) is Seal
+    assert kind(decide(snapshot(members, unchanged_s=1.0, restarts=3), NOW)) is Wait, "it has just claimed an epoch"
+    assert kind(decide(snapshot(well(0, 1, 2), unchanged_s=1.5, restarts=3), NOW)) is Wait
 
 
 def test_a_wait_tells_when_it_is_over() -> None:

@@ -90,8 +90,51 @@ def test_masterships_in_vain_are_counted_until_a_master_serves() -> None:
         made.read(Seen(led, version), 104.0)
         made.observe(led, {}, NOBODY, 104.0, 104.0)
     assert made.snapshot(led, {}).tried == {1: 1}, "a renewal is no other mastership"
-    made.read(Seen(replace(led, epoch=6), "5"), 105.0)
+    made.read(Seen(replace(SEALED, epoch=6), "5"), 105.0)
+    made.read(Seen(replace(led, epoch=6), "6"), 105.0)
     assert made.snapshot(led, {}).tried == {1: 2}
+
+
+def test_a_process_that_is_started_anew_again_and_again_is_counted_and_not_waited_for_any_longer() -> None:
+    made, now_s = notes(), 101.0
+    restarted = [replace(ACTIVE, epoch=epoch, holder=Holder(ME.member, f"q{epoch}")) for epoch in range(5, 9)]
+    for number, record in enumerate(restarted[:3], 1):
+        made.read(Seen(record, f"{record.epoch}"), now_s)
+        slave, master = replace(SLAVE, epoch=record.epoch), replace(LEADER, epoch=record.epoch, me=record.holder)
+        for served_s in (0.0, 1.9):
+            made.observe(record, {0: master, 1: slave}, NOBODY, now_s + served_s, now_s + served_s)
+        assert made.snapshot(record, {}).restarts == number, "it served for less than the time of suspicion"
+        made.observe(record, {1: slave}, NOBODY, now_s + 1.95, now_s + 1.95)
+        now_s += 2.0
+    made.read(Seen(restarted[3], "8"), now_s)
+    seen = made.snapshot(restarted[3], {})
+    assert (seen.restarts, seen.tried) == (4, {0: 1}), "another one is elected next"
+    led = replace(ACTIVE, epoch=9, holder=SLAVE.me)
+    made.read(Seen(replace(led, phase=Phase.SEALED, holder=None), "9"), now_s)
+    made.read(Seen(led, "10"), now_s)
+    assert made.snapshot(led, {}).restarts == 0
+
+
+def test_a_master_that_serves_for_the_time_of_suspicion_begins_anew_to_be_counted() -> None:
+    made = notes()
+    again = replace(ACTIVE, epoch=5, holder=Holder(ME.member, "q"))
+    made.read(Seen(again, "2"), 101.0)
+    master, slave = replace(LEADER, epoch=5, me=again.holder), replace(SLAVE, epoch=5)
+    for now_s, restarts in ((101.0, 1), (102.9, 1), (103.0, 0)):
+        made.observe(again, {0: master, 1: slave}, NOBODY, now_s, now_s)
+        assert made.snapshot(again, {}).restarts == restarts
+
+
+def test_a_master_that_takes_no_writes_and_one_that_was_sealed_short_of_slaves_count_as_tried() -> None:
+    made = notes()
+    made.observe(ACTIVE, {0: LEADER, 1: SLAVE}, NOBODY, 100.0, 100.0)
+    made.observe(ACTIVE, {0: replace(LEADER, is_writable=False), 1: SLAVE}, NOBODY, 101.0, 101.0)
+    assert made.snapshot(ACTIVE, {}).tried == {0: 1}, "its disk hangs: its log may be the longest"
+    other = Notes((0, 1, 2), FAST, had_stores=True)
+    other.read(Seen(SEALED, "2"), 100.0)  # a coordinator that did not see who led
+    short = replace(LEADER, role=Role.NONE, is_writable=False, is_short=True)
+    other.observe(SEALED, {0: short, 1: replace(SLAVE, role=Role.NONE)}, NOBODY, 100.0, 100.0)
+    assert other.snapshot(SEALED, {}).tried == {0: 1}
 
 
 def test_a_master_is_cut_off_since_its_slaves_were_seen_without_it_and_counts_as_tried() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.failover.standing import PATIENCE_S_MAX, heir_with_room, is_cut_off, is_serving, patience_s
+from gantry.failover.standing import PATIENCE_S_MAX, RESTARTS_MAX, heir_with_room, is_cut_off, is_serving, patience_s
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.members import Member
 from gantry.replication.record import Holder
@@ -29,6 +29,8 @@ SHORT = state(0, Role.MASTER, is_short=True)
 def test_patience_doubles_with_each_mastership_in_vain_up_to_a_bound(tried: int, expected_s: float) -> None:
     assert patience_s(5.0, tried) == expected_s
     assert patience_s(400.0, tried) == 400.0, "never less than the time of suspicion"
+    assert patience_s(5.0, tried, RESTARTS_MAX - 1) == expected_s
+    assert patience_s(5.0, tried, RESTARTS_MAX) == 1.25, "its process ends and is started anew, over and over"
 
 
 def test_a_master_is_cut_off_when_enough_others_follow_nobody_and_one_of_them_may_lead() -> None:

@@ -80,7 +80,7 @@ class Sealing:
             end,
             min(store.confirmed.offset, end),
             is_master and is_sound and _WRITABLE_ALL_THE_SAME.issuperset(shut),
-            is_master and GATE_SHORT in shut,
+            GATE_SHORT in shut,  # also of a master that was sealed so: whoever elects may not know it any more
             GATE_DISK_FULL in shut or bool(store.why_full),
         )
 

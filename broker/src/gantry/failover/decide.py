@@ -25,6 +25,7 @@ from dataclasses import dataclass, field, replace
 
 from gantry.failover.standing import (
     HandOver,
+    has_resigned,
     have_all_lost,
     heir_with_room,
     is_admitted,
@@ -94,6 +95,7 @@ class Snapshot:
     cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
     full_since_s: float | None = None  # the master has no room on its disk; not told again soon after a handover
     quiet_since_s: float | None = None  # the last reading before `unchanged_since_s`, if there was one
+    restarts: int = 0  # of the master's process in a row, between which it did not serve for long
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +252,7 @@ def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
     assert holder is not None
     master = next((member for member in seen.members if member.ordinal == holder.member.ordinal), None)
     state = master.state if master is not None else None
-    after_s = patience_s(seen.policy.suspect_after_s, seen.tried.get(holder.member.ordinal, 0))
+    after_s = patience_s(seen.policy.suspect_after_s, seen.tried.get(holder.member.ordinal, 0), seen.restarts)
     if state is not None and is_healthy(state, record):
         return _cut_off(seen, holder, record, after_s, now_s)
     if not _states(seen):
@@ -358,12 +360,9 @@ def _is_old_master_silent(seen: Snapshot, record: Record, answers: list[MemberSt
         return True  # one promise is enough to stop its acknowledgements
     if len(answers) == seen.policy.replicas:
         return True
-    if seen.former is not None:
-        ordinal = seen.former.member.ordinal
-        if any(member.ordinal == ordinal and member.sealed is not None for member in seen.members):
-            return True
-        if any(member.ordinal == ordinal and member.gone_since_s is not None for member in seen.members):
-            return True
+    led = [each for each in seen.members if seen.former is not None and each.ordinal == seen.former.member.ordinal]
+    if any(each.sealed or each.gone_since_s is not None or has_resigned(each.state, seen.former) for each in led):
+        return True
     return now_s - seen.unchanged_since_s >= max(record.lease_duration_s, seen.lease_s) + MARGIN_S
 
 

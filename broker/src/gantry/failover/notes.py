@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from gantry.failover.decide import Observed, Policy, Snapshot
-from gantry.failover.standing import is_cut_off, is_healthy, is_serving
+from gantry.failover.standing import is_cut_off, is_healthy, is_refusing, is_serving
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.record import Holder, Record
 from gantry.replication.register import Seen
@@ -39,6 +39,8 @@ class Notes:
         self._sealed: dict[int, MemberState] = {}
         self._led_epoch = 0  # the last one that had a master
         self._tried: dict[int, int] = {}  # masterships per ordinal since a master was seen to serve
+        self._restarts = 0  # of the master's process in a row, between which it did not serve for long
+        self._serving_since_s: float | None = None
         self._cut_off_since_s: float | None = None
         self._full_since_s: float | None = None
         self._full_s = 0.0  # when the master's disk was last seen to be full
@@ -51,16 +53,26 @@ class Notes:
             self._version, self._unchanged_since_s, self._quiet_since_s = version, now_s, self._read_s
         self._read_s = now_s
         epoch = 0 if seen is None else seen.record.epoch
+        was_sealed = epoch == self._epoch  # if somebody leads it now who did not before
         if epoch != self._epoch:
             self._epoch, self._first_answer_s = epoch, None
-            self._cut_off_since_s = self._full_since_s = None
+            self._cut_off_since_s = self._full_since_s = self._serving_since_s = None
             self._sealed.clear()
         if seen is not None and seen.record.holder is not None:
             if epoch != self._led_epoch:
-                ordinal = seen.record.holder.member.ordinal
-                self._led_epoch, self._tried[ordinal] = epoch, self._tried.get(ordinal, 0) + 1
+                self._led_epoch = epoch
+                self._count(seen.record.holder.member.ordinal, was_sealed)
             self._former = seen.record.holder
             self._lease_s = max(self._lease_s, seen.record.lease_duration_s)
+
+    def _count(self, ordinal: int, was_sealed: bool) -> None:
+        """Somebody leads an epoch: it was elected, the group was handed over to it, or it was started anew."""
+        tried = self._tried.get(ordinal, 0)
+        if self._former is None or self._former.member.ordinal != ordinal or was_sealed:
+            self._restarts, self._tried[ordinal] = 0, tried + 1
+        else:
+            # It claimed the epoch itself: it is no slow member, so it is not waited for any longer than before.
+            self._restarts, self._tried[ordinal] = self._restarts + 1, max(1, tried)
 
     def answered_seal(self, state: MemberState, now_s: float) -> None:
         """A member promised the register's epoch."""
@@ -89,6 +101,8 @@ class Notes:
             state, sealed = states.get(ordinal), self._sealed.get(ordinal)
             _note(self._unwell_since_s, ordinal, not _is_well(state, record), silent_since_s)
             _note(self._gone_since_s, ordinal, ordinal in gone, now_s)
+            if state is not None and state.role is Role.NONE and state.is_short:
+                self._tried.setdefault(ordinal, 1)  # it was sealed as a master that its slaves cannot reach
             if state is None or sealed is None or state.promise >= self._epoch:
                 continue
             if (state.me, state.store_uid) != (sealed.me, sealed.store_uid):
@@ -107,14 +121,27 @@ class Notes:
             self._full_since_s = now_s if self._full_since_s is None else self._full_since_s
         elif now_s - self._full_s >= self._policy.suspect_after_s:
             self._full_since_s = None  # not before: a full disk takes a message now and then
+        if any(is_refusing(state, record) for state in states):
+            self._tried.setdefault(leader, 1)  # whoever leads next should be another one, although it may be furthest
         policy = self._policy
         if not is_cut_off(record, states, policy.min_in_sync, policy.replicas if policy.is_sync_master else 0):
             self._cut_off_since_s = None
             if is_serving(record, states, self._policy.min_in_sync):
-                self._tried.clear()
+                self._serves(leader, now_s)
+            else:
+                self._serving_since_s = None
         elif self._cut_off_since_s is None:
             self._cut_off_since_s = now_s
             self._tried.setdefault(leader, 1)
+
+    def _serves(self, leader: int, now_s: float) -> None:
+        if self._serving_since_s is None:
+            self._serving_since_s = now_s
+        elif now_s - self._serving_since_s >= self._policy.suspect_after_s:
+            self._restarts = 0
+        self._tried.clear()
+        if self._restarts:
+            self._tried[leader] = 1  # it may end again in a moment
 
     def snapshot(self, record: Record | None, states: Mapping[int, MemberState], now_s: float = 0.0) -> Snapshot:
         """All that is known now."""
@@ -142,6 +169,7 @@ class Notes:
             self._cut_off_since_s,
             None if now_s < self._hand_over_again_s else self._full_since_s,
             self._quiet_since_s,
+            restarts=self._restarts,
         )
 
 

@@ -10,6 +10,10 @@ The slaves know it first where they do not hear a master that hears them; so the
 Back-off.  A member may be promoted and never serve: its start takes too long, or it cannot reach its slaves either.
 Each mastership without success doubles the patience with the same member, and another electable member is preferred.
 So a group whose members all start slowly comes to rest, and one slow member does not hold up the others.
+
+Restarts.  A master whose process ends and is started anew claims the next epoch by itself, each time before anybody
+suspects it.  After `RESTARTS_MAX` of them, between which it did not serve for as long as suspicion takes, it is waited
+for a part of that time only, so that another member leads.
 """
 
 from __future__ import annotations
@@ -19,10 +23,12 @@ from dataclasses import dataclass
 
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.members import Member, disk_of
-from gantry.replication.record import Record
+from gantry.replication.record import Holder, Record
 
 PATIENCE_S_MAX = 300.0
+RESTARTS_MAX = 3
 _DOUBLINGS_MAX = 16
+_PATIENCE_OF_RESTARTS = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,19 +39,35 @@ class HandOver:
     reason: str
 
 
-def patience_s(suspect_after_s: float, tried: int) -> float:
+def patience_s(suspect_after_s: float, tried: int, restarts: int = 0) -> float:
     """Return for how long a master may be unwell before it is sealed.
 
     tried: how often this member was given the group since a master last served; 0 or 1: the time of suspicion.
+    restarts: how often in a row its process was started anew and did not serve for that time.
     """
+    if restarts >= RESTARTS_MAX:
+        return suspect_after_s * _PATIENCE_OF_RESTARTS
     doublings = min(max(0, tried - 1), _DOUBLINGS_MAX)
     return max(suspect_after_s, min(PATIENCE_S_MAX, suspect_after_s * 2.0**doublings))
 
 
 def is_healthy(state: MemberState, record: Record) -> bool:
     """Return whether this is the register's master, in its epoch, and takes writes as far as that depends on it."""
-    is_master = state.role is Role.MASTER and state.epoch == record.epoch and state.me == record.holder
-    return is_master and state.is_writable
+    return _leads(state, record) and state.is_writable
+
+
+def is_refusing(state: MemberState, record: Record) -> bool:
+    """Return whether this is the register's master, in its epoch, and says that it takes no writes: its disk hangs."""
+    return _leads(state, record) and not state.is_writable
+
+
+def _leads(state: MemberState, record: Record) -> bool:
+    return state.role is Role.MASTER and state.epoch == record.epoch and state.me == record.holder
+
+
+def has_resigned(state: MemberState | None, former: Holder | None) -> bool:
+    """Return whether the process that led says that it does not any more, also if its disk takes no promise."""
+    return state is not None and state.me == former and state.role is not Role.MASTER
 
 
 def is_serving(record: Record, states: Collection[MemberState], min_in_sync: int) -> bool:

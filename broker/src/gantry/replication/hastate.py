@@ -5,7 +5,7 @@
     promise     on its disk before this was said
     lastEpoch   of the last record in its log
     writable    a master that takes writes, or refuses them only because its disk is full or its set too small
-    short       a master that refuses writes because too few slaves are connected
+    short       a master that refuses writes because too few slaves are connected, or was sealed while it did
     diskFull    there is no room for further messages; of any member
 
 Both sides of the interface take the names from here.  Numbers of others are believed only within their bounds.
