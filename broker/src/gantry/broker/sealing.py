@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 _WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
 _RESTART_MS = 1000
+_WAITING_MAX = 8  # seals behind one for which the disk works; whoever asks has given up long before, and asks again
 _DOOR = "gantry.replication.haserver"
 
 
@@ -54,6 +55,7 @@ class Sealing:
         self._vowing = vowing
         self._parts = parts
         self._turn = asyncio.Lock()
+        self._waiting = 0
 
     @property
     def keys(self) -> Keys:
@@ -118,6 +120,15 @@ class Sealing:
 
     async def seal(self, epoch: int) -> Answer | None:
         """See the module; None when it is done."""
+        if self._waiting > _WAITING_MAX:
+            return refuse(423, "the disk has not taken an earlier promise yet", retryAfterMs=_RESTART_MS)
+        self._waiting += 1
+        try:
+            return await self._seal(epoch)
+        finally:
+            self._waiting -= 1
+
+    async def _seal(self, epoch: int) -> Answer | None:
         async with self._turn:
             late = why_not_sealed(self.state(), epoch)
             if late is not None:
