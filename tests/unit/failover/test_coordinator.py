@@ -7,11 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.failover.coordinator import Coordinator, Group, rest_s
-from gantry.failover.decide import Decision, Policy, Promote, Seal
+from gantry.errors import OutcomeUnknownError
+from gantry.failover.coordinator import Coordinator, Group, pause_s, rest_s
+from gantry.failover.decide import Decision, Policy, Promote, Seal, Wait
 from gantry.replication import operations
 from gantry.replication.hastate import MemberState, Role
 from gantry.replication.record import Phase, Record
+from gantry.replication.register import RegisterUnavailableError, Seen
 from gantry.replication.registerfile import FileRegister
 from testkit.hamembers import CLUSTER, GROUP, GroupSim, fresh
 from testkit.patience import HANG_S
@@ -26,6 +28,7 @@ class Standing(GroupSim):
 
     both: asyncio.Event
     asked: set[str]
+    disk: SimDisk  # of the register
 
     async def _never(self, question: str) -> None:
         self.asked.add(question)
@@ -42,9 +45,10 @@ class Standing(GroupSim):
 
 async def led_group() -> Standing:
     """A group of which member 0 leads epoch 1; nobody stands still."""
-    register = FileRegister("/register/b0", SimDisk())
+    disk = SimDisk()
+    register = FileRegister("/register/b0", disk)
     group = Standing(register, {each: fresh(each, f"disk{each}") for each in range(3)})
-    group.both, group.asked = asyncio.Event(), {"state", "seal"}
+    group.disk, group.both, group.asked = disk, asyncio.Event(), {"state", "seal"}
     group.both.set()
     begun = operations.bootstrap(CLUSTER, 6)
     for ordinal in range(3):
@@ -105,6 +109,23 @@ async def test_one_that_does_not_act_suspects_like_any_other_and_goes_on_at_once
     acts.clear()
     await standby.round()
     assert {member.state.promise for member in group.members.values()} == {1}, "a sealed group is looked at, too"
+
+
+@pytest.mark.parametrize("error", [RegisterUnavailableError("no room"), OutcomeUnknownError("answered with 500")])
+async def test_a_register_that_is_read_and_not_written_is_asked_no_more_often_than_any_other(error: Exception) -> None:
+    class Unwritable(FileRegister):
+        async def write(self, record: Record, version: str) -> Seen:
+            raise error
+
+    group, clock, told = await led_group(), SimClock(), list[Decision]()
+    register = Unwritable("/register/b0", group.disk)
+    coordinator = Coordinator(Group(CLUSTER, GROUP, (0, 1, 2), POLICY), register, group, clock, told.append)
+    group.members[0].is_up = False
+    for _ in range(8):
+        decision = await coordinator.round()
+        clock.advance(500)
+    assert decision == Wait(f"the register did not take what was decided, Seal: {error}") and decision in told
+    assert pause_s(decision, 0.5, 0.0, 0.1) == pytest.approx(0.4)
 
 
 @pytest.mark.parametrize(

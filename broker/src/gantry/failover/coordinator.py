@@ -32,6 +32,7 @@ from gantry.replication.operations import Denied
 from gantry.replication.record import Phase, Record, Store
 from gantry.replication.register import (
     Register,
+    RegisterConflictError,
     RegisterDamagedError,
     RegisterError,
     RegisterGoneError,
@@ -165,7 +166,10 @@ class Coordinator:
         if isinstance(wanted, Denied):
             return Blocked(wanted.reason)
         if wanted is not None and wanted != record and self._acts():
-            await self._write(wanted, seen)
+            refusal = await self._write(wanted, seen)
+            if refusal:
+                # Told as it is, and not tried again at once: a register may be read and not written for hours.
+                return Wait(f"the register did not take what was decided, {type(decision).__name__}: {refusal}")
         return decision
 
     async def _ask_all(self, seen: Seen | None) -> dict[int, MemberState]:
@@ -232,17 +236,23 @@ class Coordinator:
                 record = record if isinstance(admitted, Denied) else admitted
         return record
 
-    async def _write(self, wanted: Record, seen: Seen | None) -> None:
-        """One compare-and-set; the next round sees what became of it."""
+    async def _write(self, wanted: Record, seen: Seen | None) -> str:
+        """One compare-and-set; why it may not have been done, if nobody else wrote meanwhile.
+
+        The next round sees what became of it.
+        """
         try:
             if seen is None:
                 await self._register.create(wanted)
             else:
                 await self._register.write(wanted, seen.version)
-        except (RegisterError, OutcomeUnknownError):
-            return
+        except RegisterConflictError:
+            return ""
+        except (RegisterError, OutcomeUnknownError) as error:
+            return str(error)
         if wanted.holder is not None:
             await self._members.nudge(wanted.holder.member.ordinal)
+        return ""
 
 
 def _may_admit(decision: Decision, record: Record) -> bool:
