@@ -50,6 +50,11 @@ def test_during_a_change_either_of_two_keys_is_good(mine: Keys, theirs: Keys, is
     assert isinstance(Door(mine).check(SEAL, asked(theirs), NOW), Pass) is is_in
 
 
+def test_bytes_of_a_path_that_are_no_text_are_turned_away_like_others() -> None:
+    said = Said("GET", b"/ha/v1/state?\xff".decode("utf-8", "surrogateescape"))
+    assert reason(Door(Keys(OLD)).check(said, asked(Keys(OLD)), NOW)).startswith("the proof does not fit")
+
+
 @given(which=st.integers(0, 5), at=st.integers(0, 10**6), bit=st.integers(0, 7))
 def test_one_bit_of_anything_that_is_said_is_too_much(which: int, at: int, bit: int) -> None:
     headers = asked(Keys(OLD))

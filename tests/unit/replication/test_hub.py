@@ -160,6 +160,16 @@ async def test_links_that_fail_one_after_the_other_come_ever_later_and_one_that_
         assert connector.pause_s == 0.001
 
 
+async def test_a_master_that_cannot_be_reached_after_a_short_link_is_looked_for_as_often_as_any_other() -> None:
+    async with playing() as play:
+        connector = play.connector
+        connector.first_s, connector.again_s = 0.001, 0.002
+        await until(lambda: connector.is_following)
+        await play.hub.close()
+        await until(lambda: sum("cannot be reached" in line for line in play.said) >= 8)
+        assert connector.pause_s == 0.002, "it had doubled each time"
+
+
 async def test_a_slave_without_room_hears_where_the_masters_log_begins_or_it_would_never_have_any() -> None:
     async with playing() as play:
         await until(lambda: play.connector.is_following)

@@ -2,7 +2,7 @@
 
     local.json      layout, who is kept down, what is cut, and which process is the supervisor
     registers/      one file for each group; beside it NAME.json.teardown while everybody stops
-    <member>/       broker.json (its configuration), store/, reach -> ../registers (gone while it is cut off)
+    <member>/       broker.yaml (its configuration), store/, reach -> ../registers (gone while it is cut off)
     <process>.out   what it printed, newest start only; <process>.log what it logged
 
 `local.json` is replaced atomically, under a lock, by whoever changes something: the supervisor looks at it, and whoever

@@ -330,6 +330,7 @@ class Connector:
         try:
             link = await self._connect(address, machine)
         except (OSError, TimeoutError) as error:
+            self._has_failed = False  # the last link ended because of the master: it may be back in a moment
             self._say("unreachable", f"the master at {address} cannot be reached: {str(error) or 'no answer'}")
             return False
         if link is None:
