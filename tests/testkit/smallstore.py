@@ -160,5 +160,5 @@ def query_index(root: Path | str, slots: int, key: str) -> list[int]:
             hashed, log_offset, _, before = struct.unpack_from(">iqii", data, 40 + slots * 4 + number * 20)
             if hashed == value:
                 found.append(log_offset)
-            number = before
+            number = before if before < number else 0  # else a chain that a crash bent goes round
     return found

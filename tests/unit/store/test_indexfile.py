@@ -9,6 +9,7 @@ from gantry.errors import StoreError
 from gantry.leaves import hashes, keys
 from gantry.store.disk import RealDisk
 from gantry.store.indexfile import IndexFile, write_index
+from testkit.simdisk import Faults, PowerCut, SimDisk
 from testkit.smallstore import query_index
 
 SLOTS, ENTRIES = 4, 50
@@ -136,3 +137,52 @@ def test_chains_through_garbage_end(tmp_path: Path) -> None:
     again = _index(tmp_path)
     again.load(RealDisk())
     assert _find(again, "a") in ([4, 3, 2], [])
+
+
+def _after_rocketmqs_start(data: bytearray, log: list[tuple[str, int]]) -> None:
+    """Add what RocketMQ's broker adds to a file after a crash (`IndexService.buildIndex`, `IndexFile.putKey`)."""
+    for key, log_offset in log:
+        begin_ms, _, begin, end, used, count = struct.unpack_from(">qqqqii", data)
+        if log_offset < end:
+            continue
+        hashed = hashes.index_hash(f"t#{key}")
+        slot_at, entry_at = 40 + 4 * (hashed % SLOTS), 40 + 4 * SLOTS + 20 * count
+        (previous,) = struct.unpack_from(">i", data, slot_at)
+        previous = previous if 0 < previous <= count else 0
+        struct.pack_into(">iqii", data, entry_at, hashed, log_offset, 0, previous)
+        struct.pack_into(">i", data, slot_at, count)
+        struct.pack_into(">qqqqii", data, 0, begin_ms or 1_000_000, 1_000_000, begin, log_offset, used, count + 1)
+
+
+@pytest.mark.parametrize("at_once", [5, 20])
+def test_killed_between_two_writes_of_a_checkpoint_rocketmqs_broker_still_finds_every_key(
+    tmp_path: Path, at_once: int
+) -> None:
+    log = [(f"k{number}", 100 * number) for number in range(20)]
+    operation, fired = 0, True
+    while fired:
+        operation += 1
+        disk, faults = SimDisk(), Faults(power_cut_at=operation)
+        disk.make_folders("/s/index")
+        disk.make_folders("/s/gantry")
+        index = IndexFile("/s/index/20260101000000000", SLOTS, ENTRIES)
+        disk.faults = faults
+        try:
+            for first in range(0, len(log), at_once):
+                for key, log_offset in log[first : first + at_once]:
+                    _put(index, key, log_offset)
+                writes = index.freeze()
+                assert writes is not None
+                write_index(disk, "/s", writes)
+                index.thaw(writes, disk)
+        except PowerCut:
+            pass  # a process that is killed leaves to its successor what it wrote
+        fired = faults.fired
+        data = bytearray(disk.files().get(index.path, bytes(index.file_bytes)))
+        if not struct.unpack_from(">i", data, 36)[0]:
+            struct.pack_into(">i", data, 36, 1)
+        _after_rocketmqs_start(data, log)
+        (tmp_path / "index").mkdir(exist_ok=True)
+        (tmp_path / "index" / "20260101000000000").write_bytes(data)
+        for key, log_offset in log:
+            assert set(query_index(tmp_path, SLOTS, f"t#{key}")) == {log_offset}, (key, operation, faults.trace[-1])

@@ -8,10 +8,14 @@ Big-endian.  Entry 0 is never used, therefore count, the number of the next entr
 chain fall, whatever does not is the end of the chain.
 
 What was added since the last checkpoint stands in memory: new entries behind the file's, and copies of the
-slot pages they changed.  A checkpoint writes entries, syncs, writes slots and header, syncs: a slot on disk
-never names an entry that is not there.  After a crash slots may name entries beyond the count of the recovery
-file; such a number is followed to its predecessor, and replaying the log adds the same entries with the same
-numbers again.
+slot pages they changed.  A checkpoint writes entries and their count, syncs, writes slots and the rest of the
+header, syncs: a slot on disk never names an entry that is not there.  After a crash slots may name entries
+beyond the count of the recovery file; such a number is followed to its predecessor, and replaying the log adds
+the same entries with the same numbers again.
+
+RocketMQ's broker takes such a number for an empty slot, and would not find what stands before it in the chain
+any more.  Therefore the count in the header is never behind the slots.  The end offset is never ahead of them:
+RocketMQ's broker adds records again that begin there.
 """
 
 from __future__ import annotations
@@ -42,6 +46,8 @@ class IndexWrites(NamedTuple):
     file_bytes: int
     entries_at: int
     entries: bytes
+    counted: bytes
+    """The header with the new count and the former end."""
     pages: list[tuple[int, bytes]]
     header: bytes
 
@@ -78,6 +84,7 @@ class IndexFile:
         self._file: File | None = None
         self._map = memoryview(b"")
         self._stored = 1
+        self._stored_end = 0, 0  # end ms and end log offset, as the file's header has them
         self._tail = bytearray()
         self._pages = _Pages(self._page)
         self._frozen: dict[int, bytearray] = {}
@@ -117,6 +124,7 @@ class IndexFile:
         header = HEADER.unpack(file.pread(HEADER_BYTES, 0))
         self.begin_ms, self.end_ms, self.begin_log, self.end_log, self.used_slots, count = header
         self.count = self._stored = min(max(count, 1), self._entries)
+        self._stored_end = self.end_ms, self.end_log
 
     def step_back(self, count: int) -> bool:
         """Forget entries from number `count` on, which a crash may have torn; False when there never were so many."""
@@ -218,11 +226,13 @@ class IndexFile:
         # RocketMQ's broker adds records again that begin at or behind the end offset; this file has all keys of its
         # newest record, so its end is behind that record's beginning.
         header = (self.begin_ms, self.end_ms, self.begin_log, self.end_log + 1, self.used_slots, self.count)
+        before_ms, before = self._stored_end
         return IndexWrites(
             self.path,
             self.file_bytes,
             self._entries_at + self._stored * ENTRY_BYTES,
             bytes(self._tail),
+            HEADER.pack(self.begin_ms, before_ms, self.begin_log, before, self.used_slots, self.count),
             [(HEADER_BYTES + number * _PAGE_BYTES, bytes(page)) for number, page in sorted(self._frozen.items())],
             HEADER.pack(*header),
         )
@@ -234,6 +244,8 @@ class IndexFile:
             self._map = self._file.map()
         del self._tail[: len(writes.entries)]
         self._stored += len(writes.entries) // ENTRY_BYTES
+        _, end_ms, _, end_log, _, _ = HEADER.unpack(writes.header)
+        self._stored_end = end_ms, end_log
         self._frozen = {}
 
     def close(self) -> None:
@@ -250,6 +262,7 @@ def write_index(disk: Disk, root: str, writes: IndexWrites) -> None:
     file = disk.open(writes.path, create=False)
     try:
         file.pwrite(writes.entries, writes.entries_at)
+        file.pwrite(writes.counted, 0)
         file.sync_data()
         for at, pages in _merged(writes.pages):
             file.pwrite(pages, at)
