@@ -120,6 +120,10 @@ class Apache:
         self._name_server_process: Child | None = None
         self._broker_process: Child | None = None
 
+    def give(self, data: Path, settings: Settings) -> None:
+        """Another folder for the next start of the broker; the name server stays."""
+        self._data, self._settings = data, settings
+
     @property
     def broker_pid(self) -> int | None:
         """The broker's own process, for those who measure it."""
