@@ -142,11 +142,11 @@ def beginnings(new: Mapping[Queue, Ends], seen: Seen, is_strict: bool) -> dict[Q
     found = {}
     for queue, ends in sorted(new.items()):
         is_slaves = place_of(queue) in seen.behind
-        found[queue] = 0 if is_strict else ends.first
+        found[queue] = 0 if is_strict or is_slaves else ends.first
         if ends.first and not is_slaves and is_strict:
             said = f"{queue} appeared after the stream began, and {gone_text(queue, 0, ends.first)}"
             raise RuntimeError(f"{said}; option failOnDataLoss=false passes over them")
-        if ends.first and not is_strict:
+        if found[queue]:
             log.warning("%s appeared after the stream began; %s", queue, gone_text(queue, 0, ends.first))
     return found
 
