@@ -99,8 +99,11 @@ def test_a_stream_is_started_again_for_ever_a_batch_a_few_times_and_a_schedule_i
     assert once["onFailureRetries"] == 3 and once["onSubmissionFailureRetries"] == 3
 
 
-@pytest.mark.parametrize(("argument", "policy"), [("--every=30", "Always"), ("--once", "OnFailure")])
-def test_resend_is_started_again_for_ever_unless_it_is_to_make_one_pass(argument: str, policy: str) -> None:
+@pytest.mark.parametrize(
+    ("argument", "policy"),
+    [("--every=30", "Always"), ("--once", "OnFailure"), ("--void=id-1", "OnFailure"), ("--show-for-a-person", "OnFailure")],
+)
+def test_resend_is_started_again_for_ever_unless_it_ends_by_itself(argument: str, policy: str) -> None:
     done = templated("-f", str(EXAMPLE), "--set", f"spark.jobs[0].job=resend,spark.jobs[0].arguments={{{argument}}}")
     (found,) = (
         each["spec"]

@@ -18,7 +18,8 @@
 {{- if ne $job.job "audit" }}
 {{- $arguments = concat (list (printf "--namesrv=%s-nameserver.%s:9876" (include "gantrymq-cluster.name" $root) $root.Release.Namespace)) $arguments }}
 {{- end }}
-{{- $goesOn := and (has $job.job (list "archive" "idempotent" "resend" "triage")) (not (has "--once" $arguments)) (not $job.schedule) }}
+{{- $ends := regexMatch " --(once|void|show-for-a-person)[ =]" (printf " %s " (join " " $arguments)) }}
+{{- $goesOn := and (has $job.job (list "archive" "idempotent" "resend" "triage")) (not $ends) (not $job.schedule) }}
 type: Python
 mode: cluster
 sparkVersion: {{ $spark.version | quote }}
