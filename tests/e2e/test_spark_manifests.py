@@ -101,7 +101,12 @@ def test_a_stream_is_started_again_for_ever_a_batch_a_few_times_and_a_schedule_i
 
 @pytest.mark.parametrize(
     ("argument", "policy"),
-    [("--every=30", "Always"), ("--once", "OnFailure"), ("--void=id-1", "OnFailure"), ("--show-for-a-person", "OnFailure")],
+    [
+        ("--every=30", "Always"),
+        ("--once", "OnFailure"),
+        ("--void=id-1", "OnFailure"),
+        ("--show-for-a-person", "OnFailure"),
+    ],
 )
 def test_resend_is_started_again_for_ever_unless_it_ends_by_itself(argument: str, policy: str) -> None:
     done = templated("-f", str(EXAMPLE), "--set", f"spark.jobs[0].job=resend,spark.jobs[0].arguments={{{argument}}}")

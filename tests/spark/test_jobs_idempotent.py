@@ -290,6 +290,12 @@ def test_marks_in_redis_expire(database: str, redis_server: RedisServer) -> None
     assert expiries and all(0 < expiry <= 3600 for expiry in expiries)
 
 
+def test_a_database_that_goes_without_a_word_is_noticed_as_fast_as_the_connection_string_says(database: str) -> None:
+    with transactions.connect(f"{database}?keepalives_idle=7") as connection:
+        found = connection.info.get_parameters()
+    assert (found["keepalives_idle"], found["tcp_user_timeout"]) == ("7", "60000")
+
+
 def test_a_connection_string_may_stand_in_a_file(database: str, tmp_path: Any) -> None:
     secret = tmp_path / "database"
     secret.write_text(database + "\n")

@@ -29,6 +29,9 @@ FETCH_ROWS = 16
 ATTEMPTS = 6
 PAUSE_S = 0.2  # before the second attempt; doubled with each further one
 CONNECT_S = 10
+# A server that went without a word is noticed within a minute; libpq's own default is two hours.  What the connection
+# string says of these counts.
+ALIVE = {"keepalives_idle": 20, "keepalives_interval": 10, "keepalives_count": 3, "tcp_user_timeout": 60_000}
 UNREADABLE = (
     "the connection string of --database cannot be read, and is not shown because of its password; there are "
     "host=... dbname=... user=... password=..., and postgresql://user:password@host:port/name, where the password has "
@@ -108,8 +111,11 @@ def first_of(
 def connect(database: str) -> Connection:
     """A connection whose commits survive the database's own crash: Spark's checkpoint moves on because of them."""
     target = conninfo(database)
-    _check(target)
-    connection = psycopg.connect(target, autocommit=True, connect_timeout=CONNECT_S, application_name="gantrymq")
+    given = _check(target)
+    alive: dict[str, Any] = {name: value for name, value in ALIVE.items() if name not in given}
+    connection = psycopg.connect(
+        target, autocommit=True, connect_timeout=CONNECT_S, application_name="gantrymq", **alive
+    )
     connection.execute(
         "SELECT set_config('synchronous_commit', 'on', false) WHERE current_setting('synchronous_commit') = 'off'"
     )
@@ -121,8 +127,8 @@ def conninfo(database: str) -> str:
     return Path(database[1:]).read_text(encoding="utf-8").strip() if database.startswith("@") else database
 
 
-def _check(target: str) -> None:
-    """ValueError for what an error of libpq would show: the whole, or a piece of the password, taken for a host."""
+def _check(target: str) -> dict[str, Any]:
+    """Its parts; ValueError for what libpq's error would show: the whole, or a piece of the password as a host."""
     try:
         parts = conninfo_to_dict(target)
     except psycopg.ProgrammingError:
@@ -131,6 +137,7 @@ def _check(target: str) -> None:
     is_port = not port or port.replace(",", "").isdecimal()
     if not is_port or ("://" in target and "@" in host + name):
         raise ValueError(UNREADABLE)
+    return parts
 
 
 def inserted(cursor: Cursor, text: str, rows: Iterable[Row]) -> list[bool]:
