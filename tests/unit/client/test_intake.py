@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
+
+import pytest
 
 from gantry.client.intake import Intake, Memory
 from gantry.client.questions import PullSettings
@@ -62,3 +65,24 @@ async def test_a_message_of_the_queues_former_life_does_not_finish_one_of_the_ne
     intake.finish(5, after)
     assert intake.to_commit == 6 and memory.bytes == 0
     task.cancel()
+
+
+async def test_a_record_that_cannot_be_read_is_passed_over_and_named(caplog: pytest.LogCaptureFixture) -> None:
+    damaged = replace(_message(6, b"bytes"), decode_error="the record is damaged")
+    broker = Broker(PullResult(PullStatus.FOUND, 8, 0, 8, (_message(5, b"one"), damaged, _message(7, b"two"))))
+    came: list[int] = []
+    memory = Memory(1 << 20)
+    intake = Intake(
+        QUEUE,
+        PullSettings("readers", Subscription("orders", "*")),
+        memory,
+        lambda _, message: came.append(message.queue_offset),
+    )
+    running = intake.run(broker, broker, broker, ConsumerSettings(), 0)  # type: ignore[arg-type]
+    task = asyncio.ensure_future(running)
+    await broker.is_silent.wait()
+    task.cancel()
+    assert came == [5, 7] and "the record at offset 6" in caplog.text
+    for offset in came:
+        intake.finish(offset, intake.life)
+    assert intake.to_commit == 8 and memory.bytes == 0, "no broker takes it back, so the queue would wait for ever"

@@ -239,6 +239,9 @@ class Intake:
         for message in result.messages:
             if message.queue_offset < window.next_offset:
                 continue
+            if message.is_unreadable:
+                self._pass_over(message)
+                continue
             # The broker compares hashes of tags only.
             if not wanted or message.tags in wanted:
                 held = max(message.size, len(message.body))  # a decompressed body is larger than its record
@@ -263,6 +266,11 @@ class Intake:
         text = "%s: message %s at offset %d cannot be decoded: %s; later ones of this cause are logged at level DEBUG"
         told = self.queue, message.message_id, message.queue_offset, message.decode_error
         log.log(logging.WARNING if is_new else logging.DEBUG, text, *told)
+
+    def _pass_over(self, message: StoredMessage) -> None:
+        """Name a record of which nobody can make a message, the broker that would take it back neither."""
+        text = "%s: the record at offset %d, %d bytes at log offset %d, cannot be read and is passed over: %s"
+        log.error(text, self.queue, message.queue_offset, message.size, message.log_offset, message.decode_error)
 
     def _complain(self, text: str) -> None:
         """Say it at the first failure of a row; the others are for who looks closely."""

@@ -150,6 +150,11 @@ class StoredMessage:
     decode_error: str = ""  # why the body is not what was sent but the bytes that are stored; empty when it was decoded
 
     @property
+    def is_unreadable(self) -> bool:
+        """Whether its record is so damaged that only size and places are known; the body is all of it."""
+        return bool(self.decode_error) and not self.offset_message_id
+
+    @property
     def message_id(self) -> str:
         """The producer's unique id; the offset id for a message that came without."""
         return self.properties.get(UNIQUE_KEY) or self.offset_message_id
