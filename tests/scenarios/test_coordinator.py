@@ -74,7 +74,7 @@ async def test_a_master_that_is_gone_is_followed_by_the_furthest_of_the_set() ->
     await play.rounds(coordinator, 5)
     record = await play.record()
     assert (record.epoch, str(record.holder)) == (2, "2.0/p2-0")
-    assert record.in_sync == parse_set("2.0")
+    assert record.in_sync == parse_set("1.0,2.0")
 
 
 async def test_the_next_coordinator_goes_on_after_a_seal() -> None:

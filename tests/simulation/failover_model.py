@@ -62,7 +62,8 @@ class Rules:
     min_in_sync: int = 2
     async_flush: bool = False  # a crash may lose the newest record; that makes another incarnation
     self_epoch: bool = False  # a restarted master takes the next epoch by itself instead of going on in its own
-    set_of_one: bool = False  # after a promotion S is the new master alone, else all who are equal to it
+    set_of_one: bool = False  # after a promotion S is the new master alone
+    set_of_equals: bool = False  # after a promotion S is all who are equal to the new master, else every candidate
 
     promise_fences: bool = True  # members refuse epochs below their promise
     promise_is_durable: bool = True

@@ -93,13 +93,20 @@ def _choosing(rules: Rules, state: State) -> Iterator[Move]:
         yield f"FORCE{who}@{state.epoch}", forced
 
 
-def _promotions(rules: Rules, state: State, candidates: dict[int, Answer], only_best: bool) -> Iterator[Move]:
+def _promotions(
+    rules: Rules, state: State, candidates: dict[int, Answer], only_best: bool, are_in_sync: bool = True
+) -> Iterator[Move]:
+    """are_in_sync: each candidate is of S, so it has everything that was acknowledged."""
     best = max((answer[:2] for answer in candidates.values()), default=None)
     for who, answer in candidates.items():
         if only_best and answer[:2] != best:
             continue
-        equals = {who} if rules.set_of_one else {other for other, its in candidates.items() if its[:2] == answer[:2]}
-        in_sync = frozenset((other, candidates[other][2]) for other in equals)
+        others = set(candidates)
+        if rules.set_of_one:
+            others = {who}
+        elif rules.set_of_equals or not are_in_sync:
+            others = {other for other, its in candidates.items() if its[:2] == answer[:2]}
+        in_sync = frozenset((other, candidates[other][2]) for other in others)
         narrowed = len(in_sync) < rules.min_in_sync
         promoted = state._replace(holder=who, phase=Phase.ACTIVE, in_sync=in_sync, answers=(), cached=None)
         yield f"PROMOTE{who}@{state.epoch}", promoted._replace(narrowed=narrowed)
@@ -124,10 +131,11 @@ def _beginning_anew(rules: Rules, state: State) -> Iterator[Move]:
     if rules.recover_after_promises:
         yield f"RECREATE@{epoch}", state._replace(epoch=epoch, phase=Phase.LOST_SET, answers=())
     else:
-        yield from _promotions(rules, state._replace(epoch=epoch), known, rules.recover_most_advanced)
+        anew = state._replace(epoch=epoch)
+        yield from _promotions(rules, anew, known, rules.recover_most_advanced, are_in_sync=False)
 
 
 def _recovering(rules: Rules, state: State) -> Iterator[Move]:
     known = dict(state.answers)
     if len(known) == rules.members or (known and not rules.recover_needs_all):
-        yield from _promotions(rules, state, known, rules.recover_most_advanced)
+        yield from _promotions(rules, state, known, rules.recover_most_advanced, are_in_sync=False)

@@ -70,7 +70,7 @@ def test_who_leads_already_is_not_sealed_again() -> None:
 def test_the_chosen_one_of_the_set_leads_although_another_one_has_more() -> None:
     short = promised(2, log_end=END - 10)
     found = decide(seen(policy(2), SEALED, promised(0), promised(1), short), NOW)
-    assert found == Promote(short.me, frozenset({short.member}))
+    assert found == Promote(short.me, frozenset({state(0).member, state(1).member, short.member}))
 
 
 def test_the_chosen_one_is_waited_for_while_it_is_there_and_its_promise_may_come() -> None:

@@ -210,8 +210,8 @@ class Coordinator:
         match decision:
             case Seal() if record is not None:
                 return operations.seal(record)
-            case Promote(chosen, equals) if record is not None:
-                return operations.promote(record, chosen, equals)
+            case Promote(chosen, in_sync) if record is not None:
+                return operations.promote(record, chosen, in_sync)
             case Force(chosen, log_end) if record is not None:
                 return operations.force(record, chosen, log_end)
             case Bootstrap(uids):

@@ -122,10 +122,10 @@ class Seal:
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Have this member lead the sealed epoch, with these in sync."""
+    """Have this member lead the sealed epoch, with these in sync: they have everything that was acknowledged."""
 
     chosen: Holder
-    equals: SyncSet
+    in_sync: SyncSet
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,8 +209,7 @@ def _forced_of_sealed(seen: Snapshot, record: Record, wanted: Forced, now_s: flo
     if is_electable(target, record):
         if not wanted.accept_split and not _is_old_master_silent(seen, record, answers, now_s):
             return Wait("the former master may still hold its permit")
-        equals = [each for each in answers if is_electable(each, record) and each.advance == target.advance]
-        return Promote(target.me, frozenset(each.member for each in equals))
+        return Promote(target.me, frozenset(each.member for each in answers if is_electable(each, record)))
     if not wanted.unclean:
         return _unclean(wanted)
     if not is_admitted(target, record):
@@ -314,9 +313,11 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
         if seen.first_answer_s is None or now_s - seen.first_answer_s < CHOSEN_S:
             return Wait("a member that was not given the group in vain has not promised yet")
     fresh = [state for state in candidates if seen.tried.get(state.member.ordinal, 0) == fewest]
-    equal = [state for state in fresh if state.advance == max(each.advance for each in fresh)]
-    # The next master would wait for one that was tried in vain and is cut off; it joins again when it can.
-    return _best(seen, fresh, fresh if len(equal) >= seen.policy.min_in_sync else candidates)
+    best = _best(seen, fresh)
+    # The next master would wait for one that has no room, or that was tried in vain and is cut off; both join later.
+    able = [state for state in fresh if not state.is_disk_full]
+    more = [state for state in candidates if len(able) < seen.policy.min_in_sync and state.advance == best.advance]
+    return Promote(best.me, frozenset(state.member for state in (best, *able, *more)))
 
 
 def _is_away(member: Observed, policy: Policy, now_s: float) -> bool:
@@ -377,17 +378,15 @@ def _without_set(seen: Snapshot, record: Record) -> Decision:
         return Blocked(f"the stores of {strangers} are not those that the register knows")
     # Equal logs are not equal metadata: who has just come back may lack what the set was told since the last record.
     # Who led knows best what is confirmed, and who was in sync comes next.
-    return _best(seen, answers, answers, lambda state: -state.confirmed)
+    best = _best(seen, answers, lambda state: -state.confirmed)
+    return Promote(best.me, frozenset(state.member for state in answers if state.advance == best.advance))
 
 
 def _best(
-    seen: Snapshot,
-    able: list[MemberState],
-    candidates: list[MemberState],
-    rank: Callable[[MemberState], int] = lambda state: 0,
-) -> Promote:
+    seen: Snapshot, able: list[MemberState], rank: Callable[[MemberState], int] = lambda state: 0
+) -> MemberState:
     """Who of the able leads: the furthest log; of equal ones the least rank, then room on the disk, then the preferred
-    ordinal.  All candidates that are equal to it are in sync.
+    ordinal.
     """
     furthest = max(state.advance for state in able)
 
@@ -395,5 +394,4 @@ def _best(
         ordinal = state.member.ordinal
         return rank(state), state.is_disk_full, ordinal != seen.policy.preferred, ordinal
 
-    chosen = min((state for state in able if state.advance == furthest), key=order)
-    return Promote(chosen.me, frozenset(state.member for state in candidates if state.advance == furthest))
+    return min((state for state in able if state.advance == furthest), key=order)

@@ -108,20 +108,20 @@ def seal(record: Record) -> Record | Denied:
     return _next_epoch(record, None, Phase.SEALED)
 
 
-def promote(record: Record, chosen: Holder, equals: SyncSet) -> Record | Denied:
-    """PROMOTE: `chosen` leads the sealed epoch; `equals` are those who promised it and have the same log."""
+def promote(record: Record, chosen: Holder, in_sync: SyncSet) -> Record | Denied:
+    """PROMOTE: `chosen` leads the sealed epoch; `in_sync` promised it and have everything that was acknowledged."""
     if record.phase is Phase.ACTIVE:
         return Denied(f"{record.holder} leads")
-    if chosen.member not in equals:
-        return Denied(f"{chosen} is not in {format_set(equals)}")
-    if record.phase is Phase.SEALED and not equals <= record.in_sync:
-        return Denied(f"{format_set(equals)} are not all in the sealed set {format_set(record.in_sync)}")
-    for member in equals:
+    if chosen.member not in in_sync:
+        return Denied(f"{chosen} is not in {format_set(in_sync)}")
+    if record.phase is Phase.SEALED and not in_sync <= record.in_sync:
+        return Denied(f"{format_set(in_sync)} are not all in the sealed set {format_set(record.in_sync)}")
+    for member in in_sync:
         store = record.store(member.ordinal)
         if store is None or store.disk != disk_of(member.incarnation):
             return Denied(f"{member} is not on the disk that was admitted for ordinal {member.ordinal}")
     return replace(
-        record, phase=Phase.ACTIVE, holder=chosen, in_sync=equals, set_version=record.set_version + 1
+        record, phase=Phase.ACTIVE, holder=chosen, in_sync=in_sync, set_version=record.set_version + 1
     )
 
 
