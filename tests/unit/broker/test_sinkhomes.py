@@ -11,7 +11,7 @@ from gantry.broker import sinkhomes
 from gantry.broker.complaints import Complaints
 from gantry.broker.config import BrokerConfig
 from gantry.broker.sinkhomes import SinkHomes
-from gantry.errors import UnreachableError
+from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves.frames import Command
 from gantry.transaction import batchends
 from gantry.wire import bodies
@@ -30,6 +30,7 @@ class Others:
         self.said: dict[str, dict[str, object]] = {}
         self.asked: list[str] = []
         self.brokers: dict[str, TransactionPlay] = {}  # by address, those that are more than an answer
+        self.silent: set[str] = set()
         self.is_away = False
 
     async def invoke(self, address: str, command: Command, timeout_s: float) -> Command:
@@ -50,6 +51,8 @@ class Others:
         assert command.code == RequestCode.DECIDE_BATCH and command.ext["action"] == "ask"
         sink = command.ext["sinkId"]
         self.asked.append(sink)
+        if address in self.silent:
+            raise OutcomeUnknownError(f"{address}: no answer in time")
         if sink not in self.said:
             return reply(command, 1, "not now")
         return reply(command, body=bodies.dumps(self.said[sink]))
@@ -194,6 +197,19 @@ def test_it_is_not_done_while_a_group_of_it_is_away_or_has_something_left(monkey
     play.broker.run_pass()
     play.broker.flush()
     assert play.see_through() and play.keys() == ["b-won"]
+
+
+def test_a_home_that_does_not_answer_delays_no_other_sink() -> None:
+    play = Play()
+    play.others.groups["other"] = "10.0.0.3:10911"
+    for sink in ("s1", "s2", "s3"):
+        play.halves(sink, "a")
+    play.halves("s4", "a", home="other")
+    play.others.silent = {"10.0.0.2:10911"}
+    play.others.said["s4"] = decided(1, "a")
+    assert play.round() == ["s1", "s4"] and len(play.keys()) == 2
+    play.others.silent = set()
+    assert play.round() == ["s1", "s2", "s3"]
 
 
 def test_a_group_that_does_not_answer_is_waited_for_once_a_round() -> None:

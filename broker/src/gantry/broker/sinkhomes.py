@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from gantry.broker.registration import Asking
 from gantry.clock import Clock
-from gantry.errors import GantryError, RefusedError
+from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.model import documents
 from gantry.model.route import BrokerData
 from gantry.transaction.batch_handlers import ASK
@@ -109,6 +109,8 @@ class SinkHomes:
             self._learn(sink, home, bodies.loads_object(answer.body))
         except (GantryError, ValueError) as error:
             self._complaints.say(f"home {home}", f"group {home}, the home of sink {sink}, does not say: {error}")
+            if isinstance(error, UnreachableError | OutcomeUnknownError):
+                del masters[home]  # not waited for once more in this round
 
     def _learn(self, sink: str, home: str, said: dict[str, object]) -> None:
         """What the home has decided; an aborted part alone is no decision, and waits for one."""
