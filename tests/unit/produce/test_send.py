@@ -312,6 +312,7 @@ def test_what_is_unusual_never_takes_the_short_way() -> None:
         message(body=bytes(1001)),
         message(pairs={"p": "x" * 32767}),
         message(pairs={"UNIQ_KEY": "u" * 256}),
+        message(pairs={"p": "\0" * 512}),
     ):
         play.send(unusual)
         assert play.codes() != [0], unusual
