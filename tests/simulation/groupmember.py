@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gantry.broker.broker import Broker
+from gantry.broker.config import Role
 from gantry.broker.machine import Carrying, Machine
 from gantry.errors import GantryError, SyncFailedError
 from simulation.member import Member
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 _BEGINS_S = (0.5, 3.0)
 _DOOR_LINE = 5
+_ON_THE_WAY_S = 10.0  # longer than a producer waits for an answer
 
 
 class GroupMember(Member):
@@ -51,6 +54,12 @@ class GroupMember(Member):
         self._is_stopping = False
         self._is_over = False
         self._has_door = False
+        self._alone_until_s = 0.0
+
+    @property
+    def answers_alone(self) -> bool:
+        """Whether what it says may be the word of an ASYNC_MASTER, which answers before others have a message."""
+        return self._config.role is Role.ASYNC_MASTER or self._world.now < self._alone_until_s
 
     @property
     def sealing(self) -> Sealing | None:
@@ -80,6 +89,14 @@ class GroupMember(Member):
                 say(f"{name}: {'done' if answer is None else answer.document.get('error', 'done')}")
 
         loop.call_soon(lambda: self._dead.append(loop.create_task(carry_out())))
+
+    def set_terms(self, role: Role, min_in_sync: int) -> None:
+        """The next process has this role and set; there is none now."""
+        assert not self.is_alive
+        if self.answers_alone:
+            self._alone_until_s = self._world.now + _ON_THE_WAY_S
+        replication = replace(self._config.replication, min_in_sync=min_in_sync)
+        self._config = replace(self._config, role=role, replication=replication)
 
     def nudge(self) -> None:
         """The register is worth a look, says a coordinator."""

@@ -29,13 +29,21 @@ from simulation.groupplan import GroupRun, SinkRun
 from simulation.plan import Outcome, Run
 from simulation.standingplan import StandingRun
 from simulation.struckplan import StruckRun
+from simulation.termsplan import TermsRun
 from simulation.world import Broken
 
 _STORY_LINES = 60
 _COVERED = ",".join(f"*/gantry/{storey}/*" for storey in ("replication", "failover", "transaction", "append", "store"))
 _COVERAGE = [f"--data-file={tempfile.gettempdir()}/gantry-simulation-{os.getuid()}.coverage", f"--rcfile={os.devnull}"]
 Kind = type[Run] | type[GroupRun]
-KINDS: dict[str, Kind] = {"pair": Run, "group": GroupRun, "sink": SinkRun, "standing": StandingRun, "struck": StruckRun}
+KINDS: dict[str, Kind] = {
+    "pair": Run,
+    "group": GroupRun,
+    "sink": SinkRun,
+    "standing": StandingRun,
+    "struck": StruckRun,
+    "terms": TermsRun,
+}
 
 
 def play(kind: str, seed: int) -> Outcome | str:

@@ -19,6 +19,7 @@ TESTS = HERE.parent
 SEEDS = 8, 16  # of brokers with static roles
 GROUP_SEEDS = 10, 20  # of groups with a register
 SINK_SEEDS = 4, 12  # of groups with a sink of Spark's besides
+TERMS_SEEDS = 3  # of groups whose role and minInSync change
 STANDING_SEEDS = 3  # of groups in which each fault stays until producers are answered all the same
 
 
@@ -64,6 +65,12 @@ def test_somebody_leads_under_every_standing_fault() -> None:
 
 
 @pytest.mark.slow  # each of them has a test of its own
+def test_nothing_that_was_promised_is_lost_while_a_group_changes_its_terms() -> None:
+    ran = seeds("--kind", "terms", "--seeds", f"1:{TERMS_SEEDS}")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert ran.stdout.startswith(f"{TERMS_SEEDS} seeds from 1 on, 0 red")
+
+
 def test_seeds_that_were_red_stay_green() -> None:
     lines = (HERE / "regressions.txt").read_text().splitlines()
     for line in [line for line in lines if not line.startswith("#")]:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gantry.failover.coordinator import Coordinator, Group
@@ -68,6 +69,16 @@ class Watcher:
     def _decided(self, decision: Decision) -> None:
         self._world.say(f"{self.host}: {decision}")
         self.tell(decision)
+
+    def set_terms(self, is_sync_master: bool, min_in_sync: int) -> None:
+        """Watch on other terms, if it does not yet: as a coordinator that knows nothing."""
+        policy = replace(self._group.policy, is_sync_master=is_sync_master, min_in_sync=min_in_sync)
+        if policy == self._group.policy:
+            return
+        self._group = replace(self._group, policy=policy)
+        if self._loop is not None:
+            self.kill(f"on other terms: {policy}")
+            self.start()
 
     def kill(self, why: str = "killed") -> None:
         """Dead, until it is started again."""

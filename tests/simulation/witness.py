@@ -55,7 +55,7 @@ class Witness:
         self._service = service
         self._members = members
         self._ledger = ledger
-        self._is_sync_master, self._min_in_sync = shape.is_sync_master, shape.min_in_sync
+        self.min_in_sync = shape.min_in_sync  # the least that a member runs with
         self._is_sync_flush = shape.is_sync_flush
         self._truth: dict[int, bytearray] = {}  # the confirmed log, by segment
         self._end = 0
@@ -106,7 +106,7 @@ class Witness:
             self._wrong("a seal changed the set")
         if record.phase is Phase.SEALED and before.phase is Phase.SEALED and record.in_sync != before.in_sync:
             self._wrong("the set of a sealed group was changed")
-        if len(record.in_sync) < min(len(before.in_sync), self._min_in_sync) and record.epoch == before.epoch:
+        if len(record.in_sync) < min(len(before.in_sync), self.min_in_sync) and record.epoch == before.epoch:
             if before.phase is Phase.ACTIVE:
                 self._wrong(f"the set shrank to {len(record.in_sync)}")
 
@@ -118,15 +118,14 @@ class Witness:
         if last is None or last.holder is None or last.holder.member == holder.member:
             return
         self.failovers += 1
-        if not self._is_sync_master:
-            for attempt in self._ledger.attempts.values():
-                if attempt.acked_at is not None and self._ends_when_acked.get(attempt.body, 0) > self._end:
-                    attempt.may_be_lost = True
+        for body, end in self._ends_when_acked.items():
+            if end > self._end:
+                self._ledger.attempts[body].may_be_lost = True
 
     def _acknowledged(self, attempt: Attempt) -> None:
-        if self._is_sync_master:
-            return
         member = next(one for one in self._members if one.address == attempt.acked_by)
+        if not member.answers_alone:
+            return
         parts = member.broker.parts if member.broker is not None else None
         self._ends_when_acked[attempt.body] = parts.store.written.offset if parts is not None else 1 << 62
         record = self._service.record
