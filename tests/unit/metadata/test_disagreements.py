@@ -92,6 +92,11 @@ def test_of_many_wishes_a_few_are_kept_and_room_is_made_by_members_that_leave() 
     for number in range(50):
         play.beat(f"m{number}", T=f"tag{number}", **{f"T{number}": "*"})
     assert play.found["g", "T"] == 8 and play.disagreements._topics == 16
+    compared: list[str] = []
+    play.disagreements._compare = compared.append  # type: ignore[method-assign]
+    play.beat("m40", T="tag40", T40="*")
+    assert compared == [], "who repeats what is not kept is not compared each time"
+    del play.disagreements._compare  # type: ignore[method-assign]
     for number in range(49):
         play.clients.connection_closed(play.members[f"m{number}"])
     assert play.found == {}

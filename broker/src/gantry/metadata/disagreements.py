@@ -51,12 +51,12 @@ class Disagreements:
         wishes: _Wishes = {subscription.topic: _words(subscription) for subscription in subscriptions}
         digest = blake2b(repr(sorted(wishes.items())).encode(), digest_size=_DIGEST_BYTES).digest()
         members = self._members.setdefault(group.name, {})
-        is_known = digest in self._versions.get(group.name, ())
-        if members.get(connection) != digest or not is_known:
+        if members.get(connection) != digest or self._is_wanted(group.name, digest, wishes):
             members[connection] = digest
             self._forget_unused(group.name)
-            if not is_known:
-                self._keep(group.name, digest, wishes)
+            if self._is_wanted(group.name, digest, wishes):
+                self._versions.setdefault(group.name, {})[digest] = wishes
+                self._topics += len(wishes)
             self._compare(group.name)
         text = self._texts.get(group.name)
         if text is not None:
@@ -74,11 +74,10 @@ class Disagreements:
             self._forget_unused(group.name)
             self._compare(group.name)
 
-    def _keep(self, group: str, digest: bytes, wishes: _Wishes) -> None:
-        versions = self._versions.setdefault(group, {})
-        if len(versions) < _VERSIONS_MAX and self._topics + len(wishes) <= _TOPICS_MAX:
-            versions[digest] = wishes
-            self._topics += len(wishes)
+    def _is_wanted(self, group: str, digest: bytes, wishes: _Wishes) -> bool:
+        versions = self._versions.get(group, {})
+        has_room = len(versions) < _VERSIONS_MAX and self._topics + len(wishes) <= _TOPICS_MAX
+        return has_room and digest not in versions
 
     def _forget_unused(self, group: str) -> None:
         versions = self._versions.get(group, {})
