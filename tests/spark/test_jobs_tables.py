@@ -86,6 +86,29 @@ def test_resend_finds_exactly_what_is_missing_and_sends_it_under_its_own_id(spar
     assert resend.one_pass(spark, database, rules, 3_000, sent)["sent"] == 0
 
 
+def test_a_long_log_is_pruned_in_short_transactions_and_a_pass_ends(
+    spark: SparkSession, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resend, "FORGETS_MAX", 2)
+    rows = "INSERT INTO message_log SELECT 'packing', n, 'Orders', 'broker-a', 0, n, 1 FROM generate_series(1, 25000) n"
+    tell(database, rows)
+    keeps = resend.Rules("packing", log_kept_ms=1_000)
+    passes = [resend.one_pass(spark, database, keeps, 60_000, Sent())["forgotten"] for _ in range(3)]
+    assert passes == [20_000, 4_999, 0], "the last row of a queue stays"
+
+
+def test_who_looks_for_stubs_for_a_person_is_not_sent_their_bodies(database: str) -> None:
+    tell(database, (FOLDER / "stubs.sql").read_text(encoding="utf-8"))
+
+    def look(cursor: Any, _: None) -> tuple[dict[str, list[str]], list[str]]:
+        found = resend.for_a_person(resend.Rules("packing"), 2_000, cursor)
+        return found, [column.name for column in cursor.description]
+
+    ((found, columns),) = transactions.carry_out(database, [None], look)
+    assert found == {"exhausted": ["exhausted"], "stuck": [], "unplaced": ["unplaced"]}
+    assert columns == ["message_id"]
+
+
 def test_what_waits_in_a_backlog_since_it_was_sent_again_is_not_sent_a_third_time(
     spark: SparkSession, database: str
 ) -> None:

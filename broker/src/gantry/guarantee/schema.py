@@ -106,16 +106,21 @@ _FIELDS = "s.message_id, s.topic, s.body, s.message_keys, s.tags, s.properties, 
 _STUB_COLUMNS = "message_id, topic, body, message_keys, tags, properties, next_resend_at_ms, created_at_ms"
 _LOG_COLUMNS = "consumer_group, message_id, topic, broker, queue_id, queue_offset, received_at_ms"
 _PLACED = "UPDATE message_stub SET broker = :broker, queue_id = :queue_id, queue_offset = :queue_offset"
-_FORGET = """
+FORGOTTEN_MAX = 10_000
+_FORGET = f"""
 DELETE FROM message_log
-WHERE consumer_group = :consumer_group
-  AND received_at_ms < :before_ms
-  AND NOT EXISTS (
-        SELECT 1 FROM message_stub s WHERE s.message_id = message_log.message_id AND s.status = 'unconfirmed')
-  AND queue_offset < (
-        SELECT MAX(l.queue_offset) FROM message_log l
-        WHERE l.consumer_group = message_log.consumer_group
-          AND l.topic = message_log.topic AND l.broker = message_log.broker AND l.queue_id = message_log.queue_id)
+WHERE (consumer_group, message_id) IN (
+    SELECT o.consumer_group, o.message_id FROM message_log o
+    WHERE o.consumer_group = :consumer_group
+      AND o.received_at_ms < :before_ms
+      AND NOT EXISTS (
+            SELECT 1 FROM message_stub s WHERE s.message_id = o.message_id AND s.status = 'unconfirmed')
+      AND o.queue_offset < (
+            SELECT MAX(l.queue_offset) FROM message_log l
+            WHERE l.consumer_group = o.consumer_group
+              AND l.topic = o.topic AND l.broker = o.broker AND l.queue_id = o.queue_id)
+    ORDER BY o.received_at_ms
+    LIMIT {FORGOTTEN_MAX})
 """
 
 
@@ -137,7 +142,7 @@ class Statements:
     unplaced: str  # for a person: due, and its producer never said where it was sent to
     exhausted: str  # for a person: due, and sent as often as it may be
     stuck: str  # for a person: arrived before `before_ms`, and not confirmed
-    forget: str  # log rows received before `before_ms` that nothing above needs
+    forget: str  # log rows received before `before_ms` that nothing above needs, FORGOTTEN_MAX at a time
 
 
 def create(dialect: Dialect, found: int = 0) -> list[str]:

@@ -50,6 +50,7 @@ _LONG = [_FIELDS.index(name) for name in ("body", "message_keys", "properties")]
 # Rows travel to executors in the messages of the driver, of 128 MiB at most (spark.rpc.message.maxSize).
 BYTES_MAX = 32 << 20
 _DOUBLED_MAX = 10  # a thousand times the backoff
+FORGETS_MAX = 100  # of one pass
 _REFUSALS_SHOWN = 100  # of one pass
 Send = Callable[[DataFrame], Sequence[Place | Refusal]]
 
@@ -125,8 +126,18 @@ def _noted(claimed: Sequence[Row], cursor: Cursor, found: Sequence[Place]) -> in
     return note(claimed, found, cursor)
 
 
+def forgotten(database: str, rules: Rules, now_ms: int) -> int:
+    """How many rows of message_log were deleted: in many transactions, so that none is long and the next pass comes."""
+    total = 0
+    for count in carry_out(database, [rules] * FORGETS_MAX, partial(forget, now_ms)):
+        total += count
+        if count < schema.FORGOTTEN_MAX:
+            break
+    return total
+
+
 def forget(now_ms: int, cursor: Cursor, rules: Rules) -> int:
-    """Delete rows of message_log that are older than `log_kept_ms` and that no question needs; how many."""
+    """Delete some rows of message_log that are older than `log_kept_ms` and that no question needs; how many."""
     cursor.execute(SAY.forget, {"consumer_group": rules.group, "before_ms": now_ms - rules.log_kept_ms})
     return cursor.rowcount
 
@@ -142,7 +153,7 @@ def for_a_person(rules: Rules, now_ms: int, cursor: Cursor) -> dict[str, list[st
     """Ids by the reason why nobody but a person can help."""
     found = {}
     for name, question in (("exhausted", SAY.exhausted), ("stuck", SAY.stuck), ("unplaced", SAY.unplaced)):
-        cursor.execute(question, rules.parameters(now_ms))
+        cursor.execute(f"SELECT message_id FROM ({question}) AS found", rules.parameters(now_ms))  # without bodies
         found[name] = [str(row[0]) for row in cursor.fetchall()]
     return found
 
@@ -167,10 +178,8 @@ def one_pass(
     for refusal in refusals[:_REFUSALS_SHOWN]:
         print(f"stub {refusal.message_id} is refused: {refusal.why}", file=sys.stderr, flush=True)
     (people,) = carry_out(database, [rules], lambda cursor, each: for_a_person(each, now_ms, cursor))
-    forgotten = {}
-    if rules.log_kept_ms:
-        (forgotten["forgotten"],) = carry_out(database, [rules], partial(forget, now_ms))
-    counts = {**forgotten, "sent": sent - len(refusals), "refused": len(refusals)}
+    pruned = {"forgotten": forgotten(database, rules, now_ms)} if rules.log_kept_ms else {}
+    counts = {**pruned, "sent": sent - len(refusals), "refused": len(refusals)}
     return {**counts, **{name: len(ids) for name, ids in people.items()}}
 
 
