@@ -76,3 +76,18 @@ async def test_dropping_gives_the_memory_back() -> None:
     play_.one.drop()
     assert play_.memory.bytes == 0
     assert play_.one.take(9) == []
+
+
+def test_what_was_done_in_a_former_life_is_not_committed_in_the_new_one() -> None:
+    play_ = Play()
+    play_.brings(0, 1, end=2)
+    play_.one.take(9)
+    play_.one.settle()
+    assert (play_.one.done, play_.one.to_commit) == (2, 2)
+    play_.one.intake._take(PullResult(PullStatus.OFFSET_ILLEGAL, 40, 40, 99), play_.window)
+    assert (play_.one.done, play_.one.to_commit) == (None, None)
+    play_.one.was_committed(2, 0)  # it had left before
+    play_.one.settle()
+    assert (play_.one.done, play_.one.to_commit) == (40, 40)
+    play_.one.was_committed(40, 1)
+    assert (play_.one.done, play_.one.to_commit) == (40, None)

@@ -311,10 +311,9 @@ class PullConsumer:
             log.warning("%s: offset %s not committed: %s", one.queue, one.done, error)
 
     async def _commit_one(self, one: PulledQueue) -> None:
-        offset = one.done
-        if offset is not None and offset != one.committed:
-            if await self._offsets.commit(one.queue, offset):
-                one.committed = offset
+        offset, life = one.to_commit, one.intake.life
+        if offset is not None and await self._offsets.commit(one.queue, offset):
+            one.was_committed(offset, life)
 
     # Brokers
 

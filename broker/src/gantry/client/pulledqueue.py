@@ -2,7 +2,8 @@
 
 The position is the offset of the next message that a poll would hand out.  A poll says that everything before the
 position it finds is done, because whoever polls again has ended with what the last poll gave; `done` keeps that for
-the next commit.
+the next commit.  A reset of the group, or a topic made anew, is another life of the queue (see `intake`): what was done
+in the former one is not committed in the new one, because that commit would undo the reset.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class PulledQueue:
     def __init__(self, queue: MessageQueue, pulling: PullSettings, memory: Memory, news: Callable[[], None]) -> None:
         self.queue = queue
         self.intake = Intake(queue, pulling, memory, self._deliver)
-        self.done: int | None = None  # the group has ended with everything before it
-        self.committed: int | None = None
+        self._done: tuple[int | None, int] = None, 0  # an offset, and the life in which it was done
+        self._committed: tuple[int | None, int] = None, 0
         self._news = news
         self._waiting: deque[tuple[StoredMessage, int]] = deque()  # with the life of the intake; bounded by its window
 
@@ -45,9 +46,24 @@ class PulledQueue:
         self._forget_former_lives()
         return self._waiting[0][0].queue_offset if self._waiting else self.intake.progress
 
+    @property
+    def done(self) -> int | None:
+        """The group has ended with everything before this offset; None: with nothing in this life of the queue."""
+        offset, life = self._done
+        return offset if life == self.intake.life else None
+
+    @property
+    def to_commit(self) -> int | None:
+        """What the broker should be told; None when it knows, or when nothing is done."""
+        return None if self._done == self._committed else self.done
+
     def settle(self) -> None:
         """What was handed out so far is done."""
-        self.done = self.position
+        self._done = self.position, self.intake.life
+
+    def was_committed(self, offset: int, life: int) -> None:
+        """The broker was told what was done in that life."""
+        self._committed = offset, life
 
     def take(self, count_max: int) -> list[StoredMessage]:
         """The next messages, none when there are none."""
