@@ -116,3 +116,24 @@ async def test_a_commit_that_was_due_before_a_reset_does_not_undo_it() -> None:
         await until(lambda: consumer.position(QUEUE) == 0)
         await consumer.stop()
         assert cluster.committed() == []
+
+
+async def test_seeks_that_meet_leave_one_reader_of_the_queue_at_the_last_place() -> None:
+    async with asyncio.timeout(HANG_S), Lite(count=3) as cluster:
+        consumer = puller(cluster)
+        await consumer.start()
+        await consumer.assign([QUEUE])
+        await asyncio.gather(consumer.seek(QUEUE, 1), consumer.seek(QUEUE, 2))
+        assert [message.queue_offset for message in await consumer.poll()] == [2]
+        await consumer.stop()
+        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("gantry-pull")]
+
+
+async def test_a_queue_that_is_shared_out_during_a_seek_begins_at_the_place_that_was_sought() -> None:
+    async with asyncio.timeout(HANG_S), Lite(count=3) as cluster, puller(cluster, subscription={"T": "*"}) as consumer:
+        assert len(await consumer.poll()) == 3
+        seeking = asyncio.ensure_future(consumer.seek(QUEUE, 1))
+        await asyncio.sleep(0)
+        assert consumer.queues == [QUEUE], "sharing out would begin it where the group stopped"
+        await seeking
+        assert [message.queue_offset for message in await consumer.poll()] == [1, 2]

@@ -205,13 +205,13 @@ class PullConsumer:
 
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         """Go on at an offset, forwards or back; what was pulled ahead is forgotten."""
-        self._ours(queue)
-        subscription = self._wanted[queue]
+        one, task = self._ours(queue)
+        # Before the first await: meanwhile another seek, or the sharing out, must find the queue in its place.
+        self._begin(queue, self._wanted[queue], At(offset))
         try:
-            await self._leave([queue], commits=False)
-        finally:  # also where the caller is cancelled: the queue is still ours
-            if not self._life.is_over:
-                self._begin(queue, subscription, At(offset))
+            await cancelled([task])
+        finally:  # also where the caller is cancelled: the task ends by itself
+            one.drop()
 
     async def seek_to_first(self, queue: MessageQueue) -> None:
         """Go on at the oldest message that is still there."""
@@ -269,7 +269,7 @@ class PullConsumer:
         now_ms = self._clock.now_ms()
         await one.intake.run(self._replicas, self._routes, starts, self.settings, now_ms, tells=False)
 
-    async def _leave(self, queues: Sequence[MessageQueue], commits: bool = True) -> None:
+    async def _leave(self, queues: Sequence[MessageQueue]) -> None:
         gone = [self._queues.pop(queue) for queue in queues]
         for queue in queues:
             self._wanted.pop(queue, None)
@@ -277,7 +277,7 @@ class PullConsumer:
         try:
             await cancelled([task for _, task in gone])
             for one, _ in gone:
-                if commits and self._auto_commit:
+                if self._auto_commit:
                     await self._commit_quietly(one)
         finally:
             for one, _ in gone:
