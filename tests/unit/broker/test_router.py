@@ -18,7 +18,7 @@ from gantry.leaves.frames import Command
 from gantry.wire.codes import UNSUPPORTED, RequestCode, ResponseCode
 from gantry.wire.command import Request, reply
 from gantry.wire.headers import HeaderError
-from testkit.fake_connection import FakeConnection
+from testkit.fake_connection import Chunk, FakeConnection
 from testkit.simclock import SimClock
 
 ASK, FAIL, REFUSE, LATER, SILENT, ILL = 1, 2, 3, 4, 5, 6
@@ -254,3 +254,15 @@ async def test_few_long_answers_are_made_at_a_time_and_none_for_a_peer_that_does
     assert [answer.code for answer in (one, two, three)] == [0, 0, 0] and under_way == [1, 2, 3]
     assert unread.code == ResponseCode.SYSTEM_BUSY and "read them and ask again" in unread.remark
     assert nothing is None
+
+
+async def test_what_stands_behind_the_request_that_ended_its_connection_is_not_carried_out() -> None:
+    class Full(FakeConnection):
+        def write(self, data: Chunk) -> None:
+            super().write(data)
+            self.closed = True
+
+    play = Play()
+    play.connection = Full()
+    play.ask(*(Command(ASK, opaque=number) for number in range(3)))
+    assert play.runs == [("cold", [0])]

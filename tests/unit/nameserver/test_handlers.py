@@ -12,7 +12,7 @@ from gantry.nameserver.keyvalues import KeyValues
 from gantry.nameserver.settings import Switches
 from gantry.nameserver.table import RouteTable
 from gantry.wire.codes import RequestCode, ResponseCode
-from testkit.fake_connection import FakeConnection
+from testkit.fake_connection import Chunk, FakeConnection
 
 
 class StoppedClock:
@@ -193,6 +193,19 @@ def test_key_values_are_bounded_all_together_and_room_comes_back() -> None:
     asker.ask(RequestCode.DELETE_KV_CONFIG, first)
     assert asker.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "N1"}).code == ResponseCode.QUERY_NOT_FOUND
     assert asker.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": value}).code == 0
+
+
+def test_nothing_is_answered_behind_the_answer_that_was_too_much_for_the_connection() -> None:
+    class Full(FakeConnection):
+        def write(self, data: Chunk) -> None:
+            super().write(data)
+            self.closed = True
+
+    asker = Asker()
+    asker.connection = Full()
+    topics = frames.Command(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    asker.handlers.serve(asker.connection, [topics, topics, topics])  # type: ignore[arg-type]
+    assert asker.handlers.answered == {RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: 1}
 
 
 def test_switches_change_at_run_time_and_others_do_not() -> None:

@@ -135,6 +135,8 @@ class Router:
             self._run_hot(self._ends, connection, run)  # type: ignore[type-var, arg-type]
         else:
             for command in run:
+                if connection.closed:
+                    return  # cut off in the middle of the batch: nobody reads the other answers
                 if self._sends.gathered:
                     self._append_gathered()
                 self._run_command(connection, command)  # type: ignore[arg-type]

@@ -45,6 +45,8 @@ class NameServerHandlers:
     def serve(self, connection: Connection, requests: list[Request]) -> None:
         """Answer a batch in its order."""
         for request in requests:
+            if connection.closed:
+                return  # cut off in the middle of the batch: nobody reads the other answers
             handler = self._handlers.get(request.code)
             counted = request.code if handler is not None else -1
             self.answered[counted] = self.answered.get(counted, 0) + 1

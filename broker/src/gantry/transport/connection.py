@@ -9,8 +9,9 @@ tie them together (`opaque`) are our own; a flag tells answers from requests, so
 
 Everything is bounded.  Unread input: a server stops reading while too much output waits.  A client reads on, for its
 requests wait instead, and two ends that both stop would wait for each other.  Output: a peer that does not read is cut
-off at a hard limit.  Unfinished frames: see `readbuffer`.  Silence: the owner's sweep closes what neither read nor
-drained for `idle_s`.  Bytes that are no frames close this connection and touch no other.
+off at a hard limit, and so is one whose requests of one wake-up are answered with more than that.  Unfinished frames:
+see `readbuffer`.  Silence: the owner's sweep closes what neither read nor drained for `idle_s`.  Bytes that are no
+frames close this connection and touch no other.
 
 Life: made -> open -> closing (`closed` is True, output still drains) -> lost (listeners are told, once).
 """
@@ -69,6 +70,7 @@ class Connection(asyncio.BufferedProtocol):
         self._large_need = 0  # bytes of the whole frame
         self._no_room = ""  # why the beginning of a frame could not be kept: the end of this connection
         self._corked: list[Chunk] | None = None  # output of the running batch; None outside one
+        self._corked_bytes = 0
         self._pauses: set[str] = set()  # who wants nothing to be read; empty means reading
         # With how many one-way requests had left before: the answer shows that the peer has read those.
         self._pending: dict[int, tuple[asyncio.Future[frames.Command], asyncio.TimerHandle, int]] = {}
@@ -179,29 +181,23 @@ class Connection(asyncio.BufferedProtocol):
 
     def write(self, data: Chunk) -> None:
         """Send `data`, at the end of the running batch if there is one; nothing happens when closed."""
-        if self._corked is not None:
-            self._corked.append(data)
-        elif not self.closed and (transport := self._transport) is not None:
-            try:
-                transport.write(data)
-            except BaseException:
-                self.abort("writing was interrupted, maybe within a frame")
-                raise
-            if transport.get_write_buffer_size() > self._limits.output_bytes_max:
-                self._cut_off(transport)
+        self.writelines([data])
 
     def writelines(self, chunks: list[Chunk]) -> None:
         """Send several pieces in order; they may refer to mapped memory and are not copied when large."""
         if self._corked is not None:
             self._corked.extend(chunks)
-        elif not self.closed:
+            self._corked_bytes += sum(map(len, chunks))
+            if self._corked_bytes > self._limits.output_bytes_max:
+                self.abort(f"one batch of requests is answered with {self._corked_bytes} bytes; ask for less at a time")
+        elif not self.closed and self._transport is not None:
             self._send(chunks)
 
     def cork(self) -> bool:
         """Gather what is written until `uncork`; False when somebody gathers already, or nothing leaves any more."""
         if self.closed or self._corked is not None:
             return False
-        self._corked = []
+        self._corked, self._corked_bytes = [], 0
         return True
 
     def uncork(self) -> None:
@@ -352,7 +348,7 @@ class Connection(asyncio.BufferedProtocol):
             requests = [request for request in requests if not self._take_answer(request)]
             if not requests:
                 return
-        self._corked = []
+        self._corked, self._corked_bytes = [], 0
         try:
             self._on_requests(self, requests)
         finally:
