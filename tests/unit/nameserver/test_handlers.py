@@ -187,12 +187,22 @@ def test_key_values_are_bounded_all_together_and_room_comes_back() -> None:
         count += 1
         refused = asker.ask(RequestCode.PUT_KV_CONFIG, {"namespace": f"N{count}", "key": "k", "value": value}).code
     assert refused == ResponseCode.SYSTEM_ERROR
-    assert 16 << 20 < count * 30_010 < (16 << 20) + 60_000
+    assert 1 << 20 < count * 30_010 < (1 << 20) + 60_000
     first = {"namespace": "N1", "key": "k"}
     assert asker.ask(RequestCode.PUT_KV_CONFIG, {**first, "value": "w" * 30_000}).code == 0  # no more than before
     asker.ask(RequestCode.DELETE_KV_CONFIG, first)
     assert asker.ask(RequestCode.GET_KVLIST_BY_NAMESPACE, {"namespace": "N1"}).code == ResponseCode.QUERY_NOT_FOUND
     assert asker.ask(RequestCode.PUT_KV_CONFIG, {"namespace": "N", "key": "k", "value": value}).code == 0
+
+
+def test_an_answer_that_no_frame_can_hold_is_said_and_ends_no_connection() -> None:
+    """A broker whose connection ends has no routes any more."""
+    asker = Asker()
+    table = {f"T{number}": "\u00e4" * 30_000 for number in range(100)}
+    asker.handlers._key_values.load_json(json.dumps({"configTable": {"ORDER_TOPIC_CONFIG": table}}).encode())
+    answer = asker.register()
+    assert (answer.code, "too long" in (answer.remark or "")) == (ResponseCode.SYSTEM_ERROR, True)
+    assert asker.table.topics() == ["T", "TBW102"]
 
 
 def test_nothing_is_answered_behind_the_answer_that_was_too_much_for_the_connection() -> None:

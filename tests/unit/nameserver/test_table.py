@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gantry.errors import Refusal
 from gantry.model.topic import DataVersion, TopicConfig
 from gantry.nameserver.table import EXPIRY_MS, Registered, Registration, RouteTable
@@ -226,6 +228,27 @@ def test_mappings_of_topics_that_the_broker_has_not_are_not_kept() -> None:
     assert (table.mappings("T"), table.mappings("elsewhere")) == ({"b-a": {"topic": "T"}}, {})
     table.unregister("C", "b-a", "10.0.0.1:10911")
     assert table.mappings("T") == {}
+
+
+@pytest.mark.parametrize(
+    "long",
+    [
+        {"cluster": "C" * 513},
+        {"broker_name": "b" * 513},
+        {"address": "a" * 513},
+        {"ha_address": "h" * 513},
+        {"zone": "z" * 513},
+        {"topics": topics("T", "t" * 513)},
+        {"filter_servers": ("f" * 513,)},
+        {"filter_servers": ("f",) * 65},
+    ],
+    ids=lambda long: next(iter(long)),
+)
+def test_names_and_addresses_that_nobody_has_are_not_kept(long: dict[str, object]) -> None:
+    table = RouteTable()
+    answer = table.register(registration(**long), LINK, 0)
+    assert isinstance(answer, Refusal) and "are allowed" in answer.remark
+    assert table.live_count == 0 and not table.topics()
 
 
 def test_zone_mappings_and_filter_servers_are_passed_on() -> None:

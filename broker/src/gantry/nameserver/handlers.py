@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gantry.clock import Clock
-from gantry.errors import Refusal
+from gantry.errors import LocalProtocolError, Refusal
 from gantry.leaves import hashes
 from gantry.leaves.frames import Command, encode
 from gantry.model.topic import DataVersion
@@ -52,7 +52,7 @@ class NameServerHandlers:
             self.answered[counted] = self.answered.get(counted, 0) + 1
             answer = self._answer(connection, request, handler)
             if not request.is_oneway:
-                connection.write(encode(answer))
+                connection.write(_encoded(request, answer))
 
     def now_ms(self) -> int:
         """Milliseconds of the clock that never goes back, as the table wants them."""
@@ -240,3 +240,11 @@ class NameServerHandlers:
             RequestCode.GET_BROKER_MEMBER_GROUP: self._member_group,
             RequestCode.BROKER_HEARTBEAT: self._broker_heartbeat,
         }
+
+
+def _encoded(request: Request, answer: Command) -> bytes:
+    """The frame of an answer.  One that no frame holds must not end the connection: a broker would lose its routes."""
+    try:
+        return encode(answer)
+    except LocalProtocolError as error:
+        return encode(reply(request, ResponseCode.SYSTEM_ERROR, f"the answer is too long: {error}"))

@@ -15,11 +15,11 @@ from gantry.wire.codes import ResponseCode
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 _ENTRIES_MAX = 100_000
 _TEXT_MAX = 32_768  # of one name or value
-_CHARS_MAX = 16 << 20  # of all of them: the whole table is written with every change
+_CHARS_MAX = 1 << 20  # of all of them: the whole table is written with every change, and fits into one answer
 
 
 class KeyValues:
-    """The table; `changed` counts up with every change."""
+    """The table; `changes` counts up with every change."""
 
     def __init__(self) -> None:
         self.changes = 0

@@ -45,6 +45,8 @@ from gantry.wire.codes import ResponseCode
 EXPIRY_MS = 120_000  # RocketMQ's DEFAULT_BROKER_CHANNEL_EXPIRED_TIME
 _BROKERS_MAX = 10_000
 _TOPICS_MAX = 500_000  # a queue entry costs some 300 bytes
+_TEXT_MAX = 512  # characters of one name or address; a topic's name has 255 at most
+_FILTER_SERVERS_MAX = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +249,14 @@ class RouteTable:
         is_known = group is not None and news.broker_id in group.addresses
         if not is_known and len(news.topics) == 1:  # rule 3
             return Refusal(ResponseCode.SYSTEM_ERROR, "register broker failed")
+        texts = (news.cluster, news.broker_name, news.address, news.ha_address, news.zone, *news.filter_servers)
+        longest = max(map(len, (*texts, *news.topics)))
+        if longest > _TEXT_MAX or len(news.filter_servers) > _FILTER_SERVERS_MAX:
+            remark = f"a name or address has {longest} characters, {_TEXT_MAX} are allowed"
+            return Refusal(
+                ResponseCode.SYSTEM_ERROR,
+                f"{remark}; there are {len(news.filter_servers)} filter servers, {_FILTER_SERVERS_MAX} are allowed",
+            )
         if (news.cluster, news.address) not in self._live and len(self._live) >= _BROKERS_MAX:
             return Refusal(ResponseCode.SYSTEM_ERROR, f"{_BROKERS_MAX} brokers are registered, no room for more")
         if len(self._queues) + len(news.topics) > _TOPICS_MAX and len(self._queues.keys() | news.topics) > _TOPICS_MAX:
