@@ -15,7 +15,7 @@ from gantry.client.transaction import Outcome, StoredMessage, TransactionProduce
 from gantry.errors import RefusedError
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
-from testkit.scripted import NAMESERVER, ScriptedCluster, body, refuse, silence
+from testkit.scripted import NAMESERVER, Answer, ScriptedCluster, body, refuse, silence
 from testkit.turning import until
 
 ROUTE = RequestCode.GET_ROUTEINFO_BY_TOPIC
@@ -25,9 +25,16 @@ WITHIN_S = 60.0
 
 
 @pytest.mark.parametrize("is_blocking", [False, True], ids=["asyncio", "blocking"])
-async def test_an_empty_name_server_does_not_hide_the_route_that_another_one_has(is_blocking: bool) -> None:
+@pytest.mark.parametrize(
+    "first",
+    [NO_ROUTE, refuse(ResponseCode.REQUEST_CODE_NOT_SUPPORTED), lambda command: reply(command, body=b"no JSON")],
+    ids=["empty", "no-name-server", "unreadable"],
+)
+async def test_an_empty_name_server_does_not_hide_the_route_that_another_one_has(
+    first: Answer, is_blocking: bool
+) -> None:
     async with asyncio.timeout(WITHIN_S), ScriptedCluster() as empty, ScriptedCluster() as full:
-        empty.answers[NAMESERVER, ROUTE] = NO_ROUTE
+        empty.answers[NAMESERVER, ROUTE] = first
         names = [empty.nameserver, full.nameserver]
         if is_blocking:
 

@@ -281,7 +281,7 @@ class BlockingSession:
                 answer = self.ask(address, question, min(TIMEOUT_S, share_s))
             except ClosedError:
                 raise
-            except (UnreachableError, OutcomeUnknownError) as error:
+            except (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError) as error:
                 failure = error
                 silent += 1
                 continue

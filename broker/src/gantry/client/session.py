@@ -19,7 +19,7 @@ from typing import TypeVar
 from gantry.client import questions
 from gantry.client.question import Question
 from gantry.client.settings import nameserver_list
-from gantry.errors import ClosedError, OutcomeUnknownError, UnreachableError
+from gantry.errors import ClosedError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves.frames import Command, encode
 from gantry.transport.client import RemotingClient
 from gantry.transport.connection import Connection
@@ -105,7 +105,8 @@ class Session:
         """Ask name servers until one knows.
 
         Return the first answer that is not None, and True; or None, and whether every name server answered so.
-        UnreachableError when none answers.
+        UnreachableError when none answers.  One that refuses for another reason, or whose answer cannot be read, counts
+        as one that does not answer: whatever is wrong with it, the next one may be well.
         """
         failure: Exception | None = None
         count = len(self.nameservers)
@@ -117,7 +118,7 @@ class Session:
                 answer = await self.ask(self.nameservers[index], question, timeout_s)
             except ClosedError:
                 raise
-            except (UnreachableError, OutcomeUnknownError) as error:
+            except (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError) as error:
                 failure = error
                 silent += 1
                 continue
