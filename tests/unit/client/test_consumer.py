@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from gantry.client import session
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
 from gantry.errors import ConfigError
 from gantry.leaves.frames import Command
@@ -14,7 +15,7 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from testkit.onequeue import FIRST, PULL, OneQueue, member
 from testkit.patience import HANG_S
-from testkit.scripted import offset
+from testkit.scripted import offset, refuse
 from testkit.turning import until
 
 
@@ -199,3 +200,19 @@ async def test_a_notice_that_comes_as_the_consumer_stops_does_not_keep_it_runnin
         stopping = asyncio.ensure_future(consumer.stop())
         async with asyncio.timeout(5.0):
             await stopping
+
+
+async def test_a_broker_that_refuses_the_heartbeat_is_named_once(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gives a client that it does not take as a member nothing to consume, and nothing else says why."""
+    monkeypatch.setattr(session, "HEARTBEAT_S", 0.01)
+    beat = RequestCode.HEART_BEAT
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        cluster.answers["broker-a", beat] = refuse(ResponseCode.SYSTEM_BUSY, "100 clients, the limit is 100")
+        async with member(cluster, FIRST):
+            await until(lambda: len(cluster.asked("broker-a", beat)) > 3)
+        assert [record.getMessage() for record in caplog.records if "limit is 100" in record.getMessage()] == [
+            f"{cluster.addresses['broker-a']}: the heartbeat of this client is refused: "
+            "refused with code 2: 100 clients, the limit is 100"
+        ]

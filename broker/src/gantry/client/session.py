@@ -13,7 +13,9 @@ as not supported, so that a tool on the other side does not wait in vain.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
 from gantry.client import questions
@@ -28,6 +30,7 @@ from gantry.wire.command import reply
 from gantry.wire.heartbeat import Heartbeat
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 30.0  # RocketMQ's heartbeatBrokerInterval; brokers forget a silent client after 120 s
 NAMESERVER_TIMEOUT_S = 3.0
@@ -50,6 +53,7 @@ class Session:
         self._on_request = on_request  # returns whether it knew what to do
         self._on_return = on_return
         self._known: set[str] = set()  # addresses that we were connected to before
+        self._refused_by: set[str] = set()  # those of them that refused the last heartbeat
         self._remoting = RemotingClient(self._serve, on_connect=self._connected)
         self._preferred = 0  # index of the name server that answered last
         self._beating: asyncio.Task[None] | None = None
@@ -159,7 +163,24 @@ class Session:
         if self._heartbeat is None or address in self.nameservers:
             return
         question = questions.heartbeat(self._heartbeat())
-        connection.invoke(question.command, _HEARTBEAT_TIMEOUT_S).add_done_callback(_outcome_does_not_matter)
+        answer = connection.invoke(question.command, _HEARTBEAT_TIMEOUT_S)
+        answer.add_done_callback(partial(self._greeted, address, question))
+
+    def _greeted(self, address: str, question: Question[None], answer: asyncio.Future[Command]) -> None:
+        """Log a refusal, once: a broker that does not take this client as a member gives it nothing to consume.
+
+        A heartbeat that fails otherwise is followed by another one; a dead connection shows itself to those who use it.
+        """
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        try:
+            question.read(answer.result())
+        except RefusedError as error:
+            if address not in self._refused_by:
+                log.warning("%s: the heartbeat of this client is refused: %s", address, error)
+            self._refused_by.add(address)
+        else:
+            self._refused_by.discard(address)
 
     def _serve(self, connection: Connection, commands: list[Command]) -> None:
         for command in commands:
@@ -168,8 +189,3 @@ class Session:
                 remark = f"this client does not serve request {command.code}"
                 connection.write(encode(reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)))
 
-
-def _outcome_does_not_matter(future: asyncio.Future[Command]) -> None:
-    """A heartbeat that fails is followed by another one; a dead connection shows itself to those who use it."""
-    if not future.cancelled():
-        future.exception()
