@@ -14,6 +14,7 @@ from gantry.client.settings import ConsumerSettings
 from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
+from testkit.turning import until
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 
@@ -86,3 +87,21 @@ async def test_a_record_that_cannot_be_read_is_passed_over_and_named(caplog: pyt
     for offset in came:
         intake.finish(offset, intake.life)
     assert intake.to_commit == 8 and memory.bytes == 0, "no broker takes it back, so the queue would wait for ever"
+
+
+async def test_a_queue_that_holds_nothing_is_pulled_while_another_one_holds_all_the_memory() -> None:
+    """An orderly queue rests as long as its message fails; a pull consumer's, as long as it is paused."""
+    memory = Memory(1)
+    came: list[MessageQueue] = []
+    brokers = [Broker(PullResult(PullStatus.FOUND, 6, 0, 9, (_message(5, b"x"),))) for _ in range(2)]
+    tasks = []
+    for number, broker in enumerate(brokers):
+        queue = MessageQueue("orders", "broker-a", number)
+        pulling = PullSettings("readers", Subscription("orders", "*"))
+        intake = Intake(queue, pulling, memory, lambda intake, _: came.append(intake.queue))
+        running = intake.run(broker, broker, broker, ConsumerSettings(), 0)  # type: ignore[arg-type]
+        tasks.append(asyncio.ensure_future(running))
+        await until(lambda at=queue: at in came)
+    assert memory.bytes == 200 and not any(broker.is_silent.is_set() for broker in brokers), "nothing more is pulled"
+    for task in tasks:
+        task.cancel()

@@ -1,8 +1,8 @@
 """One queue of a consumer: pulls it, keeps its window, says what may be committed.
 
-The loop has one pull on its way at most and none while the window or the consumer's memory is full.  It
-lives until the queue goes to another member.  Errors are waited out with a growing pause; a wrong route
-is asked for again.  An offset outside the queue (the messages expired, or the queue was made anew) moves
+The loop has one pull on its way at most, and none while the window is full, or the consumer's memory is and the window
+holds messages.  It lives until the queue goes to another member.  Errors are waited out with a growing pause; a wrong
+route is asked for again.  An offset outside the queue (the messages expired, or the queue was made anew) moves
 the window to where the broker says, and so does a reset of the group: another life of the queue begins, in which the
 same offsets may be other messages, so what is still in work from the former one no longer counts.
 
@@ -208,7 +208,8 @@ class Intake:
         log.info("%s: begins at %d", self.queue, offset)
 
     async def _pull(self, replicas: Replicas, window: Window, tells: bool) -> None:
-        while window.is_full or self._memory.is_full:
+        # A queue that holds nothing pulls all the same: others may hold the memory for as long as a message fails.
+        while window.is_full or (self._memory.is_full and window.count):
             await self._memory.wait()
         started, life = asyncio.get_running_loop().time(), self.life
         progress, offset = window.progress if tells else None, window.next_offset

@@ -56,7 +56,7 @@ class ConsumerSettings:
     concurrency: int = 20  # listeners running at the same time
     queue_messages_max: int = 1000  # unfinished messages of one queue
     queue_span_max: int = 2000  # offsets between a queue's first unfinished message and the next pull
-    bytes_max: int = 64 << 20  # unfinished messages of all queues together
+    bytes_max: int = 64 << 20  # unfinished messages of all queues together, and one pull more of each
     pull_messages_max: int = 32
     pull_wait_s: float = 15.0
     redeliveries_max: int | None = None  # then it is a dead letter; None: as often as the group's configuration says
