@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 import zlib
 
@@ -21,6 +22,7 @@ def test_what_was_compressed_comes_back(kind: Compression) -> None:
     packed = compress(kind, BODY)
     assert len(packed) < len(BODY) / 10
     assert decompress(kind.value, packed, "it") == BODY
+    assert decompress(kind.value, compress(kind, b""), "it") == b""
 
 
 def test_a_body_without_the_bit_is_left_alone() -> None:
@@ -34,7 +36,8 @@ def test_zlib_may_be_named_or_not() -> None:
 
 @pytest.mark.parametrize("kind", Compression)
 def test_a_body_that_is_cut_off_or_is_none_is_the_sender_s_fault(kind: Compression) -> None:
-    for broken in (compress(kind, BODY)[:-6], b"nonsense", b""):
+    chance = random.Random(7).randbytes(300_000)  # several blocks, the first of which can be read
+    for broken in (compress(kind, BODY)[:-6], compress(kind, chance)[:-9], b"nonsense", b""):
         with pytest.raises(RemoteProtocolError, match="message 7"):
             decompress(kind.value, broken, "message 7")
 
