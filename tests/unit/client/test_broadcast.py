@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -123,3 +124,27 @@ async def test_a_broadcasting_member_goes_on_where_it_stopped_and_tells_no_broke
                 await message.ack()
                 await until(lambda: b":5" in (tmp_path / "g" / "offsets.json").read_bytes())
             assert cluster.committed() == []
+
+
+async def test_a_disk_that_hangs_ends_no_commit_and_gathers_no_tasks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    usual = broadcast._replace
+
+    def hang(path: Path, text: bytes) -> None:
+        assert go_on.wait(HANG_S)
+        usual(path, text)
+
+    monkeypatch.setattr(broadcast, "_replace", hang)
+    monkeypatch.setattr(broadcast, "_WRITE_S", 0.02)
+    of = offsets(tmp_path)
+    async with asyncio.timeout(HANG_S):
+        for offset in range(5):
+            with pytest.raises(OutcomeUnknownError, match="look at its disk"):
+                await of.commit(QUEUE, offset)
+        assert len(of._saving) <= 1
+        go_on.set()
+        monkeypatch.setattr(broadcast, "_WRITE_S", HANG_S)
+        await of.commit(QUEUE, 9)
+        assert await start(offsets(tmp_path)) == 9

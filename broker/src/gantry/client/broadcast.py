@@ -25,6 +25,7 @@ from gantry.wire import bodies
 log = logging.getLogger(__name__)
 
 _BYTES_MAX = 64 << 20  # more than a hundred thousand queues
+_WRITE_S = 5.0  # as long as a broker may take for a commit: stop() must end though the disk hangs
 
 
 class LocalOffsets:
@@ -45,15 +46,19 @@ class LocalOffsets:
         return await self._remote.start(queue, settings, now_ms) if offset is None else offset
 
     async def commit(self, queue: MessageQueue, offset: int) -> bool:
-        """Keep it; returns True when the file has it, OutcomeUnknownError when it could not be written."""
-        table = await self._loaded()
-        table[queue] = offset
-        self._changes += 1
-        # Shielded: who is cancelled leaves a thread that writes, and the next one must wait for it.
-        saving = asyncio.ensure_future(self._save(table, self._changes))
-        self._saving.add(saving)
-        saving.add_done_callback(self._saved)
-        await asyncio.shield(saving)
+        """Keep it; returns True when the file has it, OutcomeUnknownError when it was not written, or not in time."""
+        try:
+            async with asyncio.timeout(_WRITE_S):
+                table = await self._loaded()
+                table[queue] = offset
+                self._changes += 1
+                # Shielded: who is cancelled leaves a thread that writes, and the next one must wait for it.
+                saving = asyncio.ensure_future(self._save(table, self._changes))
+                self._saving.add(saving)
+                saving.add_done_callback(self._saved)
+                await asyncio.shield(saving)
+        except TimeoutError:
+            raise OutcomeUnknownError(f"{self.path}: not written within {_WRITE_S:g} s; look at its disk") from None
         return True
 
     def _saved(self, saving: asyncio.Task[None]) -> None:
