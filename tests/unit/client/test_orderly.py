@@ -238,3 +238,19 @@ async def test_a_lock_that_is_being_given_back_is_not_renewed_however_long_that_
         again = [one for found in cluster.locks()[asked + 1 :] for one in found["mqSet"]]  # type: ignore[attr-defined]
         assert given_back == {0} and not again
         await stopping
+
+
+async def test_what_a_listener_says_first_counts() -> None:
+    said: list[tuple[bytes, int, bool]] = []
+
+    async def listener(message: ReceivedMessage) -> None:
+        if message.body == b"0" and message.attempt == 1:
+            await message.retry(0.0)
+            said.append((message.body, message.attempt, await message.ack()))
+        else:
+            said.append((message.body, message.attempt, await message.ack()))
+            await message.retry(0.0)
+
+    async with asyncio.timeout(HANG_S), Locking(count=2) as cluster, member(cluster, listener):
+        await until(lambda: len(said) == 3)
+    assert said == [(b"0", 1, False), (b"0", 2, True), (b"1", 1, True)]

@@ -213,8 +213,10 @@ class OrderlyQueue:
         around = self._around
         wishes: list[Again] = []
 
-        async def again(_: ReceivedMessage, wish: Again) -> None:
-            wishes.append(wish)
+        async def again(received: ReceivedMessage, wish: Again) -> None:
+            if not received.is_over:  # what the listener said first counts
+                received.is_over = True
+                wishes.append(wish)
 
         message = ReceivedMessage(stored, self.queue, _finished, again)
         message.attempt = attempt
@@ -234,7 +236,7 @@ class OrderlyQueue:
         if task.cancelled() or task.exception() is not None:
             log.error("%r: the listener failed", message, exc_info=None if task.cancelled() else task.exception())
             return Again()
-        return wishes[-1] if wishes else None
+        return wishes[0] if wishes else None
 
     async def _heard(self, event: asyncio.Event, at_most_s: float) -> None:
         try:
