@@ -165,6 +165,30 @@ def test_a_visit_that_does_not_read_its_answer_ends(on: Callable[[], asyncio.Abs
 
 
 @LOOPS
+def test_visits_that_do_not_read_their_answers_give_way_to_one_that_asks_and_hold_up_no_end(
+    on: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    async def scene() -> None:
+        http = door(lambda: bytes(16 << 20))
+        http._visits.most = 3
+        port = await http.start()
+        deaf = [await asyncio.open_connection("127.0.0.1", port, limit=1 << 10) for _ in range(3)]
+        for _, writer in deaf:
+            writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        await until(lambda: sum(visit.has_output for visit in http._visits.open) == 3)
+        for _ in range(2):
+            assert await get(port, "/healthz") == (200, b"well\n")
+        assert sum(visit.has_output for visit in http._visits.open) == 2
+        begun_s = asyncio.get_running_loop().time()
+        await http.close()
+        assert asyncio.get_running_loop().time() - begun_s < http._visits.life_s / 2
+        for _, writer in deaf:
+            writer.close()
+
+    play(scene, on)
+
+
+@LOOPS
 def test_a_head_without_end_is_not_kept(on: Callable[[], asyncio.AbstractEventLoop]) -> None:
     async def scene() -> None:
         http = door()

@@ -35,6 +35,7 @@ Verdict = Callable[[], tuple[bool, str]]
 
 _METRICS_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 _LIFE_S = 60.0  # from a whole head to the last byte of the answer; scrapers give up after ten
+_GOODBYE_S = 1.0  # at the end, for answers that are under way
 
 
 class HealthServer:
@@ -140,6 +141,6 @@ async def _runner(make: Metrics, verdicts: dict[str, Verdict]) -> web.AppRunner:
     app = web.Application()
     app.on_response_prepare.append(end_connection)
     app.add_routes([web.get("/metrics", metrics), *(web.get(path, verdict) for path in verdicts)])
-    runner = web.AppRunner(app, access_log=None)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_GOODBYE_S)
     await runner.setup()
     return runner

@@ -5,7 +5,8 @@
 
 A visit that has not sent the whole head of a request in time is closed, and so is one that lasts too long: because its
 body never ends, or because it does not read the answer.  When there are too many, the oldest one without a whole head
-is closed for the new one: who asks something sends the head at once, and gets an answer however many are silent.
+is closed for the new one, else the oldest one whose answer waits to be read: who asks something sends the head and
+reads the answer at once, and gets it however many are silent.
 
 The library comes into it when the head is complete.  Until then the bytes are kept here, up to a bound, so that the
 library may also be loaded only then.
@@ -52,11 +53,12 @@ class Visits:
             await asyncio.sleep(0)
 
     def admit(self, visit: Visit) -> bool:
-        """Count a new one, in place of the oldest without a whole head when there are too many; False: close it."""
+        """Count a new one, in place of the oldest that is silent when there are too many; False: close it."""
         if self._is_closing:
             return False
         if len(self.open) >= self.most:
             silent = next((one for one in self.open if not one.is_heard), None)
+            silent = silent or next((one for one in self.open if one.has_output), None)
             if silent is None:
                 return False
             silent.abort()
@@ -75,6 +77,11 @@ class Visit(asyncio.Protocol):
         self._protocol: asyncio.Protocol | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
+
+    @property
+    def has_output(self) -> bool:
+        """Whether the peer leaves a part of the answer unread."""
+        return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the time for the head."""
