@@ -117,6 +117,7 @@ def test_variables_that_kubernetes_or_the_leaves_put_there_are_no_keys() -> None
         "GANTRY_BROKER_PORT": "tcp://10.0.0.1:10911",
         "GANTRY_BROKER_PORT_10911_TCP_ADDR": "10.0.0.1",
         "GANTRY_PURE": "1",
+        "GANTRY_CACHE": "/var/cache",
         "PATH": "/bin",
     }
     assert config.load(environment=environment)[0] == BrokerConfig()

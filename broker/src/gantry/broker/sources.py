@@ -20,8 +20,8 @@ from gantry.errors import ConfigError
 _T = TypeVar("_T")
 
 _PREFIX = "GANTRY_"
-# Variables of other parts of the house.
-_NOT_OURS = frozenset({"GANTRY_PURE", "GANTRY_COMPILED"})
+# Variables of other parts of the house: the leaves, and the folder of the interoperability tests.
+_NOT_OURS = frozenset({"GANTRY_PURE", "GANTRY_COMPILED", "GANTRY_CACHE"})
 # Kubernetes puts such variables into every pod for a service whose name begins with "gantry-".
 _KUBERNETES = re.compile(r"_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP)\w*)?)$")
 _SIZES = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
