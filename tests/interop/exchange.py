@@ -10,6 +10,8 @@ What RocketMQ's broker does by itself is not held against either broker; broker/
     after a kill it removes its newest index file, and indexes again from the segment that its checkpoint trusts
     after a kill it brings back deleted messages of the segments that it reads again; so no kill follows a deletion
     where RocketMQ's broker is the next owner
+    of a topic that it made and deleted while it had the folder, and made again, only the log tells; so it does not
+    make one again, and is not killed then
 """
 
 from __future__ import annotations
@@ -72,6 +74,8 @@ class Exchange:
     delayed: set[int] = field(default_factory=set)  # whose delivery may not have been saved yet
     may_repeat: set[int] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)  # topics that were deleted
+    known: set[str] = field(default_factory=set)  # topics that GantryMQ's table of queues has
+    waiting: set[str] = field(default_factory=set)  # topics that RocketMQ's broker made and deleted in between
     lookable: set[int] = field(default_factory=set)
     has_deleted: bool = False
     was_killed: bool = False
@@ -89,6 +93,9 @@ class Exchange:
         server.start()
         host, port = server.broker.split(":")
         self.client = RawClient((host, int(port)))
+        if not self.is_java:
+            self.known = set(self.topics)
+            self.waiting.clear()
         if self.is_java and self.was_killed and len(list((self.data / "commitlog").glob("0*"))) > 1:
             self.lookable.clear()
 
@@ -96,9 +103,10 @@ class Exchange:
         """`stop` or `kill`; no kill where RocketMQ's broker would bring back what was deleted."""
         assert self.server is not None and self.client is not None
         self.client.close()
-        self.was_killed = how == "kill" and not (self.has_deleted and is_java_next)
+        self.was_killed = how == "kill" and not (self.has_deleted and is_java_next) and not self.waiting
         if not self.was_killed:
             self.server.stop()
+            self.known |= set[str]() if self.is_java else set(self.topics)
             self.delayed &= {number for topic in self.topics.values() for number in topic.to_come()}
             for committed in self.committed.values():
                 del committed.offsets[:-1]
@@ -117,6 +125,8 @@ class Exchange:
 
     def send(self, name: str, kind: str, queue: int, count: int, size: int) -> None:
         topic = self.topics.get(name) or self.make_again(name, 4, 1)
+        if topic is None:
+            return
         queue_id = queue % topic.queues
         numbers = [self._number(size) for _ in range(count)]
         if kind == "batch":
@@ -160,12 +170,15 @@ class Exchange:
         if is_committed:
             self.topics[name].floating.setdefault(queue_id, set()).add(number)
 
-    def make_again(self, name: str, queues: int, count: int) -> Topic:
+    def make_again(self, name: str, queues: int, count: int) -> Topic | None:
         """Delete a topic that is there and make it, with some messages.
 
-        RocketMQ's broker leaves no trace of a topic that it made again until there is a message in it.
+        RocketMQ's broker leaves no trace of a topic that it made again until there is a message in it, nor of the
+        former life of a topic that GantryMQ has never seen.
         """
         self.delete(name)
+        if name in self.waiting:
+            return None
         ext = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
         ext |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
         self._ask(Code.UPDATE_AND_CREATE_TOPIC, ext)
@@ -192,6 +205,8 @@ class Exchange:
         for key in gone:
             del self.committed[key]
         self.gone.add(name)
+        if self.is_java and name not in self.known:
+            self.waiting.add(name)
         self.has_deleted = True
 
     def commit(self, name: str, queue: int, share: float) -> None:

@@ -93,6 +93,32 @@ def test_a_deleted_topic_stays_away_where_the_table_of_topics_says_so(
     store.close()
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_topic_that_was_made_and_deleted_meanwhile_stays_away_after_a_stop_in_order(is_killed: bool) -> None:
+    def play(store: Store) -> None:
+        store.append([message("V", 0, b"gone") for _ in range(3)])
+        store.append([message("U", 0, b"new")])
+        store.delete_queues("V")
+        disk = store._parts.disk
+        assert isinstance(disk, SimDisk)
+        _write(disk, filenames.config(ROOT, "topics.json"), b'{"topicConfigTable": {"T": {}, "U": {}}}')
+        store.close()
+        if is_killed:
+            disk.open(filenames.abort(ROOT), create=True).close()
+
+    disk, store = _back_from_rocketmq(1 << 20, play)
+    assert store.report.start is (Start.FOREIGN_CRASHED if is_killed else Start.FOREIGN_CLEAN)
+    assert (("V", 0) in set(store.queues())) is is_killed, "a power cut may have taken what says that it lives"
+    assert bodies(store, "U") == [b"new"]
+    store.append([message("V", 0, b"again")])
+    store.close()
+    disk.remove_tree(filenames.consume_queues(ROOT))
+    sizes = {"segment_bytes": 1 << 20, "queue_file_entries": 100, "index_slots": 64, "index_entries": 4000}
+    store = opened(small(ROOT, **sizes), disk=disk)
+    assert bodies(store, "V") == [b"gone"] * (3 * is_killed) + [b"again"]
+    store.close()
+
+
 def test_a_queue_that_expired_and_began_anew_does_not_bury_its_topic() -> None:
     disk = SimDisk()
     table = QueueTable(disk, ROOT, QueueFiles(disk, 8, 64))

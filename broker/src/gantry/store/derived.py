@@ -180,7 +180,7 @@ class Derived:
                 self._drop(topic, queue_id)
             yield from self._place(LogScan(self._log.segments, self._log.start), end, end)
             base = self._bury_restarted(base)
-        self.derivation.restarts = None
+        self.derivation.restarts = self.derivation.is_deleted = None
         for ends in base.queues():
             following = min(ends.following, self._tails.get((ends.topic, ends.queue_id), ends.following))
             if following:

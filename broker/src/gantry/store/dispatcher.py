@@ -28,6 +28,7 @@ Entries = list[records.Entry]
 Listener = Callable[[str, int, int, Entries], None]
 
 _WALK_RECORDS_MAX = 4096
+_FOREVER = 1 << 62
 _NO_QUEUE_BIT = 0x4  # sysFlag of records that no queue gets and that have no queue offset, see `leaves.queues`
 
 
@@ -43,6 +44,8 @@ class Derivation:
         # While a store opens: topics with a queue that begins at 0 again in the log, and the end of its last record
         # before that.  RocketMQ's broker deleted them and made them again; it does not know our generations.
         self.restarts: dict[str, int] | None = None
+        # While a store opens that RocketMQ's broker stopped in order: whether it deleted a topic that has no queue.
+        self.is_deleted: Callable[[str], bool] | None = None
 
     def place(self, entries: Entries) -> list[tuple[ConsumeQueue, Entries]]:
         """Put records into their queues and among the index's pending; what is there already is left out."""
@@ -92,6 +95,9 @@ class Derivation:
                 return None
         queue = table.get(topic, queue_id)
         if queue is None:
+            if self.is_deleted is not None and self.is_deleted(topic):
+                table.bury(topic, _FOREVER)  # clipped to where the log is found to end
+                return None
             if self.gaps is not None and group[0].queue_offset > 0:
                 self.gaps[(topic, queue_id)] = None
                 return None

@@ -7,7 +7,9 @@ former topic is buried (`generations`), so that nobody who builds queues from th
     its queues are there    they are right.  An entry below the remembered end that names a record behind what the table
                             knows tells a queue that begins anew; where all queues begin there, the topic was made again
     they are not            number 0 in the log, behind other records of the queue (`Derivation.restarts`), says so
-    the topic is gone       it has no folder and is not in topics.json
+    the topic is gone       it has no folder and is not in topics.json.  A topic that the table of queues does not
+                            know was made and deleted in between; that is believed only after a stop in order,
+                            since a power cut may take a young topic's folder and its line in topics.json
 
 A topic that was made again and got no message yet looks like one that lost its files: its old messages come back.
 """
@@ -22,19 +24,21 @@ from gantry.store.queuebase import QueueBase
 from gantry.store.queuetable import QueueTable
 
 
-def deleted(disk: Disk, root: str, base: QueueBase) -> list[str]:
-    """Topics of the table that RocketMQ's broker deleted and did not make again."""
+def listed_topics(disk: Disk, root: str) -> frozenset[str]:
+    """The topics of topics.json; none where it cannot be told what RocketMQ's broker deleted."""
     if not disk.exists(filenames.consume_queues(root)):
-        return []  # all queues are to be built again
+        return frozenset()  # all queues are to be built again
     try:
         document = statefile.read_object(disk, filenames.config(root, "topics.json")) or {}
     except StoreError:
-        return []
+        return frozenset()
     listed = document.get("topicConfigTable")
-    if not isinstance(listed, dict) or not listed:
-        return []
-    topics = [topic for topic in base.ends if topic not in listed]
-    return [topic for topic in topics if not disk.list(filenames.topic_queues(root, topic))]
+    return frozenset(listed) if isinstance(listed, dict) else frozenset()
+
+
+def is_deleted(disk: Disk, root: str, listed: frozenset[str], topic: str) -> bool:
+    """Whether RocketMQ's broker deleted a topic that has messages, and did not make it again."""
+    return bool(listed) and topic not in listed and not disk.list(filenames.topic_queues(root, topic))
 
 
 def without_made_again(table: QueueTable, base: QueueBase, log_start: int) -> QueueBase:

@@ -21,6 +21,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from gantry.clock import Clock
@@ -216,9 +217,13 @@ class Recovery:
         if found.start.is_ours:
             return found
         table, base = self._derived.table, found.base
-        deleted = foreign.deleted(self._disk, self._settings.root, base)
+        disk, root = self._disk, self._settings.root
+        is_deleted = partial(foreign.is_deleted, disk, root, foreign.listed_topics(disk, root))
+        deleted = [topic for topic in base.ends if is_deleted(topic)]
         for topic in deleted:
             table.bury(topic, self._log.segments.end)  # clipped to where the log is found to end
+        if found.start is Start.FOREIGN_CLEAN:
+            self._derived.derivation.is_deleted = is_deleted
         base = queuebase.without(base, deleted)
         return found._replace(base=base._replace(gravestones=base.gravestones | table.gravestones))
 
