@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -13,7 +12,7 @@ from gantry.model.topic import TopicConfig
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode
 from testkit.pullplay import PullPlay
-from testkit.requests import request
+from testkit.requests import answered, request
 
 
 class Asking(PullPlay):
@@ -31,13 +30,7 @@ class Asking(PullPlay):
             RequestCode.QUERY_TOPICS_BY_CONSUMER: self.handlers.group_topics,
             RequestCode.LIST_LAG: self.handlers.lag,
         }[code]
-
-        async def call() -> Command:
-            given = handler(self.connection, request(code, **fields))
-            answer: Command = given if isinstance(given, Command) else await given
-            return answer
-
-        return asyncio.run(call())
+        return answered(handler(self.connection, request(code, **fields)))
 
     def stats(self, **fields: Any) -> dict[tuple[str, int], dict[str, int]]:
         """(topic, queue) -> numbers."""

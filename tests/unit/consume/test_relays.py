@@ -18,7 +18,7 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from testkit.fake_connection import FakeConnection
 from testkit.pullplay import PullPlay
-from testkit.requests import request
+from testkit.requests import answered, request
 
 PLAY = PullPlay()
 
@@ -51,7 +51,7 @@ def ask(client: Any, version: int = 479, **fields: str) -> Command:
     handlers = RelayHandlers(clients, PLAY.topics, PLAY.store, "b")
     handler = handlers.consume_directly if "msgId" in asked else handlers.running_info
     code = RequestCode.CONSUME_MESSAGE_DIRECTLY if "msgId" in asked else RequestCode.GET_CONSUMER_RUNNING_INFO
-    return asyncio.run(handler(tool, request(code, **asked)))
+    return answered(handler(tool, request(code, **asked)))
 
 
 def test_the_answer_of_the_client_goes_back_as_it_is() -> None:
@@ -110,7 +110,7 @@ def test_where_members_are_is_put_together_and_who_cannot_say_is_left_out() -> N
     def status(**fields: str) -> Command:
         asked = request(RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, **fields)
         tool: Any = FakeConnection()
-        return asyncio.run(handlers.status(tool, asked))
+        return answered(handlers.status(tool, asked))
 
     found = bodies.loads_object(status(group="g", topic="T").body)["consumerTable"]
     assert isinstance(found, dict) and list(found) == ["says"]

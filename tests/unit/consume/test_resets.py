@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -15,7 +14,7 @@ from gantry.wire import bodies
 from gantry.wire.codes import Language, RequestCode, ResponseCode
 from testkit.fake_connection import FakeConnection
 from testkit.pullplay import PullPlay, codes_of, offsets_of
-from testkit.requests import request
+from testkit.requests import answered, request
 
 SUSPEND_INLINE = 6
 COMMIT = 1
@@ -39,7 +38,7 @@ class Resetting(PullPlay):
         asked: dict[str, Any] = {"group": "g", "topic": "T", "timestamp": self.begin_ms, "isForce": "true"} | fields
         command = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **asked)
         command.language = language
-        return asyncio.run(self.handlers.reset(self.connection, command))
+        return answered(self.handlers.reset(self.connection, command))
 
     def member(self, language: int = Language.JAVA, version: int = 479, model: str = "CLUSTERING") -> Any:
         """A consumer comes online, on a connection of its own."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -16,7 +15,7 @@ from gantry.model.topic import TopicConfig
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.pullplay import PullPlay
-from testkit.requests import request
+from testkit.requests import answered, request
 
 
 class Asking(PullPlay):
@@ -42,13 +41,7 @@ class Asking(PullPlay):
             RequestCode.GET_BROKER_CONSUME_STATS: self.handlers.all_groups,
             RequestCode.VIEW_BROKER_STATS_DATA: self.handlers.view,
         }[code]
-
-        async def call() -> Command:
-            given = handler(self.connection, request(code, **fields))
-            answer: Command = given if isinstance(given, Command) else await given
-            return answer
-
-        return asyncio.run(call())
+        return answered(handler(self.connection, request(code, **fields)))
 
 
 def test_the_time_span_of_a_queue_says_what_was_stored_when_and_how_long_the_next_has_waited() -> None:

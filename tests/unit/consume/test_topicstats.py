@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 from gantry.client.topicstats import TopicStats, topic_stats
@@ -12,7 +11,7 @@ from gantry.model.route import MessageQueue
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.pullplay import PullPlay
-from testkit.requests import request
+from testkit.requests import answered, request
 
 
 class Asking(PullPlay):
@@ -24,7 +23,7 @@ class Asking(PullPlay):
 
     def ask(self, topic: str = "T") -> Command:
         asked = request(RequestCode.GET_TOPIC_STATS_INFO, topic=topic)
-        return asyncio.run(self.handlers.stats(self.connection, asked))
+        return answered(self.handlers.stats(self.connection, asked))
 
 
 def test_a_topics_queues_have_ends_and_the_time_of_their_last_message() -> None:

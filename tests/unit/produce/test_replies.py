@@ -17,7 +17,7 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
 from gantry.wire.headers import HeaderError
 from testkit.fake_connection import FakeConnection
-from testkit.requests import request
+from testkit.requests import answered, request
 from testkit.simclock import SimClock
 
 ASKER = "10.0.0.5@1#2"
@@ -55,7 +55,7 @@ class Play:
 
     def send(self, command: Command) -> Command:
         connection: Any = FakeConnection()
-        return asyncio.run(self.handlers.send_reply(connection, command))
+        return answered(self.handlers.send_reply(connection, command))
 
 
 def pairs(**more: str) -> str:
