@@ -150,30 +150,30 @@ async def test_an_unfinished_message_holds_progress_and_comes_again(tmp_path: Pa
 
 
 async def test_a_listener_that_fails_gets_the_message_again_until_it_succeeds(tmp_path: Path) -> None:
-    async with asyncio.timeout(2 * HANG_S):
-        attempts: list[tuple[bytes, int]] = []
-        done = asyncio.Event()
+    attempts: list[tuple[bytes, int]] = []
+    done = asyncio.Event()
 
-        async def listener(message: ReceivedMessage) -> None:
-            attempts.append((message.body, message.attempt))
-            if message.body == b"bad" and message.attempt < 3:
-                raise RuntimeError("not yet")
-            if len(attempts) == 4:
-                done.set()
+    async def listener(message: ReceivedMessage) -> None:
+        attempts.append((message.body, message.attempt))
+        if message.body == b"bad" and message.attempt < 3:
+            raise RuntimeError("not yet")
+        if len(attempts) == 4:
+            done.set()
 
-        async with (
-            running_cluster(tmp_path, delays__levels="1s") as cluster,
-            Producer("p", nameserver=cluster.nameserver) as producer,
+    async with (
+        asyncio.timeout(2 * HANG_S),
+        running_cluster(tmp_path, delays__levels="1s") as cluster,
+        Producer("p", nameserver=cluster.nameserver) as producer,
+    ):
+        await producer.send(Message("T", b"bad"), key="one queue")
+        await producer.send(Message("T", b"good"), key="one queue")
+        async with Consumer(
+            "g", nameserver=cluster.nameserver, subscription={"T": "*"}, listener=listener, settings=FROM_FIRST
         ):
-            await producer.send(Message("T", b"bad"), key="one queue")
-            await producer.send(Message("T", b"good"), key="one queue")
-            async with Consumer(
-                "g", nameserver=cluster.nameserver, subscription={"T": "*"}, listener=listener, settings=FROM_FIRST
-            ):
-                await done.wait()
-            assert sorted(attempts) == [(b"bad", 1), (b"bad", 2), (b"bad", 3), (b"good", 1)]
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                assert sum(one.lag for one in await admin.progress("g", "T")) == 0
+            await done.wait()
+        assert sorted(attempts) == [(b"bad", 1), (b"bad", 2), (b"bad", 3), (b"good", 1)]
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            assert sum(one.lag for one in await admin.progress("g", "T")) == 0
 
 
 async def test_members_share_the_queues_and_take_over_from_one_that_leaves(tmp_path: Path) -> None:

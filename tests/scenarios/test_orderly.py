@@ -87,91 +87,87 @@ def assert_in_order(work: Work, count: int) -> None:
 
 
 async def test_each_queue_is_worked_on_in_order_and_a_failure_holds_up_its_queue_only(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        work = Work()
+    work = Work()
 
-        async def stumble(message: ReceivedMessage) -> None:
-            if message.body == b"0003" and message.attempt < 3:
-                raise RuntimeError("not yet")
-            if message.body == b"0005" and message.attempt == 1:
-                await message.retry(0.01)
+    async def stumble(message: ReceivedMessage) -> None:
+        if message.body == b"0003" and message.attempt < 3:
+            raise RuntimeError("not yet")
+        if message.body == b"0005" and message.attempt == 1:
+            await message.retry(0.01)
 
-        async with running_cluster(tmp_path) as cluster:
-            await filled(cluster)
-            async with member(cluster, work.listener("a", stumble)):
-                await until(lambda: work.count >= 61)
-        assert_in_order(work, 60)
-        assert [attempt for _, body, attempt in work.calls if body == b"0003"] == [1, 2, 3]
-        assert [attempt for _, body, attempt in work.calls if body == b"0005"] == [1, 2]
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        await filled(cluster)
+        async with member(cluster, work.listener("a", stumble)):
+            await until(lambda: work.count >= 61)
+    assert_in_order(work, 60)
+    assert [attempt for _, body, attempt in work.calls if body == b"0003"] == [1, 2, 3]
+    assert [attempt for _, body, attempt in work.calls if body == b"0005"] == [1, 2]
 
 
 async def test_queues_change_hands_without_overlap_and_without_repeating(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        work = Work()
-        async with running_cluster(tmp_path) as cluster:
-            await filled(cluster, 40)
-            async with member(cluster, work.listener("a")) as first:
-                await until(lambda: len(first.queues) == 4)
-                async with member(cluster, work.listener("b")) as second:
-                    await until(lambda: len(first.queues) == len(second.queues) == 2)
-                    await send(cluster, 40, 40)
-                    await until(lambda: work.count >= 80)
-                await until(lambda: len(first.queues) == 4)
-                await send(cluster, 20, 80)
-                await until(lambda: work.count >= 100)
-        assert_in_order(work, 100)
-        assert work.count == 100
-        assert {who for who, _, _ in work.calls} == {"a", "b"}
+    work = Work()
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        await filled(cluster, 40)
+        async with member(cluster, work.listener("a")) as first:
+            await until(lambda: len(first.queues) == 4)
+            async with member(cluster, work.listener("b")) as second:
+                await until(lambda: len(first.queues) == len(second.queues) == 2)
+                await send(cluster, 40, 40)
+                await until(lambda: work.count >= 80)
+            await until(lambda: len(first.queues) == 4)
+            await send(cluster, 20, 80)
+            await until(lambda: work.count >= 100)
+    assert_in_order(work, 100)
+    assert work.count == 100
+    assert {who for who, _, _ in work.calls} == {"a", "b"}
 
 
 async def test_a_listener_at_work_ends_before_its_queue_goes_to_another_member(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        work, go_on, entered = Work(), asyncio.Event(), asyncio.Event()
+    work, go_on, entered = Work(), asyncio.Event(), asyncio.Event()
 
-        async def hang(_: ReceivedMessage) -> None:
-            entered.set()
-            await go_on.wait()
+    async def hang(_: ReceivedMessage) -> None:
+        entered.set()
+        await go_on.wait()
 
-        async with running_cluster(tmp_path) as cluster:
-            await filled(cluster, 1, queues=1)
-            async with member(cluster, work.listener("a", hang)) as first:
-                await entered.wait()
-                # Sorts before the first member's id, whatever that is, so the only queue becomes its.
-                second = member(cluster, work.listener("b"))
-                second._identity.client_id = second._locks._client_id = second._rebalance._client_id = "0"
-                async with second:
-                    await until(lambda: not first.queues)
-                    # The lock is renewed while the listener runs, and refused to the other all the time.
-                    counts = cluster.brokers["broker-a"].parts.locks.counts  # type: ignore[union-attr]
-                    refused, renewed = counts.refused, counts.renewed
-                    await until(lambda: counts.refused > refused + 1 and counts.renewed > renewed + 1)
-                    assert not second.queues
-                    go_on.set()
-                    await until(lambda: second.queues)
-        assert_in_order(work, 1)
-        assert work.calls == [("a", b"0000", 1)]
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        await filled(cluster, 1, queues=1)
+        async with member(cluster, work.listener("a", hang)) as first:
+            await entered.wait()
+            # Sorts before the first member's id, whatever that is, so the only queue becomes its.
+            second = member(cluster, work.listener("b"))
+            second._identity.client_id = second._locks._client_id = second._rebalance._client_id = "0"
+            async with second:
+                await until(lambda: not first.queues)
+                # The lock is renewed while the listener runs, and refused to the other all the time.
+                counts = cluster.brokers["broker-a"].parts.locks.counts  # type: ignore[union-attr]
+                refused, renewed = counts.refused, counts.renewed
+                await until(lambda: counts.refused > refused + 1 and counts.renewed > renewed + 1)
+                assert not second.queues
+                go_on.set()
+                await until(lambda: second.queues)
+    assert_in_order(work, 1)
+    assert work.calls == [("a", b"0000", 1)]
 
 
 async def test_the_queues_of_a_member_that_died_go_to_another_when_its_locks_have_ended(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        work, hanging = Work(), asyncio.Event()
+    work, hanging = Work(), asyncio.Event()
 
-        async def hang(_: ReceivedMessage) -> None:
-            hanging.set()
-            await asyncio.Event().wait()
+    async def hang(_: ReceivedMessage) -> None:
+        hanging.set()
+        await asyncio.Event().wait()
 
-        async with running_cluster(tmp_path, **LEASE) as cluster:
-            await filled(cluster, 20)
-            first = member(cluster, work.listener("a", hang), QUICK)
-            await first.start()
-            await hanging.wait()
-            died_at = asyncio.get_running_loop().time()
-            await die(first)
-            async with member(cluster, work.listener("b"), QUICK) as second:
-                await until(lambda: len(second.queues) == 4)
-                assert asyncio.get_running_loop().time() - died_at > QUICK.lock_valid_s
-                await until(lambda: work.count == 20)
-        assert_in_order(work, 20)
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path, **LEASE) as cluster:
+        await filled(cluster, 20)
+        first = member(cluster, work.listener("a", hang), QUICK)
+        await first.start()
+        await hanging.wait()
+        died_at = asyncio.get_running_loop().time()
+        await die(first)
+        async with member(cluster, work.listener("b"), QUICK) as second:
+            await until(lambda: len(second.queues) == 4)
+            assert asyncio.get_running_loop().time() - died_at > QUICK.lock_valid_s
+            await until(lambda: work.count == 20)
+    assert_in_order(work, 20)
 
 
 async def die(consumer: OrderlyConsumer) -> None:
@@ -185,49 +181,47 @@ async def die(consumer: OrderlyConsumer) -> None:
 
 @pytest.mark.slow
 async def test_a_listener_that_outlives_the_lock_is_cancelled(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        work, entered, cancelled = Work(), asyncio.Event(), asyncio.Event()
+    work, entered, cancelled = Work(), asyncio.Event(), asyncio.Event()
 
-        async def hang(_: ReceivedMessage) -> None:
-            entered.set()
-            try:
-                await asyncio.Event().wait()
-            except asyncio.CancelledError:
-                cancelled.set()
-                raise
+    async def hang(_: ReceivedMessage) -> None:
+        entered.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
 
-        async with running_cluster(tmp_path, **LEASE) as cluster:
-            await filled(cluster, 1, queues=1)
-            async with member(cluster, work.listener("a", hang), QUICK) as consumer:
-                await entered.wait()
-                await cluster.stop("broker-a")
-                await asyncio.wait_for(cancelled.wait(), 20)
-                assert consumer.queues == []
-                await cluster.start("broker-a")
-                entered.clear()
-                await asyncio.wait_for(entered.wait(), 20)
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path, **LEASE) as cluster:
+        await filled(cluster, 1, queues=1)
+        async with member(cluster, work.listener("a", hang), QUICK) as consumer:
+            await entered.wait()
+            await cluster.stop("broker-a")
+            await asyncio.wait_for(cancelled.wait(), 20)
+            assert consumer.queues == []
+            await cluster.start("broker-a")
+            entered.clear()
+            await asyncio.wait_for(entered.wait(), 20)
 
 
 async def test_stopping_lets_a_listener_end_and_commits(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        work, entered, go_on = Work(), asyncio.Event(), asyncio.Event()
+    work, entered, go_on = Work(), asyncio.Event(), asyncio.Event()
 
-        async def hang(_: ReceivedMessage) -> None:
-            entered.set()
-            await go_on.wait()
+    async def hang(_: ReceivedMessage) -> None:
+        entered.set()
+        await go_on.wait()
 
-        async with running_cluster(tmp_path) as cluster:
-            await filled(cluster, 1, queues=1)
-            consumer = member(cluster, work.listener("a", hang))
-            await consumer.start()
-            await entered.wait()
-            stopping = asyncio.create_task(consumer.stop())
-            await asyncio.sleep(0)
-            go_on.set()
-            await stopping
-            async with Admin(nameserver=cluster.nameserver) as admin:
-                assert [one.committed for one in await admin.progress("g", "T")] == [1]
-            assert len(cluster.brokers["broker-a"].parts.locks) == 0  # type: ignore[union-attr]
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        await filled(cluster, 1, queues=1)
+        consumer = member(cluster, work.listener("a", hang))
+        await consumer.start()
+        await entered.wait()
+        stopping = asyncio.create_task(consumer.stop())
+        await asyncio.sleep(0)
+        go_on.set()
+        await stopping
+        async with Admin(nameserver=cluster.nameserver) as admin:
+            assert [one.committed for one in await admin.progress("g", "T")] == [1]
+        assert len(cluster.brokers["broker-a"].parts.locks) == 0  # type: ignore[union-attr]
 
 
 def test_order_and_broadcast_exclude_each_other() -> None:
@@ -242,22 +236,21 @@ def test_order_and_broadcast_exclude_each_other() -> None:
 
 
 async def test_a_broker_that_restarts_knows_who_had_its_queues(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        work = Work()
-        async with running_cluster(tmp_path) as cluster:
-            await filled(cluster, 40)
-            async with member(cluster, work.listener("a")) as first, member(cluster, work.listener("b")) as second:
-                await until(lambda: len(first.queues) == len(second.queues) == 2)
-                await until(lambda: work.count >= 40)
-                owners = dict.fromkeys(first.queues, first.client_id)
-                owners |= dict.fromkeys(second.queues, second.client_id)
-                await cluster.stop("broker-a")
-                await cluster.start("broker-a")
-                parts = cluster.brokers["broker-a"].parts
-                assert parts is not None
-                now = asyncio.get_running_loop().time()
-                for queue, client_id in owners.items():
-                    assert parts.locks.owner("g", (queue.topic, queue.queue_id), now) == client_id
-                await send(cluster, 40, 40)
-                await until(lambda: len({body for done in work.done.values() for body in done}) == 80)
-        assert_in_order(work, 80)
+    work = Work()
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        await filled(cluster, 40)
+        async with member(cluster, work.listener("a")) as first, member(cluster, work.listener("b")) as second:
+            await until(lambda: len(first.queues) == len(second.queues) == 2)
+            await until(lambda: work.count >= 40)
+            owners = dict.fromkeys(first.queues, first.client_id)
+            owners |= dict.fromkeys(second.queues, second.client_id)
+            await cluster.stop("broker-a")
+            await cluster.start("broker-a")
+            parts = cluster.brokers["broker-a"].parts
+            assert parts is not None
+            now = asyncio.get_running_loop().time()
+            for queue, client_id in owners.items():
+                assert parts.locks.owner("g", (queue.topic, queue.queue_id), now) == client_id
+            await send(cluster, 40, 40)
+            await until(lambda: len({body for done in work.done.values() for body in done}) == 80)
+    assert_in_order(work, 80)

@@ -95,57 +95,57 @@ async def test_a_topic_deleted_and_made_anew_under_load_begins_at_zero_without_a
 
 
 async def test_queues_come_and_go_under_load_and_each_message_is_consumed_once(tmp_path: Path) -> None:
-    async with asyncio.timeout(3 * HANG_S):
-        settings = ConsumerSettings(
-            start_from=StartFrom.FIRST, pull_wait_s=1.0, rebalance_every_s=0.3, commit_every_s=0.2, handover_s=0.2
-        )
-        async with (
-            running_cluster(tmp_path) as cluster,
-            Producer("p", nameserver=cluster.nameserver) as producer,
-            peer(cluster.brokers["broker-a"]) as admin,
-        ):
-            assert (await admin.call(_update(2, 2))).code == 0
-            sent: set[bytes] = set()
-            got: Counter[bytes] = Counter()
-            queues: set[int] = set()
-            is_on = True
+    settings = ConsumerSettings(
+        start_from=StartFrom.FIRST, pull_wait_s=1.0, rebalance_every_s=0.3, commit_every_s=0.2, handover_s=0.2
+    )
+    async with (
+        asyncio.timeout(3 * HANG_S),
+        running_cluster(tmp_path) as cluster,
+        Producer("p", nameserver=cluster.nameserver) as producer,
+        peer(cluster.brokers["broker-a"]) as admin,
+    ):
+        assert (await admin.call(_update(2, 2))).code == 0
+        sent: set[bytes] = set()
+        got: Counter[bytes] = Counter()
+        queues: set[int] = set()
+        is_on = True
 
-            async def produce() -> None:
-                number = 0
-                while is_on:
-                    number += 1
-                    try:
-                        await producer.send(Message(_TOPIC, b"%d" % number))
-                    except GantryError:
-                        continue  # of a queue that is gone: refused, and the route is asked for again
-                    sent.add(b"%d" % number)
+        async def produce() -> None:
+            number = 0
+            while is_on:
+                number += 1
+                try:
+                    await producer.send(Message(_TOPIC, b"%d" % number))
+                except GantryError:
+                    continue  # of a queue that is gone: refused, and the route is asked for again
+                sent.add(b"%d" % number)
 
-            async def consume(consumer: Consumer) -> None:
-                async for message in consumer:
-                    got[message.body] += 1
-                    queues.add(message.queue.queue_id)
-                    await message.ack()
+        async def consume(consumer: Consumer) -> None:
+            async for message in consumer:
+                got[message.body] += 1
+                queues.add(message.queue.queue_id)
+                await message.ack()
 
-            async with Consumer(
-                "g", nameserver=cluster.nameserver, subscription={_TOPIC: "*"}, settings=settings
-            ) as consumer:
-                reading, writing = asyncio.create_task(consume(consumer)), asyncio.create_task(produce())
-                await until(lambda: len(got) > 50)
-                assert (await admin.call(_update(6, 6))).code == 0
-                producer_saw = len(sent)
-                await until(lambda: len(sent) > producer_saw + 100)
-                # Nobody writes to the others any more, but they are read until they are empty.
-                assert (await admin.call(_update(6, 1))).code == 0
-                producer_saw = len(sent)
-                await until(lambda: len(sent) > producer_saw + 100)
-                is_on = False
-                await writing
-                await until(lambda: sent <= set(got))
-                assert (await admin.call(_update(1, 1))).code == 0
-                reading.cancel()
-            assert queues >= {0, 1}
-            again = {body: count for body, count in got.items() if count > 1}
-            assert not again, f"read more than once: {again}"
+        async with Consumer(
+            "g", nameserver=cluster.nameserver, subscription={_TOPIC: "*"}, settings=settings
+        ) as consumer:
+            reading, writing = asyncio.create_task(consume(consumer)), asyncio.create_task(produce())
+            await until(lambda: len(got) > 50)
+            assert (await admin.call(_update(6, 6))).code == 0
+            producer_saw = len(sent)
+            await until(lambda: len(sent) > producer_saw + 100)
+            # Nobody writes to the others any more, but they are read until they are empty.
+            assert (await admin.call(_update(6, 1))).code == 0
+            producer_saw = len(sent)
+            await until(lambda: len(sent) > producer_saw + 100)
+            is_on = False
+            await writing
+            await until(lambda: sent <= set(got))
+            assert (await admin.call(_update(1, 1))).code == 0
+            reading.cancel()
+        assert queues >= {0, 1}
+        again = {body: count for body, count in got.items() if count > 1}
+        assert not again, f"read more than once: {again}"
 
 
 async def test_more_queues_are_found_by_a_producer_and_a_consumer_that_are_running(tmp_path: Path) -> None:

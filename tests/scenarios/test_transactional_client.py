@@ -102,30 +102,30 @@ async def nothing_open(cluster: Cluster) -> None:
 
 
 async def test_rows_and_messages_are_the_same_whatever_happened_in_between(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        shop = Shop(tmp_path / "shop.db")
-        async with (
-            quick(tmp_path, groups=2) as cluster,
-            TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
-        ):
-            async with producer.transaction(Message("Orders", b"a")) as tx:
-                shop.place(tx, "committed")
-            assert tx.is_settled
-            async with producer.transaction(Message("Orders", b"b")):
-                raise Rollback
-            for name in ("before", "after"):
-                with pytest.raises(PowerCutError):
-                    async with producer.transaction(Message("Orders", name.encode())) as tx:
-                        if name == "after":
-                            shop.place(tx, name)
-                        raise PowerCutError
-            async with consuming(cluster) as warehouse:
-                await nothing_open(cluster)
-                await until(lambda: len(warehouse.received) >= 2)
-            assert sorted(warehouse.received) == shop.messages()
-            assert len(shop.asked) >= 2  # the two that nobody has said the outcome of
-            # On a slow machine it is asked again before its answer is there.
-            assert producer.check_counts.committed >= 1 and producer.check_counts.rolled_back >= 1
+    shop = Shop(tmp_path / "shop.db")
+    async with (
+        asyncio.timeout(HANG_S),
+        quick(tmp_path, groups=2) as cluster,
+        TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
+    ):
+        async with producer.transaction(Message("Orders", b"a")) as tx:
+            shop.place(tx, "committed")
+        assert tx.is_settled
+        async with producer.transaction(Message("Orders", b"b")):
+            raise Rollback
+        for name in ("before", "after"):
+            with pytest.raises(PowerCutError):
+                async with producer.transaction(Message("Orders", name.encode())) as tx:
+                    if name == "after":
+                        shop.place(tx, name)
+                    raise PowerCutError
+        async with consuming(cluster) as warehouse:
+            await nothing_open(cluster)
+            await until(lambda: len(warehouse.received) >= 2)
+        assert sorted(warehouse.received) == shop.messages()
+        assert len(shop.asked) >= 2  # the two that nobody has said the outcome of
+        # On a slow machine it is asked again before its answer is there.
+        assert producer.check_counts.committed >= 1 and producer.check_counts.rolled_back >= 1
 
 
 async def at_a_loss(message: StoredMessage) -> Outcome:
@@ -134,72 +134,71 @@ async def at_a_loss(message: StoredMessage) -> Outcome:
 
 
 async def test_a_successor_answers_for_a_producer_that_is_gone(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        shop = Shop(tmp_path / "shop.db")
-        async with quick(tmp_path, transactions__checks_max=0) as cluster:
-            # Whatever it is asked before it goes, it has no answer.
-            async with TransactionProducer("shop", at_a_loss, nameserver=cluster.nameserver) as producer:
-                entered = [producer.transaction(Message("Orders", b"%d" % n)) for n in range(4)]
-                for number, tx in enumerate(entered):
-                    await tx.__aenter__()
-                    if number % 2:
-                        shop.place(tx, str(number))
-            async with TransactionProducer("shop", shop.check, nameserver=cluster.nameserver):
-                await nothing_open(cluster)
-            assert {tx.message_id for tx in entered} <= set(shop.asked)
-            async with consuming(cluster) as warehouse:
-                await until(lambda: len(warehouse.received) >= 2)
-            assert sorted(warehouse.received) == shop.messages()
+    shop = Shop(tmp_path / "shop.db")
+    async with asyncio.timeout(HANG_S), quick(tmp_path, transactions__checks_max=0) as cluster:
+        # Whatever it is asked before it goes, it has no answer.
+        async with TransactionProducer("shop", at_a_loss, nameserver=cluster.nameserver) as producer:
+            entered = [producer.transaction(Message("Orders", b"%d" % n)) for n in range(4)]
+            for number, tx in enumerate(entered):
+                await tx.__aenter__()
+                if number % 2:
+                    shop.place(tx, str(number))
+        async with TransactionProducer("shop", shop.check, nameserver=cluster.nameserver):
+            await nothing_open(cluster)
+        assert {tx.message_id for tx in entered} <= set(shop.asked)
+        async with consuming(cluster) as warehouse:
+            await until(lambda: len(warehouse.received) >= 2)
+        assert sorted(warehouse.received) == shop.messages()
 
 
 async def test_a_broker_that_restarts_asks_again_without_anybody_sending(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        shop = Shop(tmp_path / "shop.db")
-        async with (
-            quick(tmp_path, transactions__immunity_s=2.0) as cluster,
-            TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
-        ):
-            with pytest.raises(PowerCutError):
-                async with producer.transaction(Message("Orders", b"a")) as tx:
-                    shop.place(tx, "a")
-                    raise PowerCutError
-            await cluster.stop("broker-a")
-            assert shop.asked == []
-            await cluster.start("broker-a")
-            await nothing_open(cluster)
-            async with consuming(cluster) as warehouse:
-                await until(lambda: warehouse.received)
-            assert warehouse.received == shop.messages()
+    shop = Shop(tmp_path / "shop.db")
+    async with (
+        asyncio.timeout(HANG_S),
+        quick(tmp_path, transactions__immunity_s=2.0) as cluster,
+        TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
+    ):
+        with pytest.raises(PowerCutError):
+            async with producer.transaction(Message("Orders", b"a")) as tx:
+                shop.place(tx, "a")
+                raise PowerCutError
+        await cluster.stop("broker-a")
+        assert shop.asked == []
+        await cluster.start("broker-a")
+        await nothing_open(cluster)
+        async with consuming(cluster) as warehouse:
+            await until(lambda: warehouse.received)
+        assert warehouse.received == shop.messages()
 
 
 async def test_a_commit_that_comes_after_the_checker_said_rollback_is_refused(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        shop = Shop(tmp_path / "shop.db")
-        async with (
-            quick(tmp_path) as cluster,
-            TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
-            TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as other,
-        ):
-            with pytest.raises(RefusedError, match="rolled back before"):
-                async with producer.transaction(Message("Orders", b"a")):
-                    await until(lambda: other.check_counts.rolled_back)  # it does not run there
+    shop = Shop(tmp_path / "shop.db")
+    async with (
+        asyncio.timeout(HANG_S),
+        quick(tmp_path) as cluster,
+        TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
+        TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as other,
+    ):
+        with pytest.raises(RefusedError, match="rolled back before"):
+            async with producer.transaction(Message("Orders", b"a")):
+                await until(lambda: other.check_counts.rolled_back)  # it does not run there
 
 
 async def test_a_message_waits_for_its_own_time_before_it_is_asked_about(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        shop = Shop(tmp_path / "shop.db")
-        async with (
-            quick(tmp_path) as cluster,
-            TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
-        ):
-            patient = producer.transaction(Message("Orders", b"a"), immunity_s=3600)
-            async with patient:
-                for number in (1, 2):  # two rounds of checks, at least
-                    async with producer.transaction(Message("Orders", b"b")) as hasty:
-                        hasty.leave()
-                    await until(lambda: producer.check_counts.rolled_back == number)  # noqa: B023  it waits here
-            assert patient.message_id not in shop.asked
-            assert patient.is_settled
+    shop = Shop(tmp_path / "shop.db")
+    async with (
+        asyncio.timeout(HANG_S),
+        quick(tmp_path) as cluster,
+        TransactionProducer("shop", shop.check, nameserver=cluster.nameserver) as producer,
+    ):
+        patient = producer.transaction(Message("Orders", b"a"), immunity_s=3600)
+        async with patient:
+            for number in (1, 2):  # two rounds of checks, at least
+                async with producer.transaction(Message("Orders", b"b")) as hasty:
+                    hasty.leave()
+                await until(lambda: producer.check_counts.rolled_back == number)  # noqa: B023  it waits here
+        assert patient.message_id not in shop.asked
+        assert patient.is_settled
 
 
 async def test_an_administrator_sees_what_is_open_and_ends_it(

@@ -26,19 +26,19 @@ PATIENT = ProducerSettings(timeout_s=FOREVER_S, attempt_timeout_s=FOREVER_S, com
 
 
 async def test_a_send_that_gets_no_place_in_time_was_not_sent() -> None:
-    async with asyncio.timeout(HANG_S):
-        settings = replace(PATIENT, in_flight_max=1)
-        async with (
-            ScriptedCluster() as cluster,
-            Producer("p", nameserver=cluster.nameserver, settings=settings) as producer,
-        ):
-            cluster.answers["broker-a", SEND] = silence
-            first = asyncio.ensure_future(producer.send(Message("T", b"first")))
-            await until(lambda: cluster.asked("broker-a", SEND))
-            with pytest.raises(UnreachableError, match="not sent"):
-                await producer.send(Message("T", b"late"), timeout_s=0.05)
-            assert [command.body for command in cluster.asked("broker-a", SEND)] == [b"first"]
-            first.cancel()
+    settings = replace(PATIENT, in_flight_max=1)
+    async with (
+        asyncio.timeout(HANG_S),
+        ScriptedCluster() as cluster,
+        Producer("p", nameserver=cluster.nameserver, settings=settings) as producer,
+    ):
+        cluster.answers["broker-a", SEND] = silence
+        first = asyncio.ensure_future(producer.send(Message("T", b"first")))
+        await until(lambda: cluster.asked("broker-a", SEND))
+        with pytest.raises(UnreachableError, match="not sent"):
+            await producer.send(Message("T", b"late"), timeout_s=0.05)
+        assert [command.body for command in cluster.asked("broker-a", SEND)] == [b"first"]
+        first.cancel()
 
 
 async def test_the_time_of_a_send_is_a_bound_for_the_look_up_of_its_route_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -91,27 +91,26 @@ async def test_a_send_ends_when_its_producer_is_stopped(when: str, monkeypatch: 
 async def test_a_broker_that_reads_nothing_holds_back_one_way_messages_and_sends_and_loses_none_in_silence() -> None:
     """Bodies of 256 KiB fill what the system keeps for a socket, and then the client's own mark, quickly."""
     body = os.urandom(256 << 10)
-    async with asyncio.timeout(HANG_S):
-        settings = replace(PATIENT, timeout_s=0.5)
-        async with ScriptedCluster() as cluster:
-            producer = Producer("p", nameserver=cluster.nameserver, settings=settings)
-            await producer.start()
-            await producer.send(Message("T", b"first"))
-            (hanging,) = cluster.connections("broker-a")
-            hanging.pause_reading("the test")
-            handed = 0
-            with pytest.raises(UnreachableError, match="does not read"):
-                while handed < 1000:
-                    await producer.send_oneway(Message("T", body))
-                    handed += 1
-            with pytest.raises(UnreachableError):  # not sent, instead of an unknown outcome
-                await producer.send(Message("T", body))
-            assert not hanging.closed, "what is under way on the connection is not cut off"
-            hanging.resume_reading("the test")
-            await until(lambda: len(cluster.asked("broker-a", SEND)) == handed + 1)
-            await producer.send(Message("T", b"last"), timeout_s=60.0)
-            await producer.stop()
-            assert producer.oneways_in_doubt == 0, "the last answer shows that all were read"
+    settings = replace(PATIENT, timeout_s=0.5)
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster:
+        producer = Producer("p", nameserver=cluster.nameserver, settings=settings)
+        await producer.start()
+        await producer.send(Message("T", b"first"))
+        (hanging,) = cluster.connections("broker-a")
+        hanging.pause_reading("the test")
+        handed = 0
+        with pytest.raises(UnreachableError, match="does not read"):
+            while handed < 1000:
+                await producer.send_oneway(Message("T", body))
+                handed += 1
+        with pytest.raises(UnreachableError):  # not sent, instead of an unknown outcome
+            await producer.send(Message("T", body))
+        assert not hanging.closed, "what is under way on the connection is not cut off"
+        hanging.resume_reading("the test")
+        await until(lambda: len(cluster.asked("broker-a", SEND)) == handed + 1)
+        await producer.send(Message("T", b"last"), timeout_s=60.0)
+        await producer.stop()
+        assert producer.oneways_in_doubt == 0, "the last answer shows that all were read"
 
 
 async def test_one_way_messages_of_a_connection_that_is_lost_are_counted() -> None:
@@ -131,25 +130,25 @@ async def test_one_way_messages_of_a_connection_that_is_lost_are_counted() -> No
 
 
 async def test_many_one_way_messages_leave_turns_to_others() -> None:
-    async with asyncio.timeout(HANG_S):
-        turns = 0
+    turns = 0
 
-        async def counting() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
+    async def counting() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
 
-        async with (
-            ScriptedCluster() as cluster,
-            Producer("p", nameserver=cluster.nameserver, settings=PATIENT) as producer,
-        ):
-            await producer.send(Message("T", b"first"))
-            other = asyncio.ensure_future(counting())
-            for _ in range(320):
-                await producer.send_oneway(Message("T", b"x"))
-            assert turns >= 19
-            other.cancel()
+    async with (
+        asyncio.timeout(HANG_S),
+        ScriptedCluster() as cluster,
+        Producer("p", nameserver=cluster.nameserver, settings=PATIENT) as producer,
+    ):
+        await producer.send(Message("T", b"first"))
+        other = asyncio.ensure_future(counting())
+        for _ in range(320):
+            await producer.send_oneway(Message("T", b"x"))
+        assert turns >= 19
+        other.cancel()
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")

@@ -112,18 +112,17 @@ async def test_a_commit_that_is_called_off_does_not_meet_the_next_one_in_the_fil
 
 
 async def test_a_broadcasting_member_goes_on_where_it_stopped_and_tells_no_broker(tmp_path: Path) -> None:
-    async with asyncio.timeout(HANG_S):
-        settings = replace(FIRST, broadcast=True, offsets_folder=str(tmp_path), commit_every_s=0.02)
-        async with OneQueue(count=10) as cluster:
-            async with member(cluster, settings) as consumer:
-                for _ in range(4):
-                    await (await anext(consumer)).ack()
-            async with member(cluster, settings) as consumer:
-                message = await anext(consumer)
-                assert message.queue_offset == 4
-                await message.ack()
-                await until(lambda: b":5" in (tmp_path / "g" / "offsets.json").read_bytes())
-            assert cluster.committed() == []
+    settings = replace(FIRST, broadcast=True, offsets_folder=str(tmp_path), commit_every_s=0.02)
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster:
+        async with member(cluster, settings) as consumer:
+            for _ in range(4):
+                await (await anext(consumer)).ack()
+        async with member(cluster, settings) as consumer:
+            message = await anext(consumer)
+            assert message.queue_offset == 4
+            await message.ack()
+            await until(lambda: b":5" in (tmp_path / "g" / "offsets.json").read_bytes())
+        assert cluster.committed() == []
 
 
 async def test_a_disk_that_hangs_ends_no_commit_and_gathers_no_tasks(

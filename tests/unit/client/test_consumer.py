@@ -20,26 +20,24 @@ from testkit.turning import until
 
 
 async def test_pulling_stops_at_the_count_of_unfinished_messages_and_goes_on_when_some_end() -> None:
-    async with asyncio.timeout(HANG_S):
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, queue_messages_max=20, pull_wait_s=0.0)
-        async with OneQueue(count=100) as cluster, member(cluster, settings) as consumer:
-            held = [await anext(consumer) for _ in range(20)]
-            await asyncio.sleep(0.05)
-            assert cluster.pulls() == [0, 10]
-            await held[5].ack()
-            await until(lambda: cluster.pulls()[2:] == [20])
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, queue_messages_max=20, pull_wait_s=0.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=100) as cluster, member(cluster, settings) as consumer:
+        held = [await anext(consumer) for _ in range(20)]
+        await asyncio.sleep(0.05)
+        assert cluster.pulls() == [0, 10]
+        await held[5].ack()
+        await until(lambda: cluster.pulls()[2:] == [20])
 
 
 async def test_pulling_stops_at_the_bytes_of_unfinished_messages() -> None:
-    async with asyncio.timeout(HANG_S):
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, bytes_max=500, pull_wait_s=0.0)
-        async with OneQueue(count=100) as cluster, member(cluster, settings) as consumer:
-            held = [await anext(consumer) for _ in range(10)]
-            await asyncio.sleep(0.05)
-            assert cluster.pulls() == [0]
-            for message in held:
-                await message.ack()
-            await until(lambda: len(cluster.pulls()) == 2)
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, bytes_max=500, pull_wait_s=0.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=100) as cluster, member(cluster, settings) as consumer:
+        held = [await anext(consumer) for _ in range(10)]
+        await asyncio.sleep(0.05)
+        assert cluster.pulls() == [0]
+        for message in held:
+            await message.ack()
+        await until(lambda: len(cluster.pulls()) == 2)
 
 
 async def test_an_empty_answer_that_was_not_held_does_not_make_the_consumer_hurry() -> None:
@@ -88,61 +86,58 @@ async def test_an_answer_that_is_no_message_is_waited_out_and_breaks_nothing() -
 
 
 async def test_listeners_run_side_by_side_up_to_the_limit() -> None:
-    async with asyncio.timeout(HANG_S):
-        running = 0
-        most = 0
-        go_on = asyncio.Event()
-        finished = 0
+    running = 0
+    most = 0
+    go_on = asyncio.Event()
+    finished = 0
 
-        async def listener(message: ReceivedMessage) -> None:
-            nonlocal running, most, finished
-            running += 1
-            most = max(most, running)
-            await go_on.wait()
-            running -= 1
-            finished += 1
+    async def listener(message: ReceivedMessage) -> None:
+        nonlocal running, most, finished
+        running += 1
+        most = max(most, running)
+        await go_on.wait()
+        running -= 1
+        finished += 1
 
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, concurrency=3, pull_wait_s=0.0)
-        async with OneQueue(count=10) as cluster, member(cluster, settings, listener=listener):
-            await until(lambda: running == 3)
-            go_on.set()
-            await until(lambda: finished == 10)
-        assert most == 3
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, concurrency=3, pull_wait_s=0.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster, settings, listener=listener):
+        await until(lambda: running == 3)
+        go_on.set()
+        await until(lambda: finished == 10)
+    assert most == 3
 
 
 async def test_stopping_waits_for_a_running_listener_and_commits_what_it_did() -> None:
-    async with asyncio.timeout(HANG_S):
-        started, go_on = asyncio.Event(), asyncio.Event()
+    started, go_on = asyncio.Event(), asyncio.Event()
 
-        async def listener(message: ReceivedMessage) -> None:
-            started.set()
-            await go_on.wait()
+    async def listener(message: ReceivedMessage) -> None:
+        started.set()
+        await go_on.wait()
 
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, concurrency=1, pull_wait_s=0.0)
-        async with OneQueue(count=10) as cluster:
-            consumer = member(cluster, settings, listener=listener)
-            await consumer.start()
-            await started.wait()
-            stopping = asyncio.ensure_future(consumer.stop())
-            await asyncio.sleep(0)
-            go_on.set()
-            await stopping
-            assert cluster.committed()[-1] == 1
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, concurrency=1, pull_wait_s=0.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster:
+        consumer = member(cluster, settings, listener=listener)
+        await consumer.start()
+        await started.wait()
+        stopping = asyncio.ensure_future(consumer.stop())
+        await asyncio.sleep(0)
+        go_on.set()
+        await stopping
+        assert cluster.committed()[-1] == 1
 
 
 async def test_a_listener_that_does_not_end_is_cancelled_after_the_time_for_stopping() -> None:
-    async with asyncio.timeout(HANG_S):
-        started = asyncio.Event()
+    started = asyncio.Event()
 
-        async def listener(message: ReceivedMessage) -> None:
-            started.set()
-            await asyncio.Event().wait()
+    async def listener(message: ReceivedMessage) -> None:
+        started.set()
+        await asyncio.Event().wait()
 
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, stop_timeout_s=0.05, pull_wait_s=0.0)
-        async with OneQueue(count=1) as cluster:
-            async with member(cluster, settings, listener=listener):
-                await started.wait()
-            assert 1 not in cluster.committed()
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, stop_timeout_s=0.05, pull_wait_s=0.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        async with member(cluster, settings, listener=listener):
+            await started.wait()
+        assert 1 not in cluster.committed()
 
 
 async def test_iteration_ends_when_the_consumer_stops() -> None:

@@ -97,31 +97,31 @@ async def test_an_orderly_consumer_leaves_a_message_that_fails_for_ever_when_it_
                 command, body=bodies.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]})
             )
 
-    async with asyncio.timeout(HANG_S):
-        seen: list[int] = []
+    seen: list[int] = []
 
-        async def listener(message: ReceivedMessage) -> None:
-            seen.append(message.queue_offset)
-            if message.queue_offset == 0:
-                raise RuntimeError("sour")
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(message.queue_offset)
+        if message.queue_offset == 0:
+            raise RuntimeError("sour")
 
-        order = OrderSettings(suspend_s=30.0, renew_every_s=0.05, retry_every_s=0.02)
-        async with (
-            Locking() as cluster,
-            OrderlyConsumer(
-                "g",
-                nameserver=cluster.nameserver,
-                subscription={"T": "*"},
-                listener=listener,
-                settings=FIRST,
-                order=order,
-            ),
-        ):
-            await until(lambda: seen == [0])
-            tell(cluster, reset_to(2))
-            await until(lambda: seen == [0, 2, 3, 4])
-            found = bodies.loads_object((await info(cluster)).body)
-            assert found["properties"]["PROP_CONSUME_ORDERLY"] == "true"  # type: ignore[index]
+    order = OrderSettings(suspend_s=30.0, renew_every_s=0.05, retry_every_s=0.02)
+    async with (
+        asyncio.timeout(HANG_S),
+        Locking() as cluster,
+        OrderlyConsumer(
+            "g",
+            nameserver=cluster.nameserver,
+            subscription={"T": "*"},
+            listener=listener,
+            settings=FIRST,
+            order=order,
+        ),
+    ):
+        await until(lambda: seen == [0])
+        tell(cluster, reset_to(2))
+        await until(lambda: seen == [0, 2, 3, 4])
+        found = bodies.loads_object((await info(cluster)).body)
+        assert found["properties"]["PROP_CONSUME_ORDERLY"] == "true"  # type: ignore[index]
 
 
 async def test_a_reset_of_another_group_or_one_that_cannot_be_read_changes_nothing() -> None:

@@ -34,64 +34,61 @@ def iterating(consumer: Consumer, gate: asyncio.Event, said: list[object]) -> as
 
 
 async def test_stopping_waits_for_the_message_that_another_task_has_in_hand() -> None:
-    async with asyncio.timeout(HANG_S):
-        said: list[object] = []
-        gate = asyncio.Event()
-        async with OneQueue(count=1) as cluster:
-            consumer = member(cluster, PATIENT)
-            await consumer.start()
-            worker = iterating(consumer, gate, said)
-            await until(lambda: said)
-            stopping = asyncio.ensure_future(consumer.stop())
-            await asyncio.sleep(0.01)
-            assert not stopping.done()
-            gate.set()
-            await stopping
-            await worker
-            assert said[1:] == [True] and cluster.told()[-1] == 1
+    said: list[object] = []
+    gate = asyncio.Event()
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        consumer = member(cluster, PATIENT)
+        await consumer.start()
+        worker = iterating(consumer, gate, said)
+        await until(lambda: said)
+        stopping = asyncio.ensure_future(consumer.stop())
+        await asyncio.sleep(0.01)
+        assert not stopping.done()
+        gate.set()
+        await stopping
+        await worker
+        assert said[1:] == [True] and cluster.told()[-1] == 1
 
 
 async def test_what_is_acked_after_the_time_for_stopping_is_told_that_it_is_too_late() -> None:
-    async with asyncio.timeout(HANG_S):
-        said: list[object] = []
-        gate = asyncio.Event()
-        async with OneQueue(count=1) as cluster:
-            consumer = member(cluster, replace(FIRST, stop_timeout_s=0.01))
-            await consumer.start()
-            worker = iterating(consumer, gate, said)
-            await until(lambda: said)
-            await consumer.stop()
-            gate.set()
+    said: list[object] = []
+    gate = asyncio.Event()
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        consumer = member(cluster, replace(FIRST, stop_timeout_s=0.01))
+        await consumer.start()
+        worker = iterating(consumer, gate, said)
+        await until(lambda: said)
+        await consumer.stop()
+        gate.set()
+        with pytest.raises(ClosedError, match="too late"):
+            await worker
+        (message,) = said
+        assert isinstance(message, ReceivedMessage)
+        for late in (message.retry, message.give_up):
             with pytest.raises(ClosedError, match="too late"):
-                await worker
-            (message,) = said
-            assert isinstance(message, ReceivedMessage)
-            for late in (message.retry, message.give_up):
-                with pytest.raises(ClosedError, match="too late"):
-                    await late()
-            assert not cluster.asked("broker-a", SEND_BACK)
+                await late()
+        assert not cluster.asked("broker-a", SEND_BACK)
 
 
 async def test_an_ack_that_no_commit_tells_any_more_is_told_that_it_is_too_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async with asyncio.timeout(HANG_S):
-        said: list[object] = []
-        gate = asyncio.Event()
-        async with OneQueue(count=1) as cluster:
-            consumer = member(cluster, replace(FIRST, stop_timeout_s=0.01))
-            await consumer.start()
-            worker = iterating(consumer, gate, said)
-            await until(lambda: said)
+    said: list[object] = []
+    gate = asyncio.Event()
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        consumer = member(cluster, replace(FIRST, stop_timeout_s=0.01))
+        await consumer.start()
+        worker = iterating(consumer, gate, said)
+        await until(lambda: said)
 
-            async def committing(_: object) -> None:
-                gate.set()
-                await asyncio.wait([worker])
+        async def committing(_: object) -> None:
+            gate.set()
+            await asyncio.wait([worker])
 
-            monkeypatch.setattr(consumer, "_commit", committing)
-            await consumer.stop()
-            with pytest.raises(ClosedError, match="too late"):
-                await worker
+        monkeypatch.setattr(consumer, "_commit", committing)
+        await consumer.stop()
+        with pytest.raises(ClosedError, match="too late"):
+            await worker
 
 
 async def test_whoever_stops_the_consumer_does_not_wait_for_what_it_has_in_hand_itself() -> None:
@@ -122,27 +119,26 @@ async def test_messages_of_a_queue_that_moved_do_not_pile_up_while_nobody_takes_
 
 
 async def test_the_first_call_of_a_message_that_is_retried_in_place_does_not_ack_the_second() -> None:
-    async with asyncio.timeout(HANG_S):
-        calls: list[ReceivedMessage] = []
-        first_may_end = asyncio.Event()
+    calls: list[ReceivedMessage] = []
+    first_may_end = asyncio.Event()
 
-        async def listener(message: ReceivedMessage) -> None:
-            calls.append(message)
-            if len(calls) == 1:
-                await message.retry(after_s=0)
-                await first_may_end.wait()
-                return
-            first_may_end.set()
-            await asyncio.Event().wait()  # it never succeeds
+    async def listener(message: ReceivedMessage) -> None:
+        calls.append(message)
+        if len(calls) == 1:
+            await message.retry(after_s=0)
+            await first_may_end.wait()
+            return
+        first_may_end.set()
+        await asyncio.Event().wait()  # it never succeeds
 
-        settings = replace(FIRST, stop_timeout_s=0.01)
-        async with OneQueue(count=1) as cluster:
-            cluster.answers["broker-a", SEND_BACK] = refuse(ResponseCode.SYSTEM_ERROR)
-            async with member(cluster, settings, listener=listener):
-                await until(lambda: len(calls) == 2 and calls[0].is_over)
-                assert await calls[0].ack() is False
-            assert 1 not in cluster.told()
-            assert [one.attempt for one in calls] == [1, 2]
+    settings = replace(FIRST, stop_timeout_s=0.01)
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        cluster.answers["broker-a", SEND_BACK] = refuse(ResponseCode.SYSTEM_ERROR)
+        async with member(cluster, settings, listener=listener):
+            await until(lambda: len(calls) == 2 and calls[0].is_over)
+            assert await calls[0].ack() is False
+        assert 1 not in cluster.told()
+        assert [one.attempt for one in calls] == [1, 2]
 
 
 async def test_a_retry_that_is_cancelled_is_kept() -> None:

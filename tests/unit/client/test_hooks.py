@@ -53,48 +53,45 @@ class Recorder:
 
 
 async def test_a_send_goes_through_its_hooks_and_takes_their_properties_along() -> None:
-    async with asyncio.timeout(HANG_S):
-        first, second = Recorder("1 "), Recorder("2 ")
-        async with ScriptedCluster() as cluster:
-            settings = ProducerSettings(hooks=(first, second))
-            async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
-                await producer.send(Message("T", b"x"))
-                await producer.send_batch([Message("T", b"a"), Message("T", b"b")])
-            (sent,) = cluster.asked("broker-a", SEND)
-            assert "trace\x0142\x02" in sent.ext["i"]
-        assert first.lines == ["1 send 1", "1 send 1: 7", "1 send 2", "1 send 2: 7"]
-        assert second.lines == ["2 send 1", "2 send 1: 7", "2 send 2", "2 send 2: 7"]
+    first, second = Recorder("1 "), Recorder("2 ")
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster:
+        settings = ProducerSettings(hooks=(first, second))
+        async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
+            await producer.send(Message("T", b"x"))
+            await producer.send_batch([Message("T", b"a"), Message("T", b"b")])
+        (sent,) = cluster.asked("broker-a", SEND)
+        assert "trace\x0142\x02" in sent.ext["i"]
+    assert first.lines == ["1 send 1", "1 send 1: 7", "1 send 2", "1 send 2: 7"]
+    assert second.lines == ["2 send 1", "2 send 1: 7", "2 send 2", "2 send 2: 7"]
 
 
 async def test_a_send_that_fails_is_told_to_its_hooks() -> None:
-    async with asyncio.timeout(HANG_S):
-        recorder = Recorder()
-        async with ScriptedCluster() as cluster:
-            cluster.answers["broker-a", SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
-            settings = ProducerSettings(hooks=(recorder,))
-            async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
-                with pytest.raises(RefusedError):
-                    await producer.send(Message("T", b"x"))
-        assert recorder.lines == ["send 1", "send 1: RefusedError"]
+    recorder = Recorder()
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster:
+        cluster.answers["broker-a", SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
+        settings = ProducerSettings(hooks=(recorder,))
+        async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
+            with pytest.raises(RefusedError):
+                await producer.send(Message("T", b"x"))
+    assert recorder.lines == ["send 1", "send 1: RefusedError"]
 
 
 async def test_a_listener_runs_inside_its_hooks() -> None:
-    async with asyncio.timeout(HANG_S):
-        recorder, seen = Recorder(), []
+    recorder, seen = Recorder(), []
 
-        async def listener(message: ReceivedMessage) -> None:
-            seen.append(TRACE.get())
-            if len(seen) == 1:
-                raise RuntimeError("not yet")
+    async def listener(message: ReceivedMessage) -> None:
+        seen.append(TRACE.get())
+        if len(seen) == 1:
+            raise RuntimeError("not yet")
 
-        settings = replace(FIRST, hooks=(recorder,), retry_delays_s=(0.01,), concurrency=1)
-        async with OneQueue(count=1) as cluster:
-            cluster.answers["broker-a", RequestCode.CONSUMER_SEND_MSG_BACK] = refuse(ResponseCode.SYSTEM_BUSY)
-            async with member(cluster, settings, listener=listener):
-                await until(lambda: len(recorder.lines) == 4)
-        assert recorder.lines == ["g 0 1", "g 0 1: RuntimeError", "g 0 2", "g 0 2: done"]
-        assert seen == ["g 0 1", "g 0 2"]
-        assert TRACE.get() == "none"
+    settings = replace(FIRST, hooks=(recorder,), retry_delays_s=(0.01,), concurrency=1)
+    async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster:
+        cluster.answers["broker-a", RequestCode.CONSUMER_SEND_MSG_BACK] = refuse(ResponseCode.SYSTEM_BUSY)
+        async with member(cluster, settings, listener=listener):
+            await until(lambda: len(recorder.lines) == 4)
+    assert recorder.lines == ["g 0 1", "g 0 1: RuntimeError", "g 0 2", "g 0 2: done"]
+    assert seen == ["g 0 1", "g 0 2"]
+    assert TRACE.get() == "none"
 
 
 async def test_nothing_is_sent_when_a_hook_cannot_begin() -> None:
@@ -102,12 +99,11 @@ async def test_nothing_is_sent_when_a_hook_cannot_begin() -> None:
         def sending(self, sending: Sending) -> AbstractContextManager[object]:
             raise LookupError("no tracer")
 
-    async with asyncio.timeout(HANG_S):
-        recorder = Recorder()
-        async with ScriptedCluster() as cluster:
-            settings = ProducerSettings(hooks=(recorder, Broken()))
-            async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
-                with pytest.raises(LookupError):
-                    await producer.send(Message("T", b"x"))
-            assert cluster.asked("broker-a", SEND) == []
-        assert recorder.lines == ["send 1", "send 1: LookupError"]
+    recorder = Recorder()
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster:
+        settings = ProducerSettings(hooks=(recorder, Broken()))
+        async with Producer("p", nameserver=cluster.nameserver, settings=settings) as producer:
+            with pytest.raises(LookupError):
+                await producer.send(Message("T", b"x"))
+        assert cluster.asked("broker-a", SEND) == []
+    assert recorder.lines == ["send 1", "send 1: LookupError"]

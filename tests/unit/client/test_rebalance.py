@@ -16,14 +16,13 @@ from testkit.turning import until
 
 
 async def test_progress_is_committed_while_the_consumer_runs_and_only_when_it_moved() -> None:
-    async with asyncio.timeout(HANG_S):
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, commit_every_s=0.02, pull_wait_s=0.0)
-        async with OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
-            for _ in range(10):
-                await (await anext(consumer)).ack()
-            await until(lambda: 10 in cluster.told())
-            await asyncio.sleep(0.1)
-            assert cluster.committed().count(10) <= 1
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, commit_every_s=0.02, pull_wait_s=0.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
+        for _ in range(10):
+            await (await anext(consumer)).ack()
+        await until(lambda: 10 in cluster.told())
+        await asyncio.sleep(0.1)
+        assert cluster.committed().count(10) <= 1
 
 
 async def test_a_notice_makes_the_group_share_anew_at_once() -> None:
@@ -52,31 +51,29 @@ async def test_every_pull_tells_how_far_the_consumer_is_unless_it_broadcasts() -
 async def test_what_is_in_work_when_its_queue_goes_to_another_may_end_and_counts_and_nothing_else_is_handed_out() -> (
     None
 ):
-    async with asyncio.timeout(HANG_S):
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, handover_s=10.0)
-        async with OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
-            first, second = await anext(consumer), await anext(consumer)
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, handover_s=10.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
+        first, second = await anext(consumer), await anext(consumer)
+        cluster.others = ("0-comes-first",)
+        consumer._rebalance.hurry()
+        await until(lambda: consumer.queues == [])
+        await first.ack()
+        await second.ack()
+        await until(lambda: cluster.told()[-1] == 2)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(consumer), 0.05)
+
+
+async def test_stopping_while_a_queue_goes_to_another_commits_what_ended_in_it() -> None:
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, handover_s=1000.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster:
+        async with member(cluster, settings) as consumer:
+            first, _ = await anext(consumer), await anext(consumer)
             cluster.others = ("0-comes-first",)
             consumer._rebalance.hurry()
             await until(lambda: consumer.queues == [])
             await first.ack()
-            await second.ack()
-            await until(lambda: cluster.told()[-1] == 2)
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(consumer), 0.05)
-
-
-async def test_stopping_while_a_queue_goes_to_another_commits_what_ended_in_it() -> None:
-    async with asyncio.timeout(HANG_S):
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, handover_s=1000.0)
-        async with OneQueue(count=10) as cluster:
-            async with member(cluster, settings) as consumer:
-                first, _ = await anext(consumer), await anext(consumer)
-                cluster.others = ("0-comes-first",)
-                consumer._rebalance.hurry()
-                await until(lambda: consumer.queues == [])
-                await first.ack()
-            assert cluster.told()[-1] == 1
+        assert cluster.told()[-1] == 1
 
 
 async def test_a_queue_that_another_member_may_hold_begins_later_and_a_lone_member_begins_at_once() -> None:
@@ -108,19 +105,18 @@ async def test_after_a_broker_s_return_its_list_of_members_is_not_believed_at_on
 
 
 async def test_messages_of_a_queue_that_went_to_another_member_are_no_longer_handed_out_or_committed() -> None:
-    async with asyncio.timeout(HANG_S):
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, handover_s=0.0)
-        async with OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
-            first = await anext(consumer)
-            cluster.others = ("0-comes-first",)
-            consumer._rebalance.hurry()
-            await until(lambda: consumer.queues == [] and consumer._memory.bytes == 0)
-            told = list(cluster.told())
-            await first.ack()
-            await consumer.commit()
-            assert cluster.told() == told
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(anext(consumer), 0.05)
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, handover_s=0.0)
+    async with asyncio.timeout(HANG_S), OneQueue(count=10) as cluster, member(cluster, settings) as consumer:
+        first = await anext(consumer)
+        cluster.others = ("0-comes-first",)
+        consumer._rebalance.hurry()
+        await until(lambda: consumer.queues == [] and consumer._memory.bytes == 0)
+        told = list(cluster.told())
+        await first.ack()
+        await consumer.commit()
+        assert cluster.told() == told
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(consumer), 0.05)
 
 
 async def test_queues_are_kept_while_the_broker_does_not_say_who_is_in_the_group() -> None:

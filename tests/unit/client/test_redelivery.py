@@ -154,15 +154,13 @@ async def test_while_it_is_on_its_way_nobody_else_can_be_done_with_it() -> None:
 
 
 async def test_a_listener_that_fails_has_its_message_sent_back() -> None:
-    async with asyncio.timeout(HANG_S):
+    async def listener(message: ReceivedMessage) -> None:
+        if message.queue_offset == 1:
+            raise RuntimeError("sour")
 
-        async def listener(message: ReceivedMessage) -> None:
-            if message.queue_offset == 1:
-                raise RuntimeError("sour")
-
-        async with Broker() as cluster, member(cluster, listener=listener):
-            await until(lambda: cluster.backs() == [("1000", "0")])
-            await until(lambda: 3 in cluster.committed())
+    async with asyncio.timeout(HANG_S), Broker() as cluster, member(cluster, listener=listener):
+        await until(lambda: cluster.backs() == [("1000", "0")])
+        await until(lambda: 3 in cluster.committed())
 
 
 async def test_a_redelivery_comes_under_the_topic_it_was_sent_to_whatever_the_group_s_start() -> None:

@@ -73,22 +73,21 @@ class Noting:
 
 
 async def test_hooks_are_around_the_half_and_leave_it_its_id() -> None:
-    async with asyncio.timeout(HANG_S):
-        hook = Noting()
-        settings = replace(PATIENT, sending=replace(PATIENT.sending, hooks=(hook,)))
-        async with ScriptedCluster() as cluster:
-            cluster.answers["broker-a", SEND] = stored
-            async with made(cluster, settings) as producer:
-                async with producer.transaction(ORDER) as tx:
-                    pass
-                cluster.answers["broker-a", SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
-                with pytest.raises(RefusedError):
-                    async with producer.transaction(ORDER):
-                        raise AssertionError("the half was refused")
-            (sent, _) = cluster.asked("broker-a", SEND)
-            pairs = properties.parse(sent.ext["i"].encode())
-            assert (pairs["trace"], pairs["UNIQ_KEY"], pairs["TRAN_MSG"]) == ("42", tx.message_id, "true")
-        assert hook.ended == [f"p Orders {tx.message_id}", "refused"]
+    hook = Noting()
+    settings = replace(PATIENT, sending=replace(PATIENT.sending, hooks=(hook,)))
+    async with asyncio.timeout(HANG_S), ScriptedCluster() as cluster:
+        cluster.answers["broker-a", SEND] = stored
+        async with made(cluster, settings) as producer:
+            async with producer.transaction(ORDER) as tx:
+                pass
+            cluster.answers["broker-a", SEND] = refuse(ResponseCode.MESSAGE_ILLEGAL)
+            with pytest.raises(RefusedError):
+                async with producer.transaction(ORDER):
+                    raise AssertionError("the half was refused")
+        (sent, _) = cluster.asked("broker-a", SEND)
+        pairs = properties.parse(sent.ext["i"].encode())
+        assert (pairs["trace"], pairs["UNIQ_KEY"], pairs["TRAN_MSG"]) == ("42", tx.message_id, "true")
+    assert hook.ended == [f"p Orders {tx.message_id}", "refused"]
 
 
 # What the block does -> what the broker is told, and what leaves the block.

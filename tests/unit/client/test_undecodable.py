@@ -67,36 +67,33 @@ GOOD = [b"0", b"1", b"2", b"4", b"5"]
 
 @pytest.mark.parametrize("broadcast", [False, True])
 async def test_a_listener_does_not_get_it_and_the_broker_is_asked_to_bring_it_again(broadcast: bool) -> None:
-    async with asyncio.timeout(HANG_S):
-        came: list[bytes] = []
+    came: list[bytes] = []
 
-        async def listener(message: ReceivedMessage) -> None:
-            came.append(message.body)
+    async def listener(message: ReceivedMessage) -> None:
+        came.append(message.body)
 
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, broadcast=broadcast)
-        async with Spoilt() as cluster:
-            async with member(cluster, settings, listener=listener):
-                await until(lambda: len(came) == 5 and (broadcast or cluster.sent_back()))
-            assert sorted(came) == GOOD
-            assert cluster.sent_back() == ([] if broadcast else [("3000", "0")])
-            assert broadcast or cluster.told()[-1] == 6
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=0.0, broadcast=broadcast)
+    async with asyncio.timeout(HANG_S), Spoilt() as cluster:
+        async with member(cluster, settings, listener=listener):
+            await until(lambda: len(came) == 5 and (broadcast or cluster.sent_back()))
+        assert sorted(came) == GOOD
+        assert cluster.sent_back() == ([] if broadcast else [("3000", "0")])
+        assert broadcast or cluster.told()[-1] == 6
 
 
 async def test_an_orderly_listener_does_not_get_it_and_it_is_a_dead_letter() -> None:
-    async with asyncio.timeout(HANG_S):
-        came: list[bytes] = []
+    came: list[bytes] = []
 
-        async def listener(message: ReceivedMessage) -> None:
-            came.append(message.body)
+    async def listener(message: ReceivedMessage) -> None:
+        came.append(message.body)
 
-        async with (
-            Spoilt() as cluster,
-            OrderlyConsumer(
-                "g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FIRST, listener=listener
-            ),
-        ):
-            await until(lambda: len(came) == 5)
-            assert came == GOOD and cluster.sent_back() == [("3000", "-1")]
+    async with (
+        asyncio.timeout(HANG_S),
+        Spoilt() as cluster,
+        OrderlyConsumer("g", nameserver=cluster.nameserver, subscription={"T": "*"}, settings=FIRST, listener=listener),
+    ):
+        await until(lambda: len(came) == 5)
+        assert came == GOOD and cluster.sent_back() == [("3000", "-1")]
 
 
 async def test_whoever_iterates_or_polls_gets_it_as_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
@@ -125,22 +122,21 @@ async def test_the_bytes_that_a_consumer_holds_are_those_of_decompressed_bodies(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wire_record, "INFLATED_BYTES_MAX", 1 << 20)
-    async with asyncio.timeout(HANG_S):
-        settings = ConsumerSettings(start_from=StartFrom.FIRST, bytes_max=2_500_000, pull_wait_s=0.0)
-        body = zlib.compress(bytes(1_000_000))
+    settings = ConsumerSettings(start_from=StartFrom.FIRST, bytes_max=2_500_000, pull_wait_s=0.0)
+    body = zlib.compress(bytes(1_000_000))
 
-        def inflating(command: Command) -> Command:
-            start = int(command.ext["queueOffset"])
-            ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "9", "minOffset": "0", "maxOffset": "9"}
-            return reply(command, ext=ext, body=b"".join(packed(one, body) for one in range(start, 9)))
+    def inflating(command: Command) -> Command:
+        start = int(command.ext["queueOffset"])
+        ext = {"suggestWhichBrokerId": "0", "nextBeginOffset": "9", "minOffset": "0", "maxOffset": "9"}
+        return reply(command, ext=ext, body=b"".join(packed(one, body) for one in range(start, 9)))
 
-        async with OneQueue(count=9) as cluster:
-            cluster.answers["broker-a", PULL] = inflating
-            async with member(cluster, settings) as consumer:
-                held = [await anext(consumer) for _ in range(4)]
-                # Two fill an answer; with four in work nothing more is pulled until some end.
-                assert cluster.pulls() == [0, 2] and [len(one.body) for one in held] == [1_000_000] * 4
-                for message in held:
-                    await message.ack()
-                assert (await anext(consumer)).queue_offset == 4
-                assert cluster.pulls()[2] == 4
+    async with asyncio.timeout(HANG_S), OneQueue(count=9) as cluster:
+        cluster.answers["broker-a", PULL] = inflating
+        async with member(cluster, settings) as consumer:
+            held = [await anext(consumer) for _ in range(4)]
+            # Two fill an answer; with four in work nothing more is pulled until some end.
+            assert cluster.pulls() == [0, 2] and [len(one.body) for one in held] == [1_000_000] * 4
+            for message in held:
+                await message.ack()
+            assert (await anext(consumer)).queue_offset == 4
+            assert cluster.pulls()[2] == 4

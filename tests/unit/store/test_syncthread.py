@@ -42,23 +42,20 @@ async def test_a_drain_tells_the_newest_of_many_requests_now(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("count", [0, 64, 65, 300])
-def test_any_number_of_files_is_synced_by_one_request(tmp_path: Path, count: int) -> None:
-    async def play() -> list[Outcome]:
-        flusher, told = SyncThread(asyncio.get_running_loop()), list[Outcome]()
-        good = RealDisk().open(f"{tmp_path}/a", create=True)
-        bad = RealDisk().open(f"{tmp_path}/b", create=True)
-        for target in (1, 2):
-            flusher.request([good] * count, target, lambda target, error: told.append((target, error)))
-        flusher.drain()
-        bad.close()
-        flusher.request([good] * count + [bad], 3, lambda target, error: told.append((target, error)))
-        flusher.drain()
-        flusher.close()
-        good.close()
-        return told
-
-    *good, (target, error) = asyncio.run(play())
-    assert good[-1] == (2, None) and target == 3 and isinstance(error, SyncFailedError)
+async def test_any_number_of_files_is_synced_by_one_request(tmp_path: Path, count: int) -> None:
+    flusher, told = SyncThread(asyncio.get_running_loop()), list[Outcome]()
+    good = RealDisk().open(f"{tmp_path}/a", create=True)
+    bad = RealDisk().open(f"{tmp_path}/b", create=True)
+    for target in (1, 2):
+        flusher.request([good] * count, target, lambda target, error: told.append((target, error)))
+    flusher.drain()
+    bad.close()
+    flusher.request([good] * count + [bad], 3, lambda target, error: told.append((target, error)))
+    flusher.drain()
+    flusher.close()
+    good.close()
+    last, error = told[-1]
+    assert told[-2] == (2, None) and last == 3 and isinstance(error, SyncFailedError)
 
 
 async def test_a_failure_names_the_file_and_stays(tmp_path: Path) -> None:
