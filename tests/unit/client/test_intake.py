@@ -7,13 +7,16 @@ from dataclasses import replace
 
 import pytest
 
+from gantry.client import questions
 from gantry.client.intake import Intake, Memory
 from gantry.client.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus
 from gantry.client.settings import ConsumerSettings
+from gantry.leaves.frames import Command
 from gantry.model.message import StoredMessage
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import Subscription
+from testkit.onequeue import record as record_of
 from testkit.turning import until
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -105,3 +108,18 @@ async def test_a_queue_that_holds_nothing_is_pulled_while_another_one_holds_all_
     assert memory.bytes == 200 and not any(broker.is_silent.is_set() for broker in brokers), "nothing more is pulled"
     for task in tasks:
         task.cancel()
+
+
+@pytest.mark.parametrize("flipped", [(20,), (20, 3)], ids=["place", "place-and-size"])
+def test_a_record_that_names_a_place_beyond_its_answer_leads_nobody_there(flipped: tuple[int, ...]) -> None:
+    """Its reader would go on where the queue ends, and pass over everything before."""
+    damaged = bytearray(record_of(0))
+    for at in flipped:
+        damaged[at] ^= 0x01
+    ext = {"nextBeginOffset": "3", "minOffset": "0", "maxOffset": "9"}
+    reply = Command(0, ext=ext, body=bytes(damaged) + record_of(1) + record_of(2))
+    question = questions.pull(QUEUE, 0, PullSettings("readers", Subscription("orders", "*")))
+    found = question.read(reply)
+    offsets = [message.queue_offset for message in found.messages]
+    assert offsets == list(range(len(offsets))) and found.next_offset == (len(offsets) if len(flipped) > 1 else 3)
+    assert [bool(message.decode_error) for message in found.messages][:2] == [True, False][: len(offsets)]

@@ -5,7 +5,7 @@ Header values are always text.  Sends travel with the one-letter names of SEND_M
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gantry.client.outgoing import Outgoing
 from gantry.client.question import Question, document, nothing, number, require, value
@@ -139,8 +139,9 @@ def pull(
         require(reply, *_PULL_STATUS)
         is_found = reply.code == ResponseCode.SUCCESS
         is_read = is_found and not settings.is_raw
-        messages = tuple(record.pulled(reply.body, queue.broker_name, queue.topic)) if is_read else ()
+        found = record.pulled(reply.body, queue.broker_name, queue.topic) if is_read else []
         following = number(reply, "nextBeginOffset")
+        messages = tuple(_in_their_places(found, offset, following))
         if sum(message.size for message in messages) < len(reply.body) and messages:
             following = messages[-1].queue_offset + 1  # the others come with the next pull: these fill the memory
         return PullResult(
@@ -172,6 +173,22 @@ def pull(
     }
     code = RequestCode.LITE_PULL_MESSAGE if settings.is_lite else RequestCode.PULL_MESSAGE
     return Question(request(code, ext), read)
+
+
+def _in_their_places(messages: list[StoredMessage], offset: int, end: int) -> list[StoredMessage]:
+    """The messages of a pull at `offset`.  One that names a place beyond the answer's end has a damaged head: it comes
+    behind the one before it, or its reader would go on where it says and pass over the rest of the queue.
+    """
+    if all(message.queue_offset < end for message in messages):
+        return messages
+    found: list[StoredMessage] = []
+    for message in messages:
+        if message.queue_offset >= end:
+            damage = message.decode_error or f"the record is damaged: queue offset {message.queue_offset}, end {end}"
+            place = found[-1].queue_offset + 1 if found else offset
+            message = replace(message, queue_offset=place, decode_error=damage)
+        found.append(message)
+    return found
 
 
 def send_back(group: str, message: StoredMessage, level: int, redeliveries_max: int | None) -> Question[None]:
