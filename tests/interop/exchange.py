@@ -10,6 +10,7 @@ What RocketMQ's broker does by itself is not held against either broker; broker/
     after a kill it removes its newest index file, and indexes again from the segment that its checkpoint trusts
     after a kill it brings back deleted messages of the segments that it reads again; so no kill follows a deletion
     where RocketMQ's broker is the next owner
+    a deletion does not wait for messages that are on their way into their queues: they make the queues once more
     of a topic that it made and deleted while it had the folder, and made again, only the log tells; so it does not
     make one again, and is not killed then
 """
@@ -189,11 +190,11 @@ class Exchange:
         return topic
 
     def delete(self, name: str) -> None:
-        """Delete a topic, when everything has come that is still to be delivered there."""
+        """Delete a topic, when everything is in its queues that is still to come there."""
         topic = self.topics.get(name)
         if topic is None:
             return
-        for queue_id in topic.floating:
+        for queue_id in range(topic.queues):
             self._check_queue(name, topic, queue_id)
         assert self.client is not None
         reply = self.client.ask(Code.DELETE_TOPIC_IN_BROKER, {"topic": name})
