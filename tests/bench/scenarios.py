@@ -25,6 +25,7 @@ from failover import failover
 from failoverclients import failover_clients
 from filters import filters
 from lag import lag
+from openings import openings
 from replication import replication
 from restarts import restarts
 from scrapes import scrapes
@@ -196,4 +197,5 @@ SCENARIOS: dict[str, Callable[[Bench], list[Row]]] = {
     "restarts": restarts,
     "failover": failover,
     "failover-clients": failover_clients,
+    "openings": openings,
 }
