@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.broker import membership
@@ -65,7 +66,8 @@ async def choose(config: BrokerConfig, member: Membership, store: Store, registe
         if isinstance(wanted, Lead):
             assert seen is not None
             ends = store.reader.log_start, store.written.offset
-            membership.lead(member, disk, root, seen.record.cluster_uid, wanted.epoch, ends)
+            cluster_uid = seen.record.cluster_uid
+            store.in_reserve(partial(membership.lead, member, disk, root, cluster_uid, wanted.epoch, ends))
             log.warning("%s leads group %s in epoch %d", member.me, config.name, wanted.epoch)
             return Part(config, seen)
         return following(config, member)

@@ -132,7 +132,8 @@ def _mastering(config: BrokerConfig, parts: Parts, ground: Ground, durably: Dura
         record = ground.seen.record
         term = Term(record.epoch, member.me.member, record.in_sync, machine.clock.monotonic())
     else:
-        term = Term(take_epoch(member, machine.disk, store.settings.root, log_start, end))
+        store.in_reserve(lambda: take_epoch(member, machine.disk, store.settings.root, log_start, end))
+        term = Term(member.epochs.last_epoch)
     mastery = Mastery(end, store.confirmed.offset, term, replication_rules(config))
     journal = Journal(lambda: store.reader.log_start)
     source = mastering.Source(store, mastery, journal, config.name, member)

@@ -142,11 +142,12 @@ def take_epoch(member: Membership, disk: Disk, root: str, start: int, end: int) 
     table = member.epochs
     epoch = max(table.last_epoch, member.promised) + 1
     if table.entries:
-        member.epochs = table.within(end).forget_before(start).begin(epoch, end)
+        begun = table.within(end).forget_before(start).begin(epoch, end)
     else:
         # All of a log that was never replicated counts as one mastership's, so that a copy of its beginning fits it.
-        member.epochs = table.begin(epoch, start)
-    papers.save_epochs(disk, root, member.epochs)
+        begun = table.begin(epoch, start)
+    papers.save_epochs(disk, root, begun)
+    member.epochs = begun
     return epoch
 
 
@@ -156,12 +157,14 @@ def lead(member: Membership, disk: Disk, root: str, cluster_uid: str, epoch: int
     vows.save(disk, root, vowed)
     member.vows = vowed
     if member.identity.cluster_uid != cluster_uid:
-        member.identity = replace(member.identity, cluster_uid=cluster_uid)
-        papers.save_identity(disk, root, member.identity)
+        identity = replace(member.identity, cluster_uid=cluster_uid)
+        papers.save_identity(disk, root, identity)
+        member.identity = identity
     start, end = ends
     table = member.epochs.within(end).forget_before(start)
-    member.epochs = table.begin(epoch, end if table.entries else start)
-    papers.save_epochs(disk, root, member.epochs)
+    begun = table.begin(epoch, end if table.entries else start)
+    papers.save_epochs(disk, root, begun)
+    member.epochs = begun
 
 
 def take_number(member: Membership, disk: Disk, root: str, number: int) -> None:

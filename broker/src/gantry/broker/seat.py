@@ -16,6 +16,7 @@ import contextlib
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from gantry.broker import candidacy, membership
@@ -28,6 +29,7 @@ from gantry.errors import StoreError, SyncFailedError
 from gantry.replication import papers
 from gantry.replication.handshake import Step
 from gantry.replication.vows import Beginning, Ending
+from gantry.store.reserve import Reserve
 from gantry.store.settings import Flush
 
 if TYPE_CHECKING:
@@ -80,7 +82,7 @@ class Seat:
         if plan is not None:
             log.info("the log was %s at %d", "cut" if plan.step is Step.CUT else "begun", plan.at)
         member = self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
-        membership.expect(member, machine.disk, root)
+        Reserve(machine.disk, settings).carry_out(partial(membership.expect, member, machine.disk, root))
 
     async def choose(self, opened: Opened) -> tuple[BrokerConfig, Opened]:
         """The configuration of this life, and what everything is built upon."""
@@ -91,7 +93,7 @@ class Seat:
         is_sync = store.settings.flush is Flush.SYNC
         if not self._is_carried:
             beginning = Beginning(machine.boot_id(), is_sync, store.written.offset, 0)
-            membership.begin(member, machine.disk, store.settings.root, beginning)
+            store.in_reserve(partial(membership.begin, member, machine.disk, store.settings.root, beginning))
         self._is_open = True
         config, seen = self._config, None
         if member.has_register:

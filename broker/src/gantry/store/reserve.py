@@ -10,9 +10,10 @@ Belongs to the housekeeper's jobs; `is_whole` may be read by the loop between th
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gantry.errors import DiskFullError, StoreError
 from gantry.store import filenames
-from gantry.store.background import Job
 from gantry.store.disk import Disk
 from gantry.store.settings import StoreSettings
 
@@ -32,7 +33,7 @@ class Reserve:
         self._is_kept = False
         self.is_whole = True  # nobody had to give it up, or it is back
 
-    def carry_out(self, job: Job) -> None:
+    def carry_out(self, job: Callable[[], object]) -> None:
         """Do the job; if the disk has no room for it, with that of the reserve."""
         try:
             job()

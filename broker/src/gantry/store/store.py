@@ -285,12 +285,16 @@ class Store:
         because the next start could not see any more what is wrong in the file.
         """
         try:
-            self._checkpoint.reserve.carry_out(save)
+            self.in_reserve(save)
         except DiskFullError:
             self._checkpoint.is_short = True
             self._uncorrected.append(save)
             return False
         return True
+
+    def in_reserve(self, save: Callable[[], object]) -> None:
+        """Put what a start cannot go without on the disk, in the room of the reserve if there is no other; blocks."""
+        self._checkpoint.reserve.carry_out(save)
 
     def _correct_again(self) -> None:
         # What is saved may speak of the log, so that is durable first; and nobody else uses the reserve just now.
