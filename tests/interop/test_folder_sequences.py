@@ -35,10 +35,10 @@ sends = st.tuples(st.just("send"), names, kinds, st.integers(0, 5), st.integers(
 rolls = st.tuples(
     st.just("send"), st.just("Bulk"), st.just("plain"), st.just(0), st.integers(4, 10), st.just(BULK_BYTES)
 )
-deletions = st.tuples(st.just("delete"), names)
-again = st.tuples(st.just("make_again"), names, st.integers(1, 6), st.integers(1, 12))
+# Not drawn: "delete" and "make_again".  A start of RocketMQ's broker puts deleted messages behind the last living one
+# into queues once more, and the model does not know when.  properties/test_foreign_folders draws deletions.
 commits = st.tuples(st.just("commit"), names, st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0]))
-steps = st.lists(st.one_of(sends, sends, sends, rolls, deletions, again, commits), min_size=2, max_size=7)
+steps = st.lists(st.one_of(sends, sends, sends, rolls, commits), min_size=2, max_size=7)
 # Whether the owner changes before the session, what is done in it, how it ends.
 sessions = st.tuples(st.sampled_from([True, True, True, False]), steps, st.sampled_from(["stop", "kill"]))
 
