@@ -4,6 +4,8 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -127,3 +129,51 @@ def test_who_is_asked_to_stop_while_it_starts_anew_has_a_successor_that_only_sto
     assert serve(make, FakeServer.ready, again=lambda server: True) == 0
     assert [server.story for server in made] == [["start", "started", "stop"], ["stop"]]
     assert capsys.readouterr().out.count("ready") == 1
+
+
+_HANGS = """
+import asyncio, sys, threading
+from gantry.cli import serve
+
+class Server:
+    async def start(self):
+        pass
+
+    def ready(self):
+        if sys.argv[1] == "serving":
+            asyncio.get_running_loop().call_soon(self.hang)
+        return "here"
+
+    async def stop(self):
+        self.hang()
+
+    def hang(self):
+        print("hangs", flush=True)
+        threading.Event().wait()
+
+if sys.argv[2] == "asyncio":
+    sys.modules["uvloop"] = None
+serve.serve(lambda end: Server(), Server.ready)
+"""
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+@pytest.mark.parametrize("part", ["serving", "stopping"])
+def test_a_second_signal_ends_it_at_once_while_its_loop_waits_for_a_disk(part: str, loop: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", _HANGS, part, loop], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready here\n"
+            if part == "stopping":
+                process.send_signal(signal.SIGTERM)
+            assert process.stdout.readline() == "hangs\n"
+            if part == "serving":
+                process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
+            _, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode in (128 + signal.SIGINT, 128 + signal.SIGTERM)
+    assert said.splitlines()[-1] == "gantry: asked twice, ending at once"

@@ -3,7 +3,7 @@
 A server is anything with `start()` and `stop()`.  It starts, `ready ...` is printed once (a parent that waits for
 it reads one line), and it runs until SIGTERM or SIGINT, or until it says itself that it cannot go on.  Recovery of a
 large store takes its time and can be called off.  A second signal ends the process at once: whoever asks twice means
-it, and the store is made for that.
+it, and the store is made for that.  It does so also while the loop waits for a disk that hangs.
 
 Exit codes: 0 after an end that was asked for, 1 after a failure, 2 when it could not even begin.
 """
@@ -11,12 +11,14 @@ Exit codes: 0 after an end that was asked for, 1 after a failure, 2 when it coul
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
 import signal
 import sys
 from collections.abc import Callable, Coroutine, Mapping
+from types import FrameType
 from typing import Protocol, TypeVar
 
 from gantry.cli.ports import explain_listen_error
@@ -84,8 +86,11 @@ async def _serve(
 ) -> int:
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
+    asked = _Asked()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stopping, number)
+        # The loop still hears of it; unlike its handlers this one is called also while the loop stands still.
+        signal.signal(number, asked.once_more)
     is_first = True
     sweeping: asyncio.TimerHandle | None = None
     while True:
@@ -142,8 +147,20 @@ async def _started(server: Server, *ends: asyncio.Event) -> bool:
 
 
 def _asked_to_stop(stopping: asyncio.Event, number: int) -> None:
-    if stopping.is_set():
-        print("gantry: asked twice, ending at once", file=sys.stderr)
-        os._exit(128 + number)
     log.info("%s: stopping", signal.Signals(number).name)
     stopping.set()
+
+
+class _Asked:
+    """Counts signals."""
+
+    def __init__(self) -> None:
+        self._times = 0
+
+    def once_more(self, number: int, frame: FrameType | None) -> None:
+        """End the process the second time, whatever its threads wait for."""
+        self._times += 1
+        if self._times > 1:
+            with contextlib.suppress(OSError):
+                os.write(sys.stderr.fileno(), b"gantry: asked twice, ending at once\n")
+            os._exit(128 + number)
