@@ -200,6 +200,14 @@ async def test_an_answer_may_come_later_and_does_not_hold_up_others() -> None:
     assert (late.opaque, late.remark) == (1, "late")
 
 
+async def test_a_request_that_comes_in_the_turn_of_the_stop_is_given_up_in_silence() -> None:
+    play = Play()
+    assert play.ask(Command(LATER, opaque=1)) == []
+    play.router.stop()
+    await play.router.answered()
+    assert play.connection.take() == []
+
+
 async def test_too_many_answers_under_way_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "_TASKS_MAX", 2)
     play = Play()

@@ -19,8 +19,10 @@ asked, a count, and one log line per cause and minute.  One-way requests are nev
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -98,7 +100,7 @@ class Router:
         complaints: Complaints,
         soon: Callable[[Callable[[], None]], object],  # call this when the sockets of this turn have been looked at
     ) -> None:
-        self.requests: dict[int, int] = {}  # by code
+        self.requests: Counter[int] = Counter()  # by code
         self.errors: dict[int, int] = {}  # by code: a handler raised
         self._sends = sends
         self._soon = soon
@@ -107,7 +109,7 @@ class Router:
         self._ends = ends
         self._table = table
         self._complaints = complaints
-        self._tasks: dict[asyncio.Task[None], None] = {}
+        self._tasks: dict[asyncio.Future[Answer], None] = {}
 
     def codes(self) -> list[int]:
         """Which requests the table knows."""
@@ -149,7 +151,7 @@ class Router:
 
     def _run_sends(self, connection: Connection, sends: list[frames.Send]) -> None:
         code = sends[0].code
-        self.requests[code] = self.requests.get(code, 0) + len(sends)
+        self.requests[code] += len(sends)
         try:
             self._sends.send_run(connection, sends)
         except Exception as error:  # noqa: BLE001  the router's guard
@@ -176,7 +178,7 @@ class Router:
     def _run_hot(
         self, handler: Callable[[Connection, list[_Hot]], None], connection: Connection, run: list[_Hot]
     ) -> None:
-        self._count(run[0].code, len(run))
+        self.requests[run[0].code] += len(run)
         try:
             handler(connection, run)
         except Exception as error:  # noqa: BLE001  the router's guard
@@ -185,11 +187,11 @@ class Router:
     def _run_command(self, connection: Connection, command: Command) -> None:
         handler = self._table.get(command.code)
         if handler is None:
-            self._count(-1, 1)
-            remark = unsupported_remark(command.code)
-            self._answer(connection, command, reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            self.requests[-1] += 1
+            code, remark = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported_remark(command.code)
+            self._answer(connection, command, reply(command, code, remark))
             return
-        self._count(command.code, 1)
+        self.requests[command.code] += 1
         too_large = why_too_large(command)
         if too_large is not None:
             self._answer(connection, command, reply(command, ResponseCode.INVALID_PARAMETER, too_large))
@@ -211,13 +213,16 @@ class Router:
             remark = f"[OVERLOAD] {_TASKS_MAX} requests are under way"
             self._answer(connection, command, reply(command, ResponseCode.SYSTEM_BUSY, remark))
             return
-        task = asyncio.ensure_future(self._answer_later(connection, command, answer))
+        task = asyncio.ensure_future(answer)  # not wrapped: a stop may come before it begins
         self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        task.add_done_callback(partial(self._answer_later, connection, command))
 
-    async def _answer_later(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
+    def _answer_later(self, connection: Connection, command: Command, task: asyncio.Future[Answer]) -> None:
+        del self._tasks[task]
+        if task.cancelled():
+            return
         try:
-            self._answer(connection, command, await answer)
+            self._answer(connection, command, task.result())
         except Exception as error:  # noqa: BLE001  the router's guard
             self._failed(connection, (command,), error)
 
@@ -239,9 +244,6 @@ class Router:
         for request in requests:
             if not request.is_oneway:
                 connection.write(frames.encode(reply(request, code, remark)))
-
-    def _count(self, code: int, count: int) -> None:
-        self.requests[code] = self.requests.get(code, 0) + count
 
 
 @dataclass(frozen=True, slots=True)
