@@ -59,8 +59,9 @@ def test_what_finds_no_room_is_right_in_memory_and_nothing_is_taken_before_it_is
         topics_file.has_room = offsets_file.has_room = has_room
         for _ in range(10):  # checkpoints, for which there is room
             assert [state.saves for state in files] == [0, 0]
-            with pytest.raises(DiskFullError, match="no room"):
-                store.append([message("orders")])
+            for is_owed in (False, True):
+                with pytest.raises(DiskFullError, match="no room"):
+                    store.append([message("orders")], is_owed=is_owed)
             clock.advance(2_000)
             list(store.tick(clock.now_ms()))
             if has_room and offsets_file.saves:

@@ -341,12 +341,16 @@ class Broker:
             if number % _RECOVERY_STEPS == 0:
                 self._stage = "recovering: delayed messages"
                 await asyncio.sleep(0)
-        if parts.delays.took_over or parts.delays.was_ahead:
-            # Before the log grows: the next start could not see it any more.
-            is_saved = parts.store.save_corrected(parts.delays.save_now)
-            if is_saved and parts.delays.took_over:
+
+        def save() -> None:
+            parts.delays.save_now()
+            if parts.delays.took_over:
                 # From here on the wheel would mislead RocketMQ's broker, and ours is the document that counts.
                 wheel.forget(disk, root)
+
+        if parts.delays.took_over or parts.delays.was_ahead:
+            # Before the log grows: the next start could not see it any more.
+            parts.store.save_corrected(save)
 
     async def _recover_transactions(self, parts: Parts) -> None:
         for number, _ in enumerate(parts.transactions.recover()):

@@ -86,11 +86,12 @@ class Store:
         Queue offsets follow each other per queue in the order of the run; topic, queue and properties are
         final.  together: all in one segment (a crash may still keep only the beginning of the run).
         is_scanned: traits, keys and tag codes are those of the final properties, so that nobody need read them again.
-        is_owed: copies without which retention cannot go on are written as long as they find room at all.
+        is_owed: copies without which retention cannot go on are written as long as they find room at all, and what
+        the start corrected is saved.
         DiskFullError and RunTooLongError: nothing happened, and no offset was used up.  Any other StoreError:
         the store has failed.
         """
-        self._refuse_if_unfit(is_owed)
+        self._refuse_if_unfit(is_owed and not self._uncorrected)
         heads = self._table.heads
         given = queues.number(sends, heads)
         # Times never fall within the log, whatever the wall clock does: search by time relies on it.
