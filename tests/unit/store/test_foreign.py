@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from gantry.leaves import queues
+from gantry.model import names
 from gantry.store import filenames, foreign, generations
 from gantry.store.generations import Generations, Life
 from gantry.store.queuebase import QueueBase
@@ -31,13 +32,15 @@ def _write(disk: SimDisk, path: str, data: bytes) -> None:
     file.close()
 
 
-def _back_from_rocketmq(segment_bytes: int, play: Callable[[Store], None], count: int = 40) -> tuple[SimDisk, Store]:
-    """Forty messages of T, what RocketMQ's broker does then, and the folder opened by ours again."""
+def _back_from_rocketmq(
+    segment_bytes: int, play: Callable[[Store], None], count: int = 40, first: str = "T"
+) -> tuple[SimDisk, Store]:
+    """Forty messages of T (or another topic), what RocketMQ's broker does then, and the folder opened by ours again."""
     disk, clock = SimDisk(), SimClock()
     settings = small(ROOT, segment_bytes=segment_bytes, queue_file_entries=100, index_slots=64, index_entries=4000)
     store = opened(settings, clock, disk=disk)
     for number in range(count):
-        store.append([message("T", number % 2, b"old%d" % number + b"x" * 1500)])
+        store.append([message(first, number % 2, b"old%d" % number + b"x" * 1500)])
     store.close()
     kept = {path: data for path, data in disk.files().items() if path.startswith(OURS)}
     clock.advance(60_000)
@@ -116,6 +119,24 @@ def test_a_topic_that_was_made_and_deleted_meanwhile_stays_away_after_a_stop_in_
     sizes = {"segment_bytes": 1 << 20, "queue_file_entries": 100, "index_slots": 64, "index_entries": 4000}
     store = opened(small(ROOT, **sizes), disk=disk)
     assert bodies(store, "V") == [b"gone"] * (3 * is_killed) + [b"again"]
+    store.close()
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_topic_of_the_broker_that_lost_its_folder_was_not_deleted(is_known: bool) -> None:
+    def play(store: Store) -> None:
+        disk = store._parts.disk
+        assert isinstance(disk, SimDisk)
+        _write(disk, filenames.config(ROOT, "topics.json"), b'{"topicConfigTable": {"T": {}}}')
+        store.append([message("T", 0, b"new")])
+        if not is_known:
+            store.append([message(names.OP_HALF_TOPIC, 0, b"ended") for _ in range(3)])
+        store.close()
+        disk.remove_tree(filenames.topic_queues(ROOT, names.OP_HALF_TOPIC))
+
+    _, store = _back_from_rocketmq(1 << 20, play, first=names.OP_HALF_TOPIC if is_known else "T")
+    assert store.report.start is Start.FOREIGN_CLEAN
+    assert len(bodies(store, names.OP_HALF_TOPIC)) == (20 if is_known else 3)
     store.close()
 
 

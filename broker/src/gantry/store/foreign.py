@@ -9,7 +9,8 @@ former topic is buried (`generations`), so that nobody who builds queues from th
     they are not            number 0 in the log, behind other records of the queue (`Derivation.restarts`), says so
     the topic is gone       it has no folder and is not in topics.json.  A topic that the table of queues does not
                             know was made and deleted in between; that is believed only after a stop in order,
-                            since a power cut may take a young topic's folder and its line in topics.json
+                            since a power cut may take a young topic's folder and its line in topics.json.  RocketMQ's
+                            own topics are never deleted
 
 A topic that was made again and got no message yet looks like one that lost its files: its old messages come back.
 """
@@ -17,6 +18,7 @@ A topic that was made again and got no message yet looks like one that lost its 
 from __future__ import annotations
 
 from gantry.errors import StoreError
+from gantry.model import names
 from gantry.store import filenames, statefile
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
@@ -37,8 +39,13 @@ def listed_topics(disk: Disk, root: str) -> frozenset[str]:
 
 
 def is_deleted(disk: Disk, root: str, listed: frozenset[str], topic: str) -> bool:
-    """Whether RocketMQ's broker deleted a topic that has messages, and did not make it again."""
-    return bool(listed) and topic not in listed and not disk.list(filenames.topic_queues(root, topic))
+    """Whether RocketMQ's broker deleted a topic that has messages, and did not make it again.
+
+    It deletes no topics of its own, and older versions do not list all of them.
+    """
+    if not listed or topic in listed or names.is_system_topic(topic):
+        return False
+    return not disk.list(filenames.topic_queues(root, topic))
 
 
 def without_made_again(table: QueueTable, base: QueueBase, log_start: int) -> QueueBase:
