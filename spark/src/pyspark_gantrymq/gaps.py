@@ -7,8 +7,8 @@ is lost.  An answer without messages tells it in three ways:
                         slave asks for patience (RocketMQ: PULL_OFFSET_MOVED, PULL_RETRY_IMMEDIATELY)
     nothing in there    it goes on further ahead, though no filter left anything out: queue entries of lost messages, or
                         a log that is shorter than its queue (RocketMQ: MESSAGE_WAS_REMOVING)
-    a damaged queue     it goes on further ahead, and has looked at nothing (RocketMQ: OFFSET_FOUND_NULL); brokers pass
-                        over the rest of that queue's file
+    a damaged queue     it goes on further ahead, and has looked at nothing (RocketMQ: OFFSET_FOUND_NULL);
+                        RocketMQ's broker passes over the rest of that queue's file
 
 Who says so may be a slave that lacks what its master has; so `pulls` asks the master before it believes it.
 
