@@ -6,6 +6,8 @@ import pytest
 
 from gantry.consume.locks import QueueLocks
 from gantry.errors import StoreError
+from gantry.metadata.journal import LOCKS
+from gantry.wire import ha
 from testkit.memory_state import MemoryState
 
 KEY = ("T", 0)
@@ -109,6 +111,19 @@ def test_owners_outlive_the_broker_with_a_whole_lease() -> None:
     assert len(after) == 1
     assert not after.lock("g", "b", KEY, 60.0)
     assert after.lock("g", "b", KEY, 60.1)
+
+
+@pytest.mark.parametrize("character", ["a", "\x01"])  # the other one takes six bytes in JSON
+def test_owners_of_too_many_queues_are_told_as_far_as_a_frame_of_a_link_goes(character: str) -> None:
+    locks = table()
+    for queue_id in range(30_000):
+        locks.lock("g", character * 512, ("T" * 127, queue_id), 0.0)
+    told = locks.value("g")
+    assert told is not None and told[0] == ["T" * 127, 0, character * 512]
+    assert len(ha.metadata(1, [[LOCKS, "g", told]])) < ha.FRAME_BYTES_MAX
+    slave = table()
+    slave.follow("g", told, 0.0)
+    assert 0 < len(slave) == len(told) < len(locks)
 
 
 def test_a_table_that_is_none_stops_the_broker() -> None:

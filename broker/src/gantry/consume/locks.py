@@ -11,7 +11,8 @@ on, so nobody else gets the queue before the lease has ended.
 
 Owners outlive the broker: the table is saved, and a lock that was loaded has a whole lease again, because its owner may
 have worked on all the time.  Without that, the first member to reach a broker that came back could lock everything.
-Not covered: a lock given in the last second before a crash.
+Not covered: a lock given in the last second before a crash, and after a failover a lock that slaves were not told of,
+because its group has more of them than a frame of a link may have.
 
 Whoever is refused waits for the next round of its own.  So that it does not wait long, a lock that somebody was
 refused tells `on_free` when it ends.  The table is bounded: when it is full, nobody gets a new lock.  Time is given to
@@ -29,6 +30,8 @@ from gantry.model import documents
 
 LEASE_S = 60.0  # RocketMQ: rocketmq.broker.rebalance.lockMaxLiveTime
 LOCKS_MAX = 200_000
+# Of a group's owners as a slave is told them: six bytes a character at most in JSON, and a frame may have 17 MiB.
+_TOLD_CHARS_MAX, _ROW_CHARS = 5 << 19, 16
 _SLICE = 200  # locks looked at between two looks at the clock
 
 Key = tuple[str, int]
@@ -178,9 +181,18 @@ class QueueLocks:
         return list(self._groups)
 
     def value(self, group: str) -> list[list[object]] | None:
-        """A group's owners as a slave is told them; None when there are none."""
+        """A group's owners as a slave is told them, the first ones of too many; None when there are none."""
         locks = self._groups.get(group)
-        return None if locks is None else [[*key, held.client_id] for key, held in locks.items()]
+        if locks is None:
+            return None
+        rows: list[list[object]] = []
+        room = _TOLD_CHARS_MAX
+        for (topic, queue_id), held in locks.items():
+            room -= len(topic) + len(held.client_id) + _ROW_CHARS
+            if room < 0:
+                break  # one frame carries all of a thing, and a slave that is sent a longer one can never follow
+            rows.append([topic, queue_id, held.client_id])
+        return rows
 
     def follow(self, group: str, value: object, now: float) -> None:
         """The owners that the master knows; None for nobody.  ValueError: neither.
