@@ -110,16 +110,20 @@ async def test_a_queue_that_holds_nothing_is_pulled_while_another_one_holds_all_
         task.cancel()
 
 
-@pytest.mark.parametrize("flipped", [(20,), (20, 3)], ids=["place", "place-and-size"])
-def test_a_record_that_names_a_place_beyond_its_answer_leads_nobody_there(flipped: tuple[int, ...]) -> None:
-    """Its reader would go on where the queue ends, and pass over everything before."""
-    damaged = bytearray(record_of(0))
-    for at in flipped:
-        damaged[at] ^= 0x01
-    ext = {"nextBeginOffset": "3", "minOffset": "0", "maxOffset": "9"}
-    reply = Command(0, ext=ext, body=bytes(damaged) + record_of(1) + record_of(2))
-    question = questions.pull(QUEUE, 0, PullSettings("readers", Subscription("orders", "*")))
+@pytest.mark.parametrize("flipped", [(), (3,)], ids=["place", "place-and-size"])
+@pytest.mark.parametrize(("at", "bit"), [(20, 1), (27, 4)], ids=["beyond", "before"])
+def test_a_record_that_names_a_place_outside_its_answer_leads_nobody_there(
+    at: int, bit: int, flipped: tuple[int, ...]
+) -> None:
+    """Its reader would go on where the queue ends, and pass over everything before; or pull the same for ever."""
+    damaged = bytearray(record_of(5))
+    damaged[at] ^= bit
+    for each in flipped:
+        damaged[each] ^= 0x01
+    ext = {"nextBeginOffset": "8", "minOffset": "0", "maxOffset": "9"}
+    reply = Command(0, ext=ext, body=bytes(damaged) + record_of(6) + record_of(7))
+    question = questions.pull(QUEUE, 5, PullSettings("readers", Subscription("orders", "*")))
     found = question.read(reply)
     offsets = [message.queue_offset for message in found.messages]
-    assert offsets == list(range(len(offsets))) and found.next_offset == (len(offsets) if len(flipped) > 1 else 3)
+    assert offsets == list(range(5, 5 + len(offsets))) and found.next_offset == (6 if flipped else 8)
     assert [bool(message.decode_error) for message in found.messages][:2] == [True, False][: len(offsets)]

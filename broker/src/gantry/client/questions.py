@@ -176,16 +176,17 @@ def pull(
 
 
 def _in_their_places(messages: list[StoredMessage], offset: int, end: int) -> list[StoredMessage]:
-    """The messages of a pull at `offset`.  One that names a place beyond the answer's end has a damaged head: it comes
-    behind the one before it, or its reader would go on where it says and pass over the rest of the queue.
+    """The messages of a pull at `offset`.  One that names a place outside the answer has a damaged head: it comes
+    behind the one before it, or its reader would go on where it says, pass over the rest of the queue or stay for ever.
     """
-    if all(message.queue_offset < end for message in messages):
+    if all(offset <= message.queue_offset < end for message in messages):
         return messages
     found: list[StoredMessage] = []
     for message in messages:
-        if message.queue_offset >= end:
-            damage = message.decode_error or f"the record is damaged: queue offset {message.queue_offset}, end {end}"
-            place = found[-1].queue_offset + 1 if found else offset
+        if not offset <= message.queue_offset < end:
+            named = f"queue offset {message.queue_offset}, expected {offset} to {end - 1}"
+            damage = message.decode_error or f"the record is damaged: {named}"
+            place = min(found[-1].queue_offset + 1, end - 1) if found else offset
             message = replace(message, queue_offset=place, decode_error=damage)
         found.append(message)
     return found
