@@ -6,7 +6,7 @@ import pytest
 
 from gantry.failover.timers import TIMERS
 from gantry.replication.members import Member
-from gantry.replication.pace import LINK_S, LINK_S_MIN, SILENCE_S, Pace, Waits, waits_of
+from gantry.replication.pace import LINK_S, LINK_S_MIN, MAX_LAG_S, SILENCE_S, Pace, Waits, waits_of
 
 ONE = Member(1, 0)
 
@@ -65,5 +65,5 @@ def test_waits_of_a_group_leave_room_for_a_suspicion_within_three_of_them(name: 
 
 
 def test_waits_are_bounded_whatever_the_timers_are() -> None:
-    assert waits_of(60.0) == Waits(LINK_S, SILENCE_S, 240.0)
+    assert waits_of(60.0) == Waits(LINK_S, SILENCE_S, MAX_LAG_S)
     assert waits_of(0.5).link_s == LINK_S_MIN, "a member with the default timers says something every second"

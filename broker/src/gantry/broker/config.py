@@ -182,7 +182,7 @@ class ReplicationConfig:
     master: str = ""  # host:port of the master's replication port, for a slave; empty: the name servers know it
     min_in_sync: int = 0  # members that acknowledge a message, the master too; 0: 2 under SYNC_MASTER, else 1
     ack_timeout_s: float = 3.0  # how long a producer waits for slaves
-    max_lag_s: float = 0.0  # a slave further behind leaves the set; 0: 4 times renew_every_s, 15 s without a register
+    max_lag_s: float = 0.0  # a slave further behind leaves the set; 0: 15 s, or less by renew_every_s
     slave_read: bool = True  # consumers far behind are sent to a slave
     # A group whose master may change: all of its members name one register.  `role` is then the group's policy.
     register: str = ""  # file:/PATH, or lease:NAMESPACE/NAME in a cluster; empty: a static pair

@@ -17,7 +17,7 @@ knows how often it renews, and two renewals are never longer than a suspicion (`
 
     a link is silent        2 renewals      then its slave follows nobody, and the coordinator begins to suspect
     a member is silent      1.2 renewals    then it leaves the set, or writes are refused
-    a slave does not store  4 renewals      then it leaves the set
+    a slave does not store  4 renewals      then it leaves the set; 15 s at most
 """
 
 from __future__ import annotations
@@ -47,7 +47,9 @@ class Waits:
 def waits_of(renew_every_s: float) -> Waits:
     """Return the waits of a group with a register that is renewed this often."""
     return Waits(
-        max(LINK_S_MIN, min(LINK_S, 2 * renew_every_s)), min(SILENCE_S, 1.2 * renew_every_s), 4 * renew_every_s
+        link_s=max(LINK_S_MIN, min(LINK_S, 2 * renew_every_s)),
+        silence_s=min(SILENCE_S, 1.2 * renew_every_s),
+        max_lag_s=min(MAX_LAG_S, 4 * renew_every_s),
     )
 
 
