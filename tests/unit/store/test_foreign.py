@@ -18,9 +18,11 @@ from gantry.store.recovery import Start
 from gantry.store.store import Store
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
-from testkit.smallstore import bodies, message, opened, small
+from testkit.smallstore import bodies, crash, message, opened, small
 
 ROOT = "/s"
+_SIZES = {"queue_file_entries": 100, "index_slots": 64, "index_entries": 4000}
+_SETTINGS = small(ROOT, segment_bytes=1 << 20, **_SIZES)
 OURS = (f"{ROOT}/gantry/", f"{ROOT}/config/topicGenerations.json")
 
 
@@ -33,15 +35,19 @@ def _write(disk: SimDisk, path: str, data: bytes) -> None:
 
 
 def _back_from_rocketmq(
-    segment_bytes: int, play: Callable[[Store], None], count: int = 40, first: str = "T"
+    segment_bytes: int, play: Callable[[Store], None], *, first: str = "T", is_killed: bool = False
 ) -> tuple[SimDisk, Store]:
     """Forty messages of T (or another topic), what RocketMQ's broker does then, and the folder opened by ours again."""
     disk, clock = SimDisk(), SimClock()
-    settings = small(ROOT, segment_bytes=segment_bytes, queue_file_entries=100, index_slots=64, index_entries=4000)
+    settings = small(ROOT, segment_bytes=segment_bytes, **_SIZES)
     store = opened(settings, clock, disk=disk)
-    for number in range(count):
+    for number in range(40):
         store.append([message(first, number % 2, b"old%d" % number + b"x" * 1500)])
-    store.close()
+    if is_killed:
+        crash(store)
+        disk.restart()
+    else:
+        store.close()
     kept = {path: data for path, data in disk.files().items() if path.startswith(OURS)}
     clock.advance(60_000)
     store = opened(settings, clock, disk=disk)
@@ -116,8 +122,7 @@ def test_a_topic_that_was_made_and_deleted_meanwhile_stays_away_after_a_stop_in_
     store.append([message("V", 0, b"again")])
     store.close()
     disk.remove_tree(filenames.consume_queues(ROOT))
-    sizes = {"segment_bytes": 1 << 20, "queue_file_entries": 100, "index_slots": 64, "index_entries": 4000}
-    store = opened(small(ROOT, **sizes), disk=disk)
+    store = opened(_SETTINGS, disk=disk)
     assert bodies(store, "V") == [b"gone"] * (3 * is_killed) + [b"again"]
     store.close()
 
@@ -137,6 +142,64 @@ def test_a_topic_of_the_broker_that_lost_its_folder_was_not_deleted(is_known: bo
     _, store = _back_from_rocketmq(1 << 20, play, first=names.OP_HALF_TOPIC if is_known else "T")
     assert store.report.start is Start.FOREIGN_CLEAN
     assert len(bodies(store, names.OP_HALF_TOPIC)) == (20 if is_known else 3)
+    store.close()
+
+
+def _table_of_topics(topics: list[str], changed_ms: int) -> bytes:
+    table = {"dataVersion": {"timestamp": changed_ms}, "topicConfigTable": {topic: {} for topic in topics}}
+    return json.dumps(table).encode()
+
+
+@pytest.mark.parametrize("topic", ["T", "V"])
+@pytest.mark.parametrize(
+    ("what", "is_back"),
+    [
+        ("deleted", False),
+        ("deleted, then killed", False),
+        ("listed", True),
+        ("older than the last message", True),
+        ("without a time", True),
+        ("empty", True),
+        ("damaged", True),
+        ("missing", True),
+        ("ours was killed before", True),
+    ],
+)
+def test_queues_of_a_deleted_topic_that_rocketmqs_broker_built_again_are_not_believed(
+    topic: str, what: str, is_back: bool
+) -> None:
+    """T is known here, V was made meanwhile; each has its folder, as a start of RocketMQ's broker leaves it."""
+
+    def play(store: Store) -> None:
+        disk, now = store._parts.disk, store._parts.clock.now_ms()
+        assert isinstance(disk, SimDisk)
+        store.append([message("V", 0, b"%d" % number) for number in range(3)])
+        store.append([message("U", 0, b"new")])
+        store.close()
+        path, away = filenames.config(ROOT, "topics.json"), sorted({"T", "U", "V"} - {topic})
+        written = {
+            "listed": _table_of_topics(["T", "U", "V"], now + 1),
+            "older than the last message": _table_of_topics(away, 1),
+            "without a time": json.dumps({"topicConfigTable": dict.fromkeys(away)}).encode(),
+            "empty": b"{}",
+            "damaged": b"{",
+        }
+        if what != "missing":
+            _write(disk, path, written.get(what, _table_of_topics(away, now + 1)))
+        _write(disk, f"{path}.bak", _table_of_topics(away, now + 1))
+        if what == "deleted, then killed":
+            disk.open(filenames.abort(ROOT), create=True).close()
+
+    disk, store = _back_from_rocketmq(1 << 20, play, is_killed=what == "ours was killed before")
+    assert (topic in {name for name, _ in store.queues()}) is is_back
+    all_of_it = {("T", 0): 20, ("T", 1): 20, ("V", 0): 3, ("U", 0): 1}
+    living = {queue: count for queue, count in all_of_it.items() if is_back or queue[0] != topic}
+    assert {queue: len(bodies(store, *queue)) for queue in store.queues()} == living
+    store.append([message(topic, 0, b"again")])
+    store.close()
+    disk.remove_tree(filenames.consume_queues(ROOT))
+    store = opened(_SETTINGS, disk=disk)
+    assert (bodies(store, topic, 0) == [b"again"]) is not is_back, "also where queues are built again"
     store.close()
 
 

@@ -45,6 +45,7 @@ class Derived:
         self._tails: dict[QueueKey, int] = {}  # and their first record in that part of the log
         self._base = QueueBase(0, {}, {})  # what is remembered of the queues
         self.derivation.restarts = {}
+        self.listed = foreign.Listed()  # what topics.json says, where what RocketMQ's broker did is believed
 
     def load_queues(self, limit: int | None, walk: bool, base: QueueBase) -> bool:
         """Open all queues; False when one of them has to be built again from the whole log."""
@@ -69,6 +70,7 @@ class Derived:
             elif queue is not None:
                 self.table.adopt(queue)
         if limit is None:
+            base = queuebase.without(base, foreign.bury_deleted(self.table, self._log, self.listed))
             base = foreign.without_made_again(self.table, base, self._log.start)
         self._base = base
         for ends in base.queues():

@@ -11,31 +11,49 @@ former topic is buried (`generations`), so that nobody who builds queues from th
                             know was made and deleted in between; that is believed only after a stop in order,
                             since a power cut may take a young topic's folder and its line in topics.json.  RocketMQ's
                             own topics are never deleted
+    it is gone, and its     the next start of RocketMQ's broker put messages of the log into queues once more.  It is
+    queues are there        not in topics.json, which changed after its last message.  Believed only where ours stopped
+                            in order before, for a kill of ours may have kept a young topic out of topics.json
 
 A topic that was made again and got no message yet looks like one that lost its files: its old messages come back.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from gantry.errors import StoreError
+from gantry.leaves.records import Record
 from gantry.model import names
 from gantry.store import filenames, statefile
+from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuetable import QueueTable
 
 
-def listed_topics(disk: Disk, root: str) -> frozenset[str]:
+class Listed(NamedTuple):
     """The topics of topics.json; none where it cannot be told what RocketMQ's broker deleted."""
-    if not disk.exists(filenames.consume_queues(root)):
-        return frozenset()  # all queues are to be built again
+
+    topics: frozenset[str] = frozenset()
+    changed_ms: int = 0  # when one was made, changed or deleted last; 0: not known
+
+
+def listed_topics(disk: Disk, root: str) -> Listed:
+    """What topics.json says; its backup is older and says nothing about what is not in it."""
+    path, problems = filenames.config(root, "topics.json"), list[str]()
+    if not disk.exists(filenames.consume_queues(root)) or not disk.exists(path):
+        return Listed()  # all queues are to be built again
     try:
-        document = statefile.read_object(disk, filenames.config(root, "topics.json")) or {}
+        document = statefile.read_object(disk, path, problems.append) or {}
     except StoreError:
-        return frozenset()
-    listed = document.get("topicConfigTable")
-    return frozenset(listed) if isinstance(listed, dict) else frozenset()
+        return Listed()
+    listed, version = document.get("topicConfigTable"), document.get("dataVersion")
+    if problems or not isinstance(listed, dict):
+        return Listed()
+    changed_ms = version.get("timestamp") if isinstance(version, dict) else 0
+    return Listed(frozenset(listed), changed_ms if isinstance(changed_ms, int) else 0)
 
 
 def is_deleted(disk: Disk, root: str, listed: frozenset[str], topic: str) -> bool:
@@ -46,6 +64,34 @@ def is_deleted(disk: Disk, root: str, listed: frozenset[str], topic: str) -> boo
     if not listed or topic in listed or names.is_system_topic(topic):
         return False
     return not disk.list(filenames.topic_queues(root, topic))
+
+
+def bury_deleted(table: QueueTable, log: CommitLog, listed: Listed) -> list[str]:
+    """Bury topics whose queues RocketMQ's broker built again after it had deleted them."""
+    found: dict[str, list[ConsumeQueue]] = {}
+    for queue in table if listed.topics else ():
+        if queue.topic not in listed.topics and not _is_unlisted(queue.topic):
+            found.setdefault(queue.topic, []).append(queue)
+    deleted = {
+        topic: queues
+        for topic, queues in found.items()
+        if all((last := _last(log, queue)) is not None and last.store_ms < listed.changed_ms for queue in queues)
+    }
+    for topic, queues in deleted.items():
+        table.bury(topic, max(queue.log_end for queue in queues))
+        for queue in queues:
+            table.drop(topic, queue.queue_id)
+    return list(deleted)
+
+
+def _is_unlisted(topic: str) -> bool:
+    """Whether a topic may live without a line in topics.json."""
+    return names.is_system_topic(topic) or topic.startswith(names.LMQ_PREFIX)
+
+
+def _last(log: CommitLog, queue: ConsumeQueue) -> Record | None:
+    entry = queue.entry(queue.next - 1)
+    return None if entry is None else log.record(entry[0], entry[1], log.segments.end)
 
 
 def without_made_again(table: QueueTable, base: QueueBase, log_start: int) -> QueueBase:

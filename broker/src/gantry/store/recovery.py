@@ -218,12 +218,15 @@ class Recovery:
             return found
         table, base = self._derived.table, found.base
         disk, root = self._disk, self._settings.root
-        is_deleted = partial(foreign.is_deleted, disk, root, foreign.listed_topics(disk, root))
+        listed = foreign.listed_topics(disk, root)
+        is_deleted = partial(foreign.is_deleted, disk, root, listed.topics)
         deleted = [topic for topic in base.ends if is_deleted(topic)]
         for topic in deleted:
             table.bury(topic, self._log.segments.end)  # clipped to where the log is found to end
         if found.start is Start.FOREIGN_CLEAN:
             self._derived.derivation.is_deleted = is_deleted
+        if found.point is None or found.point.clean:
+            self._derived.listed = listed
         base = queuebase.without(base, deleted)
         return found._replace(base=base._replace(gravestones=base.gravestones | table.gravestones))
 
