@@ -6,7 +6,15 @@ from pathlib import Path
 import pytest
 
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
-from gantry.client.transaction import Message, Outcome, Rollback, StoredMessage, TransactionProducer
+from gantry.client.settings import ProducerSettings
+from gantry.client.transaction import (
+    Message,
+    Outcome,
+    Rollback,
+    StoredMessage,
+    TransactionProducer,
+    TransactionSettings,
+)
 from interop import servers
 from testkit.patience import HANG_S
 
@@ -28,6 +36,9 @@ def test_what_was_committed_or_answered_with_commit_is_delivered_once(version: s
         server.close()
 
 
+PATIENT = TransactionSettings(sending=ProducerSettings(timeout_s=HANG_S), end_timeout_s=HANG_S)
+
+
 async def story(name_server: str) -> None:
     asked: list[bytes] = []
     received: list[bytes] = []
@@ -44,7 +55,7 @@ async def story(name_server: str) -> None:
 
     settings = ConsumerSettings(start_from=StartFrom.FIRST)
     async with (
-        TransactionProducer("tx-own", checker, nameserver=name_server) as producer,
+        TransactionProducer("tx-own", checker, nameserver=name_server, settings=PATIENT) as producer,
         Consumer("own", nameserver=name_server, subscription={"Orders": "*"}, listener=listen, settings=settings),
     ):
         async with producer.transaction(Message("Orders", b"committed")) as tx:

@@ -123,7 +123,8 @@ async def test_a_server_is_reached_also_when_files_take_half_of_the_descriptors(
 
     with contextlib.ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(1024, before[0]), before[1]))
+        highest = max(map(int, os.listdir("/proc/self/fd")))  # other tests may have left many
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(2 * highest + 1024, before[1]), before[1]))
         await play(stack)
 
 
@@ -154,6 +155,13 @@ def test_a_listener_that_could_not_accept_serves_when_there_are_descriptors_agai
 
     with asyncio.Runner(loop_factory=on) as runner:
         runner.run(asyncio.wait_for(play(), 60.0))
+
+
+async def test_a_start_without_a_descriptor_says_what_to_look_at() -> None:
+    server = RemotingServer(echo)
+    with no_descriptor_left(), pytest.raises(ConfigError, match="limit of open files"):
+        await server.start("127.0.0.1", 0)
+    await server.close()
 
 
 async def test_closing_ends_listeners_and_connections_even_those_that_do_not_read() -> None:

@@ -9,6 +9,7 @@ at once, and ends as a numbered story.  What a request means is the business of 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable
 
@@ -57,6 +58,8 @@ class RemotingServer:
             listener = await loop.create_server(
                 self._make_connection, host or None, port, backlog=backlog(_BACKLOG), start_serving=False
             )
+            if not listener.sockets:  # asyncio passes over what it cannot make a socket for
+                raise OSError(errno.EMFILE, "no socket could be made; look at the limit of open files (ulimit -n)")
             # Ours before the next await: a start that is called off must not leave a socket that nobody closes.
             self._listeners.append(listener)
             await listener.start_serving()
