@@ -7,9 +7,10 @@ import asyncio
 import pytest
 
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.errors import RefusedError
-from gantry.wire.codes import RequestCode
-from testkit.scripted import ScriptedCluster, body
+from gantry.errors import RefusedError, UnreachableError
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import reply
+from testkit.scripted import NAMESERVER, Answer, ScriptedCluster, body, refuse
 
 LIST = RequestCode.LIST_SINKS
 Homes = dict[str, tuple[list[str], list[str]]]  # by group: homes by its decisions, homes by its open halves
@@ -63,3 +64,23 @@ def test_open_halves_name_the_home_also_while_no_name_server_knows_it() -> None:
 def test_halves_that_name_another_home_than_a_decision_are_for_a_person() -> None:
     with pytest.raises(RefusedError, match="several homes: broker-a, broker-b"):
         home_of_s({"broker-a": (["broker-a"], ["broker-a"]), "broker-b": ([], ["broker-b"])})
+
+
+@pytest.mark.parametrize(
+    "first",
+    [refuse(ResponseCode.SYSTEM_BUSY), lambda command: reply(command, body=b"no JSON")],
+    ids=["refuses", "unreadable"],
+)
+async def test_a_name_server_that_refuses_or_cannot_be_read_does_not_hide_the_groups_of_another_one(
+    first: Answer,
+) -> None:
+    async with ScriptedCluster() as strange, ScriptedCluster() as well:
+        strange.answers[NAMESERVER, RequestCode.GET_BROKER_CLUSTER_INFO] = first
+
+        def ask(*nameservers: str) -> list[str]:
+            with BlockingSinks(";".join(nameservers), 10.0) as sinks:
+                return list(sinks.cluster().groups)
+
+        assert await asyncio.to_thread(ask, strange.nameserver, well.nameserver) == ["broker-a"]
+        with pytest.raises(UnreachableError, match="no broker is registered"):
+            await asyncio.to_thread(ask, strange.nameserver)

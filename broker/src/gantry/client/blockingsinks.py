@@ -43,7 +43,14 @@ from gantry.client.batchadmin import (
 )
 from gantry.client.blockingsession import TIMEOUT_S, BlockingSession
 from gantry.client.question import Question
-from gantry.errors import ClosedError, GantryError, OutcomeUnknownError, RefusedError, UnreachableError
+from gantry.errors import (
+    ClosedError,
+    GantryError,
+    OutcomeUnknownError,
+    RefusedError,
+    RemoteProtocolError,
+    UnreachableError,
+)
 from gantry.wire.codes import ResponseCode
 
 T = TypeVar("T")
@@ -95,18 +102,19 @@ class BlockingSinks:
 
     def cluster(self, within_s: float = TIMEOUT_S) -> Cluster:
         """What name servers know now; all together are asked for `within_s` seconds at most."""
-        deadline = time.monotonic() + within_s
+        deadline, failure = time.monotonic() + within_s, ""
         for address in self._session.nameservers:
             left_s = deadline - time.monotonic()
             try:
                 found = self._session.ask(address, adminquestions.cluster_info(), min(TIMEOUT_S, left_s))
             except ClosedError:
                 raise
-            except (UnreachableError, OutcomeUnknownError):
+            except (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError) as error:
+                failure = f": {error}"  # whatever is wrong with it, the next one may be well
                 continue
             if found.groups:
                 return found
-        raise UnreachableError(f"no broker is registered at {', '.join(self._session.nameservers)}")
+        raise UnreachableError(f"no broker is registered at {', '.join(self._session.nameservers)}{failure}")
 
     def home_of(self, sink: str, is_new: bool = False) -> str:
         """The group that decides about a sink: the one that any group names; else one that the sink's name chooses.
