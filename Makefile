@@ -51,7 +51,7 @@ test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to e
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" tests
 
 test-full: dev tools lint types fuzz planted test-spark kube skaffold spark-operator  ## everything, once: the slow tests, both versions of Spark, all of e2e, the fuzzers, the planted faults; for root, a night long
-	@GANTRY_EXAMPLES=300 $(PY) -m pytest -q $(SPREAD) tests
+	@HOSTILE_EXAMPLES=300 $(PY) -m pytest -q $(SPREAD) tests
 
 bench-spark: spark-env setup  ## figures of the data source, into tests/bench/RESULTS-spark.md (BENCH="--only sink")
 	@PYTHONPATH=tests $(SPARK_PY) tests/bench/sparkrun.py $(BENCH)

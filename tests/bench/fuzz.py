@@ -67,7 +67,7 @@ def main() -> int:
         "LD_PRELOAD": f"{_runtime('libasan.so')} {_runtime('libubsan.so')}",
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
-        "GANTRY_EXAMPLES": str(options.examples),
+        "HOSTILE_EXAMPLES": str(options.examples),
         "GANTRY_COPIES": str(options.copies),
     }
     env.pop("GANTRY_PURE", None)

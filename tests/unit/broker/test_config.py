@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.sources import flat, leaves, replaced
 from gantry.errors import ConfigError
 from gantry.store.settings import Flush
+from testkit.sources import ROOT
 
 
 def file(folder: Path, text: str, name: str = "broker.yaml") -> str:
@@ -121,6 +123,12 @@ def test_variables_that_kubernetes_or_the_leaves_put_there_are_no_keys() -> None
         "PATH": "/bin",
     }
     assert config.load(environment=environment)[0] == BrokerConfig()
+
+
+def test_make_gives_its_tests_no_variable_that_the_brokers_which_they_start_refuse() -> None:
+    found = re.findall(r"\bGANTRY_\w+(?= ?:?=)", (ROOT / "Makefile").read_text())
+    assert found
+    config.load(environment=dict.fromkeys(found, "1"))
 
 
 def test_every_key_has_one_type_that_the_loader_knows() -> None:
