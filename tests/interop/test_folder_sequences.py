@@ -1,6 +1,6 @@
 """Whatever is done with a folder that Apache's broker and GantryMQ exchange, each finds what was acknowledged.
 
-Sessions are drawn: whose the folder is, what is sent, deleted, made again and committed, and how the session ends.
+Sessions are drawn: whose the folder is, what is sent and committed, and how the session ends.
 `exchange` has the model.  An example costs several starts of a JVM, so there are few of them and a red one is not
 made smaller: Hypothesis prints the line that repeats it.  GANTRY_FOLDER_EXAMPLES sets another number of examples.
 """

@@ -64,13 +64,13 @@ def test_somebody_leads_under_every_standing_fault() -> None:
     assert ran.stdout.startswith(f"{STANDING_SEEDS} seeds from 1 on, 0 red")
 
 
-@pytest.mark.slow  # each of them has a test of its own
 def test_nothing_that_was_promised_is_lost_while_a_group_changes_its_terms() -> None:
     ran = seeds("--kind", "terms", "--seeds", f"1:{TERMS_SEEDS}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"{TERMS_SEEDS} seeds from 1 on, 0 red")
 
 
+@pytest.mark.slow  # each of them has a test of its own
 def test_seeds_that_were_red_stay_green() -> None:
     lines = (HERE / "regressions.txt").read_text().splitlines()
     for line in [line for line in lines if not line.startswith("#")]:
