@@ -161,7 +161,8 @@ def pod_template() -> Schema:
 
 
 def _replication() -> Schema:
-    lag = _time("Who is behind for longer leaves the in-sync set; not given: two suspicions.", "10s", "1s", "10m")
+    told = "Who is behind for longer leaves the in-sync set; not given: two suspicions, 15s at most."
+    lag = _time(told, "10s", "1s", "10m")
     del lag["default"]
     return structure(
         "How many have a message before it is acknowledged; what is not given is as the profile says.",
