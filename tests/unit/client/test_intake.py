@@ -110,12 +110,15 @@ async def test_a_queue_that_holds_nothing_is_pulled_while_another_one_holds_all_
         task.cancel()
 
 
-@pytest.mark.parametrize("flipped", [(), (3,)], ids=["place", "place-and-size"])
-@pytest.mark.parametrize(("at", "bit"), [(20, 1), (27, 4)], ids=["beyond", "before"])
-def test_a_record_that_names_a_place_outside_its_answer_leads_nobody_there(
+@pytest.mark.parametrize(
+    ("at", "bit", "flipped"),
+    [(20, 1, ()), (27, 4, ()), (27, 2, ()), (20, 1, (3,)), (27, 4, (3,))],
+    ids=["beyond", "before", "within", "beyond-and-size", "before-and-size"],
+)
+def test_a_record_that_names_a_place_not_its_own_leads_nobody_there(
     at: int, bit: int, flipped: tuple[int, ...]
 ) -> None:
-    """Its reader would go on where the queue ends, and pass over everything before; or pull the same for ever."""
+    """Its reader would go on behind it, and pass over everything before; or pull the same for ever."""
     damaged = bytearray(record_of(5))
     damaged[at] ^= bit
     for each in flipped:

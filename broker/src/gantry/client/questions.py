@@ -127,9 +127,7 @@ class PullSettings:
     is_lite: bool = False  # of a pull consumer: LITE_PULL_MESSAGE, which brokers answer the same
 
 
-def pull(
-    queue: MessageQueue, offset: int, settings: PullSettings, progress: int | None = None
-) -> Question[PullResult]:
+def pull(queue: MessageQueue, offset: int, settings: PullSettings, progress: int | None = None) -> Question[PullResult]:
     """The messages from `offset` on; the broker holds the request while there are none.
 
     With `progress` it commits that offset on the side, before it looks for messages (RocketMQ: FLAG_COMMIT_OFFSET).
@@ -176,19 +174,18 @@ def pull(
 
 
 def _in_their_places(messages: list[StoredMessage], offset: int, end: int) -> list[StoredMessage]:
-    """The messages of a pull at `offset`.  One that names a place outside the answer has a damaged head: it comes
-    behind the one before it, or its reader would go on where it says, pass over the rest of the queue or stay for ever.
+    """The messages of a pull at `offset`.  One that names a place outside the answer, or one that leaves too few for
+    those behind it, has a damaged head: it comes behind the one before it.  Its reader would go on where it says, pass
+    over what lies before or stay for ever.
     """
-    if all(offset <= message.queue_offset < end for message in messages):
-        return messages
     found: list[StoredMessage] = []
-    for message in messages:
-        if not offset <= message.queue_offset < end:
-            named = f"queue offset {message.queue_offset}, expected {offset} to {end - 1}"
+    for last, message in enumerate(messages, end - len(messages)):
+        if not offset <= message.queue_offset <= last:
+            named = f"queue offset {message.queue_offset}, expected {offset} to {last}"
             damage = message.decode_error or f"the record is damaged: {named}"
-            place = min(found[-1].queue_offset + 1, end - 1) if found else offset
-            message = replace(message, queue_offset=place, decode_error=damage)
+            message = replace(message, queue_offset=offset, decode_error=damage)
         found.append(message)
+        offset = message.queue_offset + 1
     return found
 
 
