@@ -161,6 +161,6 @@ class _Asked:
         """End the process the second time, whatever its threads wait for."""
         self._times += 1
         if self._times > 1:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, or None from the start
                 os.write(sys.stderr.fileno(), b"gantry: asked twice, ending at once\n")
             os._exit(128 + number)
