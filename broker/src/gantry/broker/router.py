@@ -138,7 +138,7 @@ class Router:
         else:
             for command in run:
                 if connection.closed:
-                    return  # cut off in the middle of the batch: nobody reads the other answers
+                    return  # the connection ended in the middle of the batch
                 if self._sends.gathered:
                     self._append_gathered()
                 self._run_command(connection, command)  # type: ignore[arg-type]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 _WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
 _RESTART_MS = 1000
-_WAITING_MAX = 8  # seals behind one for which the disk works; whoever asks has given up long before, and asks again
+_WAITING_MAX = 8  # seals that wait for the disk; the coordinator gives up earlier and asks again
 _DOOR = "gantry.replication.haserver"
 
 
@@ -82,7 +82,7 @@ class Sealing:
             end,
             min(store.confirmed.offset, end),
             is_master and is_sound and _WRITABLE_ALL_THE_SAME.issuperset(shut),
-            GATE_SHORT in shut,  # also of a master that was sealed so: whoever elects may not know it any more
+            GATE_SHORT in shut,  # also after the seal: a new coordinator does not know why the master was sealed
             GATE_DISK_FULL in shut or bool(store.why_full),
         )
 

@@ -8,8 +8,8 @@ answers is confirmed by all its copies; it is learned like what an END carries, 
 the halves.  A home that has decided nothing, or that is away, is asked again in the next round; nothing is ever
 guessed.
 
-A decided batch of a sink that writes no other, and whose driver died before "done", has nobody who comes back.  An hour
-later its home does what the driver had left to do: END in every group, and then it is done.
+A sink without a `sinkId` writes one batch.  When its driver dies between DECIDE and "done", no driver continues it.
+After an hour its home sends END to every group instead, and then counts the batch as done.
 
 Bounded: one question at a time, so many sinks a round, and the next round goes on behind them.
 """

@@ -152,7 +152,7 @@ def _asked_to_stop(stopping: asyncio.Event, number: int) -> None:
 
 
 class _Asked:
-    """Counts signals."""
+    """Counts requests to stop; the second one ends the process at once."""
 
     def __init__(self) -> None:
         self._times = 0

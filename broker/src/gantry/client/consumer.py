@@ -132,7 +132,7 @@ class Consumer:
     async def stop(self) -> None:
         """1. take nothing new, 2. let messages in hand end, 3. commit, 4. say goodbye, 5. close.
 
-        A call that is cancelled closes at once: a member that nobody can stop any more would keep its queues.
+        A cancelled call closes the consumer at once: otherwise it would keep its queues, and nothing could stop it.
         """
         self._life.end()
         try:

@@ -46,7 +46,7 @@ class NameServerHandlers:
         """Answer a batch in its order."""
         for request in requests:
             if connection.closed:
-                return  # cut off in the middle of the batch: nobody reads the other answers
+                return  # the connection ended in the middle of the batch
             handler = self._handlers.get(request.code)
             counted = request.code if handler is not None else -1
             self.answered[counted] = self.answered.get(counted, 0) + 1
