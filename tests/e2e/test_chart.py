@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 import yaml
@@ -55,6 +57,8 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         ("gantrymq", "watch.namespaces={one}", "only with watch.scope=many"),
         ("gantrymq", "rights.aggregate=some", "/rights/aggregate"),
         ("gantrymq", "crds.upgrade=always", "/crds/upgrade"),
+        ("gantrymq", "operator.image.tag=not a tag", "/operator/image/tag"),
+        ("gantrymq", "operator.brokerImage.name=x", "/operator/brokerImage"),
         ("gantrymq", "monitoring.interval=often", "/monitoring/interval"),
         ("gantrymq", "monitoring.dashboardLabels.grafana=1", "/monitoring/dashboardLabels"),
         ("gantrymq-cluster", "name=Orders", "/name"),
@@ -111,6 +115,35 @@ def is_taken(plane: ControlPlane, text: str) -> bool:
     return True
 
 
+@pytest.mark.parametrize(
+    ("flag", "reference"),
+    [
+        ("operator.replicas=2", "docker.io/gantrymq/operator:APP"),
+        ("operator.image.repository=registry:5000/op", "registry:5000/op:APP"),
+        ("operator.image.tag=v7", "docker.io/gantrymq/operator:v7"),
+        (f"operator.image.digest=sha256:{'a' * 64}", f"docker.io/gantrymq/operator@sha256:{'a' * 64}"),
+        (f"operator.image.tag=v7,operator.image.digest=sha256:{'a' * 64}",
+         f"docker.io/gantrymq/operator:v7@sha256:{'a' * 64}"),
+        ("operator.image=registry:5000/op:1", "registry:5000/op:1"),
+    ],
+)  # fmt: skip
+def test_an_image_is_of_the_charts_version_unless_a_value_says_otherwise(
+    flag: str, reference: str, tmp_path: Path
+) -> None:
+    """Also of a chart whose version has moved on; a reference in one string is what values of 0.1.0 were."""
+    chart = tmp_path / "gantrymq"
+    shutil.copytree(CHART, chart)
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    (chart / "Chart.yaml").write_text(yaml.safe_dump(about | {"version": "9.8.7", "appVersion": "9.8.7"}))
+    done = helmed("template", "gantrymq", str(chart), "--set", flag)
+    assert done.returncode == 0, done.stderr
+    made = [each for each in yaml.safe_load_all(done.stdout) if each and each["kind"] in ("Deployment", "Job")]
+    containers = [pod for each in made for pod in each["spec"]["template"]["spec"]["containers"]]
+    assert {each["image"] for each in containers} == {reference.replace("APP", "9.8.7")} and len(made) == 2
+    said = [env["value"] for each in containers for env in each.get("env", []) if env["name"].endswith("BROKER_IMAGE")]
+    assert said == ["docker.io/gantrymq/broker:9.8.7"]
+
+
 def test_the_admission_policy_is_a_choice() -> None:
     policy = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
     assert policy <= kinds()
@@ -121,7 +154,7 @@ def test_rights_are_as_wide_as_what_is_watched() -> None:
     assert {"ClusterRole", "ClusterRoleBinding"} <= kinds()
     assert "ClusterRoleBinding" in kinds()
     for scope in ("watch.scope=many,watch.namespaces={one,two}", "watch.scope=one"):
-        narrow = kinds("--set", f"{scope},rights.aggregate=false")
+        narrow = kinds("--set", f"{scope},rights.aggregate=false,crds.upgrade=false")
         assert {"Role", "RoleBinding"} <= narrow and not {"ClusterRole", "ClusterRoleBinding"} & narrow, scope
 
 

@@ -36,7 +36,7 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     Its own: a kind that is deleted here takes its objects with it, and waits for ever for one with a finalizer.
     """
     require("etcd", "kube-apiserver", "helm")
-    text = rendered("gantrymq", "--is-upgrade", "--set", "crds.upgrade=true", "-s", "templates/definitions.yaml")
+    text = rendered("gantrymq", "-s", "templates/definitions.yaml")
     rights = [each for each in yaml.safe_load_all(text) if each and each["kind"] in RIGHTS]
     with ControlPlane(tmp_path_factory.mktemp("definitions")) as running:
         prepare(running)

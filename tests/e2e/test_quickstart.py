@@ -52,12 +52,12 @@ def trouble(cluster: Cluster) -> str:
 
 
 def test_both_readmes_name_the_images_that_are_built_and_installed() -> None:
-    values = yaml.safe_load((CHART / "values.yaml").read_text())["operator"]
+    wanted = {projectimages.charted(target) for target in projectimages.TARGETS}
     for name in TITLES:
         built = [shlex.split(line) for line in lines(section(name), "docker")]
         made = {words[words.index("--target") + 1]: words[words.index("-t") + 1] for words in built}
         assert set(made) == set(projectimages.TARGETS)
-        assert {f"docker.io/{image}" for image in made.values()} == {values["image"], values["brokerImage"]}
+        assert {f"docker.io/{image}" for image in made.values()} == wanted
         (loaded,) = (line.split() for line in lines(section(name), "kind"))
         assert set(loaded[3:]) == set(made.values())
 
@@ -120,7 +120,7 @@ def test_an_upgrade_from_an_older_chart_brings_its_kinds_and_the_notes_of_both_c
     made = f"kubectl create -f - <<END\n{yaml.safe_dump(small('kept'))}END"
     until(lambda: shell.run(nodes, made).returncode == 0, "the older kind is served", WITHIN_S)
     uid = nodes.admin.get(f"{HOME}/kept")["metadata"]["uid"]
-    upgrade = "helm upgrade gantrymq charts/gantrymq --namespace gantrymq-system --reuse-values --set crds.upgrade=true"
+    upgrade = "helm upgrade gantrymq charts/gantrymq --namespace gantrymq-system --reset-then-reuse-values"
     assert upgrade in " ".join((ROOT / "operator/docs/operator.md").read_text().split())
     done(nodes, upgrade)
     properties = spec_properties(nodes)

@@ -24,9 +24,21 @@ app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{/* Of objects that exist from before an upgrade until it has what it needs; those of a smaller weight come first. */}}
-{{- define "gantrymq.before-upgrade" -}}
-helm.sh/hook: pre-upgrade
+{{/*
+The reference of an image: (dict "root" $ "image" .Values.operator.image). A string is taken as it is: values of 0.1.0 were strings.
+*/}}
+{{- define "gantrymq.image" -}}
+{{- if kindIs "string" .image -}}
+{{ .image }}
+{{- else -}}
+{{- $tag := ternary "" .root.Chart.AppVersion (ne (.image.digest | default "") "") -}}
+{{ .image.repository }}{{ with .image.tag | default $tag }}:{{ . }}{{ end }}{{ with .image.digest }}@{{ . }}{{ end }}
+{{- end -}}
+{{- end }}
+
+{{/* Annotations of objects that exist from before an installation or upgrade until it is done; smaller weights come first. */}}
+{{- define "gantrymq.before" -}}
+helm.sh/hook: pre-install,pre-upgrade
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}

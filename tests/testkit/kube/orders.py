@@ -81,10 +81,7 @@ class Orders:
     def install(self, *values: str) -> None:
         """The chart with the images that the Dockerfile builds, and the client; `values` are more of helm's words."""
         self.cluster.load([projectimages.tar(target) for target in projectimages.TARGETS])
-        images = [
-            "--set", f"operator.image={projectimages.name('operator')}",
-            "--set", f"operator.brokerImage={projectimages.name('broker')}",
-        ]  # fmt: skip
+        images = projectimages.flags(projectimages.name("operator"), projectimages.name("broker"))
         self.cluster.helm(
             "install", "gantrymq", str(CHART), "--namespace", SYSTEM, "--create-namespace", *images, *values
         )

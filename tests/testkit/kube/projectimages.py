@@ -14,6 +14,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import yaml
+
 from testkit.kube import images
 from testkit.sources import ROOT, tracked_files
 
@@ -36,6 +38,25 @@ _LENT = {"/etc/ssl/certs": "O", "/etc/pip.conf": "ro"}
 def name(target: str) -> str:
     """As a pod's template says it."""
     return f"docker.io/gantrymq/{target}:test"
+
+
+def charted(target: str) -> str:
+    """The reference that the chart's own values make: its repository, and the chart's appVersion as the tag."""
+    chart = ROOT / "charts" / "gantrymq"
+    values = yaml.safe_load((chart / "values.yaml").read_text())["operator"]
+    image = values["image" if target == "operator" else "brokerImage"]
+    version = yaml.safe_load((chart / "Chart.yaml").read_text())["appVersion"]
+    assert not image["tag"] and not image["digest"], image
+    return f"{image['repository']}:{version}"
+
+
+def flags(operator: str, broker: str) -> list[str]:
+    """Words for helm that set both images of the operator's chart, given as REPOSITORY:TAG."""
+    words = []
+    for key, reference in (("image", operator), ("brokerImage", broker)):
+        repository, _, tag = reference.rpartition(":")
+        words += ["--set", f"operator.{key}.repository={repository}", "--set-string", f"operator.{key}.tag={tag}"]
+    return words
 
 
 def tar(target: str) -> Path:

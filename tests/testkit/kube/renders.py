@@ -33,7 +33,6 @@ ALL = {
     "operator-of-two-namespaces": Render(
         "gantrymq", ("--set", "watch.scope=many,watch.namespaces={one,two}", "--set", "operator.replicas=1")
     ),
-    "operator-upgraded": Render("gantrymq", ("--is-upgrade", "--set", "crds.upgrade=true")),
     "operator-with-rules": Render(
         "gantrymq",
         (

@@ -13,8 +13,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import yaml
-
 from testkit.kube import binaries, images, projectimages
 from testkit.kube.cluster import Cluster
 from testkit.sources import ROOT
@@ -28,10 +26,10 @@ Leave this shell, and the cluster ends.
 def load(cluster: Cluster) -> None:
     """The images, as the chart's values name them."""
     cluster.load([projectimages.tar(target) for target in projectimages.TARGETS])
-    values = yaml.safe_load((ROOT / "charts/gantrymq/values.yaml").read_text())["operator"]
-    for built, wanted in (("operator", values["image"]), ("broker", values["brokerImage"])):
+    for target in projectimages.TARGETS:
+        wanted = projectimages.charted(target)
         for node in cluster.nodes:
-            node.run("ctr", "-n", "k8s.io", "image", "tag", "--force", projectimages.name(built), wanted)
+            node.run("ctr", "-n", "k8s.io", "image", "tag", "--force", projectimages.name(target), wanted)
 
 
 def surroundings(cluster: Cluster) -> dict[str, str]:
