@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -27,6 +27,7 @@ from gantry_operator.desired import binding, brokers, nameservers, policies
 from gantry_operator.desired.labels import APPLIED, owned, stamped
 from gantry_operator.events import News
 from gantry_operator.kube import KubeError, cluster_path, path_of
+from gantry_operator.refusals import NEEDED, Refusals
 from gantry_operator.settings import Settings
 from gantry_operator.snapshot import GroupSeen, Snapshot
 
@@ -87,22 +88,18 @@ class Reconciler:
         if cluster.is_going:
             return await self._end(cluster, found)
         secret = await self._secret(cluster)
-        snapshot = await self._look(cluster, secret)
+        snapshot, refusals = await self._look(cluster, secret), Refusals()
         try:
             brokers.as_run(next(cluster.groups()))
-            snapshot = await self._ask(snapshot, secret)
-            if not cluster.wishes.is_paused and await self._put(snapshot, found):
-                snapshot = await self._ask(await self._look(cluster, secret), secret)
-        except (ConfigError, KubeError) as error:
-            if isinstance(error, KubeError) and error.status not in (400, 403, 404, 422):
-                raise
+        except ConfigError as error:
             await self._label(snapshot)
-            is_ours = isinstance(error, ConfigError)
-            hint = "nothing is changed" if is_ours else "the API server refuses what this cluster needs"
-            await self._stall(key, found, "Refused", f"{error}; {hint}")
+            await self._stall(key, found, "Refused", f"{error}; nothing is changed")
             return LATER_S
+        snapshot = await self._ask(snapshot, secret)
+        if not cluster.wishes.is_paused and await self._put(snapshot, found, refusals):
+            snapshot = await self._ask(await self._look(cluster, secret), secret)
         await self._label(snapshot)
-        return await self._go_on(snapshot, secret)
+        return await self._go_on(snapshot, secret, refusals)
 
     async def _look(self, cluster: BrokerCluster, secret: bytes) -> Snapshot:
         snapshot = await observe.look(self._kube, cluster)
@@ -121,11 +118,15 @@ class Reconciler:
         reason, _, refused = last.reason.partition(_ASKED_FOR)
         return replace(seen, blocked=reason if isinstance(last, Blocked) else "", refused=refused)
 
-    async def _go_on(self, snapshot: Snapshot, secret: bytes) -> float:
+    async def _go_on(self, snapshot: Snapshot, secret: bytes, refusals: Refusals) -> float:
         """The next step, and the status."""
         cluster, image = snapshot.cluster, self._image(snapshot.cluster)
         step = None if cluster.wishes.is_paused else plan.next_step(snapshot)
+        if isinstance(step, plan.Resize) and refusals:
+            step = plan.Hold(f"{step.group.group.short}: its set is resized when nothing is refused any more")
         found = conditions.conditions(snapshot, image.name, self._clock.now_ms() / 1000, step)
+        if refusals:
+            found = status.hindered(found, "Refused", refusals.message)
         told = status.status_of(snapshot, image.name, found, self._now())
         decided = [events.decided(group, decision) for group, decision in self._watches.news(cluster.key)]
         is_told = await self._tell(cluster.key, cluster.status, told)
@@ -136,7 +137,8 @@ class Reconciler:
             done = await self._hands.carry_out(cluster, step, secret, image)
             news += [done] if done is not None else []
         await self._recorder.record(cluster.key, cluster.uid, news, self._now())
-        return LATER_S if is_told and status.is_settled(told) else SOON_S
+        is_waiting = refusals and (step is None or isinstance(step, plan.Hold))
+        return LATER_S if is_told and (is_waiting or status.is_settled(told)) else SOON_S
 
     async def _end(self, cluster: BrokerCluster, found: Document) -> float | None:
         if not cluster.has_finalizer:
@@ -167,23 +169,40 @@ class Reconciler:
         self._keys[cluster.key] = base64.b64decode(found["data"][_KEY])
         return self._keys[cluster.key]
 
-    async def _put(self, snapshot: Snapshot, found: Document) -> bool:
-        """Whether anything was applied."""
+    async def _put(self, snapshot: Snapshot, found: Document, refusals: Refusals) -> bool:
+        """Whether anything was applied; each object is tried, and those that are refused are added to `refusals`."""
         cluster, image = snapshot.cluster, self._image(snapshot.cluster)
         if cluster.drops_claims is not cluster.has_finalizer:
-            await teardown.mark(self._kube, cluster, found, cluster.drops_claims)
-        documents = policies.objects(cluster, self._settings.home) + nameservers.objects(cluster, image)
-        documents += binding.objects(cluster)
+            try:
+                await teardown.mark(self._kube, cluster, found, cluster.drops_claims)
+            except KubeError as error:
+                refusals.add(f"the finalizer of {cluster.key.name}", error)
+        parts = [
+            policies.objects(cluster, self._settings.home),
+            nameservers.objects(cluster, image),
+            binding.objects(cluster),
+        ]
         for seen in snapshot.groups:
             shape = brokers.Shape(seen.set_replicas, brokers.rolled(cluster.wishes.roll, seen.set_roll))
-            documents += brokers.objects(seen.group, image, shape)
-        is_changed = False
+            parts.append(brokers.objects(seen.group, image, shape))
+        applied = [await self._put_part(part, refusals) for part in parts]
+        return any(applied)
+
+    async def _put_part(self, documents: Sequence[Document], refusals: Refusals) -> bool:
+        """Objects that belong together, what a set needs before it."""
+        is_changed = is_lacking = False
         for document in documents:
-            wanted = stamped(document)
-            there = await self._kube.get(path_of(wanted))
-            if there is None or there["metadata"].get("annotations", {}).get(APPLIED) != _digest(wanted):
-                await self._kube.apply(wanted)
-                is_changed = True
+            wanted, kind = stamped(document), document["kind"]
+            if is_lacking and kind == "StatefulSet":
+                continue
+            try:
+                there = await self._kube.get(path_of(wanted))
+                if there is None or there["metadata"].get("annotations", {}).get(APPLIED) != _digest(wanted):
+                    await self._kube.apply(wanted)
+                    is_changed = True
+            except KubeError as error:
+                refusals.add(f"{kind} {document['metadata']['name']}", error)
+                is_lacking = is_lacking or kind in NEEDED
         return is_changed
 
     async def _label(self, snapshot: Snapshot) -> None:

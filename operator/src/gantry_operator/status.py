@@ -59,6 +59,25 @@ def stalled(former: Mapping[str, Any], generation: int, reason: str, message: st
     return {**former, "observedGeneration": generation, "conditions": [*told, *others]}
 
 
+def hindered(found: Iterable[Condition], reason: str, message: str) -> list[Condition]:
+    """Conditions of a cluster that goes on although something of it cannot be done: Stalled says what, and neither is
+    it Ready nor up to date; all other conditions stay as they are.
+    """
+    return [_hindered(each, reason, message) for each in found]
+
+
+def _hindered(condition: Condition, reason: str, message: str) -> Condition:
+    match condition:
+        case Condition("Stalled", holds, _, text):
+            return Condition("Stalled", True, reason, f"{message}; {text}" if holds else message)
+        case Condition("Ready", True, _, text):
+            return Condition("Ready", False, reason, f"{text}; {message}")
+        case Condition("Reconciling", False):
+            return Condition("Reconciling", False, reason, "")
+        case _:
+            return condition
+
+
 def is_settled(status: Document) -> bool:
     """Whether nothing is left to wait for."""
     found = {each["type"]: each["status"] for each in status["conditions"]}

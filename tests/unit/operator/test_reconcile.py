@@ -275,15 +275,6 @@ def test_what_nobody_is_woken_for_is_told_every_two_seconds_at_most() -> None:
     assert bench.server.documents[PATH]["status"]["groups"][0]["epoch"] == 5
 
 
-@pytest.mark.parametrize("status", [403, 422])
-def test_what_the_server_refuses_is_said_in_a_condition(status: int) -> None:
-    bench = Bench()
-    bench.server.refuses["StatefulSet"] = status
-    assert bench.once() == LATER_S
-    assert bench.conditions()["Stalled"] == ("True", "Refused") and ("Warning", "Refused") in bench.server.events()
-    assert KEY in bench.loops.kept, "a refused object stops no failover"
-
-
 def test_a_key_that_no_broker_has_changes_nothing_and_is_named() -> None:
     bench = Bench().works()
     bench.server.changed(config={"pull.count_mx": "64"})

@@ -1,0 +1,39 @@
+"""What an API server that refuses one object keeps from being done: that object, and what cannot be without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from gantry_operator.reconcile import LATER_S
+from testkit.kube.operatorbench import KEY, PATH, Bench
+
+
+@pytest.mark.parametrize("status", [400, 403, 404, 422])
+def test_one_object_that_is_refused_stops_nothing_else_and_each_is_named(status: int) -> None:
+    bench = Bench().works()
+    bench.server.changed(config={"pull.count_max": "64"})
+    bench.server.documents[PATH]["spec"]["networkPolicy"]["clients"] = "Any"
+    bench.server.documents[PATH]["spec"]["nameserver"]["replicas"] = 3
+    bench.server.refuses = {"NetworkPolicy": status, "PodDisruptionBudget": status}
+    bench.server.documents.pop("/apis/policy/v1/namespaces/messaging/poddisruptionbudgets/orders-ns")
+    bench.server.runs(master=2, in_sync="1.0,2.0")
+    bench.once()
+    assert "apply ConfigMap" in bench.server.deeds and bench.server.deeds.count("apply StatefulSet") == 2
+    assert bench.server.documents[PATH]["status"]["groups"][0]["master"]["pod"] == "orders-b0-2"
+    assert bench.conditions()["Stalled"] == ("True", "Refused") and ("Warning", "Refused") in bench.server.events()
+    for each in ("NetworkPolicy orders-broker", "PodDisruptionBudget orders-ns"):
+        assert f"{each}: {status} as the test wants it" in bench.said("Stalled")
+    assert bench.conditions()["Reconciling"][0] == "True", "the plan goes on"
+    assert KEY in bench.loops.kept
+    bench.server.refuses.clear()
+    bench.once()
+    assert bench.conditions()["Stalled"] == ("False", "NoError")
+
+
+def test_a_set_waits_for_what_its_pods_need_and_that_is_refused() -> None:
+    bench = Bench().works()
+    bench.server.changed(config={"pull.count_max": "64"}, replicasPerGroup=4)
+    bench.server.refuses["ConfigMap"] = 403
+    assert bench.once() == LATER_S
+    assert "apply StatefulSet" not in bench.server.deeds and "delete orders-b0-1" not in bench.server.deeds
+    assert bench.conditions()["Reconciling"] == ("True", "Waiting")
