@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from gantry.errors import StoreError, SyncFailedError
 from gantry.store.background import InlineBackground
 from gantry.store.flushing import LogFlush
@@ -36,7 +38,7 @@ class FakeLog:
 
 
 class Play:
-    def __init__(self, flush: Flush, at_once: bool = True) -> None:
+    def __init__(self, flush: Flush, at_once: bool = True, **changes: int) -> None:
         self.log, self.clock, self.background = FakeLog(), SimClock(), InlineBackground(at_once)
         self.written = Watermark(0)
         self.flushed = Watermark(0, self.written)
@@ -46,7 +48,7 @@ class Play:
             self.written,
             self.flushed,
             self.background.flusher,
-            small("/s", flush=flush),
+            small("/s", flush=flush, **changes),
             self.clock,
             self.failures.append,
         )
@@ -70,22 +72,33 @@ def test_sync_flush_shares_one_sync_between_all_that_came_meanwhile() -> None:
     assert play.flushed.offset == 300 and play.log.syncs == 1
 
 
-def test_async_flush_looks_twice_a_second_for_four_dirty_pages() -> None:
+@pytest.mark.parametrize("written_ms", range(0, 500, 50))
+def test_async_flush_has_one_byte_on_the_disk_within_half_a_second(written_ms: int) -> None:
     play = Play(Flush.ASYNC)
+    for _ in range(0, written_ms, 50):
+        play.pass_ms(50)
+    play.written.advance(1)
+    for _ in range(0, 450, 50):  # the store is ticked every 50 ms, and a sync may take as long
+        play.pass_ms(50)
+    assert play.flushed.offset == 1
+
+
+def test_least_pages_of_a_broker_conf_wait_for_so_many_dirty_pages() -> None:
+    play = Play(Flush.ASYNC, flush_pages=4)
     play.written.advance(3 * 4096)
     play.pass_ms(500)
     assert play.flushed.offset == 0
     play.written.advance(4 * 4096)
-    play.pass_ms(499)
+    play.pass_ms(399)
     assert play.flushed.offset == 0
     play.pass_ms(1)
     assert play.flushed.offset == 4 * 4096
 
 
-def test_async_flush_flushes_everything_after_ten_seconds() -> None:
-    play = Play(Flush.ASYNC)
+def test_the_thorough_interval_of_a_broker_conf_flushes_what_least_pages_left() -> None:
+    play = Play(Flush.ASYNC, flush_pages=4, flush_full_ms=3000)
     play.written.advance(1)
-    for _ in range(19):
+    for _ in range(5):
         play.pass_ms(500)
     assert play.flushed.offset == 0
     play.pass_ms(500)

@@ -68,7 +68,7 @@ class StoreConfig:
     index_slots: int = 5_000_000
     index_entries: int = 20_000_000
     flush_interval_ms: int = 500
-    flush_pages: int = 4
+    flush_pages: int = 0  # ASYNC_FLUSH: fewer dirty pages of 4 KiB wait for flush_full_ms
     flush_full_ms: int = 10_000
     checkpoint_interval_ms: int = 1_000
     warm_bytes: int = GIB
