@@ -216,5 +216,9 @@ def test_a_topics_own_limits_hold_for_every_message_also_when_they_come_later() 
     assert play.code(topic="orders", body=bytes(10), pairs={"a": "1", "b": "2"}) == 13
     assert play.code(topic="orders", body=bytes(10), pairs={"a": "1", "TAGS": "t"}) == 0
     assert play.admission.queues == {}, "the fast path does not know these limits"
+    play.topics.put(replace(config, attributes={"message.type": "DELAY"}))
+    assert play.code(topic="orders", body=bytes(10)) == 13
+    play.admission.checks_type = False
+    assert play.code(topic="orders", body=bytes(10)) == 0
     play.topics.put(config)
     assert play.code(topic="orders", body=bytes(100)) == 0

@@ -62,6 +62,27 @@ def test_how_the_files_look_is_settled_when_the_topic_is_made(step: str) -> None
     assert isinstance(altered({"queue.type": "SimpleCQ"}, step), Refusal)
 
 
+@pytest.mark.parametrize(
+    ("step", "advice"),
+    [
+        ("+cleanup.policy=COMPACTION", "leave it out"),
+        ("+queue.type=BatchCQ", "leave it out"),
+        ("+reserve.time=72", "set store.reserved_hours"),
+        ("+reserve.time=0", "set store.reserved_hours"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused_with_advice(step: str, advice: str) -> None:
+    refusal = altered(None, step)
+    assert isinstance(refusal, Refusal) and refusal.code == ResponseCode.INVALID_PARAMETER
+    assert step[1:] in refusal.remark and advice in refusal.remark
+
+
+def test_what_a_folder_brought_along_stays_and_can_be_taken_away() -> None:
+    found = {"cleanup.policy": "COMPACTION", "reserve.time": "72"}
+    assert altered(found, "+message.type=FIFO") == {**found, "message.type": "FIFO"}
+    assert altered(found, "-reserve.time") == {"cleanup.policy": "COMPACTION"}
+
+
 def test_nothing_can_be_taken_from_a_topic_that_is_being_made() -> None:
     assert isinstance(altered(None, "-reserve.time"), Refusal)
 

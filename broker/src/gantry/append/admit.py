@@ -10,7 +10,7 @@ The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProc
     the queue does not exist                29; a negative queue is "any"
     a retry topic                           26 without its group; too often redelivered: on to the dead-letter topic
     transaction bits                        13: never stored as a plain message
-    body, properties or UNIQ_KEY too long   13; also by what the topic's attributes allow
+    body, properties or UNIQ_KEY too long   13; also by what the topic's attributes allow, and of which message type
     properties with a sector of zeros       13: a start could not tell them from what a power cut took
 
 Properties are too long when the broker could not write, some day, all that it adds to them: a record has an i16 for
@@ -173,6 +173,7 @@ class Admission:
         self.gate = gate
         self.limits = limits
         self.is_writable = True  # the broker's own permission
+        self.checks_type = True  # whether a topic's message.type is looked at
         self.is_orderly: Callable[[str], bool] = lambda group: False  # whether a group consumes in order now
         self._topics = topics
         self._groups = groups
@@ -203,14 +204,14 @@ class Admission:
             return refusal
         if names.is_retry_topic(send.topic):
             return self._admit_redelivery(send)
-        limits = limits_of(topic.name, topic.attributes)
+        limits = limits_of(topic.name, topic.attributes, self.checks_type)
         if topic.filter_type == MULTI_TAG:
             send.sys_flag |= SYS_MULTI_TAGS
         elif limits is None and (self.is_writable or not topic.order):
             self.queues[topic.name] = max(topic.write_queues, topic.read_queues)
         refusal = content_refusal(send) or self.limits.refusal(send)
         if refusal is None and limits is not None and not send.batch:
-            return limits.refusal(send.body, send.properties)
+            return limits.refusal(send)
         return refusal
 
     def admit_batch(self, send: Send) -> Refusal | None:
@@ -222,7 +223,7 @@ class Admission:
     def limits_of(self, name: str) -> TopicLimits | None:
         """What a topic allows less of than the broker, for the messages of a batch."""
         topic = self._topics.get(name)
-        return None if topic is None else limits_of(name, topic.attributes)
+        return None if topic is None else limits_of(name, topic.attributes, self.checks_type)
 
     def _topic_of(self, send: Send) -> TopicConfig | Refusal:
         if send.topic in names.NOT_SENDABLE_TOPICS:

@@ -2,10 +2,17 @@
 
     message.size.max      bytes of a message's body, as it is sent: a compressed body counts compressed
     property.count.max    properties that the user gave; tags, keys and what else has a name of RocketMQ's do not count
+    message.type          NORMAL, FIFO, DELAY or TRANSACTION: only messages of this type.  MIXED, UNSPECIFIED and a topic
+                          without the attribute take all; `topics.check_message_type` switches the check off
 
-Both are checked message by message, in a batch too, and refused with MESSAGE_ILLEGAL (13) and a remark that names the
-topic and the limit.  They bind producers; what a broker makes of a stored message (a retry, a dead letter, a delivery)
-was within them when it came.
+All are checked message by message, in a batch too, and refused with MESSAGE_ILLEGAL (13) and a remark that names the
+topic and the limit.  They bind producers; what a broker makes of a stored message (a retry, a dead letter, a commit, a
+delivery) was within them when it came.  Retry, dead-letter and system topics take messages of every type.
+
+A message's type is what RocketMQ's proxy derives from its properties (`TopicMessageType.parseFromMessageProperty`):
+TRANSACTION by TRAN_MSG, else DELAY by one of the four properties that ask for a delay, whatever their value, else FIFO
+by __SHARDINGKEY, else NORMAL.  A half of a client that sets only the sys flag is a transaction here as well.  Taking
+a delayed message back (TIMER_DEL_UNIQKEY) is never refused for its type.
 """
 
 from __future__ import annotations
@@ -13,15 +20,30 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from typing import TYPE_CHECKING
+
 from gantry.errors import Refusal
 from gantry.leaves import properties
-from gantry.model.message import RESERVED_PROPERTIES
+from gantry.model import names
+from gantry.model.message import RESERVED_PROPERTIES, SHARDING_KEY, SYS_PREPARED, SYS_TRANSACTION_MASK
 from gantry.wire.codes import ResponseCode
+
+if TYPE_CHECKING:
+    from gantry.leaves.frames import Send
 
 SIZE_MAX = "message.size.max"
 COUNT_MAX = "property.count.max"
+MESSAGE_TYPE = "message.type"
 
 _RESERVED = frozenset(name.encode() for name in RESERVED_PROPERTIES)
+_SHARDING_KEY = SHARDING_KEY.encode()
+_DELAYS = (b"DELAY", b"TIMER_DELIVER_MS", b"TIMER_DELAY_SEC", b"TIMER_DELAY_MS")
+_HOW = {
+    "NORMAL": "send it without delay, transaction and sharding key",
+    "FIFO": f"send it with the property {SHARDING_KEY}",
+    "DELAY": "send it with a delay",
+    "TRANSACTION": "send it in a transaction",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,9 +53,17 @@ class TopicLimits:
     topic: str
     body_bytes_max: int | None = None
     property_count_max: int | None = None
+    message_type: str | None = None
 
-    def refusal(self, body: bytes, packed: bytes) -> Refusal | None:
-        """Whether a message with this body and these packed properties is within the limits."""
+    def refusal(self, send: Send) -> Refusal | None:
+        """Whether this message is within the limits."""
+        body, packed = send.body, send.properties
+        if self.message_type is not None and (found := type_of(send)) not in (self.message_type, _ANY):
+            return Refusal(
+                ResponseCode.MESSAGE_ILLEGAL,
+                f"the message is of type {found}, topic[{self.topic}] takes {self.message_type} ({MESSAGE_TYPE}); "
+                f"{_HOW[self.message_type]}, or set the topic's {MESSAGE_TYPE} to MIXED",
+            )
         if self.body_bytes_max is not None and len(body) > self.body_bytes_max:
             return _refused(f"the message body has {len(body)} bytes", self.topic, self.body_bytes_max, SIZE_MAX)
         if self.property_count_max is not None and (count := _count(packed)) > self.property_count_max:
@@ -41,12 +71,32 @@ class TopicLimits:
         return None
 
 
-def limits_of(topic: str, attributes: Mapping[str, str]) -> TopicLimits | None:
+_ANY = "any"
+
+
+def type_of(send: Send) -> str:
+    """The type of a message: NORMAL, FIFO, DELAY, TRANSACTION, or "any" for a cancel, which is no message."""
+    if send.traits & properties.TRAIT_TRANSACTION or send.sys_flag & SYS_TRANSACTION_MASK == SYS_PREPARED:
+        return "TRANSACTION"
+    if send.traits & properties.TRAIT_TIMER_CANCEL:
+        return _ANY
+    sharding_key, *delays = properties.pick(send.properties, (_SHARDING_KEY, *_DELAYS))
+    if send.traits & properties.TRAIT_DELAY or any(value is not None for value in delays):
+        return "DELAY"
+    return "NORMAL" if sharding_key is None else "FIFO"
+
+
+def limits_of(topic: str, attributes: Mapping[str, str], checks_type: bool = True) -> TopicLimits | None:
     """What the attributes say; None when they limit nothing."""
-    size, count = attributes.get(SIZE_MAX), attributes.get(COUNT_MAX)
-    if size is None and count is None:
+    if not attributes:
         return None
-    return TopicLimits(topic, _number(size), _number(count))
+    size, count = _number(attributes.get(SIZE_MAX)), _number(attributes.get(COUNT_MAX))
+    kind = attributes.get(MESSAGE_TYPE)
+    if kind not in _HOW or not checks_type or names.is_system_topic(topic) or names.group_of(topic) is not None:
+        kind = None
+    if size is None and count is None and kind is None:
+        return None
+    return TopicLimits(topic, size, count, kind)
 
 
 def _number(text: str | None) -> int | None:

@@ -305,6 +305,7 @@ def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: Per
     """Hot keys: whoever obeys them, now and whenever they change."""
 
     def obey(config: BrokerConfig) -> None:
+        admission.checks_type = config.topics.check_message_type
         admission.set_writable(config.permission & PERM_WRITE != 0)
         admission.limits = replace(admission.limits, body_bytes_max=config.messages.body_bytes_max)
         checks.is_readable = config.permission & PERM_READ != 0

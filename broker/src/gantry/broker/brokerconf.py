@@ -98,6 +98,7 @@ KEYS: dict[str, Translation] = {
     "regionId": Translation("messages.region"),
     "autoCreateTopicEnable": Translation("topics.auto_create"),
     "defaultTopicQueueNums": Translation("topics.template_queues"),
+    "enableTopicMessageTypeCheck": Translation("topics.check_message_type"),  # of RocketMQ's proxy
     "autoCreateSubscriptionGroup": Translation("topics.auto_create_groups"),
     "maxTransferCountOnMessageInMemory": Translation("pull.count_max"),
     "maxTransferBytesOnMessageInMemory": Translation("pull.bytes_default"),

@@ -96,6 +96,7 @@ class TopicsConfig:
     """Topics and groups that come into being by themselves."""
 
     auto_create: bool = True
+    check_message_type: bool = True  # a topic's attribute message.type is checked at sends
     template_queues: int = 8
     auto_create_groups: bool = True
     topics_max: int = 10_000
@@ -226,7 +227,7 @@ class BrokerConfig:
     standalone: StandaloneConfig = field(default_factory=StandaloneConfig)
 
 
-HOT = frozenset({"permission", "messages.body_bytes_max"})
+HOT = frozenset({"permission", "messages.body_bytes_max", "topics.check_message_type"})
 """Keys that may change while the broker runs."""
 
 

@@ -26,7 +26,7 @@ from gantry.client.blockingsession import TIMEOUT_S, BlockingSession, master_of
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import Identity
-from gantry.client.outgoing import Outgoing, prepare, prepare_batch
+from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
 from gantry.client.question import Question
 from gantry.client.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus, ReadFrom, SendResult
@@ -105,7 +105,8 @@ class BlockingProducer:
         with around_send(self._settings.hooks, sending):
             (message,) = sending.messages
             compression = self._settings.compress_over_bytes, self._settings.compression
-            outgoing = prepare(message, self._identity.message_ids, self._clock.now_ms(), *compression)
+            ids, now_ms = self._identity.message_ids, self._clock.now_ms()
+            outgoing = prepare(message, ids, now_ms, *compression, sharding(key))
             sending.result = self._send(outgoing, key, queue, timeout_s)
             return sending.result
 
@@ -120,7 +121,8 @@ class BlockingProducer:
         """Send messages of one topic that are stored together or not at all."""
         sending = Sending(self.group, list(messages))
         with around_send(self._settings.hooks, sending):
-            outgoing = prepare_batch(sending.messages, self._identity.message_ids, self._clock.now_ms())
+            ids, now_ms = self._identity.message_ids, self._clock.now_ms()
+            outgoing = prepare_batch(sending.messages, ids, now_ms, sharding(key))
             sending.result = self._send(outgoing, key, queue, timeout_s)
             return sending.result
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gantry.leaves import properties
-from gantry.model.message import KEYS, TAGS, UNIQUE_KEY, Message
+from gantry.model.message import KEYS, SHARDING_KEY, TAGS, UNIQUE_KEY, Message
 from gantry.model.names import is_retry_topic, topic_fault
 from gantry.wire.compression import Compression, compress
 from gantry.wire.record import join_batch
@@ -65,8 +65,13 @@ def prepare(
     return Outgoing(message.topic, body, pairs, (message_id,), now_ms, message.flag, sys_flag)
 
 
-def prepare_batch(messages: Sequence[Message], ids: Ids, now_ms: int) -> Outgoing:
-    """Messages of one topic that are stored together or not at all."""
+def sharding(key: str) -> dict[str, str]:
+    """The property that makes an ordered (FIFO) message of one that is sent with a key; none for an empty key."""
+    return {SHARDING_KEY: key} if key else {}
+
+
+def prepare_batch(messages: Sequence[Message], ids: Ids, now_ms: int, more: Mapping[str, str] | None = None) -> Outgoing:
+    """Messages of one topic that are stored together or not at all; each has the properties `more` besides its own."""
     if not messages:
         raise ValueError("a batch without messages")
     topic = messages[0].topic
@@ -79,7 +84,7 @@ def prepare_batch(messages: Sequence[Message], ids: Ids, now_ms: int) -> Outgoin
         raise ValueError("a batch holds no delayed messages; send them singly")
     message_ids = tuple(ids.next() for _ in messages)
     parts = [
-        (message.flag, bytes(message.body), _packed(message, message_id))
+        (message.flag, bytes(message.body), _packed(message, message_id, more))
         for message, message_id in zip(messages, message_ids, strict=True)
     ]
     body = join_batch(parts)
@@ -97,7 +102,7 @@ def _check_topic(topic: str) -> None:
 
 def _packed(message: Message, message_id: str, more: Mapping[str, str] | None = None) -> bytes:
     pairs = {**message.all_properties(), **(more or {})}
-    for name in (TAGS, KEYS):
+    for name in (TAGS, KEYS, SHARDING_KEY):
         if any(separator in pairs.get(name, "") for separator in "\x01\x02"):
             raise ValueError(f"{name} may hold neither 0x01 nor 0x02")
     pairs[UNIQUE_KEY] = message_id

@@ -24,7 +24,7 @@ from gantry.client import questions
 from gantry.client.hooks import SendHook, Sending, around_send
 from gantry.client.identity import Identity
 from gantry.client.life import to_the_end
-from gantry.client.outgoing import Outgoing, prepare, prepare_batch
+from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
 from gantry.client.question import Question
 from gantry.client.recall import queue_of, recall
 from gantry.client.received import ReceivedMessage
@@ -121,10 +121,11 @@ class Producer:
         """Send one message and await the acknowledgement.
 
         Messages with the same `key` go to the same queue while the number of queues stays; `queue` names one outright.
+        The key goes along as `__SHARDINGKEY`, by which a topic of type FIFO takes the message.
         """
         sending = Sending(self.group, [message])
         with around_send(self._settings.hooks, sending):
-            outgoing = self._prepare(sending)
+            outgoing = self._prepare(sending, sharding(key))
             sending.result = await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
             return sending.result
 
@@ -139,7 +140,8 @@ class Producer:
         """Send messages of one topic that are stored together, next to each other, or not at all."""
         sending = Sending(self.group, list(messages))
         with around_send(self._settings.hooks, sending):
-            outgoing = prepare_batch(sending.messages, self._identity.message_ids, self._clock.now_ms())
+            ids, now_ms = self._identity.message_ids, self._clock.now_ms()
+            outgoing = prepare_batch(sending.messages, ids, now_ms, sharding(key))
             sending.result = await self._sender.send(outgoing, self._sender.chooser(key, queue), self._ask, timeout_s)
             return sending.result
 
@@ -156,7 +158,7 @@ class Producer:
             await asyncio.sleep(0)
         sending = Sending(self.group, [message])
         with around_send(self._settings.hooks, sending):
-            outgoing = self._prepare(sending)
+            outgoing = self._prepare(sending, sharding(key))
             queues = await self._routes.to_write(outgoing.topic, self._settings.timeout_s)
             target = self._sender.chooser(key, queue)(queues, frozenset())
             command = questions.send(self.group, outgoing, target).command
@@ -188,7 +190,7 @@ class Producer:
                 raise UnreachableError(f"{message.topic}: no broker was met within {timeout_s:g} s") from None
             sending = Sending(self.group, [message])
             with around_send(self._settings.hooks, sending):
-                outgoing = self._prepare(sending, more)
+                outgoing = self._prepare(sending, {**more, **sharding(key)})
                 left_s = deadline - asyncio.get_running_loop().time()
                 chooser = self._sender.chooser(key, None)
                 sending.result = await self._sender.send(outgoing, chooser, self._ask, left_s)

@@ -4,9 +4,12 @@ A modification is a text of comma-separated steps, `+key=value` to add or change
 the table of attributes itself has bare keys (RocketMQ: `AttributeUtil`, `TopicAttributes`).  Every step is
 checked before any is applied, so a refused modification changes nothing.
 
-Some attributes say how the topic's files look (`queue.type`, `cleanup.policy`) and can only be given when the
-topic is made.  The broker acts on those that limit messages (see `append.topiclimits`), which RocketMQ does not have;
-the others it stores for clients and tools.
+Every attribute that is accepted has its effect.  The broker acts on those that limit messages (`append.topiclimits`).
+Of those that say how the topic is stored it accepts only the value that says what it does anyway: `queue.type=SimpleCQ`,
+`cleanup.policy=DELETE`, `reserve.time=-1`.  Other values are refused with the reason and with what to do instead.  This
+holds for what an administrator asks for: a folder or a master with such a topic is read, and keeps its attributes.
+
+`queue.type` and `cleanup.policy` can only be given when the topic is made.
 """
 
 from __future__ import annotations
@@ -24,6 +27,12 @@ _CHOICES: dict[str, frozenset[str]] = {
 _LONG_MINIMA = {"reserve.time": -1, "message.size.max": 0, "property.count.max": 0}
 _LONG_MAX = 2**63 - 1
 _UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
+# RocketMQ knows these values; here nothing would follow from them.
+_WITHOUT_EFFECT = {
+    ("queue.type", "BatchCQ"): "batches are stored message by message; leave it out",
+    ("cleanup.policy", "COMPACTION"): "the log is not compacted; leave it out, and keep the newest value of each key elsewhere",
+}
+_RESERVE = "all topics share one log; leave it out, and set store.reserved_hours (fileReservedTime) of the broker"
 
 
 def altered(current: Mapping[str, str] | None, modification: str) -> dict[str, str] | Refusal:
@@ -66,7 +75,15 @@ def _why_not(key: str, value: str | None, current: Mapping[str, str] | None) -> 
         return _refused(f"attribute {key} cannot be changed after the topic is made")
     if value is not None and not _is_legal(key, value):
         return _refused(f"attribute {key} cannot have the value {value[:64]!r}")
+    if value is not None and (why := _why_no_effect(key, value)):
+        return _refused(f"attribute {key}={value} is not supported: {why}")
     return None
+
+
+def _why_no_effect(key: str, value: str) -> str:
+    if key == "reserve.time":
+        return "" if int(value) == -1 else _RESERVE
+    return _WITHOUT_EFFECT.get((key, value), "")
 
 
 def _is_legal(key: str, value: str) -> bool:

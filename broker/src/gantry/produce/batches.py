@@ -42,7 +42,7 @@ def messages_of(
         send = _message(request, flag, body, shared + own)
         refusal = batch_refusal(send) or content_refusal(send) or limits.refusal(send)
         if refusal is None and topic is not None:
-            refusal = topic.refusal(send.body, send.properties)
+            refusal = topic.refusal(send)
         if refusal is not None:
             return Refusal(refusal.code, f"message {number} of the batch: {refusal.remark}")
         sends.append(send)
