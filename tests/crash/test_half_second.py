@@ -1,4 +1,4 @@
-"""ASYNC_FLUSH by its defaults loses at most the last half second, however little is written and whenever the power goes."""
+"""ASYNC_FLUSH by its defaults loses at most the last half second, however little is written."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     message.size.max      bytes of a message's body, as it is sent: a compressed body counts compressed
     property.count.max    properties that the user gave; tags, keys and what else has a name of RocketMQ's do not count
-    message.type          NORMAL, FIFO, DELAY or TRANSACTION: only messages of this type.  MIXED, UNSPECIFIED and a topic
+    message.type          NORMAL, FIFO, DELAY or TRANSACTION: only messages of this type.  MIXED, UNSPECIFIED and topics
                           without the attribute take all; `topics.check_message_type` switches the check off
 
 All are checked message by message, in a batch too, and refused with MESSAGE_ILLEGAL (13) and a remark that names the
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-
 from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal

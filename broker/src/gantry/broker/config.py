@@ -26,8 +26,7 @@ from gantry.transport.addresses import split_address
 
 GIB = 1 << 30
 MIB = 1 << 20
-# An encoded record is longer than its body; RocketMQ allows 64 KiB for the rest.
-RECORD_OVERHEAD_BYTES = 64 << 10
+RECORD_OVERHEAD_BYTES = 64 << 10  # an encoded record is longer than its body; RocketMQ allows so much for the rest
 _PORT_MAX = 65535
 _PERMISSIONS = (2, 4, 6)
 

@@ -70,7 +70,9 @@ def sharding(key: str) -> dict[str, str]:
     return {SHARDING_KEY: key} if key else {}
 
 
-def prepare_batch(messages: Sequence[Message], ids: Ids, now_ms: int, more: Mapping[str, str] | None = None) -> Outgoing:
+def prepare_batch(
+    messages: Sequence[Message], ids: Ids, now_ms: int, more: Mapping[str, str] | None = None
+) -> Outgoing:
     """Messages of one topic that are stored together or not at all; each has the properties `more` besides its own."""
     if not messages:
         raise ValueError("a batch without messages")

@@ -5,9 +5,10 @@ the table of attributes itself has bare keys (RocketMQ: `AttributeUtil`, `TopicA
 checked before any is applied, so a refused modification changes nothing.
 
 Every attribute that is accepted has its effect.  The broker acts on those that limit messages (`append.topiclimits`).
-Of those that say how the topic is stored it accepts only the value that says what it does anyway: `queue.type=SimpleCQ`,
-`cleanup.policy=DELETE`, `reserve.time=-1`.  Other values are refused with the reason and with what to do instead.  This
-holds for what an administrator asks for: a folder or a master with such a topic is read, and keeps its attributes.
+Of those that say how the topic is stored it accepts only the value that says what it does anyway:
+`queue.type=SimpleCQ`, `cleanup.policy=DELETE`, `reserve.time=-1`.  Other values are refused with the reason and with
+what to do instead.  This holds for what an administrator asks for: a folder or a master with such a topic is read, and
+keeps its attributes.
 
 `queue.type` and `cleanup.policy` can only be given when the topic is made.
 """
@@ -30,7 +31,7 @@ _UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
 # RocketMQ knows these values; here nothing would follow from them.
 _WITHOUT_EFFECT = {
     ("queue.type", "BatchCQ"): "batches are stored message by message; leave it out",
-    ("cleanup.policy", "COMPACTION"): "the log is not compacted; leave it out, and keep the newest value of each key elsewhere",
+    ("cleanup.policy", "COMPACTION"): "the log is not compacted; leave it out",
 }
 _RESERVE = "all topics share one log; leave it out, and set store.reserved_hours (fileReservedTime) of the broker"
 

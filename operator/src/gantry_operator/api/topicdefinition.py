@@ -69,7 +69,7 @@ def _spec() -> Schema:
         "queues": queues,
         "placement": structure("Where it is.", {"groups": _groups()}),
         "permission": choice("What clients may do.", list(PERMISSIONS), "ReadWrite"),
-        "messageType": choice("What kind of messages it is for; clients are told.", MESSAGE_TYPES, UNSPECIFIED),
+        "messageType": choice("Type of messages it takes; UNSPECIFIED, MIXED: all.", MESSAGE_TYPES, UNSPECIFIED),
         "limits": structure(
             "What it allows less of than its brokers do; a message beyond them is refused.",
             {
