@@ -85,12 +85,17 @@ def _stalled(snapshot: Snapshot, image: str, now_s: float) -> Condition:
         return Condition("Stalled", True, "SecretMissing", said)
     troubled = [(group, pod) for group in snapshot.groups for pod in group.pods.values() if pod.trouble]
     for group, pod in troubled:
-        if not pod.trouble_since or now_s - seconds_of(pod.trouble_since) >= PLACED_S:
+        if _is_over(pod, now_s):
             return Condition("Stalled", True, _TROUBLES[pod.trouble], _trouble(group, pod, image))
-    if snapshot.nameserver_trouble == "image":
-        said = f"spec.image: {image} cannot be pulled for name servers; {_PULL}"
-        return Condition("Stalled", True, _TROUBLES["image"], said)
+    for pod in snapshot.nameservers:
+        if pod.trouble and _is_over(pod, now_s):
+            return Condition("Stalled", True, _TROUBLES[pod.trouble], _trouble_of_nameserver(pod, image))
     return Condition("Stalled", False, "NoError", "")
+
+
+def _is_over(pod: Pod, now_s: float) -> bool:
+    """Whether the time is over in which it could still end by itself."""
+    return not pod.trouble_since or now_s - seconds_of(pod.trouble_since) >= PLACED_S
 
 
 _PULL = "name an image that exists, and in spec.imagePullSecrets a Secret that may pull it"
@@ -115,6 +120,19 @@ def _trouble(group: GroupSeen, pod: Pod, image: str) -> str:
             )
         case _:
             return f"{pod.name} ends again and again; kubectl logs {pod.name} --previous says why"
+
+
+def _trouble_of_nameserver(pod: Pod, image: str) -> str:
+    match pod.trouble:
+        case "image":
+            return f"spec.image: {image} cannot be pulled for {pod.name}; {_PULL}"
+        case "crash":
+            return f"{pod.name} ends again and again; kubectl logs {pod.name} --previous says why"
+        case _:
+            return (
+                f"spec.nameserver: no node takes {pod.name}; look at resources, and podTemplate's nodeSelector, "
+                f"tolerations and spread (kubectl describe pod {pod.name})"
+            )
 
 
 def _in_sync(snapshot: Snapshot) -> Condition:

@@ -19,24 +19,25 @@ from kubernetes.aio.client.exceptions import ApiException
 
 from gantry.errors import GantryError
 from gantry_operator.account import Account
-from gantry_operator.api.brokercluster import GROUP, PLURAL, VERSION, Key
+from gantry_operator.api.brokercluster import FIELD_MANAGER, GROUP, PLURAL, VERSION, Key
 from gantry_operator.api.declared import Declared, Kind
 
-FIELD_MANAGER = "gantry-operator"
 TIMEOUT_S = 15.0
 APPLY, MERGE = "application/apply-patch+yaml", "application/merge-patch+json"
-_PLURALS = {
-    "ConfigMap": "configmaps",
-    "Event": "events",
-    "Lease": "leases",
-    "NetworkPolicy": "networkpolicies",
-    "PodDisruptionBudget": "poddisruptionbudgets",
-    "Role": "roles",
-    "RoleBinding": "rolebindings",
-    "Secret": "secrets",
-    "Service": "services",
-    "ServiceAccount": "serviceaccounts",
-    "StatefulSet": "statefulsets",
+_KINDS = {  # kind -> version, plural
+    "ConfigMap": ("v1", "configmaps"),
+    "Event": ("v1", "events"),
+    "Lease": ("coordination.k8s.io/v1", "leases"),
+    "NetworkPolicy": ("networking.k8s.io/v1", "networkpolicies"),
+    "PersistentVolumeClaim": ("v1", "persistentvolumeclaims"),
+    "Pod": ("v1", "pods"),
+    "PodDisruptionBudget": ("policy/v1", "poddisruptionbudgets"),
+    "Role": ("rbac.authorization.k8s.io/v1", "roles"),
+    "RoleBinding": ("rbac.authorization.k8s.io/v1", "rolebindings"),
+    "Secret": ("v1", "secrets"),
+    "Service": ("v1", "services"),
+    "ServiceAccount": ("v1", "serviceaccounts"),
+    "StatefulSet": ("apps/v1", "statefulsets"),
 }
 
 Document = dict[str, Any]
@@ -96,9 +97,9 @@ class Kube:
             raise
         return True
 
-    async def apply(self, document: Document) -> None:
-        """Server-side; fields that somebody else holds become ours where we name them."""
-        await self._ask(
+    async def apply(self, document: Document) -> Document:
+        """Server-side; fields that another manager holds become ours where we name them. Returns the object."""
+        return await self._ask(
             "PATCH", path_of(document), document, APPLY, [("fieldManager", FIELD_MANAGER), ("force", "true")]
         )
 
@@ -160,11 +161,20 @@ class Kube:
         await self._client.close()
 
 
+def folder_in(kind: str, namespace: str) -> str:
+    """Where objects of a kind lie."""
+    version, plural = _KINDS[kind]
+    return f"{'/apis' if '/' in version else '/api'}/{version}/namespaces/{namespace}/{plural}"
+
+
 def folder_of(document: Mapping[str, Any]) -> str:
     """Where objects of its kind and namespace lie."""
-    version = document["apiVersion"]
-    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
-    return f"{root}/namespaces/{document['metadata']['namespace']}/{_PLURALS[document['kind']]}"
+    return folder_in(document["kind"], document["metadata"]["namespace"])
+
+
+def typed(kind: str, item: Document) -> Document:
+    """An item of a list with its version and kind, which the API server leaves out there."""
+    return {"apiVersion": _KINDS[kind][0], "kind": kind, **item}
 
 
 def path_of(document: Mapping[str, Any]) -> str:

@@ -1,17 +1,18 @@
 """Looking: from what the API server and the members say now to a snapshot.  Reads only.
 
-Members that do not answer, and volumes that nobody asks about, are left out; everything else is read live.
+Each kind is listed once, by the cluster's label, whatever the number of groups.  Members that do not answer, and
+volumes that no policy asks about, are left out; everything else is read live.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document, Group
-from gantry_operator.kube import lease_path
+from gantry_operator.kube import folder_in, typed
 from gantry_operator.snapshot import (
     Answer,
     GroupSeen,
@@ -42,17 +43,35 @@ class Asks(Protocol):
 
 
 async def look(kube: Reads, cluster: BrokerCluster) -> Snapshot:
-    """Everything but what members say."""
-    namespace = cluster.key.namespace
-    found = await kube.listed(f"/api/v1/namespaces/{namespace}/pods", {LABEL_CLUSTER: cluster.key.name})
-    pods = {each["metadata"]["name"]: pod_seen(each) for each in found}
-    names = [each["metadata"]["name"] for each in found if _component(each) == "nameserver"]
-    ready = sum(pods[name].is_ready for name in names)
-    trouble = next((pods[name].trouble for name in sorted(names) if pods[name].trouble), "")
-    groups = [await _group(kube, group, pods) for group in cluster.groups()]
-    secrets = f"/api/v1/namespaces/{namespace}/secrets"
-    missing = [name for name in cluster.image.secrets if await kube.get(f"{secrets}/{name}") is None]
-    return Snapshot(cluster, groups, ready, trouble, missing)
+    """Everything but what members say: one list of each kind, and pull secrets by name."""
+    namespace, labels = cluster.key.namespace, {LABEL_CLUSTER: cluster.key.name}
+
+    async def every(kind: str) -> dict[str, Document]:
+        found = await kube.listed(folder_in(kind, namespace), labels)
+        return {each["metadata"]["name"]: typed(kind, each) for each in found}
+
+    async def missing(name: str) -> bool:
+        return await kube.get(f"{folder_in('Secret', namespace)}/{name}") is None
+
+    kinds = ["Pod", "StatefulSet", "Lease", *(["PersistentVolumeClaim"] if cluster.drops_claims else [])]
+    lists = await asyncio.gather(*map(every, kinds))
+    absent = await asyncio.gather(*map(missing, cluster.image.secrets))
+    pods, sets, leases = lists[:3]
+    things = Things({name: pod_seen(each) for name, each in pods.items()}, sets, leases, lists[3] if lists[3:] else {})
+    nameservers = [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == "nameserver"]
+    groups = [_group(group, things) for group in cluster.groups()]
+    without = [name for name, is_missing in zip(cluster.image.secrets, absent, strict=True) if is_missing]
+    return Snapshot(cluster, groups, nameservers, without, sets)
+
+
+def with_sets(snapshot: Snapshot, applied: Iterable[Document]) -> Snapshot:
+    """The same after these objects were applied: of sets, what the API server answered."""
+    sets = {each["metadata"]["name"]: each for each in applied if each["kind"] == "StatefulSet"}
+    groups = [
+        replace(seen, **_of_set(sets[seen.group.name])) if seen.group.name in sets else seen
+        for seen in snapshot.groups
+    ]
+    return replace(snapshot, groups=groups, sets={**snapshot.sets, **sets})
 
 
 async def answers(asks: Asks, snapshot: Snapshot, key: bytes, now_s: float) -> Snapshot:
@@ -62,27 +81,35 @@ async def answers(asks: Asks, snapshot: Snapshot, key: bytes, now_s: float) -> S
     return replace(snapshot, groups=[replace(group, absent=group.lost(now_s)) for group in heard])
 
 
-async def _group(kube: Reads, group: Group, pods: Mapping[str, Pod]) -> GroupSeen:
-    namespace = group.cluster.key.namespace
-    lease = await kube.get(lease_path(namespace, group.name))
-    made = await kube.get(f"/apis/apps/v1/namespaces/{namespace}/statefulsets/{group.name}")
+class Things(NamedTuple):
+    """What was listed, by name."""
+
+    pods: Mapping[str, Pod]
+    sets: Mapping[str, Document]
+    leases: Mapping[str, Document]
+    claims: Mapping[str, Document]
+
+
+def _group(group: Group, things: Things) -> GroupSeen:
     every = [group.pod(ordinal) for ordinal in range(_ORDINALS_MAX)]
-    here = {name: pods[name] for name in every if name in pods}
-    claims: dict[int, str] = {}
-    if group.cluster.drops_claims:
-        for ordinal in range(group.cluster.brokers.replicas, _ORDINALS_MAX):
-            claim = await kube.get(claim_path(group, ordinal))
-            if claim is not None and "deletionTimestamp" not in claim["metadata"]:
-                claims[ordinal] = claim["metadata"]["uid"]
-    return GroupSeen(
-        group, register_seen(lease), here, revision_seen(made), replicas_seen(made), roll_seen(made), claims=claims
-    )
+    here = {name: things.pods[name] for name in every if name in things.pods}
+    beyond = {group.claim(ordinal): ordinal for ordinal in range(group.cluster.brokers.replicas, _ORDINALS_MAX)}
+    claims = {
+        ordinal: str(claim["metadata"]["uid"])
+        for name, ordinal in beyond.items()
+        if (claim := things.claims.get(name)) is not None and "deletionTimestamp" not in claim["metadata"]
+    }
+    register = register_seen(things.leases.get(group.name))
+    return GroupSeen(group, register, here, claims=claims, **_of_set(things.sets.get(group.name)))
+
+
+def _of_set(made: Document | None) -> dict[str, Any]:
+    return {"revision": revision_seen(made), "replicas": replicas_seen(made), "set_roll": roll_seen(made)}
 
 
 def claim_path(group: Group, ordinal: int) -> str:
     """Of a member's volume claim."""
-    namespace = group.cluster.key.namespace
-    return f"/api/v1/namespaces/{namespace}/persistentvolumeclaims/{group.claim(ordinal)}"
+    return f"{folder_in('PersistentVolumeClaim', group.cluster.key.namespace)}/{group.claim(ordinal)}"
 
 
 def _component(document: Document) -> str:

@@ -1,8 +1,8 @@
 """One pass over one cluster: what should be there is put there, the next step is done, what is there is told.
 
 Every pass begins with what the API server and the members say now, and keeps nothing that it could not read again, so
-it may be repeated, missed or broken off anywhere.  An object whose digest is the one that was last applied is not
-applied again, and a status that says nothing new is not written: an unchanged cluster costs reads only.
+it may be repeated, missed or broken off anywhere.  An object that is as it was applied (`drift`) is not applied again,
+and a status that says nothing new is not written: an unchanged cluster costs reads only, one list of each kind.
 
 The failover loops are given their orders first: whatever is refused, paused or slow after that does not concern them.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import base64
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -24,10 +24,11 @@ from gantry_operator.act import Hands
 from gantry_operator.api import brokercluster
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_ROLE, BrokerCluster, Document, Image, Key
 from gantry_operator.desired import binding, brokers, nameservers, policies
-from gantry_operator.desired.labels import APPLIED, owned, stamped
+from gantry_operator.desired.labels import owned
 from gantry_operator.events import News
 from gantry_operator.kube import KubeError, cluster_path, path_of
-from gantry_operator.refusals import NEEDED, Refusals
+from gantry_operator.owned import Owned
+from gantry_operator.refusals import Refusals
 from gantry_operator.settings import Settings
 from gantry_operator.snapshot import GroupSeen, Snapshot
 
@@ -44,7 +45,7 @@ class Objects(Protocol):
     async def get(self, path: str) -> Document | None: ...
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
     async def create(self, document: Document) -> bool: ...
-    async def apply(self, document: Document) -> None: ...
+    async def apply(self, document: Document) -> Document: ...
     async def merge(self, path: str, change: Document) -> None: ...
     async def delete(self, path: str, uid: str) -> None: ...
 
@@ -69,6 +70,7 @@ class Reconciler:
         self._asks = asks
         self._clock = clock
         self._hands = Hands(kube, asks, watches)
+        self._owned = Owned(kube)
         self._recorder = events.Recorder(kube)
         self._keys: dict[Key, bytes] = {}  # a secret that somebody deletes is made again as it was
         self._told_s: dict[Key, float] = {}
@@ -78,6 +80,7 @@ class Reconciler:
         found = await self._kube.get(cluster_path(key))
         if found is None:
             self._watches.forget(key)
+            self._owned.forget(key)
             self._keys.pop(key, None)
             return None
         try:
@@ -95,11 +98,10 @@ class Reconciler:
             await self._label(snapshot)
             await self._stall(key, found, "Refused", f"{error}; nothing is changed")
             return LATER_S
+        snapshot, news = await self._put(snapshot, found, refusals)
         snapshot = await self._ask(snapshot, secret)
-        if not cluster.wishes.is_paused and await self._put(snapshot, found, refusals):
-            snapshot = await self._ask(await self._look(cluster, secret), secret)
         await self._label(snapshot)
-        return await self._go_on(snapshot, secret, refusals)
+        return await self._go_on(snapshot, secret, refusals, news)
 
     async def _look(self, cluster: BrokerCluster, secret: bytes) -> Snapshot:
         snapshot = await observe.look(self._kube, cluster)
@@ -118,7 +120,7 @@ class Reconciler:
         reason, _, refused = last.reason.partition(_ASKED_FOR)
         return replace(seen, blocked=reason if isinstance(last, Blocked) else "", refused=refused)
 
-    async def _go_on(self, snapshot: Snapshot, secret: bytes, refusals: Refusals) -> float:
+    async def _go_on(self, snapshot: Snapshot, secret: bytes, refusals: Refusals, repaired: list[News]) -> float:
         """The next step, and the status."""
         cluster, image = snapshot.cluster, self._image(snapshot.cluster)
         step = None if cluster.wishes.is_paused else plan.next_step(snapshot)
@@ -130,7 +132,7 @@ class Reconciler:
         told = status.status_of(snapshot, image.name, found, self._now())
         decided = [events.decided(group, decision) for group, decision in self._watches.news(cluster.key)]
         is_told = await self._tell(cluster.key, cluster.status, told)
-        news: list[News] = [each for each in decided if each is not None]
+        news: list[News] = [*repaired, *(each for each in decided if each is not None)]
         if is_told:
             news += events.changed(cluster.status, told)
         if step is not None:
@@ -169,41 +171,31 @@ class Reconciler:
         self._keys[cluster.key] = base64.b64decode(found["data"][_KEY])
         return self._keys[cluster.key]
 
-    async def _put(self, snapshot: Snapshot, found: Document, refusals: Refusals) -> bool:
-        """Whether anything was applied; each object is tried, and those that are refused are added to `refusals`."""
-        cluster, image = snapshot.cluster, self._image(snapshot.cluster)
+    async def _put(self, snapshot: Snapshot, found: Document, refusals: Refusals) -> tuple[Snapshot, list[News]]:
+        """Apply the objects that differ; those that are refused go to `refusals`. While paused, only name them."""
+        cluster = snapshot.cluster
+        there = await self._owned.look(cluster, snapshot.sets.values(), [binding.name_of(cluster)])
+        differing = self._owned.differences(self._wanted(snapshot), there)
+        if cluster.wishes.is_paused:
+            names = sorted(each.name for batch in differing for each in batch)
+            return replace(snapshot, unapplied=names), []
         if cluster.drops_claims is not cluster.has_finalizer:
             try:
                 await teardown.mark(self._kube, cluster, found, cluster.drops_claims)
             except KubeError as error:
                 refusals.add(f"the finalizer of {cluster.key.name}", error)
-        parts = [
-            policies.objects(cluster, self._settings.home),
-            nameservers.objects(cluster, image),
-            binding.objects(cluster),
-        ]
+        outcome = await self._owned.put(differing, refusals)
+        return observe.with_sets(snapshot, outcome.applied), outcome.news()
+
+    def _wanted(self, snapshot: Snapshot) -> list[list[Document]]:
+        """Batches of objects that belong together, what a set needs before it."""
+        cluster, image = snapshot.cluster, self._image(snapshot.cluster)
+        batches = [policies.objects(cluster, self._settings.home), binding.objects(cluster)]
+        batches.append(nameservers.objects(cluster, image))
         for seen in snapshot.groups:
             shape = brokers.Shape(seen.set_replicas, brokers.rolled(cluster.wishes.roll, seen.set_roll))
-            parts.append(brokers.objects(seen.group, image, shape))
-        applied = [await self._put_part(part, refusals) for part in parts]
-        return any(applied)
-
-    async def _put_part(self, documents: Sequence[Document], refusals: Refusals) -> bool:
-        """Objects that belong together, what a set needs before it."""
-        is_changed = is_lacking = False
-        for document in documents:
-            wanted, kind = stamped(document), document["kind"]
-            if is_lacking and kind == "StatefulSet":
-                continue
-            try:
-                there = await self._kube.get(path_of(wanted))
-                if there is None or there["metadata"].get("annotations", {}).get(APPLIED) != _digest(wanted):
-                    await self._kube.apply(wanted)
-                    is_changed = True
-            except KubeError as error:
-                refusals.add(f"{kind} {document['metadata']['name']}", error)
-                is_lacking = is_lacking or kind in NEEDED
-        return is_changed
+            batches.append(brokers.objects(seen.group, image, shape))
+        return batches
 
     async def _label(self, snapshot: Snapshot) -> None:
         """Who leads, for people and for `kubectl get pods -L`; nothing is decided by it."""
@@ -241,7 +233,3 @@ class Reconciler:
 def _said(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """What people are woken for."""
     return [(each["type"], each["status"], each["reason"]) for each in told.get("conditions", [])]
-
-
-def _digest(document: Document) -> str:
-    return str(document["metadata"]["annotations"][APPLIED])

@@ -13,7 +13,7 @@ from typing import Any
 
 from gantry.replication.members import SyncSet, parse_set
 from gantry.replication.record import Phase, Store, parse_holder, parse_stores
-from gantry_operator.api.brokercluster import LABEL_ROLE, BrokerCluster, Group
+from gantry_operator.api.brokercluster import LABEL_ROLE, BrokerCluster, Document, Group
 from gantry_operator.api.terms import Terms, parse_terms
 from gantry_operator.api.wishes import RECLONE, ROLL
 
@@ -150,9 +150,15 @@ class Snapshot:
 
     cluster: BrokerCluster
     groups: Sequence[GroupSeen]
-    nameservers_ready: int
-    nameserver_trouble: str = ""
+    nameservers: Sequence[Pod] = ()
     missing_secrets: Sequence[str] = ()  # that images should be pulled with
+    sets: Mapping[str, Document] = field(default_factory=dict)  # by name, as the API server has them
+    unapplied: Sequence[str] = ()  # objects that differ from the specification while it is paused
+
+    @property
+    def nameservers_ready(self) -> int:
+        """How many name servers serve."""
+        return sum(pod.is_ready for pod in self.nameservers)
 
 
 def pod_seen(document: Mapping[str, Any]) -> Pod:

@@ -77,6 +77,7 @@ def _register(store: Store, about: Document, members: int, gone: list[int]) -> N
     metadata = {
         "name": about["name"],
         "namespace": about["namespace"],
+        "labels": about["labels"],
         "annotations": {
             PHASE: "Active",
             SET: ",".join(f"{ordinal}.0" for ordinal in range(members)),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from gantry.failover.decide import Decision
@@ -33,26 +33,33 @@ STORES = ",".join(f"{ordinal}=disk{ordinal}:0" for ordinal in range(5))
 
 
 class Server:
-    """Documents by path; `writes` in their order; `refuses` a kind with a status; sets are seen by their controller."""
+    """Documents by path; `reads` and `writes` in their order; sets are seen by their controller.
+
+    `refuses` a kind with a status; `admits` a kind changed, as an admission webhook does.
+    """
 
     def __init__(self, **brokers: object) -> None:
         self.documents: dict[str, Document] = {PATH: document(**brokers)}
         self.writes: list[str] = []
+        self.reads: list[str] = []
         self.refuses: dict[str, int] = {}
+        self.admits: dict[str, Callable[[Document], None]] = {}
 
     async def get(self, path: str) -> Document | None:
+        self.reads.append(path)
         return copy.deepcopy(self.documents.get(path))
 
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]:
+        self.reads.append(folder)
         found = [each for path, each in self.documents.items() if path.startswith(f"{folder}/")]
-        return [each for each in found if labels.items() <= each["metadata"]["labels"].items()]
+        return [copy.deepcopy(each) for each in found if labels.items() <= each["metadata"]["labels"].items()]
 
     async def create(self, document: Document) -> bool:
         self.writes.append(f"create {document['kind']}")
         assert folder_of(document)
         return self.documents.setdefault(path_of(document), document) is document
 
-    async def apply(self, document: Document) -> None:
+    async def apply(self, document: Document) -> Document:
         if document["kind"] in self.refuses:
             raise KubeError(f"PATCH {document['kind']}", self.refuses[document["kind"]], "as the test wants it")
         self.writes.append(f"apply {document['kind']}")
@@ -61,7 +68,10 @@ class Server:
         made = document | {"metadata": document["metadata"] | {"annotations": annotations, "uid": "set"}}
         if document["kind"] == "StatefulSet":
             made["status"] = {"observedGeneration": 0, "updateRevision": digest_of(document["spec"]["template"])[:10]}
+        made = copy.deepcopy(made)
+        self.admits.get(document["kind"], lambda made: None)(made)
         self.documents[path_of(document)] = made
+        return copy.deepcopy(made)
 
     async def merge(self, path: str, change: Document) -> None:
         self.writes.append(f"merge {path.rsplit('/', 2)[-1] if path.endswith('/status') else path.rsplit('/', 1)[-1]}")
@@ -114,7 +124,8 @@ class Server:
             self.documents.setdefault(f"{PODS}/{name}", made)
         annotations = {"gantrymq.io/phase": "Active", "gantrymq.io/sync-set": in_sync, "gantrymq.io/stores": STORES}
         spec = {"holderIdentity": f"{master}.0/p", "leaseTransitions": 3, "renewTime": "2099-01-01T00:00:00.0Z"}
-        lease = {"metadata": {"annotations": annotations, "uid": "lease"}, "spec": spec}
+        about = {"name": "orders-b0", "labels": {"gantrymq.io/cluster": "orders"}, "annotations": annotations}
+        lease = {"metadata": about | {"uid": "lease"}, "spec": spec}
         self.documents[lease_path("messaging", "orders-b0")] = lease
 
 

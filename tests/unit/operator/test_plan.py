@@ -36,7 +36,7 @@ def seen(
 
 
 def step(*groups: GroupSeen) -> Step | None:
-    return next_step(Snapshot(groups[0].group.cluster, groups, 2))
+    return next_step(Snapshot(groups[0].group.cluster, groups))
 
 
 def replaced(found: Step | None) -> str:
@@ -134,7 +134,7 @@ class World:
         claims = {each: f"c{each}" for each in self.claims if each >= self.wanted}
         replicas = self.set_replicas
         seen = GroupSeen(group, register, pods, "new", replicas, answers=answers, claims=claims)
-        return Snapshot(group.cluster, [seen], 2)
+        return Snapshot(group.cluster, [seen])
 
     def at_work(self) -> set[int]:
         return {each for each in self.in_sync & self.revisions.keys() if each not in self.unready | self.going}

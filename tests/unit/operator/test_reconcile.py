@@ -122,7 +122,9 @@ def test_the_disk_of_a_member_that_went_is_forgotten_and_its_volume_deleted_only
         bench.server.documents[PATH]["spec"]["deletionPolicy"] = policy
         bench.works()
         labels = {"gantrymq.io/cluster": "orders"}
-        bench.server.documents[f"{CLAIMS}/store-orders-b0-3"] = {"metadata": {"uid": "c3", "labels": labels}}
+        bench.server.documents[f"{CLAIMS}/store-orders-b0-3"] = {
+            "metadata": {"name": "store-orders-b0-3", "uid": "c3", "labels": labels}
+        }
         bench.once()
         assert (3 in bench.loops.forgotten) is gone
         assert (f"{CLAIMS}/store-orders-b0-3" in bench.server.documents) is not gone

@@ -20,6 +20,7 @@ GROUP, VERSION, KIND, PLURAL = "gantrymq.io", "v1alpha1", "BrokerCluster", "brok
 LABEL_CLUSTER, LABEL_COMPONENT = f"{GROUP}/cluster", f"{GROUP}/component"
 LABEL_GROUP, LABEL_ROLE = f"{GROUP}/group", f"{GROUP}/role"
 FINALIZER = f"{GROUP}/claims"  # of a cluster whose volumes go with it
+FIELD_MANAGER = "gantry-operator"  # of everything that is applied
 CLIENT = (f"{GROUP}/client", "yes")  # label of pods that may connect
 
 Document = dict[str, Any]

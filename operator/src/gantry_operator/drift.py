@@ -1,0 +1,160 @@
+"""Whether an owned object still is what the operator applied; pure.
+
+Three questions, each of which finds what the two others miss:
+
+    digest      does the object carry the digest of what is wanted now?   finds a change of the specification
+    values      has every field that is wanted its value?                 finds an edit, also one that removes something
+    ownership   does another field manager own part of the specification? finds an edit that adds something
+
+The API server fills in defaults, which belong to no field manager, so fields that are not wanted are judged by their
+owner alone.  Metadata of others (labels, annotations, finalizers) is left to them, and so is `status`.  An apply sets
+wanted values, and cannot remove what another manager added: `taken_over` gives those fields to the operator first, and
+the apply that follows removes them, since it does not name them any more.
+
+Normative: Kubernetes' structured-merge-diff (`fieldsV1`), and the ADR on owned objects in broker/docs/adr.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from gantry_operator.api.brokercluster import FIELD_MANAGER, Document
+from gantry_operator.desired.labels import APPLIED, digest_of
+
+_QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?\d+))?")
+_FIELDS_MAX = 3  # that a text names
+_OURS = frozenset({"f:metadata", "f:status"})  # of every object: not ours to judge by owner
+_VOLATILE = ("resourceVersion", "generation", "managedFields")
+
+
+class Difference(NamedTuple):
+    """An object that is to be applied; `there` is None when it does not exist."""
+
+    wanted: Document
+    there: Document | None
+    is_drift: bool = False  # it carries the digest of what is wanted: somebody else changed it
+    fields: Sequence[str] = ()  # that differ or belong to somebody else, such as spec.ingress
+    managers: Sequence[str] = ()  # field managers that own part of the specification
+
+    @property
+    def name(self) -> str:
+        """Kind and name, for people."""
+        return f"{self.wanted['kind']} {self.wanted['metadata']['name']}"
+
+    @property
+    def said(self) -> str:
+        """What differs, and who changed it; without numbers that move by themselves."""
+        fields = sorted(set(self.fields))
+        more = f" and {len(fields) - _FIELDS_MAX} more" if len(fields) > _FIELDS_MAX else ""
+        by = f" by {', '.join(self.managers)}" if self.managers else ""
+        return f"{self.name}: {', '.join(fields[:_FIELDS_MAX])}{more}{by}"
+
+
+def difference(wanted: Document, there: Document | None) -> Difference | None:
+    """Of an object as it is wanted, digest included (`labels.stamped`), and as it is; None: nothing to do."""
+    if there is None:
+        return Difference(wanted, None)
+    metadata = wanted["metadata"]
+    judged = {key: each for key, each in wanted.items() if key not in ("apiVersion", "kind", "metadata")}
+    judged["metadata"] = {"labels": metadata["labels"], "ownerReferences": metadata["ownerReferences"]}
+    foreign = _foreign(there)
+    fields = [*_differing(judged, there), *(path for _, path in foreign)]
+    is_same = there["metadata"].get("annotations", {}).get(APPLIED) == metadata["annotations"][APPLIED]
+    if is_same and not fields:
+        return None
+    return Difference(wanted, there, is_same, fields, sorted({name for name, _ in foreign}))
+
+
+def taken_over(there: Mapping[str, Any]) -> list[Document]:
+    """`metadata.managedFields` by which every field outside metadata and status belongs to the operator's applies."""
+    entries: list[Document] = copy.deepcopy(there["metadata"].get("managedFields", []))
+    mine: Document = {"f:metadata": {}}
+    others: list[Document] = []
+    for each in entries:
+        fields = each.get("fieldsV1", {})
+        if _is_ours(each):
+            _join(mine, fields)
+        elif each.get("subresource") == "status":
+            others.append(each)
+        else:
+            _join(mine, {key: held for key, held in fields.items() if key not in _OURS})
+            kept = {key: held for key, held in fields.items() if key in _OURS}
+            others += [each | {"fieldsV1": kept}] if kept else []
+    ours = {"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": there["apiVersion"]}
+    return [ours | {"fieldsType": "FieldsV1", "fieldsV1": mine}, *others]
+
+
+def content(there: Mapping[str, Any]) -> str:
+    """Digest of an object without its status and what the server counts: another one for every other specification."""
+    about = {key: each for key, each in there["metadata"].items() if key not in _VOLATILE}
+    return digest_of({key: each for key, each in there.items() if key != "status"} | {"metadata": about})
+
+
+def _differing(wanted: object, there: object, path: str = "") -> Iterator[str]:
+    """Paths of wanted values that are not there; what is empty may be missing."""
+    if isinstance(wanted, Mapping) and isinstance(there, Mapping):
+        for key, each in wanted.items():
+            yield from _differing(each, there.get(key), f"{path}.{key}" if path else key)
+    elif isinstance(wanted, list) and isinstance(there, list) and len(wanted) == len(there):
+        for number, (one, other) in enumerate(zip(wanted, there, strict=True)):
+            yield from _differing(one, other, f"{path}[{number}]")
+    elif wanted != there and (wanted or there) and not _is_same_quantity(wanted, there, path):
+        yield path
+
+
+def _is_same_quantity(wanted: object, there: object, path: str) -> bool:
+    """The API server writes 1000m as 1."""
+    if "resources" not in path:
+        return False
+    one, other = _amount(wanted), _amount(there)
+    return one is not None and one == other
+
+
+def _amount(quantity: object) -> Decimal | None:
+    """Of a quantity of Kubernetes (`1500m`, `1.5Gi`, `2e3`); None for what is none."""
+    found = _QUANTITY.fullmatch(str(quantity))
+    if found is None:
+        return None
+    number, binary, decimal, exponent = found.groups()
+    powers = "numkMGTPE"
+    factor = Decimal(1024) ** ("KMGTPE".index(binary) + 1) if binary else Decimal(1)
+    if decimal:
+        below = powers.index(decimal) < 3
+        factor = Decimal(1000) ** (powers.index(decimal) - (3 if below else 2))
+    return Decimal(number) * factor * Decimal(10) ** int(exponent or 0)
+
+
+def _foreign(there: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Manager and path of every top part of the specification that belongs to another one."""
+    found = []
+    for each in there["metadata"].get("managedFields", []):
+        if _is_ours(each) or each.get("subresource") == "status":
+            continue
+        fields = each.get("fieldsV1", {})
+        found += [(str(each.get("manager", "unknown")), path) for key in fields.keys() - _OURS
+                  for path in _paths(key, fields[key])]  # fmt: skip
+    return found
+
+
+def _paths(key: str, below: Mapping[str, Any]) -> list[str]:
+    """f:spec {f:ingress {...}} -> spec.ingress; two steps, for people."""
+    names = [each.removeprefix("f:") for each in sorted(below) if each.startswith("f:")]
+    top = key.removeprefix("f:")
+    return [f"{top}.{name}" for name in names] or [top]
+
+
+def _is_ours(entry: Mapping[str, Any]) -> bool:
+    is_apply = entry.get("operation") == "Apply" and not entry.get("subresource")
+    return is_apply and entry.get("manager") == FIELD_MANAGER
+
+
+def _join(into: Document, fields: Mapping[str, Any]) -> None:
+    for key, below in fields.items():
+        if key in into:
+            _join(into[key], below)
+        else:
+            into[key] = below
