@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gantry.broker.broker import Broker
-from gantry.broker.config import NetworkConfig
 from gantry.broker.machine import Machine
 from gantry.broker.ports import Addresses, Reserved
+from gantry.broker.sections import NetworkConfig
 from gantry.errors import GantryError
 from gantry.transport.addresses import pack_host
 from simulation.network import Network

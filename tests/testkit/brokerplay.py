@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gantry.broker import config
+from gantry.broker import loading
 from gantry.broker.broker import Broker
+from gantry.broker.config import BrokerConfig
 from gantry.broker.machine import Machine
 from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Command
@@ -38,10 +39,10 @@ _SMALL = {
 }
 
 
-def configuration(folder: Path, **changes: object) -> config.BrokerConfig:
+def configuration(folder: Path, **changes: object) -> BrokerConfig:
     """A small broker's configuration; `changes` have `__` where a dotted key has its dot."""
     given = {key.replace("__", "."): value for key, value in changes.items()}
-    loaded, _ = config.load(flags=_SMALL | {"store.root": str(folder / "store")} | given)
+    loaded, _ = loading.load(flags=_SMALL | {"store.root": str(folder / "store")} | given)
     return loaded
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gantry.broker import config, shares
-from gantry.broker.config import BrokerConfig, Role
-from gantry.broker.sources import flat, leaves, replaced
+from gantry.broker import loading, shares
+from gantry.broker.config import HOT, KEYS, BrokerConfig, Role
+from gantry.broker.sources import flat, replaced
 from gantry.errors import ConfigError
 from gantry.store.settings import Flush
 from testkit.sources import ROOT
@@ -25,22 +25,20 @@ def file(folder: Path, text: str, name: str = "broker.yaml") -> str:
 
 
 def test_defaults_are_rocketmqs_and_pass_their_own_check() -> None:
-    loaded, notices = config.load()
+    loaded, notices = loading.load()
     assert loaded == BrokerConfig() and notices == []
     assert (loaded.network.port, loaded.store.segment_bytes, loaded.role) == (10911, 1 << 30, Role.ASYNC_MASTER)
 
 
 def test_the_tree_does_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
-        config.load()[0].name = "other"  # type: ignore[misc]
+        loading.load()[0].name = "other"  # type: ignore[misc]
 
 
 def test_a_stronger_source_wins(tmp_path: Path) -> None:
-    path = file(
-        tmp_path, "name: of-file\ncluster: of-file\nnetwork: {port: 1, idle_s: 2}\nstore:\n  root: /of/file\n"
-    )
+    path = file(tmp_path, "name: of-file\ncluster: of-file\nnetwork: {port: 1, idle_s: 2}\nstore:\n  root: /of/file\n")
     environment = {"GANTRY_CLUSTER": "of-environment", "GANTRY_NETWORK_PORT": "3", "GANTRY_NETWORK_IDLE_S": "4"}
-    loaded, _ = config.load(
+    loaded, _ = loading.load(
         path, environment, {"network.idle_s": 5, "store.flush": None}, {"name": "of-base", "id": 0}
     )
     assert (loaded.name, loaded.cluster, loaded.store.root) == ("of-file", "of-environment", "/of/file")
@@ -55,7 +53,7 @@ def test_values_are_read_in_the_units_people_write() -> None:
         "GANTRY_NAME_SERVERS": "a:1; b:2",
         "GANTRY_STORE_DISK_USED_MAX": "0.5",
     }
-    loaded, _ = config.load(environment=environment)
+    loaded, _ = loading.load(environment=environment)
     assert loaded.store.segment_bytes == 64 << 20 and loaded.store.flush is Flush.SYNC
     assert loaded.metrics.per_queue is True and loaded.name_servers == ("a:1", "b:2")
     assert loaded.store.disk_used_max == 0.5
@@ -72,44 +70,82 @@ def test_values_are_read_in_the_units_people_write() -> None:
         ("metrics: {per_queue: perhaps}", ["metrics.per_queue", "true or false"]),
         ("store: {flush: NEVER}", ["store.flush", "SYNC_FLUSH, ASYNC_FLUSH"]),
         ("network: {idle_s: .nan}", ["network.idle_s", "a number"]),
-        ("name: [a]", ["name", "text"]),
-        ("name_servers: [1]", ["name_servers", "a list of texts"]),
+        ("name: [a]", ["name", "a name of 1 to 100 characters"]),
+        ("name_servers: [1]", ["name_servers", "0 to 64 of: HOST:PORT"]),
         ("- a\n- b", ["keys and values"]),
         ("a: [", ["not YAML"]),
         ("role: SLAVE", ["SLAVE", "replication.secret_file"]),
         ("role: SYNC_MASTER", ["SYNC_MASTER", "haSecretFile"]),
         ("id: 1", ["id 1", "a master's id is 0"]),
-        ("replication: {min_in_sync: 65}", ["min_in_sync 65"]),
-        ("permission: 5", ["permission 5"]),
+        (
+            "replication: {min_in_sync: 65}",
+            ["replication.min_in_sync '65'", "1 to 64, or 0 (2 under SYNC"],
+        ),
+        ("permission: 5", ["permission '5'", "one of 2 (write), 4 (read), 6 (both)"]),
         ("store: {segment_bytes: 4097KiB}", ["two bodies"]),
-        ("store: {disk_used_max: 75}", ["disk_used_max", "a share of 1"]),
+        ("store: {disk_used_max: 75}", ["store.disk_used_max '75'", "a number from 0.01 to 1"]),
         ("store: {delete_hours: ['25']}", ["hours from 00 to 23"]),
         ("network: {port: 70000}", ["65535"]),
-        ("network: {port: -1}", ["network.port -1", "0 (any free one)"]),
-        ("network: {vip_port: -3}", ["network.vip_port -3", "-2 (none)"]),
-        ("network: {http_port: 65536}", ["network.http_port 65536", "65535"]),
-        ("standalone: {nameserver_port: 99999}", ["standalone.nameserver_port 99999", "65535"]),
+        ("network: {port: -1}", ["network.port '-1'", "1 to 65535, or 0 (any free one)"]),
+        ("network: {vip_port: -3}", ["network.vip_port '-3'", "-2 (none)"]),
+        ("network: {http_port: 65536}", ["network.http_port '65536'", "65535"]),
+        ("name: yes", ["name 'True'", "a name of"]),  # YAML 1.1 takes it for a truth value
+        ("store: 5", ["store '5'", "keys below it"]),
+        ("name:", ["name without a value"]),
+        ("store: {root: /a}\nstore.root: /b", [":2: store.root was set before, in ", ":1; keep one"]),
+        ("a: &a {b: *a}", ["not deeper"]),
+        ("flushDiskType: x", ["flushDiskType is not known; that is RocketMQ's name, here it is store.flush"]),
+        ("profile: durable", ["here set store.flush, role and replication.min_in_sync"]),
+        ("replication: {register: 'lease:only'}", ["lease:NAMESPACE/NAME"]),
+        ("replication: {members: [host]}", ["replication.members", "HOST:PORT"]),
+        ("delays: {levels: 1w}", ["delays.levels", "1w"]),
+        ("network: {output_bytes_high: 2MiB, output_bytes_max: 1MiB}", ["at most network.output_bytes_max 1 MiB"]),
+        ("store: {index_slots: 100000000, index_entries: 100000000}", ["less than 2 GiB"]),
+        ("store: {flush_interval_ms: 1KiB}", ["1KiB", "of milliseconds from 1"]),
+        ("standalone: {nameserver_port: 99999}", ["standalone.nameserver_port '99999'", "65535"]),
     ],
 )
-def test_what_cannot_be_meant_is_an_error_that_says_where_and_what(
-    tmp_path: Path, text: str, words: list[str]
-) -> None:
+def test_what_cannot_be_meant_is_an_error_that_says_where_and_what(tmp_path: Path, text: str, words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        config.load(file(tmp_path, text))
+        loading.load(file(tmp_path, text))
     for word in words:
         assert word in str(caught.value)
 
 
+def test_every_fault_is_told_with_the_place_where_it_stands(tmp_path: Path) -> None:
+    path = file(tmp_path, "# first\nstore:\n  flush_interval_ms: -5\n  segment_bytes: 1MiB\npull: {held_max: 0}\n")
+    with pytest.raises(ConfigError) as caught:
+        loading.load(path, {"GANTRY_NETWORK_PORT": "many"}, {"id": "x"}, spoken={"id": "--set id"})
+    assert str(caught.value).split("; ") == [
+        f"{path}:3: store.flush_interval_ms '-5': expected a whole number of milliseconds from 1 to 3600000",
+        f"{path}:5: pull.held_max '0': expected a whole number of pulls from 1 to 10000000",
+        "environment variable GANTRY_NETWORK_PORT: network.port 'many': expected a whole number from 1 to 65535, "
+        "or 0 (any free one)",
+        "--set id: id 'x': expected a whole number from 0 to 63",
+    ]
+
+
+def test_a_rule_between_keys_says_where_they_were_set(tmp_path: Path) -> None:
+    path = file(tmp_path, "store:\n  segment_bytes: 1MiB\n")
+    with pytest.raises(
+        ConfigError, match=f"two bodies of .*_max 4 MiB .store.segment_bytes from {path}:2]"
+    ):
+        loading.load(path)
+    path = file(tmp_path, "\nmaxMessageSize=-1\n", "broker.conf")
+    with pytest.raises(
+        ConfigError, match=f"{path}:2: maxMessageSize=-1: messages.body_bytes_max '-1': .* 12 MiB"
+    ):
+        loading.load(path)
+
+
 def test_an_unknown_key_names_its_file_and_an_unknown_variable_itself(tmp_path: Path) -> None:
     path = file(tmp_path, "nmae: x")
-    with pytest.raises(ConfigError, match=f"{path}: nmae is not known; the nearest known key is name"):
-        config.load(path)
-    with pytest.raises(
-        ConfigError, match="GANTRY_STOER_ROOT is not known; the nearest known key is GANTRY_STORE_ROOT"
-    ):
-        config.load(environment={"GANTRY_STOER_ROOT": "x"})
+    with pytest.raises(ConfigError, match=f"{path}:1: nmae is not known; the nearest known key is name"):
+        loading.load(path)
+    with pytest.raises(ConfigError, match="GANTRY_STOER_ROOT is not known; the nearest known key is GANTRY_STORE_ROOT"):
+        loading.load(environment={"GANTRY_STOER_ROOT": "x"})
     with pytest.raises(ConfigError, match="cannot read"):
-        config.load(str(tmp_path / "missing.yaml"))
+        loading.load(str(tmp_path / "missing.yaml"))
 
 
 def test_variables_that_kubernetes_or_the_leaves_put_there_are_no_keys() -> None:
@@ -122,25 +158,29 @@ def test_variables_that_kubernetes_or_the_leaves_put_there_are_no_keys() -> None
         "GANTRY_CACHE": "/var/cache",
         "PATH": "/bin",
     }
-    assert config.load(environment=environment)[0] == BrokerConfig()
+    assert loading.load(environment=environment)[0] == BrokerConfig()
 
 
 def test_make_gives_its_tests_no_variable_that_the_brokers_which_they_start_refuse() -> None:
     found = re.findall(r"\bGANTRY_\w+(?= ?:?=)", (ROOT / "Makefile").read_text())
     assert found
-    config.load(environment=dict.fromkeys(found, "1"))
+    loading.load(environment=dict.fromkeys(found, "1"))
+
+
+def test_a_section_without_keys_is_none(tmp_path: Path) -> None:
+    assert loading.load(file(tmp_path, "store:\n# root: /x\nname: a\n"))[0].name == "a"
 
 
 def test_every_key_has_one_type_that_the_loader_knows() -> None:
-    assert leaves(BrokerConfig).keys() == flat(BrokerConfig()).keys()
+    assert KEYS.keys() == flat(BrokerConfig()).keys()
     assert replaced(BrokerConfig(), {}, "nobody") == BrokerConfig()
-    assert leaves(BrokerConfig).keys() >= config.HOT
+    assert KEYS.keys() >= HOT
 
 
 @pytest.mark.parametrize(("share", "section"), [(shares.pull_settings, "pull"), (shares.client_limits, "clients")])
 def test_a_key_reaches_the_limit_of_its_name(share: Callable[[BrokerConfig], Any], section: str) -> None:
-    keys = {key for key in leaves(BrokerConfig) if key.startswith(f"{section}.") and key.endswith(("_max", "_default"))}
-    numbers = {key: 1_000_000 + number for number, key in enumerate(sorted(keys))}
+    keys = {key for key in KEYS if key.startswith(f"{section}.") and key.endswith(("_max", "_default"))}
+    numbers = {key: 10_000 + number for number, key in enumerate(sorted(keys))}
     given = share(replaced(BrokerConfig(), numbers, "test"))
     names = {field.name for field in dataclasses.fields(given)}
     for key, number in numbers.items():

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gantry.broker import config
+from gantry.broker import loading
+from gantry.broker.config import BrokerConfig
 from gantry.broker.machine import Machine
 from gantry.broker.membership import Membership, cluster_uid, join, read_keys, take_epoch
 from gantry.broker.seat import Seat
@@ -23,10 +24,10 @@ from testkit.simdisk import SimDisk
 ROOT = "/store"
 
 
-def loaded(folder: Path, **flags: object) -> config.BrokerConfig:
+def loaded(folder: Path, **flags: object) -> BrokerConfig:
     secret = folder / "secret"
     secret.write_text("a secret for tests\n")
-    found, _ = config.load(flags={"replication.secret_file": str(secret)} | flags)
+    found, _ = loading.load(flags={"replication.secret_file": str(secret)} | flags)
     return found
 
 
@@ -48,7 +49,7 @@ def test_a_secret_is_read_without_the_space_around_it_and_may_not_be_short(tmp_p
 
 def test_a_broker_without_a_secret_is_no_member_and_its_folder_is_left_alone() -> None:
     disk = SimDisk()
-    seat = Seat(config.BrokerConfig(), Machine(disk=disk))
+    seat = Seat(BrokerConfig(), Machine(disk=disk))
     seat.prepare(StoreSettings(ROOT))
     assert not seat.has_register and not disk.files()
 

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 
 import pytest
 
-from gantry.broker.config import NetworkConfig
 from gantry.broker.ports import Addresses, Reservation, reserve
+from gantry.broker.sections import NetworkConfig
 from gantry.errors import ConfigError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.broker import config
+from gantry.broker import loading
 from gantry.broker.shares import transaction_rules
 from gantry.errors import ConfigError
 
@@ -14,7 +14,7 @@ _H = 3_600_000
 
 
 def _rules(**flags: object) -> tuple[int, int, int]:
-    loaded, _ = config.load(flags={f"transactions.{name}": value for name, value in flags.items()})
+    loaded, _ = loading.load(flags={f"transactions.{name}": value for name, value in flags.items()})
     rules = transaction_rules(loaded)
     return rules.immunity_ms, rules.checks_max, rules.age_max_ms
 
@@ -36,7 +36,7 @@ def test_a_broker_conf_says_it_in_rocketmq_s_words(tmp_path: Path) -> None:
     path.write_text(
         "transactionTimeOut=3000\ntransactionCheckInterval=2000\ntransactionCheckMax=7\nrejectTransactionMessage=true\n"
     )
-    loaded, notices = config.load(str(path))
+    loaded, notices = loading.load(str(path))
     given = loaded.transactions
     assert not notices
     assert (given.immunity_s, given.check_interval_s, given.checks_max, given.enabled) == (3.0, 2.0, 7, False)
@@ -44,4 +44,4 @@ def test_a_broker_conf_says_it_in_rocketmq_s_words(tmp_path: Path) -> None:
 
 def test_an_interval_of_nothing_is_refused() -> None:
     with pytest.raises(ConfigError, match="check_interval_s"):
-        config.load(flags={"transactions.check_interval_s": 0})
+        loading.load(flags={"transactions.check_interval_s": 0})

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantry.broker import config
+from gantry.broker import loading
 from gantry.errors import ConfigError
 from gantry_operator.api.brokercluster import PROMISES, Image, Profile, read
 from gantry_operator.desired import brokers, nameservers
@@ -66,7 +66,7 @@ def test_a_broker_starts_with_what_the_operator_tells_it(profile: Profile, tmp_p
     (group,) = cluster(profile=profile.value, config={"store.segment_bytes": "64MiB"}).groups()
     (tmp_path / "broker.yaml").write_text(yaml.safe_dump(brokers.settings(group)))
     environment = {"GANTRY_REPLICATION_ORDINAL": "2", "GANTRY_NETWORK_ADVERTISE": "10.96.1.2"}
-    found, notices = config.load(str(tmp_path / "broker.yaml"), environment)
+    found, notices = loading.load(str(tmp_path / "broker.yaml"), environment)
     assert not notices
     assert (found.name, found.replication.ordinal, found.store.segment_bytes) == ("orders-b0", 2, 64 << 20)
     assert found.replication.register == "lease:messaging/orders-b0"
@@ -152,7 +152,7 @@ def test_what_is_said_explicitly_wins_over_the_profile(fields: dict[str, Any], e
 
 def test_a_key_that_cannot_be_meant_is_named_with_the_nearest_one() -> None:
     (group,) = cluster(config={"store.segmnt_bytes": "64MiB"}).groups()
-    with pytest.raises(ConfigError, match=r"spec.brokers.config store.segmnt_bytes is not known.*store.segment_bytes"):
+    with pytest.raises(ConfigError, match=r"spec.brokers.config: store.segmnt_bytes is not known.*store.segment_bytes"):
         brokers.as_run(group)
 
 

@@ -13,7 +13,7 @@ The same table names our keys in RocketMQ's words when a tool asks for the confi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from gantry.broker.sources import Source, read_text
@@ -35,6 +35,10 @@ def _entries_to_bytes(value: str) -> str:
 
 def _ms_to_s(value: str) -> str:
     return str(int(value) / 1000)
+
+
+def _period_to_s(value: str) -> str:
+    return str(max(10_000, min(int(value), 60_000)) / 1000)  # RocketMQ: any other period counts as the nearest of these
 
 
 def _s_to_ms(value: str) -> str:
@@ -112,7 +116,7 @@ KEYS: dict[str, Translation] = {
     "timerWheelEnable": Translation("delays.times"),
     "timerMaxDelaySec": Translation("delays.ahead_s_max"),
     "recallMessageEnable": Translation("delays.recall"),
-    "registerNameServerPeriod": Translation("registration.period_s", _ms_to_s, _s_to_ms),
+    "registerNameServerPeriod": Translation("registration.period_s", _period_to_s, _s_to_ms),
     "registerBrokerTimeoutMills": Translation("registration.timeout_s", _ms_to_s, _s_to_ms),
 }
 
@@ -152,25 +156,35 @@ WITHOUT_MEANING: dict[str, str] = {
 }
 
 
+HINTS: dict[str, str] = {
+    **{name: f"that is RocketMQ's name, here it is {translation.key}" for name, translation in KEYS.items()},
+    "maxLag": "that is a field of a BrokerCluster, here it is replication.max_lag_s",
+    "profile": "gantry local and a BrokerCluster have profiles; here set store.flush, role and replication.min_in_sync",
+}
+"""What to say about keys that have another name here, by the name that users know."""
+
+
 def read(path: str) -> tuple[Source, list[str], str | None]:
     """The translated values of a broker.conf, a line for every key that has no meaning here, and storePathCommitLog."""
     values: dict[str, object] = {}
     places: dict[str, str] = {}
     notices = []
-    pairs = parse(read_text(path))
-    if pairs.get("aclEnable", "").lower() == "true":
-        raise ConfigError(
-            f"{path}: aclEnable=true: {_ACL}, and until then every client may do everything; "
-            "set it to false and restrict the network"
-        )
-    for name, value in pairs.items():
+    pairs = {name: (value, line) for name, value, line in _lines(read_text(path))}
+    for name, (value, line) in pairs.items():
+        place = f"{path}:{line}"
+        if name == "aclEnable" and value.lower() == "true":
+            raise ConfigError(
+                f"{place}: aclEnable=true: {_ACL}, and until then every client may do everything; "
+                "set it to false and restrict the network"
+            )
         translation = KEYS.get(name)
         if translation is None:
             reason = WITHOUT_MEANING.get(name, "it is not known")
-            notices.append(f"{path}: {name} has no meaning here; {reason}")
+            notices.append(f"{place}: {name} has no meaning here; {reason}")
             continue
-        values[translation.key], places[translation.key] = translated(name, value, path), f"{path}: {name}"
-    return Source(values, places), notices, pairs.get(_COMMIT_LOG)
+        values[translation.key] = translated(name, value, place)
+        places[translation.key] = f"{place}: {name}={value[:80]}"
+    return Source(values, places), notices, pairs[_COMMIT_LOG][0] if _COMMIT_LOG in pairs else None
 
 
 def check_commit_log(path: str, folder: str, root: str) -> None:
@@ -213,10 +227,15 @@ def rendered(config: Mapping[str, object]) -> dict[str, str]:
 
 def parse(text: str) -> dict[str, str]:
     """The pairs of a properties text: `key=value` or `key: value`; `#` and `!` begin comments, `\\` joins lines."""
-    pairs: dict[str, str] = {}
-    pending = ""
-    for line in text.splitlines():
-        line = pending + line.strip()
+    return {name: value for name, value, _ in _lines(text)}
+
+
+def _lines(text: str) -> Iterator[tuple[str, str, int]]:
+    """Key, value and number of the line where the pair begins."""
+    pending, begun = "", 0
+    for number, raw in enumerate(text.splitlines(), 1):
+        begun = begun if pending else number
+        line = pending + raw.strip()
         pending = ""
         if not line or line[0] in "#!":
             continue
@@ -224,5 +243,4 @@ def parse(text: str) -> dict[str, str]:
             pending = line[:-1]
             continue
         at = min((line.find(mark) for mark in "=:" if mark in line), default=len(line))
-        pairs[line[:at].strip()] = line[at + 1 :].strip()
-    return pairs
+        yield line[:at].strip(), line[at + 1 :].strip(), begun

@@ -1,6 +1,6 @@
 """The configuration as it is now.
 
-The tree that `config.load` made never changes; a change at run time makes a new one, and whoever obeys one of
+The tree that `loading.load` made never changes; a change at run time makes a new one, and whoever obeys one of
 the hot keys hears of it.  Changes last until the process ends: the file is the operator's, not the broker's
 (RocketMQ writes its broker.conf anew).
 """
@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from gantry.broker import config as configuration
-from gantry.broker.config import BrokerConfig
+from gantry.broker import keyrules
+from gantry.broker.config import HOT, BrokerConfig
 from gantry.broker.sources import replaced
 from gantry.errors import ConfigError, Refusal
 from gantry.model.topic import DataVersion
@@ -31,16 +31,16 @@ class LiveConfig:
 
     def update(self, changes: Mapping[str, str], now_ms: int) -> Refusal | None:
         """Change hot keys (dotted names), all or none."""
-        cold = sorted(changes.keys() - configuration.HOT)
+        cold = sorted(changes.keys() - HOT)
         if cold:
-            hot = ", ".join(sorted(configuration.HOT))
+            hot = ", ".join(sorted(HOT))
             return Refusal(
                 ResponseCode.NO_PERMISSION,
                 f"{', '.join(cold)} cannot change while the broker runs; set it in the file and restart ({hot} can)",
             )
         try:
             config = replaced(self.current, changes, "request")
-            configuration.check(config)
+            keyrules.check(config)
         except ConfigError as error:
             return Refusal(ResponseCode.INVALID_PARAMETER, str(error))
         self.current = config

@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gantry.broker.config import HOT
-from gantry.broker.config import check as check_config
 from gantry.broker.following import Following
 from gantry.broker.handover import Handover
+from gantry.broker.keyrules import check as check_config
 from gantry.broker.mastering import Mastering
 from gantry.broker.sources import replaced
 from gantry.errors import ConfigError, StoreError

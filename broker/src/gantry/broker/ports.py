@@ -17,7 +17,7 @@ import socket
 from dataclasses import dataclass
 from typing import Protocol
 
-from gantry.broker.config import NetworkConfig
+from gantry.broker.sections import NetworkConfig
 from gantry.errors import ConfigError
 from gantry.transport.addresses import host_text, pack_host
 

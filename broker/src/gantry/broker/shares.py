@@ -9,9 +9,11 @@ from dataclasses import replace
 from gantry.append.acks import AckLimits
 from gantry.append.admit import Limits
 from gantry.append.batch import Marks
-from gantry.broker.config import RECORD_OVERHEAD_BYTES, BrokerConfig, ReplicationConfig, Role, TransactionProfile
+from gantry.broker.config import BrokerConfig, Role
+from gantry.broker.keyrules import RECORD_OVERHEAD_BYTES
 from gantry.broker.ports import VIP_NONE, Addresses
 from gantry.broker.registration import Identity
+from gantry.broker.sections import ReplicationConfig, TransactionProfile
 from gantry.consume.handlers import PullSettings
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits

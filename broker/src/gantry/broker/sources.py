@@ -1,21 +1,25 @@
 """From text to a tree of frozen dataclasses: YAML, environment, flags, strongest last.
 
 A `Source` is a flat table of dotted keys, with the name of the place where each stood, so that an error can say
-where to look.  `build` knows the tree by its type annotations alone: a key that it does not find, or a value
-that does not fit, is a ConfigError naming key, place, and the nearest known key.
+where to look: `broker.yaml:3`, `environment variable GANTRY_STORE_ROOT`, `--data`.  `build` knows the tree by its
+declarations alone (`gantry.model.keys`).  All keys that it does not find and all values that do not fit become one
+ConfigError, which names place, key, value and what was expected, or the nearest known key.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import enum
 import re
 import typing
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from gantry.errors import ConfigError
+from gantry.model.keys import read, table
+
+if TYPE_CHECKING:
+    import yaml
 
 _T = TypeVar("_T")
 
@@ -24,8 +28,8 @@ _PREFIX = "GANTRY_"
 _NOT_OURS = frozenset({"GANTRY_PURE", "GANTRY_COMPILED", "GANTRY_CACHE"})
 # Kubernetes puts such variables into every pod for a service whose name begins with "gantry-".
 _KUBERNETES = re.compile(r"_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP)\w*)?)$")
-_SIZES = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
-_TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
+# Deeper than any tree of keys is, and less than what recursion allows.
+_DEPTH_MAX = 8
 
 
 class Source(NamedTuple):
@@ -35,33 +39,38 @@ class Source(NamedTuple):
     places: Mapping[str, str]
 
 
-def from_flags(flags: Mapping[str, object], place: str) -> Source:
-    """Values that a program gives by dotted key; None means not given."""
+def from_flags(flags: Mapping[str, object], place: str, spoken: Mapping[str, str] | None = None) -> Source:
+    """Values that a program gives by dotted key; None means not given.  `spoken`: what the user typed for a key."""
     given = {key: value for key, value in flags.items() if value is not None}
-    return Source(given, {key: f"{place} {key}" for key in given})
+    return Source(given, {key: (spoken or {}).get(key, place) for key in given})
 
 
 def from_yaml(path: str) -> Source:
-    """The values of a YAML file, its sections flattened."""
+    """The values of a YAML file, its sections flattened; a place is `path:line`."""
     import yaml
 
     text = read_text(path)
     try:
-        document = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        loader = yaml.SafeLoader(text)
+        root = loader.get_single_node()
+        if root is None:
+            return Source({}, {})
+        if not isinstance(root, yaml.MappingNode):
+            raise ConfigError(f"{path}: expected keys and values, found {root.tag.rpartition(':')[2]}")
+        values: dict[str, object] = {}
+        places: dict[str, str] = {}
+        for key, line, value in _flattened(path, "", root, loader):
+            if key in places:
+                raise ConfigError(f"{path}:{line}: {key} was set before, in {places[key]}; keep one of them")
+            values[key], places[key] = value, f"{path}:{line}"
+        return Source(values, places)
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    if document is None:
-        document = {}
-    if not isinstance(document, dict):
-        raise ConfigError(f"{path}: expected keys and values, found a {type(document).__name__}")
-    flat: dict[str, object] = {}
-    _flatten("", document, flat)
-    return Source(flat, {key: f"{path}: {key}" for key in flat})
 
 
 def from_environment(tree: type, environment: Mapping[str, str]) -> Source:
     """The variables GANTRY_<SECTION>_<KEY>."""
-    by_variable = {_PREFIX + key.replace(".", "_").upper(): key for key in leaves(tree)}
+    by_variable = {_PREFIX + key.replace(".", "_").upper(): key for key in table(tree)}
     values: dict[str, object] = {}
     places: dict[str, str] = {}
     for variable, value in environment.items():
@@ -71,25 +80,40 @@ def from_environment(tree: type, environment: Mapping[str, str]) -> Source:
         if key is None:
             if _KUBERNETES.search(variable):
                 continue
-            raise ConfigError(f"environment variable {variable} is not known{_nearest(variable, by_variable)}")
+            raise ConfigError(f"environment variable {variable} is not known{nearest(variable, by_variable)}")
         values[key] = value
         places[key] = f"environment variable {variable}"
     return Source(values, places)
 
 
-def build(tree: type[_T], sources: Iterable[Source]) -> _T:
-    """The tree of all sources together; a later source wins."""
-    values: dict[str, object] = {}
-    places: dict[str, str] = {}
-    for source in sources:
-        values.update(source.values)
-        places.update(source.places)
-    types = leaves(tree)
-    converted = {}
+def places_of(sources: Iterable[Source]) -> dict[str, str]:
+    """Where each key that is set anywhere has its value from; a later source wins."""
+    return {key: place for source in sources for key, place in source.places.items()}
+
+
+def build(tree: type[_T], sources: Sequence[Source], hints: Mapping[str, str] | None = None) -> _T:
+    """The tree of all sources together; a later source wins.
+
+    ConfigError naming everything that cannot be meant; `hints` is what to say instead of the nearest known key.
+    """
+    values = {key: value for source in sources for key, value in source.values.items()}
+    places = places_of(sources)
+    known = table(tree)
+    converted: dict[str, object] = {}
+    faults = []
     for key, value in values.items():
-        if key not in types:
-            raise ConfigError(f"{places[key]} is not known{_nearest(key, types)}")
-        converted[key] = _convert(value, types[key], places[key])
+        if key in known:
+            try:
+                converted[key] = read(value, known[key])
+            except ValueError as error:
+                faults.append(f"{places[key]}: {key} {_quoted(value)}: {error}")
+        elif not any(name.startswith(f"{key}.") for name in known):
+            hint = (hints or {}).get(key)
+            faults.append(f"{places[key]}: {key} is not known{f'; {hint}' if hint else nearest(key, known)}")
+        elif value is not None:  # a section without keys is none
+            faults.append(f"{places[key]}: {key} {_quoted(value)}: expected keys below it, each on a line of its own")
+    if faults:
+        raise ConfigError("; ".join(faults))
     return typing.cast(_T, _made(tree, "", converted))
 
 
@@ -102,24 +126,13 @@ def replaced(config: _T, changes: Mapping[str, object], place: str) -> _T:
 def flat(config: object) -> dict[str, object]:
     """Every value of a tree by dotted key."""
     result: dict[str, object] = {}
-    for name in _fields(type(config)):
-        value = getattr(config, name)
+    assert dataclasses.is_dataclass(config)
+    for each in dataclasses.fields(config):
+        value = getattr(config, each.name)
         if dataclasses.is_dataclass(value):
-            result.update({f"{name}.{key}": inner for key, inner in flat(value).items()})
+            result.update({f"{each.name}.{key}": inner for key, inner in flat(value).items()})
         else:
-            result[name] = value
-    return result
-
-
-def leaves(tree: type, prefix: str = "") -> dict[str, object]:
-    """The type of every dotted key of a tree."""
-    result: dict[str, object] = {}
-    for name, kind in _fields(tree).items():
-        if dataclasses.is_dataclass(kind):
-            assert isinstance(kind, type)
-            result.update(leaves(kind, f"{prefix}{name}."))
-        else:
-            result[prefix + name] = kind
+            result[each.name] = value
     return result
 
 
@@ -132,95 +145,40 @@ def read_text(path: str) -> str:
         raise ConfigError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _fields(tree: type) -> dict[str, object]:
-    hints = typing.get_type_hints(tree)
-    return {field.name: hints[field.name] for field in dataclasses.fields(tree)}
-
-
 def _made(tree: type, prefix: str, values: Mapping[str, object]) -> object:
     given: dict[str, object] = {}
-    for name, kind in _fields(tree).items():
-        key = prefix + name
-        if dataclasses.is_dataclass(kind):
-            assert isinstance(kind, type)
-            given[name] = _made(kind, f"{key}.", values)
+    for each in dataclasses.fields(tree):
+        key, section = prefix + each.name, typing.cast(object, each.default_factory)
+        if isinstance(section, type):
+            given[each.name] = _made(section, f"{key}.", values)
         elif key in values:
-            given[name] = values[key]
+            given[each.name] = values[key]
     return tree(**given)
 
 
-def _flatten(prefix: str, section: Mapping[object, object], into: dict[str, object]) -> None:
-    for key, value in section.items():
-        if isinstance(value, dict):
-            _flatten(f"{prefix}{key}.", value, into)
+def _flattened(
+    path: str, prefix: str, section: yaml.MappingNode, loader: yaml.SafeLoader
+) -> Iterator[tuple[str, int, object]]:
+    """Key, line and value of everything in a section of the file."""
+    import yaml
+
+    loader.flatten_mapping(section)  # of `<<`
+    for name, node in section.value:
+        key, line = f"{prefix}{loader.construct_object(name, deep=True)}", name.start_mark.line + 1
+        if key.count(".") > _DEPTH_MAX:
+            raise ConfigError(f"{path}:{line}: {key}: expected keys in sections, not deeper")
+        if isinstance(node, yaml.MappingNode):
+            yield from _flattened(path, f"{key}.", node, loader)
         else:
-            into[f"{prefix}{key}"] = value
+            yield key, line, loader.construct_object(node, deep=True)
 
 
-def _convert(value: object, kind: object, place: str) -> object:
-    if kind is bool:
-        return _boolean(value, place)
-    if kind is int:
-        return _integer(value, place)
-    if kind is float:
-        return _float(value, place)
-    if isinstance(kind, type) and issubclass(kind, enum.Enum):
-        return _choice(value, kind, place)
-    if kind is str:
-        if isinstance(value, dict | list | tuple) or value is None:
-            raise _ill_typed(value, "text", place)
-        return str(value)
-    assert kind == tuple[str, ...], f"a configuration key of type {kind}"
-    if isinstance(value, str):
-        value = [part for part in re.split("[;,]", value) if part.strip()]
-    if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
-        raise _ill_typed(value, "a list of texts", place)
-    return tuple(part.strip() for part in value)
+def _quoted(value: object) -> str:
+    return "without a value" if value is None else repr(value if isinstance(value, float) else str(value)[:80])
 
 
-def _boolean(value: object, place: str) -> bool:
-    if isinstance(value, bool):
-        return value
-    text = str(value).strip().lower()
-    if text not in _TRUE and text not in _FALSE:
-        raise _ill_typed(value, "true or false", place)
-    return text in _TRUE
-
-
-def _integer(value: object, place: str) -> int:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    text = str(value).strip().upper() if isinstance(value, str) else ""
-    unit = _SIZES.get(text[-3:], 1)
-    digits = text[:-3].strip() if unit > 1 else text
-    if not re.fullmatch("[+-]?[0-9]{1,18}", digits):
-        raise _ill_typed(value, "a whole number (with KiB, MiB or GiB for bytes)", place)
-    return int(digits) * unit
-
-
-def _float(value: object, place: str) -> float:
-    try:
-        if isinstance(value, int | float | str) and not isinstance(value, bool):
-            number = float(value)
-            if number == number and abs(number) != float("inf"):
-                return number
-    except ValueError:
-        pass
-    raise _ill_typed(value, "a number", place)
-
-
-def _choice(value: object, kind: type[enum.Enum], place: str) -> enum.Enum:
-    for member in kind:
-        if str(value).strip().upper() == str(member.value).upper():
-            return member
-    raise _ill_typed(value, "one of " + ", ".join(str(member.value) for member in kind), place)
-
-
-def _ill_typed(value: object, expected: str, place: str) -> ConfigError:
-    return ConfigError(f"{place}: expected {expected}, found {str(value)[:80]!r}")
-
-
-def _nearest(key: str, known: Iterable[str]) -> str:
+def nearest(key: str, known: Iterable[str]) -> str:
+    """The end of an error about an unknown key: the nearest known one, or some of them."""
     names = list(known)
     close = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
     if not close:  # the right word in the wrong section

@@ -1,7 +1,7 @@
 """The flags of the commands that serve, and the configuration they make together with file and environment.
 
 A flag is the short way to say one key of the configuration; `--set KEY=VALUE` says any of them.  The command's
-own defaults are the weakest, then the file, then GANTRY_* variables, then flags (`gantry.broker.config.load`).
+own defaults are the weakest, then the file, then GANTRY_* variables, then flags (`gantry.broker.loading`).
 """
 
 from __future__ import annotations
@@ -59,12 +59,14 @@ def load_config(
     arguments: argparse.Namespace, base: Mapping[str, object], first: Callable[[BrokerConfig], None] | None = None
 ) -> BrokerConfig:
     """Start logging and put the configuration together; what a broker.conf asks for in vain is logged once."""
-    from gantry.broker import config
+    from gantry.broker import loading
 
     start_logging(arguments)
     flags = {key: value for key, value in vars(arguments).items() if "." in key or key in _TOP_KEYS}
-    flags.update(_assignments(arguments.set))
-    loaded, notices = config.load(arguments.config, os.environ, flags, base, first)
+    assigned = _assignments(arguments.set)
+    flags.update(assigned)
+    spoken = {key: f"--set {key}" for key in assigned}
+    loaded, notices = loading.load(arguments.config, os.environ, flags, base, first, _SPOKEN | spoken)
     for notice in notices:
         log.warning("%s", notice)
     return loaded
@@ -79,6 +81,7 @@ def warn_when_pure() -> None:
 
 
 _TOP_KEYS = frozenset(key for key, _, _ in MEMBERSHIP.values())
+_SPOKEN = {key: flag for flag, (key, _, _) in (NETWORK | NAMESERVER_PORT | STORE | MEMBERSHIP).items()}
 
 
 def _assignments(texts: list[str]) -> dict[str, str]:

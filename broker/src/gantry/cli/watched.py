@@ -10,7 +10,7 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gantry.broker.config import ReplicationConfig
+from gantry.broker.sections import ReplicationConfig
 from gantry.broker.sources import read_text
 from gantry.errors import ConfigError
 from gantry.failover.decide import Policy

@@ -1,0 +1,54 @@
+"""Where a broker's configuration comes from, weakest first.
+
+    1. the default in the declaration of the key
+    2. a command's own default (`gantry standalone` makes smaller files)
+    3. the file: YAML, or RocketMQ's broker.conf
+    4. a variable GANTRY_<SECTION>_<KEY>
+    5. a flag
+
+A later one wins.  The same three steps follow for all of them: each value is read as its key declares it, the rules
+between keys are checked, and what is wrong ends as one ConfigError that names every fault and the place of each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from gantry.broker import brokerconf, keyrules
+from gantry.broker.config import BrokerConfig
+from gantry.broker.sources import Source, build, from_environment, from_flags, from_yaml, places_of
+
+
+def load(
+    path: str | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+    base: Mapping[str, object] | None = None,
+    first: Callable[[BrokerConfig], None] | None = None,
+    spoken: Mapping[str, str] | None = None,
+) -> tuple[BrokerConfig, list[str]]:
+    """The configuration and what the operator should be told about it (keys of a broker.conf without meaning here).
+
+    `flags` and `base` have dotted keys (`store.root`); `base` holds a command's own defaults and is weaker than
+    the file; `spoken` is what the user typed for a key of `flags`, such as `--data`.  ConfigError names key, value,
+    bounds and source of everything that is wrong and, for an unknown key, the nearest known one.  `first` is a
+    command's own look at it, before the rules between keys.
+    """
+    sources: list[Source] = [from_flags(base or {}, "built-in default")]
+    notices: list[str] = []
+    commit_log: str | None = None
+    if path is not None:
+        if path.endswith((".conf", ".properties")):
+            source, notices, commit_log = brokerconf.read(path)
+            sources.append(source)
+        else:
+            sources.append(from_yaml(path))
+    sources.append(from_environment(BrokerConfig, environment or {}))
+    sources.append(from_flags(flags or {}, "flag", spoken))
+    config = build(BrokerConfig, sources, brokerconf.HINTS)
+    if first is not None:
+        first(config)
+    keyrules.check(config, places_of(sources))
+    if path is not None and commit_log is not None:
+        brokerconf.check_commit_log(path, commit_log, config.store.root)
+    return config, notices
