@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gantry.broker.config import KEYS
 from gantry.wire.codes import UNSUPPORTED
-from testkit import readme
+from testkit import configuration, readme
 from testkit.sources import ROOT, tracked_files
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -25,6 +26,12 @@ def test_the_generated_tables_are_what_the_code_says(name: str) -> None:
     text = _text(name)
     assert readme.rendered(name, text) == text, f"{name} is behind the code; make readme"
     assert text.count("<!-- generated: ") == 2
+
+
+def test_the_page_of_configuration_keys_is_what_the_code_says() -> None:
+    text = configuration.PAGE.read_text(encoding="utf-8")
+    assert configuration.rendered(text) == text, "broker/docs/configuration.md is behind the code; make readme"
+    assert all(f"| `{key.rpartition('.')[2]}` | " in text for key in KEYS)
 
 
 def test_a_code_that_is_served_is_not_called_unsupported() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from gantry.broker import loading, shares
 from gantry.broker.config import HOT, KEYS, BrokerConfig, Role
+from gantry.broker.ports import Addresses
 from gantry.broker.sources import flat, replaced
 from gantry.errors import ConfigError
 from gantry.store.settings import Flush
@@ -169,6 +170,15 @@ def test_make_gives_its_tests_no_variable_that_the_brokers_which_they_start_refu
 
 def test_a_section_without_keys_is_none(tmp_path: Path) -> None:
     assert loading.load(file(tmp_path, "store:\n# root: /x\nname: a\n"))[0].name == "a"
+
+
+def test_what_was_changed_at_run_time_outlives_another_life_in_the_same_process() -> None:
+    changed = {"permission": 4, "messages.body_bytes_max": 1 << 20, "topics.check_message_type": False}
+    assert changed.keys() == HOT
+    addresses = Addresses("127.0.0.1", 1, None, "127.0.0.1:1", bytes(8))
+    live = replaced(BrokerConfig(), changed, "test")
+    kept = flat(shares.settled(BrokerConfig(), addresses, (None, None), live))
+    assert {key: kept[key] for key in HOT} == changed and kept["network.port"] == 1
 
 
 def test_every_key_has_one_type_that_the_loader_knows() -> None:

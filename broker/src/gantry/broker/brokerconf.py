@@ -57,6 +57,15 @@ def _negated(value: str) -> str:
     return "false" if value.strip().lower() == "true" else "true"
 
 
+_UNITS = {
+    _bytes_to_entries: "bytes",
+    _ms_to_s: "milliseconds",
+    _period_to_s: "milliseconds, 10000 to 60000",
+    _percent_to_share: "percent",
+    _negated: "the opposite",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class Translation:
     """Our key for a RocketMQ key, and its value there and back."""
@@ -64,6 +73,11 @@ class Translation:
     key: str
     ours: Callable[[str], str] = _same
     theirs: Callable[[str], str] = _same
+
+    @property
+    def unit(self) -> str:
+        """RocketMQ's unit, where it is another one than ours."""
+        return _UNITS.get(self.ours, "")
 
 
 KEYS: dict[str, Translation] = {

@@ -200,7 +200,7 @@ class TopicsConfig:
 class PullConfig:
     """How much one pull gets, and how many may wait."""
 
-    count_max: int = number(1024, 1, 32_768, "messages", "Largest number of messages in one answer.")
+    count_max: int = number(1024, 1, 1_000_000, "messages", "Largest number of messages in one answer.")
     bytes_default: int = number(
         256 * KIB, 1, _BODY_BYTES_MAX, BYTES, "Size of an answer where the pull does not name one."
     )

@@ -9,11 +9,12 @@ from dataclasses import replace
 from gantry.append.acks import AckLimits
 from gantry.append.admit import Limits
 from gantry.append.batch import Marks
-from gantry.broker.config import BrokerConfig, Role
+from gantry.broker.config import HOT, BrokerConfig, Role
 from gantry.broker.keyrules import RECORD_OVERHEAD_BYTES
 from gantry.broker.ports import VIP_NONE, Addresses
 from gantry.broker.registration import Identity
 from gantry.broker.sections import ReplicationConfig, TransactionProfile
+from gantry.broker.sources import flat, replaced
 from gantry.consume.handlers import PullSettings
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
@@ -97,10 +98,10 @@ def settled(
     network = replace(
         config.network, port=addresses.port, vip_port=vip, http_port=http, ha_port=ha, ha_api_port=ha_api
     )
-    if live is None:
-        return replace(config, network=network)
-    messages = replace(config.messages, body_bytes_max=live.messages.body_bytes_max)
-    return replace(config, network=network, permission=live.permission, messages=messages)
+    if live is not None:
+        values = flat(live)
+        config = replaced(config, {key: values[key] for key in HOT}, "changed while it ran")
+    return replace(config, network=network)
 
 
 def settings_of_folder(config: BrokerConfig, disk: Disk, settings: StoreSettings) -> StoreSettings:

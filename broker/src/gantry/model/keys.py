@@ -162,6 +162,16 @@ def shown(value: float, unit: str) -> str:
     return str(int(value)) if value == int(value) else f"{value:g}"
 
 
+def as_written(entry: Entry) -> str:
+    """The default of a key as users write it."""
+    default = entry.default
+    if isinstance(default, bool):
+        return str(default).lower()
+    if isinstance(default, int | float):
+        return shown(default, entry.key.unit)
+    return ";".join(default) if isinstance(default, tuple) else str(default)
+
+
 def _expected(kind: object, key: Key) -> str:
     if kind is bool:
         return "true or false"
