@@ -282,7 +282,7 @@ def test_a_key_that_no_broker_has_changes_nothing_and_is_named() -> None:
     bench.server.changed(config={"pull.count_mx": "64"})
     bench.once()
     assert bench.server.deeds == ["merge status"] and bench.conditions()["Stalled"] == ("True", "Refused")
-    assert "spec.brokers.config pull.count_mx is not known; the nearest known key is pull.count_max" in bench.said(
+    assert "spec.brokers.config: pull.count_mx is not known; the nearest known key is pull.count_max" in bench.said(
         "Stalled"
     )
     bench.server.changed()
