@@ -57,7 +57,7 @@ def _negated(value: str) -> str:
     return "false" if value.strip().lower() == "true" else "true"
 
 
-_UNITS = {
+_UNITS: dict[Callable[[str], str], str] = {
     _bytes_to_entries: "bytes",
     _ms_to_s: "milliseconds",
     _period_to_s: "milliseconds, 10000 to 60000",
