@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import itertools
 import re
+import sys
 import tomllib
 from collections.abc import Iterator
 from functools import cache
@@ -34,6 +35,9 @@ NAMED = {
 }
 OURS = {"gantrymq": "gantry"}
 LATER: set[str] = set()
+SHIPPED = ("broker", "operator", "spark")
+OWN = {"broker": "gantry", "operator": "gantry_operator", "spark": "pyspark_gantrymq"}
+COMES_WITH = {"yarl": "aiohttp", "py4j": "pyspark"}  # parts of the other one's interface
 
 MACHINE_PATH = re.compile(r"(?:^|[^\w.$}\])-])(/(?:work|root|home)/[\w.-]+)")
 INDEX_ADDRESS = re.compile(
@@ -53,16 +57,16 @@ def test_the_operators_folder_never_becomes_a_package() -> None:
     assert "operator/__init__.py" not in tracked_files(), "it would shadow the standard library's operator"
 
 
-def _declared() -> dict[str, str]:
-    declared = {}
+def _declared(*folders: str) -> set[str]:
+    declared = set()
     for path in tracked_files():
-        if path.endswith("pyproject.toml") and path != "pyproject.toml":
+        if path.endswith("pyproject.toml") and path.startswith(tuple(f"{each}/" for each in folders or SHIPPED)):
             project = tomllib.loads((ROOT / path).read_text(encoding="utf-8")).get("project", {})
             extras = project.get("optional-dependencies", {})
             wanted = itertools.chain(project.get("dependencies", []), *extras.values())
             if "dependencies" in project.get("dynamic", []):
                 wanted = itertools.chain(wanted, _install_requires(path.replace("pyproject.toml", "setup.py")))
-            declared.update({re.split(r"[^\w.-]", each)[0].lower(): path for each in wanted})
+            declared |= {re.split(r"[^\w.-]", each)[0].lower() for each in wanted}
     return declared
 
 
@@ -75,8 +79,8 @@ def _install_requires(path: str) -> Iterator[str]:
 
 
 @cache
-def _imported_by_shipped_code() -> set[str]:
-    shipped = [path for path in python_files("broker", "operator", "spark") if "/src/" in path]
+def _imported_by_shipped_code(*folders: str) -> set[str]:
+    shipped = [path for path in python_files(*(folders or SHIPPED)) if "/src/" in path]
     names = set()
     for path in shipped:
         for node in nodes_of(path):
@@ -102,8 +106,16 @@ def test_what_a_distribution_declares_its_code_imports() -> None:
     assert not unused, f"declared, and imported by nobody: {unused}"
 
 
+@pytest.mark.parametrize("folder", SHIPPED)
+def test_what_the_code_of_a_distribution_imports_is_declared(folder: str) -> None:
+    declared = {(NAMED | OURS).get(name, name).replace("-", "_") for name in _declared(folder)}
+    third = _imported_by_shipped_code(folder) - sys.stdlib_module_names - {OWN[folder]}
+    undeclared = {name for name in third if name not in declared and COMES_WITH.get(name) not in declared}
+    assert not undeclared, f"imported by {folder}, and not declared in {folder}/pyproject.toml: {undeclared}"
+
+
 def test_a_package_is_not_called_late_once_it_is_here() -> None:
-    assert not LATER & (_declared().keys() | _imported_by_shipped_code())
+    assert not LATER & (_declared() | _imported_by_shipped_code())
 
 
 def test_no_address_of_an_index_and_no_path_of_a_machine() -> None:
