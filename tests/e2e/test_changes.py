@@ -258,8 +258,9 @@ def small(name: str, namespace: str = HOME, **spec: object) -> str:
     return yaml.safe_dump(kind | {"metadata": about, "spec": spec})
 
 
-def namespace(orders: Orders, name: str) -> None:
-    orders.cluster.admin.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}))
+def namespace(orders: Orders, name: str, **labels: str) -> None:
+    about = {"name": name, "labels": labels}
+    orders.cluster.admin.apply(yaml.safe_dump({"apiVersion": "v1", "kind": "Namespace", "metadata": about}))
 
 
 def test_clusters_side_by_side_do_not_meet(orders: Orders) -> None:
@@ -275,6 +276,22 @@ def test_clusters_side_by_side_do_not_meet(orders: Orders) -> None:
     assert is_settled(orders, BROKERCLUSTER)
     orders.cluster.admin.delete(f"{KIND.format(HOME)}/tea")
     orders.cluster.admin.delete("/api/v1/namespaces/second")
+
+
+def test_a_cluster_runs_with_any_user_id_where_pods_are_restricted(orders: Orders) -> None:
+    """As on OpenShift: an id that no image knows, and group 0."""
+    space, identity = "strict", {"runAsUser": 1000650000, "runAsGroup": 0, "fsGroup": 1000650000}
+    namespace(orders, space, **{"pod-security.kubernetes.io/enforce": "restricted"})
+    pods = {"podTemplate": {"securityContext": identity}}
+    wished = yaml.safe_load(small("orders", space))
+    wished["spec"]["brokers"] |= pods
+    wished["spec"]["nameserver"] |= pods
+    orders.cluster.admin.apply(yaml.safe_dump(wished))
+    orders.until(lambda: is_settled(orders, f"{KIND.format(space)}/orders"), "it is ready")
+    for pod in ("orders-b0-0", "orders-ns-0"):
+        told = orders.kubectl("exec", "-n", space, pod, "--", "sh", "-c", "echo $(id -u) $(id -g)")
+        assert told.stdout.split() == ["1000650000", "0"], told.stdout + told.stderr
+    orders.cluster.admin.delete(f"/api/v1/namespaces/{space}")
 
 
 def test_a_cluster_grows_by_a_group_as_anything_is_scaled(orders: Orders) -> None:

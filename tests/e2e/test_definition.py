@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,6 +71,17 @@ REFUSED = [
     ("brokers: {podTemplate: {env: [{name: GANTRY_ROLE, value: x}]}}", "GANTRY_ variables and POD_NAME"),
     ("brokers: {podTemplate: {spread: [{maxSkew: 1}]}}", "topologyKey"),
     ("brokers: {podTemplate: {tolerations: [{effect: Never}]}}", "tolerations"),
+    ("brokers: {podTemplate: {env: [{name: A, value: x, valueFrom: {}}]}}", "either a value or valueFrom"),
+    ("brokers: {podTemplate: {sidecars: [{name: broker, image: x}]}}", "podTemplate.sidecars: broker and nameserver"),
+    ("brokers: {podTemplate: {sidecars: [{name: beside}]}}", "sidecars.*image"),
+    ("nameserver: {podTemplate: {initContainers: [{name: nameserver, image: x}]}}", "initContainers: broker and"),
+    ("brokers: {podTemplate: {volumes: [{name: store, emptyDir: {}}]}}", "podTemplate.volumes: store, config, secret"),
+    *(
+        (f"nameserver: {{podTemplate: {{volumeMounts: [{{name: x, mountPath: {path}}}]}}}}", "Mounts: below /data")
+        for path in ("/data", "/data/store", "/etc", "/etc/gantrymq/secret", "/x/../data")
+    ),
+    ("brokers: {podTemplate: {securityContext: {runAsUser: 0}}}", "securityContext.runAsUser"),
+    ("brokers: {podTemplate: {securityContext: {runAsNonRoot: false}}}", "securityContext.runAsNonRoot"),
     ("deletionPolicy: Keep", "spec.deletionPolicy"),
     ("imagePullPolicy: Sometimes", "spec.imagePullPolicy"),
     ("brokers: {config: {store.flush_interval_ms: '1'}}", "the operator itself sets names"),
@@ -103,6 +115,25 @@ def test_a_name_that_is_too_long_for_what_is_made_of_it_is_refused(kinds: Contro
 def test_the_rest_has_defaults(kinds: ControlPlane, spec: str) -> None:
     made = kinds.admin.create(CLUSTERS, wanted(spec))["spec"]
     assert made["nameserver"]["replicas"] == 2 and made["brokers"]["storage"]["size"] == "100Gi"
+
+
+def test_fields_of_kubernetes_pass_as_they_are(kinds: ControlPlane) -> None:
+    """Whatever a container, a volume or a node affinity may have; other unknown fields are refused."""
+    beside = {"name": "beside", "image": "x", "ports": [{"containerPort": 1}], "lifecycle": {"stopSignal": "SIGTERM"}}
+    given = {
+        "sidecars": [beside],
+        "volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "s"}}]}}],
+        "volumeMounts": [{"name": "v", "mountPath": "/v", "mountPropagation": "None"}],
+        "env": [{"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k", "optional": True}}}],
+        "affinity": {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        "securityContext": {"supplementalGroups": [5]},
+    }
+    made = kinds.admin.create(CLUSTERS, wanted(json.dumps({"brokers": {"podTemplate": given}})))
+    found = made["spec"]["brokers"]["podTemplate"]
+    assert {name: found[name] for name in given} == given
+    with pytest.raises(RefusedError, match="zoneAffinity"):
+        unknown = wanted("brokers: {podTemplate: {affinity: {zoneAffinity: {}}}}")
+        kinds.admin.create(f"{CLUSTERS}?fieldValidation=Strict", unknown)
 
 
 CHANGES = [

@@ -10,6 +10,14 @@
 {{- if eq .Values.watch.scope "one" }}{{ .Release.Namespace }}{{ else }}{{ join "," .Values.watch.namespaces }}{{ end -}}
 {{- end }}
 
+{{/* The group that owns the volumes of brokers; OpenShift assigns one to each namespace and refuses others. */}}
+{{- define "gantrymq.volume-group" -}}
+{{- if not (kindIs "string" .Values.operator.brokerFsGroup) }}{{ int64 .Values.operator.brokerFsGroup }}
+{{- else if ne .Values.operator.brokerFsGroup "auto" }}{{ .Values.operator.brokerFsGroup }}
+{{- else if .Capabilities.APIVersions.Has "security.openshift.io/v1/SecurityContextConstraints" }}platform
+{{- else }}10001{{ end -}}
+{{- end }}
+
 {{- define "gantrymq.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}

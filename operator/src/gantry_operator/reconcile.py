@@ -224,7 +224,10 @@ class Reconciler:
         return True
 
     def _image(self, cluster: BrokerCluster) -> Image:
-        return replace(cluster.image, name=cluster.image.name or self._settings.broker_image)
+        settings = self._settings
+        return replace(
+            cluster.image, name=cluster.image.name or settings.broker_image, volume_group=settings.volume_group
+        )
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,6 +1,8 @@
 """What the operator is told, by its environment: the chart sets it.
 
 GANTRY_OPERATOR_BROKER_IMAGE    image of brokers and name servers whose cluster names none
+GANTRY_OPERATOR_VOLUME_GROUP    group id that owns the volumes of brokers: 10001; `platform`: none is named, and the
+                                platform assigns one (OpenShift)
 GANTRY_OPERATOR_NAMESPACES      which are watched, separated by commas; empty: all
 GANTRY_OPERATOR_HTTP_PORT       /healthz, /readyz, /metrics: 8080
 GANTRY_OPERATOR_LEASE           the Lease in its own namespace that decides which replica works: gantrymq-operator
@@ -15,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gantry_operator.account import FOLDER
+from gantry_operator.api.brokercluster import VOLUME_GROUP
 
 LEASE, IDENTITY = "gantrymq-operator", "gantry-operator"
 _PREFIX = "GANTRY_OPERATOR_"
@@ -31,6 +34,7 @@ class Settings:
     identity: str = IDENTITY
     account: Path = FOLDER
     home: str = "default"  # the namespace in which it runs
+    volume_group: int | None = VOLUME_GROUP
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -45,4 +49,13 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     lease = environment.get(f"{_PREFIX}LEASE", "") or LEASE
     identity = environment.get(f"{_PREFIX}IDENTITY", "") or IDENTITY
     account = Path(environment.get(f"{_PREFIX}ACCOUNT", "") or FOLDER)
-    return Settings(image, namespaces, int(port), lease, identity, account)
+    group = _volume_group(environment.get(f"{_PREFIX}VOLUME_GROUP", "") or str(VOLUME_GROUP))
+    return Settings(image, namespaces, int(port), lease, identity, account, volume_group=group)
+
+
+def _volume_group(text: str) -> int | None:
+    if text == "platform":
+        return None
+    if not text.isdecimal() or not 1 <= int(text) < 1 << 31:
+        raise ValueError(f"{_PREFIX}VOLUME_GROUP {text!r}: expected a group id from 1 on, or 'platform'")
+    return int(text)

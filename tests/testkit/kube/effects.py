@@ -32,6 +32,19 @@ _NAMES = "spec.nameserver.podTemplate."
 _TAINT = {"key": "disk", "operator": "Exists"}
 _SPREAD = {"topologyKey": "kubernetes.io/os", "maxSkew": 3, "whenUnsatisfiable": "ScheduleAnyway"}
 _LINUX = {"kubernetes.io/os": "linux"}
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+_NODES = {_REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "kubernetes.io/os", "operator": "Exists"}]}]}}
+_NODES_FOUND = f"nodeAffinity.{_REQUIRED}.nodeSelectorTerms.0.matchExpressions.0.key"
+_TERM = {"topologyKey": "kubernetes.io/os", "labelSelector": {"matchLabels": {"gantrymq.io/cluster": "orders"}}}
+_PODS = {_PREFERRED: [{"weight": 1, "podAffinityTerm": _TERM}]}
+_IMAGE = "docker.io/gantrymq/broker:test"
+_BESIDE = {"name": "beside", "image": _IMAGE, "command": ["sleep", "infinity"]}
+_BEFORE = {"name": "before", "image": _IMAGE, "command": ["true"]}
+_SCRATCH = {"name": "scratch", "emptyDir": {}}
+_MOUNT = {"name": "scratch", "mountPath": "/scratch"}
+_NODE_NAME = {"name": "NODE", "valueFrom": {"fieldRef": {"apiVersion": "v1", "fieldPath": "spec.nodeName"}}}
+_ANY_USER = "test_a_cluster_runs_with_any_user_id_where_pods_are_restricted"
 _REPLICATION, _FAILOVER = "spec.brokers.replication.", "spec.brokers.failover."
 _MEMORY = {"requests": {"memory": "64Mi"}}
 
@@ -57,6 +70,19 @@ EFFECTS: Mapping[str, Effect] = {
         "system-node-critical", name_server=("spec.priorityClassName", "system-node-critical")
     ),
     f"{_NAMES}env": Effect([{"name": "TZ", "value": "UTC"}], name_server=("spec.containers.0.env.-1.name", "TZ")),
+    f"{_NAMES}affinity.nodeAffinity": Effect(_NODES, name_server=(f"spec.affinity.{_NODES_FOUND}", "kubernetes.io/os")),
+    f"{_NAMES}affinity.podAffinity": Effect(_PODS, name_server=(f"spec.affinity.podAffinity.{_PREFERRED}.#", 1)),
+    f"{_NAMES}affinity.podAntiAffinity": Effect(
+        _PODS, name_server=(f"spec.affinity.podAntiAffinity.{_PREFERRED}.#", 2)
+    ),
+    f"{_NAMES}sidecars": Effect([_BESIDE], name_server=("spec.containers.1.name", "beside")),
+    f"{_NAMES}initContainers": Effect([_BEFORE], name_server=("spec.initContainers.0.name", "before")),
+    f"{_NAMES}volumes": Effect([_SCRATCH], name_server=("spec.volumes.0.name", "scratch")),
+    f"{_NAMES}volumeMounts": Effect([_MOUNT], name_server=("spec.containers.0.volumeMounts.0.mountPath", "/scratch")),
+    f"{_NAMES}securityContext.runAsUser": Effect(1000650000, shown_by=_ANY_USER),
+    f"{_NAMES}securityContext.runAsGroup": Effect(0, shown_by=_ANY_USER),
+    f"{_NAMES}securityContext.fsGroup": Effect(1000650000, shown_by=_ANY_USER),
+    f"{_NAMES}securityContext.runAsNonRoot": Effect(True, name_server=("spec.securityContext.runAsNonRoot", True)),
     "spec.brokers.groups": Effect(2, shown_by="test_a_cluster_grows_by_a_group_as_anything_is_scaled"),
     "spec.brokers.replicasPerGroup": Effect(4, shown_by="test_members_come_and_go_under_a_ledger"),
     "spec.brokers.profile": Effect("replicated", running=("store.flush", "ASYNC_FLUSH")),
@@ -92,7 +118,22 @@ EFFECTS: Mapping[str, Effect] = {
     f"{_POD}priorityClassName": Effect(
         "system-node-critical", pod=("spec.priorityClassName", "system-node-critical")
     ),
-    f"{_POD}env": Effect([{"name": "TZ", "value": "UTC"}], pod=("spec.containers.0.env.-1.name", "TZ")),
+    f"{_POD}env": Effect(
+        [_NODE_NAME], pod=("spec.containers.0.env.-1.valueFrom.fieldRef.fieldPath", "spec.nodeName")
+    ),
+    f"{_POD}affinity.nodeAffinity": Effect(_NODES, pod=(f"spec.affinity.{_NODES_FOUND}", "kubernetes.io/os")),
+    f"{_POD}affinity.podAffinity": Effect(_PODS, pod=(f"spec.affinity.podAffinity.{_PREFERRED}.#", 1)),
+    f"{_POD}affinity.podAntiAffinity": Effect(
+        _PODS, pod=(f"spec.affinity.podAntiAffinity.{_PREFERRED}.#", 1)
+    ),
+    f"{_POD}sidecars": Effect([_BESIDE], pod=("spec.containers.1.name", "beside")),
+    f"{_POD}initContainers": Effect([_BEFORE], pod=("spec.initContainers.0.name", "before")),
+    f"{_POD}volumes": Effect([_SCRATCH], pod=("spec.volumes.3.name", "scratch")),
+    f"{_POD}volumeMounts": Effect([_MOUNT], pod=("spec.containers.0.volumeMounts.3.mountPath", "/scratch")),
+    f"{_POD}securityContext.runAsUser": Effect(1000650000, shown_by=_ANY_USER),
+    f"{_POD}securityContext.runAsGroup": Effect(0, shown_by=_ANY_USER),
+    f"{_POD}securityContext.fsGroup": Effect(1000650000, shown_by=_ANY_USER),
+    f"{_POD}securityContext.runAsNonRoot": Effect(True, pod=("spec.securityContext.runAsNonRoot", True)),
     "spec.brokers.config": Effect({"pull.count_max": "512"}, running=("pull.count_max", 512)),
     "spec.brokers.resources": Effect(_MEMORY, pod=("spec.containers.0.resources.requests.memory", "64Mi")),
 }

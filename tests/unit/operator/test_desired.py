@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,11 +22,11 @@ Document = dict[str, Any]
 IMAGE = Image("image:1", "IfNotPresent", ("regcred",))
 
 
-def everything(**fields: object) -> list[Document]:
+def everything(image: Image = IMAGE, **fields: object) -> list[Document]:
     wanted = cluster(**fields)
     shape = brokers.Shape(wanted.brokers.replicas)
-    groups = [each for group in wanted.groups() for each in brokers.objects(group, IMAGE, shape)]
-    return [*nameservers.objects(wanted, IMAGE), *groups]
+    groups = [each for group in wanted.groups() for each in brokers.objects(group, image, shape)]
+    return [*nameservers.objects(wanted, image), *groups]
 
 
 def sets(documents: list[Document]) -> Iterator[Document]:
@@ -90,12 +91,16 @@ def test_each_member_has_an_address_of_its_own_that_does_not_wait_for_readiness(
     assert all(each["spec"]["publishNotReadyAddresses"] and "clusterIP" not in each["spec"] for each in own)
 
 
-def test_containers_are_nobody_and_cannot_write_their_root() -> None:
-    for each in sets(everything()):
+@pytest.mark.parametrize("group", [10001, None], ids=["ours", "the-platforms"])
+def test_pods_are_restricted_and_leave_their_user_to_image_and_platform(group: int | None) -> None:
+    for each in sets(everything(replace(IMAGE, volume_group=group))):
         pod = each["spec"]["template"]["spec"]
-        assert pod["securityContext"]["runAsNonRoot"] is True
+        security = pod["securityContext"]
+        assert security["runAsNonRoot"] is True and security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not {"runAsUser", "runAsGroup"} & security.keys() and security.get("fsGroup") == group
         (container,) = pod["containers"]
         assert container["securityContext"]["readOnlyRootFilesystem"] is True
+        assert container["securityContext"]["allowPrivilegeEscalation"] is False
         assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
@@ -174,6 +179,37 @@ def test_pods_get_what_their_template_asks_for_and_keep_what_is_the_operators() 
     assert spec["imagePullSecrets"] == [{"name": "regcred"}] and "nodeSelector" not in spec
     assert {"name": "TZ", "value": "UTC"} in spec["containers"][0]["env"]
     assert "TZ" not in str(found["spec"]["volumeClaimTemplates"])
+
+
+def test_what_is_added_to_a_pod_stands_beside_what_is_the_operators() -> None:
+    plain, source = {"name": "beside", "image": "vector:1"}, {"secretKeyRef": {"name": "s", "key": "k"}}
+    near = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 7, "podAffinityTerm": {"topologyKey": "z"}}]}
+    wanted = cluster().brokers.pod | {
+        "env": [{"name": "PASSWORD", "valueFrom": source}, {"name": "EMPTY"}],
+        "affinity": {"podAffinity": near, "podAntiAffinity": near},
+        "sidecars": [plain, plain | {"name": "own", "securityContext": {"runAsUser": 7}}],
+        "initContainers": [plain | {"name": "before"}],
+        "volumes": [{"name": "scratch", "emptyDir": {}}],
+        "volumeMounts": [{"name": "scratch", "mountPath": "/scratch"}],
+        "securityContext": {"runAsUser": 1000650000, "fsGroup": 7, "supplementalGroups": [8], "runAsNonRoot": False},
+    }
+    (before,), (after,) = (
+        [each["spec"]["template"]["spec"] for each in sets(made) if each["metadata"]["name"] == "orders-b0"]
+        for made in (everything(), everything(podTemplate=wanted))
+    )
+    (server,), (same, first, second) = before["containers"], after["containers"]
+    added = {"env": 2, "volumeMounts": 1}
+    assert {key: same[key][: -added[key]] if key in added else same[key] for key in same} == server
+    assert same["env"][-2:] == [{"name": "PASSWORD", "valueFrom": source}, {"name": "EMPTY", "value": ""}]
+    assert [each["name"] for each in after["volumes"]] == ["config", "secret", "scratch"]
+    unprivileged = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert first == plain | {"securityContext": unprivileged} and second["securityContext"] == {"runAsUser": 7}
+    assert after["initContainers"] == [{**plain, "name": "before", "securityContext": unprivileged}]
+    assert after["securityContext"] == before["securityContext"] | {
+        "runAsUser": 1000650000, "fsGroup": 7, "supplementalGroups": [8],
+    }  # fmt: skip
+    apart = "preferredDuringSchedulingIgnoredDuringExecution"
+    assert len(after["affinity"]["podAntiAffinity"][apart]) == 2 and after["affinity"]["podAffinity"] == near
 
 
 @settings(max_examples=20, deadline=None)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
 
 from gantry_operator.api import groupdefinition, topicdefinition
-from gantry_operator.api.definitions import files
+from gantry_operator.api.definitions import definitions, files
 from gantry_operator.api.schema import Schema, definition
 from testkit.sources import ROOT
 
@@ -19,7 +20,22 @@ NO_DEFAULT = {
     "spec.brokers.replication.mode", "spec.brokers.replication.maxLag", "spec.brokers.replication.minInSync",
     "spec.brokers.flush.mode", "spec.brokers.flush.interval", "spec.brokers.failover.suspectAfter",
     "spec.brokers.failover.leaseDuration",
+    # Passed on only where they are given.
+    *(
+        f"spec.{whose}.podTemplate.{field}"
+        for whose in ("brokers", "nameserver")
+        for field in (
+            *(f"affinity.{each}" for each in ("nodeAffinity", "podAffinity", "podAntiAffinity")),
+            *(f"securityContext.{each}" for each in ("runAsUser", "runAsGroup", "fsGroup", "runAsNonRoot")),
+        )
+    ),
 }  # fmt: skip
+CHANGE = re.compile(r"\bA change\b|\bCannot be changed\b|\bMay grow\b")
+
+
+def root_of(made: Schema) -> Schema:
+    found: Schema = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
 
 
 def fields(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
@@ -33,8 +49,7 @@ def fields(schema: Schema, path: str) -> Iterator[tuple[str, Schema]]:
 
 
 def spec() -> Schema:
-    root = definition()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
-    found: Schema = root["properties"]["spec"]
+    found: Schema = root_of(definition())["properties"]["spec"]
     return found
 
 
@@ -43,19 +58,54 @@ def test_the_definitions_in_the_repository_are_what_the_code_says(folder: str) -
     assert {path.name: path.read_text() for path in (ROOT / folder).iterdir()} == files(), "make crds"
 
 
-@pytest.mark.parametrize("made", [topicdefinition.definition(), groupdefinition.definition()])
-def test_every_field_of_a_declared_kind_is_described_and_bounded(made: Schema) -> None:
-    root = made["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+def every(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Whatever `kubectl explain` can be asked for."""
+    for name, each in schema.get("properties", {}).items():
+        if each == {"type": "object"}:  # metadata
+            continue
+        yield f"{path}.{name}", each
+        yield from every(each, f"{path}.{name}")
+    if "items" in schema:
+        yield from every(schema["items"], path)
+
+
+def says(field: Schema, value: object) -> bool:
+    """Whether a description has the default or, for an empty one, what holds without it."""
+    told = field["description"]
+    if value in ("", [], {}):
+        return "Empty:" in told or "Default:" in told or not isinstance(value, str)
+    return f"Default: {str(value).lower() if isinstance(value, bool) else value}" in told
+
+
+@pytest.mark.parametrize("made", definitions(), ids=lambda made: str(made["spec"]["names"]["kind"]))
+def test_explaining_reads_as_documentation(made: Schema) -> None:
+    """Each field says what it does; those that users set also their default, and what becomes of a change."""
+    root = root_of(made)
+    for path, field in [("", root), *every(root)]:
+        told = field.get("description", "")
+        assert len(told.split()) >= 3 and told[0].isupper() and told.endswith("."), f"{path}: {told!r}"
+        assert not re.match(r"(As|Of) a |What is (wanted|planned)|Empty:|See ", told), f"{path}: {told!r}"
+        if "default" in field and not path.startswith(".status"):
+            assert "properties" in field or says(field, field["default"]), f"{path}: no default in {told!r}"
     for path, field in fields(root["properties"]["spec"], "spec"):
-        assert field["description"].endswith("."), path
+        above = [told for at, told in above_all(root) if f"{path}.".startswith(f"{at}.")]
+        assert CHANGE.search(field["description"]) or any(map(CHANGE.search, above)), f"{path}: what does a change do?"
+
+
+def above_all(root: Schema) -> list[tuple[str, str]]:
+    return [(path.removeprefix("."), field["description"]) for path, field in every(root)]
+
+
+@pytest.mark.parametrize("made", [topicdefinition.definition(), groupdefinition.definition()])
+def test_every_field_of_a_declared_kind_is_bounded(made: Schema) -> None:
+    for path, field in fields(root_of(made)["properties"]["spec"], "spec"):
         bounds = {"string": {"maxLength", "enum", "format"}, "integer": {"maximum"}, "array": {"maxItems"}}
         assert field["type"] == "boolean" or bounds[field["type"]] & field.keys(), path
 
 
 @pytest.mark.parametrize(("path", "field"), [pytest.param(*each, id=each[0]) for each in fields(spec(), "spec")])
-def test_a_field_has_a_description_a_default_and_a_word_about_its_change(path: str, field: Schema) -> None:
+def test_a_field_has_a_default_and_is_refused_where_it_cannot_change(path: str, field: Schema) -> None:
     assert ("default" in field) is (path not in NO_DEFAULT)
-    assert field.get("description", "x.").endswith(".")
     rules = [each for each in field.get("x-kubernetes-validations", []) if each["rule"] == "self == oldSelf"]
     assert bool(rules) is (path in STAYS)
     assert all(each["message"].startswith(path) for each in rules)

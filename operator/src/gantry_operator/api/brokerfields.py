@@ -1,4 +1,4 @@
-"""`spec.brokers` and what pods may be told: fields, bounds, and which of them contradict each other; pure.
+"""`spec.brokers`: fields, bounds, and which of them contradict each other; pure.
 
 A profile sets what an acknowledgement means; a field that is given explicitly wins over it.  What cannot be meant
 together is refused here by the API server, in words that name the field, so no cluster runs with it.  Rules speak of
@@ -8,7 +8,20 @@ the values that hold in the end: `_MODE`, `_FLUSH` and `_LEAST` are how the serv
 from __future__ import annotations
 
 from gantry_operator.api.brokercluster import GROUP, Profile
-from gantry_operator.api.fields import Schema, choice, flag, keyed, number, rule, structure, words
+from gantry_operator.api.fields import (
+    FIXED,
+    LIVE,
+    ROLLS,
+    Schema,
+    choice,
+    flag,
+    number,
+    rule,
+    structure,
+    without_default,
+    words,
+)
+from gantry_operator.api.podfields import pod_template, resources, texts
 
 GROUPS_MAX, REPLICAS_MAX, CONFIG_MAX = 64, 5, 64
 OWNED = (
@@ -17,13 +30,12 @@ OWNED = (
 )  # fmt: skip
 OWNED_SECTIONS = ("network.", "replication.")
 _FIXED = (
-    "cannot be changed in a running cluster yet: delete the BrokerCluster and apply it anew, its volumes are kept and "
-    "every message is back"
+    "cannot be changed yet, and a volume keeps its size and class for its life: enlarge the PersistentVolumeClaims "
+    "themselves where their class allows that; for another class move the messages to another BrokerCluster"
 )
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTP]i?)?$"
 _TIME = r"^[1-9][0-9]{0,5}(ms|s|m)$"
 _SECONDS = r"^[1-9][0-9]{0,3}(s|m)$"
-_MAP_MAX, _LIST_MAX = 32, 16
 
 _MODE = (
     "(has(self.replication.mode) ? self.replication.mode : self.profile == 'fast' ? 'ASYNC_MASTER' : 'SYNC_MASTER')"
@@ -74,164 +86,201 @@ _RULES = [
 def brokers() -> Schema:
     """`spec.brokers`."""
     made = structure(
-        "Groups of one master and its slaves.",
+        "Brokers: groups of one master and its slaves. Topics are spread over the groups.",
         {
-            "groups": number("How many groups; may grow.", 1, 1, GROUPS_MAX),
-            "replicasPerGroup": number("Members of each; more or fewer, the last one first.", 3, 1, REPLICAS_MAX),
+            "groups": number(
+                "Number of groups. More groups take more load. May grow, also by `kubectl scale`; cannot shrink.",
+                1,
+                1,
+                GROUPS_MAX,
+            ),
+            "replicasPerGroup": number(
+                "Members of each group, the master included. A change replaces no pod: new members copy the log, and "
+                "of too many the last one leaves first.",
+                3,
+                1,
+                REPLICAS_MAX,
+            ),
             "profile": choice(
-                "When a message is acknowledged.", [each.value for each in Profile], Profile.DURABLE.value
+                "When a message is acknowledged. durable: on the disk of two members (SYNC_FLUSH, SYNC_MASTER). "
+                "replicated: in the memory of two members (ASYNC_FLUSH, SYNC_MASTER). fast: in the memory of the "
+                "master (ASYNC_FLUSH, ASYNC_MASTER). `replication` and `flush` override it.",
+                [each.value for each in Profile],
+                Profile.DURABLE.value,
+                ROLLS,
             ),
             "replication": _replication(),
             "flush": _flush(),
             "failover": _failover(),
             "disruption": structure(
-                "What is planned.",
-                {"handoverTimeout": _time("How long a master that stops may take to hand over.", "10s", "1s", "10m")},
+                "Limits of planned interruptions, such as a rolling update or a drained node.",
+                {
+                    "handoverTimeout": _time(
+                        "How long a master that is asked to stop may take to hand its group over to a slave. The pod "
+                        "has 50 s more to end.",
+                        "10s",
+                        ("1s", "10m"),
+                    )
+                },
             ),
             "storage": _storage(),
             "antiAffinity": choice(
-                "Whether members of a group may share a node.", ["Required", "Preferred", "None"], "Preferred"
+                "Whether members of one group may share a node. Required: never, a member without a node of its own "
+                "stays pending. Preferred: only where there are too few nodes. None: no rule.",
+                ["Required", "Preferred", "None"],
+                "Preferred",
+                ROLLS,
             ),
-            "podTemplate": pod_template(),
+            "podTemplate": pod_template("brokers"),
             "config": _config(),
-            "resources": resources(),
+            "resources": resources("the broker's container"),
         },
     )
     return made | {"x-kubernetes-validations": _RULES}
 
 
-def resources() -> Schema:
-    """Of a container."""
-    amount = {"x-kubernetes-int-or-string": True, "maxLength": 32}
-    amounts = {"type": "object", "additionalProperties": amount, "maxProperties": 16}
-    return structure("As of a container.", {"requests": amounts, "limits": amounts})
-
-
-def pod_template() -> Schema:
-    """What pods have besides what the operator gives them; nothing that it owns can be said here."""
-    labels, annotations = _texts("Labels of pods.", 63), _texts("Annotations of pods.", 1024)
-    owned = [f"k.startsWith('{GROUP}/')", "k.startsWith('apps.kubernetes.io/')", "k == 'controller-revision-hash'"]
-    ours = f"!self.exists(k, {' || '.join(owned)})"
-    for each, name in ((labels, "labels"), (annotations, "annotations")):
-        each["x-kubernetes-validations"] = [
-            rule(ours, f"podTemplate.{name}: those of {GROUP} and of the StatefulSet are set by the operator")
-        ]
-    toleration = {
-        "type": "object",
-        "properties": {
-            "key": _word(253), "operator": {"type": "string", "enum": ["Exists", "Equal"]}, "value": _word(63),
-            "effect": {"type": "string", "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]},
-            "tolerationSeconds": {"type": "integer", "minimum": 0},
-        },
-    }  # fmt: skip
-    spread = {
-        "type": "object",
-        "required": ["topologyKey"],
-        "properties": {
-            "topologyKey": _word(253),
-            "maxSkew": {"type": "integer", "minimum": 1, "default": 1},
-            "whenUnsatisfiable": {
-                "type": "string", "enum": ["ScheduleAnyway", "DoNotSchedule"], "default": "ScheduleAnyway",
-            },
-        },
-    }  # fmt: skip
-    variable = {"type": "object", "required": ["name"], "properties": {"name": _word(128), "value": _word(1024)}}
-    environment = keyed(variable, "name", _MAP_MAX) | {
-        "description": "Variables of the process.",
-        "default": [],
-        "x-kubernetes-validations": [
-            rule(
-                "self.all(e, !e.name.startsWith('GANTRY_') && e.name != 'POD_NAME')",
-                "podTemplate.env: GANTRY_ variables and POD_NAME are the operator's; keys go to spec.brokers.config",
-            )
-        ],
-    }
-    return structure(
-        "What pods have beyond what the operator gives them.",
-        {
-            "labels": labels,
-            "annotations": annotations,
-            "nodeSelector": _texts("Labels that a node must have.", 63),
-            "tolerations": _list("Taints that do not matter.", toleration),
-            "spread": _list("How pods of one set are spread over zones and the like.", spread),
-            "priorityClassName": words("Empty: the default one.", "", 253),
-            "env": environment,
-        },
-    )
-
-
 def _replication() -> Schema:
-    told = "Who is behind for longer leaves the in-sync set; not given: two suspicions, 15s at most."
-    lag = _time(told, "10s", "1s", "10m")
-    del lag["default"]
     return structure(
-        "How many have a message before it is acknowledged; what is not given is as the profile says.",
+        "How many members have a message before it is acknowledged. What is not given follows from `profile`.",
         {
-            "mode": _optional(["SYNC_MASTER", "ASYNC_MASTER"], "Whether producers wait for slaves."),
+            "mode": _optional(
+                ["SYNC_MASTER", "ASYNC_MASTER"],
+                "SYNC_MASTER: producers wait until minInSync members have the message. ASYNC_MASTER: they wait for the "
+                f"master alone, and a failover may lose the newest messages. Without it: as `profile` says. {ROLLS}",
+            ),
             "minInSync": {
-                "description": "Members that acknowledge a message, the master too; with fewer in sync, writes wait.",
+                "description": "Members that must have a message before it is acknowledged, the master included. With "
+                f"fewer in the in-sync set writes wait. From 1 to {REPLICAS_MAX - 1}. Without it: 2 under SYNC_MASTER, "
+                f"1 under ASYNC_MASTER. {ROLLS}",
                 "type": "integer", "minimum": 1, "maximum": REPLICAS_MAX - 1,
             },
-            "maxLag": lag,
-            "ackTimeout": _time("How long a producer waits for slaves.", "3s", "100ms", "5m"),
-            "allowWritePause": flag("Let minInSync equal replicasPerGroup: the loss of one stops writes.", False),
+            "maxLag": _time(
+                "A slave that is behind for longer leaves the in-sync set, and producers wait for it no more. Without "
+                "it: twice the suspicion time of `failover`, 15s at most.",
+                "",
+                ("1s", "10m"),
+            ),
+            "ackTimeout": _time(
+                "How long a producer waits for slaves before it is told FLUSH_SLAVE_TIMEOUT: stored, outcome unknown.",
+                "3s",
+                ("100ms", "5m"),
+            ),
+            "allowWritePause": flag(
+                "Allow minInSync to equal replicasPerGroup: then the loss of one member stops writes until it is back.",
+                False,
+                LIVE,
+            ),
         },
     )  # fmt: skip
 
 
 def _flush() -> Schema:
-    interval = _time("How often ASYNC flushes.", "500ms", "1ms", "1m")
-    del interval["default"]
-    mode = _optional(["SYNC", "ASYNC"], "Whether producers wait for the disk; not given: as the profile says.")
-    return structure("When a message is on the disk.", {"mode": mode, "interval": interval})
+    return structure(
+        "When a message is written to the disk. What is not given follows from `profile`.",
+        {
+            "mode": _optional(
+                ["SYNC", "ASYNC"],
+                "SYNC: a message is acknowledged when it is on the disk. ASYNC: earlier; a power cut may lose what was "
+                f"written within `interval`. Without it: as `profile` says. {ROLLS}",
+            ),
+            "interval": _time(
+                "Longest time between two flushes under ASYNC; refused under SYNC. Without it: the broker's 500ms.",
+                "",
+                ("1ms", "1m"),
+            ),
+        },
+    )
 
 
 def _failover() -> Schema:
-    suspect = _time("Instead of what `timers` says: how long a master may be silent.", "5s", "1s", "5m")
-    lease = _time("Instead of what `timers` says: what a renewal is worth.", "15s", "3s", "60m", _SECONDS)
-    del suspect["default"], lease["default"]
     return structure(
-        "How patient a group is with its master.",
+        "When a silent master is replaced, and by which member.",
         {
-            "mode": choice("Manual: nobody is sealed by suspicion.", ["Automatic", "Manual"], "Automatic"),
-            "timers": choice("Suspicion after 5 s, or after 2 s.", ["default", "fast"], "default"),
-            "suspectAfter": suspect,
-            "leaseDuration": lease,
-            "fastPath": choice(
-                "Whether an election waits for the lease although promises make it safe.",
-                ["WhenSafe", "Never"],
-                "WhenSafe",
-            ),
-            "unclean": choice(
-                f"OnRequest: the annotation {GROUP}/force-failover may choose a member that lacks something.",
-                ["Never", "OnRequest"],
-                "Never",
-            ),
-            "afterTotalPowerLoss": choice(
-                "Whether a group whose members all lost their newest records goes on with what is left.",
+            "mode": choice(
+                "Automatic: a master that is silent for suspectAfter is replaced. Manual: only by the annotation "
+                f"{GROUP}/force-failover.",
                 ["Automatic", "Manual"],
                 "Automatic",
+                LIVE,
+            ),
+            "timers": choice(
+                "How patient the group is. default: suspectAfter 5s, leaseDuration 15s. fast: 2s and 6s, for networks "
+                "and disks without pauses of that length.",
+                ["default", "fast"],
+                "default",
+                ROLLS,
+            ),
+            "suspectAfter": _time(
+                "How long a master may be silent before it is replaced. Without it: as `timers` says.", "", ("1s", "5m")
+            ),
+            "leaseDuration": _time(
+                "How long a master may serve after it last renewed its register; longer than suspectAfter. Without it: "
+                "as `timers` says.",
+                "",
+                ("3s", "60m"),
+                _SECONDS,
+            ),
+            "fastPath": choice(
+                "WhenSafe: under SYNC_MASTER an election does not wait for leaseDuration, since the promises of the "
+                "members make it safe. Never: it always waits.",
+                ["WhenSafe", "Never"],
+                "WhenSafe",
+                LIVE,
+            ),
+            "unclean": choice(
+                f"Whether the annotation {GROUP}/force-failover may choose a member outside the in-sync set, which "
+                "loses acknowledged messages. Never: it is refused.",
+                ["Never", "OnRequest"],
+                "Never",
+                LIVE,
+            ),
+            "afterTotalPowerLoss": choice(
+                "What a group does whose members all lost their newest records, after a power cut under ASYNC flush. "
+                "Automatic: the member with most of the log leads. Manual: the group waits for the annotation "
+                f"{GROUP}/force-failover.",
+                ["Automatic", "Manual"],
+                "Automatic",
+                LIVE,
             ),
         },
     )
 
 
 def _storage() -> Schema:
-    at = "spec.brokers.storage"
-    modes = ["ReadWriteOnce", "ReadWriteOncePod"]
+    at, modes = "spec.brokers.storage", ["ReadWriteOnce", "ReadWriteOncePod"]
     return structure(
-        "A volume for each member; kept when the cluster is deleted, unless spec.deletionPolicy says otherwise.",
+        "The volume of each member; what becomes of it when the cluster is deleted says spec.deletionPolicy.",
         {
-            "size": _fixed(words("As a volume claim asks for it.", "100Gi", 32, _QUANTITY), f"{at}.size"),
-            "storageClassName": _fixed(words("Empty: the default class.", "", 253), f"{at}.storageClassName"),
-            "accessMode": _fixed(choice("As of a volume claim.", modes, modes[0]), f"{at}.accessMode"),
+            "size": _fixed(
+                words("Size of each volume, as a Kubernetes quantity such as 500Gi.", "100Gi", 32, _QUANTITY, FIXED),
+                f"{at}.size",
+            ),
+            "storageClassName": _fixed(
+                words(f"Storage class of the volumes. Empty: the default class of your Kubernetes. {FIXED}", "", 253),
+                f"{at}.storageClassName",
+            ),
+            "accessMode": _fixed(
+                choice(
+                    "Access mode of the volumes. ReadWriteOncePod also keeps a second pod on the same node from "
+                    "mounting one.",
+                    modes,
+                    modes[0],
+                    FIXED,
+                ),
+                f"{at}.accessMode",
+            ),
         },
     )
 
 
 def _config() -> Schema:
     owned = " || ".join([f"k in {list(OWNED)}", *(f"k.startsWith('{each}')" for each in OWNED_SECTIONS)])
-    return _texts("Keys of broker.yaml, dotted, beyond those that the operator sets.", 1024, CONFIG_MAX) | {
+    told = (
+        "Keys of broker.yaml, dotted (store.segment_bytes), with values as text, beyond those that the operator sets. "
+        "A change of `permission` and `messages.body_bytes_max` takes effect at once; a change of another key replaces "
+        "the pods, one after the other."
+    )
+    return texts(told, 1024, CONFIG_MAX) | {
         "x-kubernetes-validations": [
             rule(
                 f"!self.exists(k, {owned})",
@@ -241,31 +290,17 @@ def _config() -> Schema:
     }
 
 
-def _texts(description: str, longest: int, count: int = _MAP_MAX) -> Schema:
-    values = {"type": "string", "maxLength": longest}
-    return {
-        "description": description, "type": "object", "additionalProperties": values, "maxProperties": count,
-        "default": {},
-    }  # fmt: skip
-
-
-def _list(description: str, items: Schema) -> Schema:
-    return {"description": description, "type": "array", "items": items, "maxItems": _LIST_MAX, "default": []}
-
-
-def _word(longest: int) -> Schema:
-    return {"type": "string", "maxLength": longest}
-
-
 def _optional(values: list[str], description: str) -> Schema:
     return {"description": description, "type": "string", "enum": values}
 
 
-def _time(description: str, default: str, low: str, high: str, pattern: str = _TIME) -> Schema:
+def _time(description: str, default: str, bounds: tuple[str, str], pattern: str = _TIME) -> Schema:
+    """A time with its unit; without a default where none is given."""
+    low, high = bounds
+    made = words(f"{description} From {low} to {high}.", default, 8, pattern, ROLLS)
     within = f"duration(self) >= duration('{low}') && duration(self) <= duration('{high}')"
-    return words(description, default, 8, pattern) | {
-        "x-kubernetes-validations": [rule(within, f"expected {low} to {high}")]
-    }
+    made["x-kubernetes-validations"] = [rule(within, f"expected {low} to {high}")]
+    return made if default else without_default(made)
 
 
 def _fixed(schema: Schema, path: str) -> Schema:

@@ -3,11 +3,14 @@
 Every field has a default, or none on purpose: a rule on a field that is not there does not run.  A default of an object
 is spelt out from those of its fields, since the server evaluates rules on a default as it stands, without the defaults
 within it.
+
+Descriptions are what `kubectl explain` shows: what a value does and its unit, then bounds and default, which are taken
+from the schema itself, then what a change does (`LIVE`, `ROLLS`, `FIXED`, `APPLIED`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import yaml
@@ -18,6 +21,11 @@ Schema = dict[str, Any]
 Column = tuple[str, str, str]  # name, type, path
 _CONDITION_FIELDS = ("type", "status", "reason", "message")
 CONDITIONS_MAX = 16
+
+LIVE = "A change takes effect at once and replaces no pod."
+ROLLS = "A change replaces the pods, one after the other."
+FIXED = "Cannot be changed."
+APPLIED = "A change is applied to the brokers within seconds."
 
 
 class Names(NamedTuple):
@@ -64,10 +72,13 @@ def text_of(schema: Schema, module: str) -> str:
 
 def root(description: str, spec: Schema, status: Schema, rules: Sequence[Schema]) -> Schema:
     """The whole object; `rules` may look at metadata.name."""
-    string = {"type": "string"}
     made = structure(description, {"spec": spec, "status": status})
     del made["default"]
-    made["properties"] |= {"apiVersion": string, "kind": string, "metadata": {"type": "object"}}
+    made["properties"] |= {
+        "apiVersion": text(f"Version of this representation: {GROUP}/{VERSION}."),
+        "kind": text("Kind of the object, in CamelCase."),
+        "metadata": {"type": "object"},  # the API server describes it
+    }
     return made | {"required": ["spec"], "x-kubernetes-validations": list(rules)}
 
 
@@ -77,31 +88,58 @@ def structure(description: str, properties: Schema) -> Schema:
     return {"description": description, "type": "object", "default": default, "properties": properties}
 
 
-def words(description: str, default: str, longest: int, pattern: str = "") -> Schema:
+def words(description: str, default: str, longest: int, pattern: str = "", change: str = "") -> Schema:
     """A bounded string."""
-    schema = {"description": description, "type": "string", "default": default, "maxLength": longest}
+    told = f"Default: {default}." if default else ""
+    schema = {
+        "description": _joined(description, told, change), "type": "string", "default": default, "maxLength": longest,
+    }  # fmt: skip
     return schema | ({"pattern": pattern} if pattern else {})
 
 
-def number(description: str, default: int, low: int, high: int) -> Schema:
+def number(description: str, default: int, low: int, high: int, change: str = "") -> Schema:
     """A bounded integer."""
-    return {"description": description, "type": "integer", "default": default, "minimum": low, "maximum": high}
+    told = _joined(description, f"From {low} to {high}. Default: {default}.", change)
+    return {"description": told, "type": "integer", "default": default, "minimum": low, "maximum": high}
 
 
-def choice(description: str, values: Sequence[str], default: str) -> Schema:
+def choice(description: str, values: Sequence[str], default: str, change: str = "") -> Schema:
     """One of these."""
-    return {"description": description, "type": "string", "enum": list(values), "default": default}
+    told = _joined(description, f"Default: {default}.", change)
+    return {"description": told, "type": "string", "enum": list(values), "default": default}
 
 
-def flag(description: str, default: bool) -> Schema:
-    """Yes or no."""
-    return {"description": description, "type": "boolean", "default": default}
+def flag(description: str, default: bool, change: str = "") -> Schema:
+    """True or false."""
+    told = _joined(description, f"Default: {str(default).lower()}.", change)
+    return {"description": told, "type": "boolean", "default": default}
 
 
-def keyed(items: Schema, key: str, count: int) -> Schema:
+def without_default(schema: Schema) -> Schema:
+    """The same field, not set when it is not given; its description says what holds then."""
+    return {name: value for name, value in schema.items() if name != "default"}
+
+
+def text(description: str) -> Schema:
+    """A string of a status, written by the operator."""
+    return {"description": description, "type": "string"}
+
+
+def count(description: str) -> Schema:
+    """An integer of a status, written by the operator."""
+    return {"description": description, "type": "integer"}
+
+
+def shown(description: str, properties: Schema, required: Sequence[str] = ()) -> Schema:
+    """An object of a status, written by the operator."""
+    made: Schema = {"description": description, "type": "object", "properties": properties}
+    return made | ({"required": list(required)} if required else {})
+
+
+def keyed(description: str, items: Schema, key: str, most: int) -> Schema:
     """A list whose elements are told apart by one field."""
     return {
-        "type": "array", "items": items, "maxItems": count,
+        "description": description, "type": "array", "items": items, "maxItems": most,
         "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key],
     }  # fmt: skip
 
@@ -113,17 +151,24 @@ def rule(cel: str, message: str) -> Schema:
 
 def conditions() -> Schema:
     """A list of conditions in a status."""
-    string: Mapping[str, str] = {"type": "string"}
-    condition = {
-        "type": "object",
-        "required": [*_CONDITION_FIELDS, "lastTransitionTime"],
-        "properties": dict.fromkeys(_CONDITION_FIELDS, string)
-        | {
-            "lastTransitionTime": {"type": "string", "format": "date-time"},
-            "observedGeneration": {"type": "integer"},
-        },
+    told = {
+        "type": "What the condition is about, such as Ready.",
+        "status": "Whether it holds: True or False.",
+        "reason": "Why, as one word in CamelCase that programs can compare.",
+        "message": "Why, as a sentence for people, with what to do where something has to be done.",
     }
-    return keyed(condition, "type", CONDITIONS_MAX)
+    condition = shown(
+        "One observation about the object.",
+        {name: text(told[name]) for name in _CONDITION_FIELDS}
+        | {
+            "lastTransitionTime": {
+                "description": "When `status` last changed.", "type": "string", "format": "date-time",
+            },
+            "observedGeneration": count("Generation (metadata.generation) that the condition speaks of."),
+        },
+        (*_CONDITION_FIELDS, "lastTransitionTime"),
+    )  # fmt: skip
+    return keyed("What was last observed; all types are always present.", condition, "type", CONDITIONS_MAX)
 
 
 def ready_columns(before: Sequence[Column], wide: Sequence[Column] = ()) -> list[Schema]:
@@ -133,6 +178,10 @@ def ready_columns(before: Sequence[Column], wide: Sequence[Column] = ()) -> list
     shown = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in always]
     hidden = [*wide, ("Reason", "string", f"{ready}.reason")]
     return shown + [{"name": name, "type": kind, "jsonPath": path, "priority": 1} for name, kind, path in hidden]
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(each for each in sentences if each)
 
 
 class _Plain(yaml.SafeDumper):

@@ -10,9 +10,12 @@ from gantry.model.names import GROUP_BYTES_MAX, SYSTEM_GROUP_PREFIX, SYSTEM_GROU
 from gantry_operator.api.consumergroup import KIND, POSITIONS
 from gantry_operator.api.declared import Kind
 from gantry_operator.api.fields import (
+    APPLIED,
+    FIXED,
     Names,
     Schema,
     conditions,
+    count,
     custom_kind,
     flag,
     keyed,
@@ -20,7 +23,10 @@ from gantry_operator.api.fields import (
     ready_columns,
     root,
     rule,
+    shown,
     structure,
+    text,
+    without_default,
     words,
 )
 from gantry_operator.api.references import cluster_reference, policies, spec_of, stays, thing_name
@@ -50,22 +56,30 @@ def _is_system() -> str:
 
 def _spec() -> Schema:
     name = words(
-        "On the brokers; empty: the object's name.", "", GROUP_BYTES_MAX, "^([|_a-zA-Z0-9-][%|_a-zA-Z0-9-]*)?$"
+        f"Name of the consumer group on the brokers. Empty: the object's name. {FIXED}",
+        "",
+        GROUP_BYTES_MAX,
+        "^([|_a-zA-Z0-9-][%|_a-zA-Z0-9-]*)?$",
     )
     fields = {
         "clusterRef": cluster_reference(),
         "groupName": name,
-        "enabled": flag("No: brokers give the group no messages.", True),
-        "broadcast": flag("Yes: members may each read everything; no: brokers give such members nothing.", False),
+        "enabled": flag("Whether brokers give the group messages.", True, APPLIED),
+        "broadcast": flag(
+            "Whether members may each read everything. false: brokers give members that want that nothing.",
+            False,
+            APPLIED,
+        ),
         "retry": structure(
-            "Messages that a member failed to consume.",
+            "What becomes of messages that a member failed to consume.",
             {
                 "maxAttempts": number(
-                    "How often one is delivered again before it is a dead letter; a consumer that asks for another "
-                    "number has its way.",
+                    "How often a message is delivered again before it is a dead letter; a consumer that asks for "
+                    "another number gets that one.",
                     16,
                     0,
                     ATTEMPTS_MAX,
+                    APPLIED,
                 )
             },
         ),
@@ -83,18 +97,25 @@ def _spec() -> Schema:
 
 
 def _reset() -> Schema:
-    request = words("Another value is another reset; each is carried out once.", "", 63, "^[-._a-zA-Z0-9]+$")
-    topic = words("In which topic.", "", TOPIC_BYTES_MAX, "^[%|_a-zA-Z0-9-]+$")
-    for each in request, topic:
-        del each["default"]
+    request = words(
+        "Identifies the reset, which is carried out once. A change of it is another reset.", "", 63, "^[-._a-zA-Z0-9]+$"
+    )
+    next_one = "A change counts for the next requestId."
+    topic = words(f"Topic in which the group goes on elsewhere. {next_one}", "", TOPIC_BYTES_MAX, "^[%|_a-zA-Z0-9-]+$")
     target = {
-        "description": "Where to go on: at an instant, or at an end.",
+        "description": "Where to go on: at a time, or at an end of the queues; exactly one of them.",
         "type": "object",
         "properties": {
             "timestamp": {
-                "description": "The first message stored at or after it.", "type": "string", "format": "date-time",
+                "description": "At the first message of each queue that was stored at this time or later, as RFC 3339 "
+                f"(2026-01-31T12:00:00Z). {next_one}",
+                "type": "string", "format": "date-time",
             },
-            "position": {"description": "An end of every queue.", "type": "string", "enum": list(POSITIONS)},
+            "position": {
+                "description": "Earliest: at the oldest message of each queue. Latest: behind the newest. "
+                f"{next_one}",
+                "type": "string", "enum": list(POSITIONS),
+            },
         },
         "x-kubernetes-validations": [
             rule(
@@ -104,34 +125,42 @@ def _reset() -> Schema:
         ],
     }  # fmt: skip
     made = structure(
-        "Let the group go on elsewhere in a topic, once; it waits until no member is online.",
+        "Let the group go on elsewhere in a topic, once for each requestId; it waits until no member is online.",
         {
-            "requestId": request,
-            "topic": topic,
+            "requestId": without_default(request),
+            "topic": without_default(topic),
             "to": target,
-            "force": flag("Also while members are online; they are told.", False),
+            "force": flag("Whether it is done also while members are online; they are told.", False, next_one),
         },
     )
-    del made["default"]
-    return made | {"required": ["requestId", "topic", "to"]}
+    return without_default(made) | {"required": ["requestId", "topic", "to"]}
 
 
 def _status() -> Schema:
-    integer, string = {"type": "integer"}, {"type": "string"}
-    lag = {"type": "object", "required": ["topic"], "properties": {"topic": string, "messages": integer}}
-    place = {"type": "object", "required": ["group"], "properties": {"group": string, "epoch": integer}}
+    lag = shown(
+        "The lag in one topic.",
+        {"topic": text("Name of the topic."), "messages": count("Messages that are not consumed, to two digits.")},
+        ["topic"],
+    )
+    place = shown(
+        "The consumer group on one group of brokers.",
+        {"group": text("Name of the group: b0, b1 and so on."), "epoch": count("Epoch of the master that said so.")},
+        ["group"],
+    )
     reset = {
-        "requestId": string, "result": string, "at": {"type": "string", "format": "date-time"},
-    }  # fmt: skip
-    return {
-        "type": "object",
-        "properties": {
-            "observedGeneration": integer,
-            "groupName": string,
-            "conditions": conditions(),
-            "placements": keyed(place, "group", GROUPS_MAX),
-            "members": integer,
-            "lag": keyed(lag, "topic", TOPICS_MAX),
-            "lastReset": {"type": "object", "properties": reset},
-        },
+        "requestId": text("Which reset: its requestId."),
+        "result": text("What became of it: Running, or what was done."),
+        "at": {"description": "When that was written.", "type": "string", "format": "date-time"},
     }
+    return shown(
+        "What was last observed; written by the operator alone.",
+        {
+            "observedGeneration": count("Generation (metadata.generation) that this status speaks of."),
+            "groupName": text("Name of the consumer group on the brokers."),
+            "conditions": conditions(),
+            "placements": keyed("On which groups of brokers it was found.", place, "group", GROUPS_MAX),
+            "members": count("Consumers that are connected, to two digits; looked at once a minute."),
+            "lag": keyed("Messages that wait, by topic; looked at once a minute.", lag, "topic", TOPICS_MAX),
+            "lastReset": shown("The last reset of offsets that was begun.", reset),
+        },
+    )

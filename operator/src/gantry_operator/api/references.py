@@ -5,23 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gantry_operator.api.declared import DELETE, MANAGED, OBSERVE, RETAIN
-from gantry_operator.api.fields import Schema, choice, rule, structure, words
+from gantry_operator.api.fields import APPLIED, FIXED, Schema, choice, rule, structure, without_default, words
 
 _STAYS = "cannot be changed: apply another object for another one"
 
 
 def spec_of(fields: Schema, rules: Sequence[Schema]) -> Schema:
     """A specification that has to name its cluster, and so has no default."""
-    made = structure("What is wanted.", fields)
+    made = structure("What the brokers of the cluster should have.", fields)
     del made["default"]
     return made | {"required": ["clusterRef"], "x-kubernetes-validations": list(rules)}
 
 
 def cluster_reference() -> Schema:
     """Which cluster."""
-    name = words("Of a BrokerCluster in the same namespace.", "", 40, "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$")
-    del name["default"]
-    made = structure("The cluster.", {"name": name})
+    told = f"Name of a BrokerCluster in the same namespace. {FIXED}"
+    name = without_default(words(told, "", 40, "^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$"))
+    made = structure(f"The cluster whose brokers it is about. {FIXED}", {"name": name})
     del made["default"]
     return made | {"required": ["name"]}
 
@@ -30,10 +30,18 @@ def policies(what: str) -> Schema:
     """Who changes it, and what becomes of it."""
     return {
         "managementPolicy": choice(
-            f"{OBSERVE}: it is looked at, and never made, changed or deleted.", [MANAGED, OBSERVE], MANAGED
+            f"{MANAGED}: the {what} is made and kept as this object says. {OBSERVE}: it is looked at, and never made, "
+            "changed or deleted.",
+            [MANAGED, OBSERVE],
+            MANAGED,
+            APPLIED,
         ),
         "deletionPolicy": choice(
-            f"{DELETE}: the {what} is deleted from the brokers when this object is deleted.", [RETAIN, DELETE], RETAIN
+            f"What becomes of the {what} when this object is deleted. {RETAIN}: it stays on the brokers. {DELETE}: it "
+            "is deleted there first, and the object waits for that.",
+            [RETAIN, DELETE],
+            RETAIN,
+            "A change takes effect at once.",
         ),
     }
 

@@ -8,20 +8,22 @@ to the brokers, at once or by a rolling update (`plan`).
 from __future__ import annotations
 
 from gantry_operator.api.brokercluster import GROUP, KIND, PLURAL
-from gantry_operator.api.brokerfields import GROUPS_MAX, brokers, pod_template, resources
+from gantry_operator.api.brokerfields import brokers
+from gantry_operator.api.clusterstatus import cluster_status
 from gantry_operator.api.fields import (
+    LIVE,
+    ROLLS,
     Names,
     Schema,
     choice,
-    conditions,
     custom_kind,
-    keyed,
     number,
     root,
     rule,
     structure,
     words,
 )
+from gantry_operator.api.podfields import pod_template, resources
 
 FILE = f"{GROUP}_{PLURAL}.yaml"
 NAMESERVERS_MAX, PULL_SECRETS_MAX, NAMESPACES_MAX = 5, 8, 16
@@ -56,84 +58,70 @@ def _columns() -> list[Schema]:
 def _root() -> Schema:
     name = "self.metadata.name.matches('^[a-z]([-a-z0-9]{0,38}[a-z0-9])?$')"
     said = "metadata.name: lower-case letters, digits and '-', beginning with a letter, 40 characters at most"
-    return root("A cluster of brokers and its name servers.", _spec(), _status(), [rule(name, said)])
+    return root("A cluster of brokers and its name servers.", _spec(), cluster_status(), [rule(name, said)])
 
 
 def _spec() -> Schema:
     return structure(
-        "What is wanted.",
+        "The cluster as it should be. `{}` is a cluster of one group with three members and two name servers.",
         {
-            "image": words("Image of brokers and name servers; empty: the operator's.", "", 512),
-            "imagePullPolicy": choice("As of a container.", ["IfNotPresent", "Always", "Never"], "IfNotPresent"),
+            "image": words(
+                f"Image of brokers and name servers. Empty: the one that the operator was installed with. {ROLLS}",
+                "",
+                512,
+            ),
+            "imagePullPolicy": choice(
+                "When a node pulls the image. IfNotPresent: when it does not have it. Always: at each start of a pod. "
+                "Never: it has to be there.",
+                ["IfNotPresent", "Always", "Never"],
+                "IfNotPresent",
+                ROLLS,
+            ),
             "imagePullSecrets": {
-                "description": "Names of Secrets of this namespace with which images are pulled.",
+                "description": "Names of Secrets of this namespace with which images are pulled. Default: none. "
+                f"{ROLLS}",
                 "type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 253},
                 "maxItems": PULL_SECRETS_MAX, "default": [],
             },
             "nameserver": structure(
-                "Name servers tell clients where brokers are.",
+                "Name servers: they tell clients which brokers have a topic, and keep nothing on disk.",
                 {
                     "replicas": number(
-                        "How many; another number replaces brokers one after the other.", 2, 1, NAMESERVERS_MAX
+                        "Number of name servers. A change replaces the pods of brokers, one after the other, since "
+                        "each broker registers at every name server.",
+                        2,
+                        1,
+                        NAMESERVERS_MAX,
                     ),
-                    "podTemplate": pod_template(),
-                    "resources": resources(),
+                    "podTemplate": pod_template("name servers"),
+                    "resources": resources("the name server's container"),
                 },
             ),
             "brokers": brokers(),
             "networkPolicy": structure(
-                "Who may connect, where the cluster's network enforces NetworkPolicies.",
+                "Who may connect, where the network of your Kubernetes enforces NetworkPolicies.",
                 {
                     "clients": choice(
-                        "Labelled: pods of any namespace with the label gantrymq.io/client=yes; Any: everybody may "
-                        "send and receive; Unguarded: every port is open to everybody.",
+                        "Who may send and receive. Labelled: pods of any namespace with the label "
+                        "gantrymq.io/client=yes. Any: everybody. Unguarded: every port is open to everybody.",
                         ["Labelled", "Any", "Unguarded"],
                         "Labelled",
+                        LIVE,
                     ),
                     "metricsNamespaces": {
-                        "description": "Namespaces whose pods may read metrics (port 9404); empty: everybody.",
+                        "description": "Namespaces whose pods may read metrics (port 9404). Default: none is named, "
+                        f"and everybody may. {LIVE}",
                         "type": "array", "items": {"type": "string", "minLength": 1, "maxLength": 63},
                         "maxItems": NAMESPACES_MAX, "default": [],
                     },
                 },
             ),
             "deletionPolicy": choice(
-                "What becomes of volumes and registers of a deleted cluster, and of members that are taken away.",
+                "What becomes of volumes and registers when the cluster is deleted, or a member is taken away. Retain: "
+                "they stay, and the same cluster applied again has every message. Delete: they are deleted too.",
                 ["Retain", "Delete"],
                 "Retain",
+                LIVE,
             ),
         },
     )  # fmt: skip
-
-
-def _status() -> Schema:
-    integer, string = {"type": "integer"}, {"type": "string"}
-    group = {
-        "type": "object",
-        "required": ["name"],
-        "properties": {
-            "name": string, "lease": string, "epoch": integer, "phase": string,
-            "syncSet": {"type": "array", "items": integer},
-            "master": {"type": "object", "properties": {"ordinal": integer, "pod": string}},
-        },
-    }  # fmt: skip
-    request = {
-        "type": "object", "required": ["name"], "properties": dict.fromkeys(("name", "value", "outcome"), string),
-    }  # fmt: skip
-    summary = ("masters", "inSync", "ready", "updated", "nameservers")
-    return {
-        "type": "object",
-        "properties": {
-            "observedGeneration": integer,
-            "groupCount": integer,
-            "selector": string,
-            "image": string,
-            "mode": string,
-            "flush": string,
-            "binding": {"type": "object", "properties": {"name": string}},
-            "summary": {"type": "object", "properties": dict.fromkeys(summary, string)},
-            "conditions": conditions(),
-            "requests": keyed(request, "name", 8),
-            "groups": keyed(group, "name", GROUPS_MAX),
-        },
-    }

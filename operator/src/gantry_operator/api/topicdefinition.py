@@ -10,17 +10,22 @@ from gantry.model.names import SYSTEM_TOPIC_PREFIX, SYSTEM_TOPICS, TOPIC_BYTES_M
 from gantry_operator.api.brokertopic import KIND, MESSAGE_TYPES, PERMISSIONS, UNSPECIFIED
 from gantry_operator.api.declared import Kind
 from gantry_operator.api.fields import (
+    APPLIED,
+    FIXED,
     Names,
     Schema,
     choice,
     conditions,
+    count,
     custom_kind,
     keyed,
     number,
     ready_columns,
     root,
     rule,
+    shown,
     structure,
+    text,
     words,
 )
 from gantry_operator.api.references import cluster_reference, policies, spec_of, stays, thing_name
@@ -51,11 +56,14 @@ def _is_system() -> str:
 
 
 def _spec() -> Schema:
+    fewer = "Fewer are given up in order: first nobody writes to them, and reading ends when they are read."
     queues = structure(
-        "Of each group. Fewer are given up in order: first nobody writes to them, and reading ends when they are read.",
+        f"Number of queues on each group. {fewer}",
         {
-            "write": number("Queues that producers use.", 8, 1, QUEUES_MAX),
-            "read": number("Queues that consumers read.", 8, 1, QUEUES_MAX),
+            "write": number("Queues that producers use, on each group.", 8, 1, QUEUES_MAX, APPLIED),
+            "read": number(
+                "Queues that consumers read, on each group; at least as many as `write`.", 8, 1, QUEUES_MAX, APPLIED
+            ),
         },
     )
     queues["x-kubernetes-validations"] = [
@@ -64,17 +72,30 @@ def _spec() -> Schema:
     fields = {
         "clusterRef": cluster_reference(),
         "topicName": words(
-            "On the brokers; empty: the object's name.", "", TOPIC_BYTES_MAX, "^([|_a-zA-Z0-9-][%|_a-zA-Z0-9-]*)?$"
+            f"Name of the topic on the brokers. Empty: the object's name. {FIXED}",
+            "",
+            TOPIC_BYTES_MAX,
+            "^([|_a-zA-Z0-9-][%|_a-zA-Z0-9-]*)?$",
         ),
         "queues": queues,
-        "placement": structure("Where it is.", {"groups": _groups()}),
-        "permission": choice("What clients may do.", list(PERMISSIONS), "ReadWrite"),
-        "messageType": choice("Type of messages it takes; UNSPECIFIED, MIXED: all.", MESSAGE_TYPES, UNSPECIFIED),
+        "placement": structure("Which groups of the cluster have the topic.", {"groups": _groups()}),
+        "permission": choice(
+            "What clients may do with the topic: send and receive, only one of them, or nothing.",
+            list(PERMISSIONS),
+            "ReadWrite",
+            APPLIED,
+        ),
+        "messageType": choice(
+            "Which type of messages the topic takes; another one is refused. UNSPECIFIED and MIXED take all.",
+            MESSAGE_TYPES,
+            UNSPECIFIED,
+            APPLIED,
+        ),
         "limits": structure(
-            "What it allows less of than its brokers do; a message beyond them is refused.",
+            "What the topic allows less of than its brokers do; a message beyond it is refused.",
             {
-                "bodyBytes": _limit("Bytes of a message's body.", BODY_BYTES_MAX),
-                "properties": _limit("Properties that the user gives a message.", PROPERTIES_MAX),
+                "bodyBytes": _limit("Size of a message's body, in bytes", BODY_BYTES_MAX),
+                "properties": _limit("Number of properties that the user gives a message", PROPERTIES_MAX),
             },
         ),
     }
@@ -83,8 +104,8 @@ def _spec() -> Schema:
 
 def _groups() -> Schema:
     return {
-        "description": "b0, b1, ...; none: every group, also those that come later. A group that is left out again "
-        "takes no more messages, and goes on serving those that it has.",
+        "description": "Names of groups: b0, b1 and so on. Default: every group, also those that come later. A group "
+        f"that is left out again takes no more messages, and goes on serving those that it has. {APPLIED}",
         "type": "array",
         "items": {"type": "string", "pattern": "^b[0-9]{1,2}$", "maxLength": 3},
         "maxItems": GROUPS_MAX,
@@ -93,25 +114,29 @@ def _groups() -> Schema:
     }
 
 
-def _limit(description: str, most: int) -> Schema:
-    return {"description": f"{description} Absent: no limit.", "type": "integer", "minimum": 0, "maximum": most}
+def _limit(what: str, most: int) -> Schema:
+    told = f"{what}, at most. From 0 to {most}. Without it: as the brokers allow. {APPLIED}"
+    return {"description": told, "type": "integer", "minimum": 0, "maximum": most}
 
 
 def _status() -> Schema:
-    integer, string = {"type": "integer"}, {"type": "string"}
-    placement = {
-        "type": "object",
-        "required": ["group"],
-        "properties": {
-            "group": string, "epoch": integer, "read": integer, "write": integer, "permission": string,
+    placement = shown(
+        "The topic on one group.",
+        {
+            "group": text("Name of the group: b0, b1 and so on."),
+            "epoch": count("Epoch of the master that said so."),
+            "read": count("Number of queues that consumers read."),
+            "write": count("Number of queues that producers use."),
+            "permission": text("What clients may do: ReadWrite, Read, Write or None."),
         },
-    }  # fmt: skip
-    return {
-        "type": "object",
-        "properties": {
-            "observedGeneration": integer,
-            "topicName": string,
+        ["group"],
+    )
+    return shown(
+        "What was last observed; written by the operator alone.",
+        {
+            "observedGeneration": count("Generation (metadata.generation) that this status speaks of."),
+            "topicName": text("Name of the topic on the brokers."),
             "conditions": conditions(),
-            "placements": keyed(placement, "group", GROUPS_MAX),
+            "placements": keyed("What each group has.", placement, "group", GROUPS_MAX),
         },
-    }
+    )

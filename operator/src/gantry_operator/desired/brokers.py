@@ -25,7 +25,7 @@ from gantry_operator.api.brokercluster import BrokerCluster, Document, Group, Im
 from gantry_operator.api.brokerfields import REPLICAS_MAX
 from gantry_operator.api.terms import terms_of
 from gantry_operator.desired.labels import CONFIG, ROLLED, TERMS, digest_of, of_group, owned
-from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, restricted, template
+from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, template
 
 PORT, VIP_PORT, HA_PORT, HA_API_PORT = 10911, 10909, 10912, 9405
 OF_A_MEMBER = frozenset({"id", "role", "network.advertise", "replication.master", "replication.ordinal"})
@@ -188,7 +188,6 @@ def _pod(group: Group, server: Document) -> Document:
         "serviceAccountName": group.name,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": round(brokers.handover_s) + GRACE_S,
-        "securityContext": restricted(),
         "affinity": apart(of_group(group), brokers.anti_affinity),
         "containers": [server],
         "volumes": [

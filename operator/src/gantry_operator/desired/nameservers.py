@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Image
 from gantry_operator.desired.labels import ROLLED, of_nameservers, owned
-from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, restricted, template
+from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, template
 
 PORT = 9876
 
@@ -40,7 +40,6 @@ def _set(cluster: BrokerCluster, image: Image) -> Document:
     spec: Document = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": restricted(),
         "affinity": apart(labels, "Preferred"),
         "containers": [server | {"readinessProbe": ready("/healthz")}],
     }

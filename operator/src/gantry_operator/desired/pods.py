@@ -1,4 +1,12 @@
-"""What the pods of name servers and brokers have in common: nobody's rights, a root that cannot be written, probes."""
+"""What the pods of name servers and brokers have in common: no rights, a root that cannot be written, probes.
+
+They meet the pod security standard `restricted` and run with any user id: the image names one, no pod template does, so
+a platform that assigns ids to each namespace (OpenShift) may.  Only their volumes are written to; these belong to the
+group `Image.volume_group`, or to the one that the platform assigns.
+
+What users ask for (`podTemplate`) is added around that, and nothing of ours is replaced by it (`podfields` refuses it
+beforehand where it can).
+"""
 
 from __future__ import annotations
 
@@ -7,20 +15,8 @@ from typing import Any
 
 from gantry_operator.api.brokercluster import Document, Image
 
-USER = 10001
 HTTP_PORT = 9404
-
-
-def restricted() -> Document:
-    """As the pod security standard `restricted` asks."""
-    return {
-        "runAsNonRoot": True,
-        "runAsUser": USER,
-        "runAsGroup": USER,
-        "fsGroup": USER,
-        "fsGroupChangePolicy": "OnRootMismatch",
-        "seccompProfile": {"type": "RuntimeDefault"},
-    }
+UNPRIVILEGED: Document = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
 def container(name: str, image: Image, arguments: list[str], ports: dict[str, int], resources: Any) -> Document:
@@ -32,11 +28,7 @@ def container(name: str, image: Image, arguments: list[str], ports: dict[str, in
         "args": arguments,
         "ports": [{"name": each, "containerPort": port} for each, port in ports.items()],
         "resources": dict(resources),
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": UNPRIVILEGED | {"readOnlyRootFilesystem": True},
         # A broker that recovers a large store says so; it is not killed for it.
         "startupProbe": _probe("/healthz", period_s=2, failures=300),
         "livenessProbe": _probe("/healthz", period_s=10, failures=6),
@@ -73,8 +65,8 @@ def template(
 ) -> Document:
     """A pod's template: what the operator says, and around it what a person asked for (`podTemplate`)."""
     (server,) = spec["containers"]
-    variables = [{"name": each["name"], "value": each.get("value", "")} for each in given["env"]]
     wanted = {
+        "affinity": _joined(spec["affinity"], given.get("affinity", {})),
         "nodeSelector": dict(given["nodeSelector"]),
         "tolerations": [dict(each) for each in given["tolerations"]],
         "topologySpreadConstraints": [
@@ -82,10 +74,48 @@ def template(
         ],
         "priorityClassName": given["priorityClassName"],
         "imagePullSecrets": [{"name": each} for each in image.secrets],
+        "initContainers": [_unprivileged(each) for each in given.get("initContainers", ())],
+        "volumes": [*spec.get("volumes", ()), *(dict(each) for each in given.get("volumes", ()))],
     }
     return {
         "metadata": {"labels": {**given["labels"], **labels}, "annotations": {**given["annotations"], **annotations}},
         "spec": spec
-        | {"containers": [server | {"env": [*server.get("env", []), *variables]}]}
+        | {
+            "containers": [_served(server, given), *(_unprivileged(each) for each in given.get("sidecars", ()))],
+            "securityContext": _security(given.get("securityContext", {}), image),
+        }
         | {name: value for name, value in wanted.items() if value},
     }
+
+
+def _served(server: Document, given: Mapping[str, Any]) -> Document:
+    """The operator's own container, with the variables and mounts that were asked for behind its own."""
+    variables = [dict(each) if "valueFrom" in each else {"value": "", **each} for each in given["env"]]
+    mounts = [*server.get("volumeMounts", ()), *(dict(each) for each in given.get("volumeMounts", ()))]
+    return server | {"env": [*server.get("env", []), *variables]} | ({"volumeMounts": mounts} if mounts else {})
+
+
+def _unprivileged(given: Mapping[str, Any]) -> Document:
+    return {"securityContext": UNPRIVILEGED, **given}
+
+
+def _security(given: Mapping[str, Any], image: Image) -> Document:
+    """As the pod security standard `restricted` asks; no user id, which image, platform or user choose."""
+    volumes: Document = {"fsGroupChangePolicy": "OnRootMismatch"}
+    if image.volume_group is not None:
+        volumes["fsGroup"] = image.volume_group
+    return {**volumes, "seccompProfile": {"type": "RuntimeDefault"}, **given, "runAsNonRoot": True}
+
+
+def _joined(ours: Mapping[str, Any], given: Mapping[str, Any]) -> Document:
+    """Both affinities: a list that both have holds the terms of both."""
+    made = dict(ours)
+    for name, value in given.items():
+        before = made.get(name)
+        if isinstance(before, Mapping) and isinstance(value, Mapping):
+            made[name] = _joined(before, value)
+        elif isinstance(before, list) and isinstance(value, list):
+            made[name] = before + value
+        else:
+            made[name] = value
+    return made
