@@ -17,9 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gantry_operator.account import FOLDER
-from gantry_operator.api.brokercluster import VOLUME_GROUP
 
 LEASE, IDENTITY = "gantrymq-operator", "gantry-operator"
+VOLUME_GROUP = 10001
 _PREFIX = "GANTRY_OPERATOR_"
 
 

@@ -22,7 +22,6 @@ LABEL_GROUP, LABEL_ROLE = f"{GROUP}/group", f"{GROUP}/role"
 FINALIZER = f"{GROUP}/claims"  # of a cluster whose volumes go with it
 FIELD_MANAGER = "gantry-operator"  # of everything that is applied
 CLIENT = (f"{GROUP}/client", "yes")  # label of pods that may connect
-VOLUME_GROUP = 10001
 
 Document = dict[str, Any]
 
@@ -107,7 +106,7 @@ class Image:
     name: str  # empty: the operator's own choice
     policy: str
     secrets: Sequence[str]
-    volume_group: int | None = VOLUME_GROUP  # owns their volumes; None: the platform assigns one
+    volume_group: int | None = None  # owns their volumes, as the operator was told; None: the platform assigns one
 
 
 @dataclass(frozen=True, slots=True)
