@@ -1,7 +1,14 @@
 # What there is to do here. `make` alone prints this list; what a target does stands in the script that it calls.
 
-PYTHON ?= python3
-PY := .venv/bin/python
+# Another Python has environments of its own: `make check PYTHON=python3.13` makes .venv-3.13 and leaves .venv alone.
+ifeq ($(origin PYTHON),undefined)
+PYTHON := python3
+VENV := .venv
+else
+VENV := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+endif
+export PYTHON VENV
+PY := $(VENV)/bin/python
 SPARK_PY := .venv-spark/bin/python
 UV := .cache/uv/bin/uv
 export UV_PYTHON_DOWNLOADS := never
@@ -31,10 +38,10 @@ levels = $(wildcard $(addprefix tests/,$(1)))
 help:            ## this list
 	@sed -n 's/^\([a-z0-9-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
 
-setup: .venv/.broker   ## .venv with the broker and the client, hash-pinned; nothing else (<= 60 MB)
+setup: $(VENV)/.broker ## .venv with the broker and the client, hash-pinned; nothing else (<= 60 MB)
 	@$(BYTECODE)
 
-dev: .venv/.dev        ## the same .venv with what tests and checks need
+dev: $(VENV)/.dev      ## the same .venv with what tests and checks need
 	@$(BYTECODE)
 
 demo: setup            ## the main job in under a minute: orders in transactions, kill -9 everywhere, a lost master, the tables (KEEP=1 leaves it running)
@@ -119,7 +126,7 @@ lock: $(UV)            ## compile requirements/*.in anew: newest versions, with 
 	@requirements/lock
 
 clean:                 ## forget every environment and cache of this folder
-	rm -rf .venv .venv-spark* .cache build broker/build broker/src/*.egg-info
+	rm -rf .venv .venv-* .cache build broker/build broker/src/*.egg-info
 
 # Environments. A stamp is newer than what it was made from, so a second `make` does nothing.
 
@@ -127,23 +134,23 @@ $(UV): requirements/uv.txt requirements/apt.txt
 	@requirements/system setup "compiled?"
 	@requirements/install uv
 
-.venv/.broker: $(UV) requirements/broker.txt requirements/build.txt broker/pyproject.toml broker/setup.py $(FAST_SOURCES)
+$(VENV)/.broker: $(UV) requirements/broker.txt requirements/build.txt broker/pyproject.toml broker/setup.py $(FAST_SOURCES)
 	@requirements/install broker
 	@touch $@
 
-.venv/.operator: .venv/.broker requirements/operator.txt operator/pyproject.toml
+$(VENV)/.operator: $(VENV)/.broker requirements/operator.txt operator/pyproject.toml
 	@requirements/install operator
 	@touch $@
 
-.venv-spark/.made: .venv/.dev requirements/spark.txt spark/pyproject.toml
+.venv-spark/.made: $(VENV)/.dev requirements/spark.txt spark/pyproject.toml
 	@requirements/system spark && requirements/install spark
 	@touch $@
 
-.venv-spark-4.2/.made: .venv/.dev requirements/spark42.txt spark/pyproject.toml
+.venv-spark-4.2/.made: $(VENV)/.dev requirements/spark42.txt spark/pyproject.toml
 	@requirements/system spark && requirements/install spark 4.2
 	@touch $@
 
-.venv/.dev: .venv/.operator requirements/dev.txt spark/pyproject.toml
+$(VENV)/.dev: $(VENV)/.operator requirements/dev.txt spark/pyproject.toml
 	@requirements/install dev
 	@touch $@
 
