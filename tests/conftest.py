@@ -19,6 +19,8 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import HealthCheck, settings
 
+from testkit.leftopen import left_open, watched
+
 if TYPE_CHECKING:
     from xdist.remote import Producer
     from xdist.scheduler import LoadScopeScheduling
@@ -60,31 +62,36 @@ class ClosingLoop(asyncio.SelectorEventLoop):
         super().close()
 
 
-class DebugLoopPolicy(asyncio.DefaultEventLoopPolicy):
-    """Loops that watch for coroutines never awaited and wrong threads; child processes stay as they are."""
-
-    _loop_factory = ClosingLoop
-
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        loop = super().new_event_loop()
-        loop.set_debug(True)
-        return loop
+def debugging_loop() -> asyncio.AbstractEventLoop:
+    """Make a loop that watches for coroutines never awaited and wrong threads."""
+    loop = ClosingLoop()
+    loop.set_debug(True)
+    return loop
 
 
 def pytest_configure() -> None:
-    asyncio.set_event_loop_policy(DebugLoopPolicy())
+    # In the place of a policy, which Python 3.14 deprecates: both names, asyncio.run looks up the second.
+    asyncio.new_event_loop = asyncio.events.new_event_loop = debugging_loop
     untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("untimed", parent=untimed)
     settings.load_profile("untimed")
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function on an event loop of its own, which the policy above makes."""
+    """Run a test that is a coroutine function on an event loop of its own, which `debugging_loop` makes."""
     if not inspect.iscoroutinefunction(pyfuncitem.obj):
         return None
     wanted = inspect.signature(pyfuncitem.obj).parameters
     asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
     return True
+
+
+@pytest.fixture(autouse=True)
+def databases_are_closed() -> Iterator[None]:
+    """Fail a test that leaves a SQLite connection open; fixtures of modules and sessions are not watched."""
+    with watched() as connections:
+        yield
+    assert not left_open(connections), "a SQLite connection that the test opened was never closed"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -27,6 +27,7 @@ import sqlite3
 import time
 import zlib
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TextIO
 
@@ -60,6 +61,10 @@ class Database:
             self._connection.execute(
                 "CREATE TABLE IF NOT EXISTS orders (number TEXT PRIMARY KEY, message_id TEXT UNIQUE, crc INTEGER)"
             )
+
+    def close(self) -> None:
+        """Close the connection; every row is committed already."""
+        self._connection.close()
 
     def place(self, number: str, message_id: str, crc: int) -> None:
         """The local transaction: the row is there when this returns."""
@@ -139,8 +144,8 @@ async def run(arguments: argparse.Namespace) -> None:
     stopping = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
     settings = TransactionSettings(ProducerSettings(timeout_s=PATIENCE_S, attempt_timeout_s=2.0))
-    database = Database(arguments.ledger / "orders.db")
     with (
+        closing(Database(arguments.ledger / "orders.db")) as database,
         (arguments.ledger / "acknowledged.csv").open("a", encoding="utf-8") as acknowledged,
         (arguments.ledger / f"asked-{arguments.number}.csv").open("w", encoding="utf-8") as asked,
     ):

@@ -18,6 +18,7 @@ Progress goes to stdout, a line of JSON after each batch.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -51,22 +52,20 @@ def build(orders: DataFrame) -> DataFrame:
 def write(database: Path, batch: DataFrame, number: int) -> None:
     """One batch, once."""
     rows = [tuple(row) for row in batch.collect()]
-    connection = sqlite3.connect(database)
-    with connection:
-        is_new = connection.execute("INSERT OR IGNORE INTO batches VALUES (?)", (number,)).rowcount == 1
-        if is_new:
-            connection.executemany(_UPSERT, rows)
-    counted = connection.execute("SELECT coalesce(sum(orders), 0) FROM revenue").fetchone()[0]
-    connection.close()
+    with closing(sqlite3.connect(database)) as connection:
+        with connection:
+            is_new = connection.execute("INSERT OR IGNORE INTO batches VALUES (?)", (number,)).rowcount == 1
+            if is_new:
+                connection.executemany(_UPSERT, rows)
+        counted = connection.execute("SELECT coalesce(sum(orders), 0) FROM revenue").fetchone()[0]
     launch.say(batch=number, counted=counted, repeated=0 if is_new else 1)
 
 
 def counted_before(database: Path) -> int:
     """What earlier runs have counted: after them there may be nothing left to do."""
-    connection = sqlite3.connect(database)
-    connection.executescript(_TABLES)
-    (counted,) = connection.execute("SELECT coalesce(sum(orders), 0) FROM revenue").fetchone()
-    connection.close()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.executescript(_TABLES)
+        (counted,) = connection.execute("SELECT coalesce(sum(orders), 0) FROM revenue").fetchone()
     return int(counted)
 
 

@@ -50,12 +50,11 @@ KEPT_BACK = {
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
 def tables(request: pytest.FixtureRequest) -> Iterator[Tables]:
     if request.param == "sqlite":
-        yield in_sqlite()
+        with in_sqlite() as here:
+            yield here
         return
-    with running_postgres() as server:
-        there = in_postgresql(server.database())
+    with running_postgres() as server, in_postgresql(server.database()) as there:
         yield there
-        there.connection.close()
 
 
 def sent_again(tables: Tables, stubs: list[Stub], logged: list[Logged], rules: Rules, *without: str) -> set[str]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit import leftopen
 from testkit.process import GantryProcess
 from testkit.sources import ROOT
 
@@ -31,7 +32,7 @@ def test_an_example_does_what_it_shows(number: int, nameserver: str, tmp_path: P
     source = EXAMPLES[number]
     assert _ADDRESS in source, "an example that asks nobody"
     script = tmp_path / "example.py"
-    script.write_text(source.replace(_ADDRESS, nameserver), encoding="utf-8")
+    script.write_text(leftopen.PROGRAM + source.replace(_ADDRESS, nameserver), encoding="utf-8")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     done = subprocess.run(
         [sys.executable, "-X", "dev", "-W", "error", str(script)],

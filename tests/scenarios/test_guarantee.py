@@ -24,9 +24,8 @@ def conninfo() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def shared(conninfo: str) -> Iterator[Tables]:
-    made = in_postgresql(conninfo)
-    yield made
-    made.connection.close()
+    with in_postgresql(conninfo) as made:
+        yield made
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import sqlite3
@@ -10,10 +11,13 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
+from testkit import leftopen
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.sources import ROOT
 
 _README = (ROOT / "README.md").read_text(encoding="utf-8")
+ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 PROGRAMS = re.findall(r"^```python\n(.*?)^```$", _README, re.MULTILINE | re.DOTALL)
 
 
@@ -48,7 +52,8 @@ def test_the_eight_lines_of_python_send_and_receive(tmp_path: Path) -> None:
 
 def test_the_ten_lines_with_sqlite_leave_a_row_and_a_message(tmp_path: Path) -> None:
     with GantryProcess(tmp_path / "data") as process:
-        subprocess.run([sys.executable, "-W", "error", "-c", program(1, process)], cwd=tmp_path, timeout=60, check=True)
+        command = [sys.executable, "-W", "error", "-c", leftopen.PROGRAM + program(1, process)]
+        subprocess.run(command, cwd=tmp_path, env=ENVIRONMENT, timeout=HANG_S, check=True)
         with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
             (row,) = shop.execute("SELECT goods, message_id FROM orders")
         host, port = process.addresses["nameserver"]

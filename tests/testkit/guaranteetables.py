@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -58,14 +59,18 @@ class Tables:
         self.connection.commit()
 
 
-def in_sqlite(path: str = ":memory:") -> Tables:
-    """The tables in SQLite."""
-    return Tables(schema.SQLITE, sqlite3.connect(path))
+@contextmanager
+def in_sqlite() -> Iterator[Tables]:
+    """Give the tables in a SQLite database in memory; it is closed at the end of the block."""
+    with closing(sqlite3.connect(":memory:")) as connection:
+        yield Tables(schema.SQLITE, connection)
 
 
-def in_postgresql(conninfo: str) -> Tables:
-    """The tables in PostgreSQL."""
-    return Tables(schema.POSTGRESQL, psycopg.connect(conninfo))
+@contextmanager
+def in_postgresql(conninfo: str) -> Iterator[Tables]:
+    """Give the tables in PostgreSQL; the connection is closed at the end of the block."""
+    with closing(psycopg.connect(conninfo)) as connection:
+        yield Tables(schema.POSTGRESQL, connection)
 
 
 @dataclass(frozen=True)

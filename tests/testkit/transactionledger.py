@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from gantry.leaves import frames, properties, records
 from gantry.wire import bodies
@@ -22,22 +24,25 @@ class Business:
     """The producers' database: a row per order, written only when its half was acknowledged."""
 
     def __init__(self, path: Path) -> None:
-        self._rows = sqlite3.connect(path)
-        self._rows.execute("create table orders (id text primary key, outcome integer not null)")
+        self._path = path
+        self._run("create table orders (id text primary key, outcome integer not null)")
 
     def write(self, key: str, outcome: int) -> None:
         """The local transaction."""
-        with self._rows:
-            self._rows.execute("insert into orders values (?, ?)", (key, outcome))
+        self._run("insert into orders values (?, ?)", key, outcome)
 
     def outcome(self, key: str) -> int:
         """What a checker answers: found means as it says, not found means it never happened."""
-        found = self._rows.execute("select outcome from orders where id = ?", (key,)).fetchone()
-        return ROLLBACK if found is None else int(found[0])
+        found = self._run("select outcome from orders where id = ?", key)
+        return int(found[0][0]) if found else ROLLBACK
 
     def committed(self) -> list[str]:
         """Everything that must be delivered."""
-        return [key for (key,) in self._rows.execute("select id from orders where outcome = ? order by id", (COMMIT,))]
+        return [key for (key,) in self._run("select id from orders where outcome = ? order by id", COMMIT)]
+
+    def _run(self, statement: str, *parameters: object) -> list[Any]:
+        with closing(sqlite3.connect(self._path)) as database, database:
+            return database.execute(statement, parameters).fetchall()
 
 
 class Producer(RawClient):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -16,8 +17,9 @@ DOCUMENT = ROOT / "broker/docs/guarantee.md"
 
 
 @pytest.fixture
-def tables() -> Tables:
-    return in_sqlite()
+def tables() -> Iterator[Tables]:
+    with in_sqlite() as made:
+        yield made
 
 
 def ids(tables: Tables, text: str, **more: object) -> list[str]:
