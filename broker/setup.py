@@ -17,6 +17,7 @@ from setuptools import Extension, setup
 HERE = Path(__file__).parent
 FOLDER = Path("src/gantry/leaves/_fast")
 REQUIRED = os.environ.get("GANTRY_COMPILED") == "required"
+LINUX_ONLY = ("sysio",)  # the store's; _choice.py knows it as well
 # Debug and sanitizer builds (make fuzz) bring their own flags through CFLAGS, which come after these.
 C_FLAGS = ["-O2", "-fno-strict-aliasing", "-fwrapv"]
 
@@ -24,6 +25,8 @@ C_FLAGS = ["-O2", "-fno-strict-aliasing", "-fwrapv"]
 def extensions() -> list[Extension]:
     """One extension for each .pyx beside the pure leaves; none where Cython is missing."""
     sources = sorted((HERE / FOLDER).glob("*.pyx"))
+    if sys.platform != "linux":
+        sources = [source for source in sources if source.stem not in LINUX_ONLY]
     if not sources:
         return []
     try:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from gantry.leaves import COMPILED
+from testkit import darwin
 from testkit.sources import ROOT
 
 HERE_OR_STANDARD = """
@@ -18,6 +21,16 @@ third = sorted({{
     if "site-packages" in (getattr(module, "__file__", None) or "")
 }} - {{"gantry", "_virtualenv", "__editable___gantrymq_0_1_0_finder", "_distutils_hack"}})
 print(*third)
+"""
+
+LOADED_BY_THE_CLIENT = """
+import importlib, pkgutil, sys
+import gantry.client
+from gantry.leaves import COMPILED
+for found in pkgutil.iter_modules(gantry.client.__path__, "gantry.client."):
+    importlib.import_module(found.name)
+files = sorted(module.__file__ for name, module in sys.modules.items() if module and name.partition(".")[0] == "gantry")
+print(COMPILED, *files, sep="\\n")
 """
 
 
@@ -46,3 +59,17 @@ def test_the_client_loads_nothing_but_the_standard_library(module: str) -> None:
         [sys.executable, "-c", HERE_OR_STANDARD.format(module=module)], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == []
+
+
+def test_the_client_and_all_that_it_loads_name_nothing_that_only_linux_has() -> None:
+    compiled, *files = darwin.run(LOADED_BY_THE_CLIENT).splitlines()
+    assert compiled == str(COMPILED), "its compiled leaves do without those of the store"
+    missing = {f"{module.__name__}.{name}" for module, names in darwin.MISSING.items() for name in names.split()}
+    named = [
+        f"{Path(file).relative_to(ROOT)}:{node.lineno} {ast.unparse(node)}"
+        for file in files
+        if file.endswith(".py")
+        for node in ast.walk(ast.parse(Path(file).read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in missing
+    ]
+    assert not named and len(files) > 80

@@ -116,7 +116,7 @@ class Answers:
 
 
 def refusal(code: int) -> HTTPError:
-    return HTTPError("https://api", code, "no", Message(), None)
+    return HTTPError("https://api", code, "no", Message(), io.BytesIO(b"no"))
 
 
 @pytest.fixture
@@ -128,16 +128,19 @@ def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Api:
 
 
 def test_a_server_that_is_busy_or_moving_is_asked_again(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = Answers(TimeoutError("slow"), refusal(503), refusal(429), ConnectionResetError(), {"kind": "Pod"})
+    refusals = refusal(503), refusal(429)
+    answers = Answers(TimeoutError("slow"), *refusals, ConnectionResetError(), {"kind": "Pod"})
     monkeypatch.setattr(placement.urllib.request, "urlopen", answers)
     assert api.get("/pods") == {"kind": "Pod"} and not answers.left
+    assert all(refused.closed for refused in refusals), "each is an answer with a connection of its own"
 
 
 def test_what_is_refused_or_never_answered_is_said(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = Answers(refusal(403), {"kind": "Pod"}, TimeoutError("slow"))
     monkeypatch.setattr(placement.urllib.request, "urlopen", answers)
-    with pytest.raises(HTTPError):
+    with pytest.raises(HTTPError) as refused:
         api.get("/pods")
+    assert refused.value.closed
     assert api.get("/pods") == {"kind": "Pod"}
     monkeypatch.setattr(placement, "PATIENCE_S", 0.0)
     with pytest.raises(TimeoutError):

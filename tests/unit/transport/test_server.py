@@ -7,7 +7,7 @@ import contextlib
 import os
 import resource
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +18,7 @@ from gantry.transport.connection import Connection
 from gantry.transport.limits import Limits
 from gantry.transport.server import RemotingServer
 from gantry.wire.command import Request
+from testkit.nodescriptor import no_descriptor_left
 from testkit.patience import HANG_S
 
 
@@ -91,20 +92,6 @@ async def test_connections_over_the_limit_are_refused_and_the_others_served() ->
     await server.close()
 
 
-@contextlib.contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    """Nothing can be opened in this process."""
-    before = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.ExitStack() as stack:
-        highest = max(map(int, os.listdir("/proc/self/fd")))
-        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, before[1]))
-        with contextlib.suppress(OSError):
-            while True:
-                stack.callback(os.close, os.open("/dev/null", os.O_RDONLY))
-        yield
-
-
 async def test_a_server_is_reached_also_when_files_take_half_of_the_descriptors() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
 
@@ -155,13 +142,6 @@ def test_a_listener_that_could_not_accept_serves_when_there_are_descriptors_agai
 
     with asyncio.Runner(loop_factory=on) as runner:
         runner.run(asyncio.wait_for(play(), 60.0))
-
-
-async def test_a_start_without_a_descriptor_says_what_to_look_at() -> None:
-    server = RemotingServer(echo)
-    with no_descriptor_left(), pytest.raises(ConfigError, match="limit of open files"):
-        await server.start("127.0.0.1", 0)
-    await server.close()
 
 
 async def test_closing_ends_listeners_and_connections_even_those_that_do_not_read() -> None:

@@ -120,7 +120,7 @@ def _replace(path: Path, contents: bytes) -> None:
     with unfinished.open("wb") as file:
         file.write(contents)
         file.flush()
-        os.fdatasync(file.fileno())
+        os.fsync(file.fileno())  # macOS has no fdatasync
     if path.exists():
         before = path.with_name(path.name + ".bak")
         before.unlink(missing_ok=True)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from importlib.util import find_spec
 
-# All or none: an installation that was broken off in the middle is not half fast but pure.
-_PARTS = ("frames", "halves", "hashes", "keys", "properties", "queues", "records", "requests", "runs", "scan", "sysio")
+# All or none: an installation that was broken off in the middle is not half fast but pure.  sysio is only for the
+# store, which needs Linux; a client elsewhere uses the others.
+_PARTS = ["frames", "halves", "hashes", "keys", "properties", "queues", "records", "requests", "runs", "scan"]
+if sys.platform == "linux":
+    _PARTS.append("sysio")
 
 
 def _why_not() -> str:

@@ -33,6 +33,7 @@ from gantry.replication.leftovers import Leftovers, Ration
 from gantry.replication.master import Feeding, preamble_fault
 from gantry.replication.mastery import NEAR_BYTES
 from gantry.replication.pace import LINK_S
+from gantry.transport.listening import listen
 from gantry.wire import ha
 from gantry.wire.ha import Ack
 
@@ -124,9 +125,8 @@ class Hub:
 
     async def start(self, host: str, port: int) -> None:
         """Listen."""
-        loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._make, host or None, port)
+            self._listener = await listen(self._make, host, port)
         except OSError as error:
             raise ConfigError(f"cannot listen on {host}:{port}: {error.strerror or error}") from error
 

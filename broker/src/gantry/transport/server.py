@@ -9,7 +9,6 @@ at once, and ends as a numbered story.  What a request means is the business of 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable
 
@@ -17,6 +16,7 @@ from gantry.errors import ConfigError
 from gantry.transport.connection import Connection
 from gantry.transport.descriptors import backlog, is_reserved, limit
 from gantry.transport.limits import Limits
+from gantry.transport.listening import listen
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
@@ -55,11 +55,7 @@ class RemotingServer:
         """Listen on host:port (0: any free port) and give back the port."""
         loop = asyncio.get_running_loop()
         try:
-            listener = await loop.create_server(
-                self._make_connection, host or None, port, backlog=backlog(_BACKLOG), start_serving=False
-            )
-            if not listener.sockets:  # asyncio passes over what it cannot make a socket for
-                raise OSError(errno.EMFILE, "no socket could be made; look at the limit of open files (ulimit -n)")
+            listener = await listen(self._make_connection, host, port, backlog=backlog(_BACKLOG), start_serving=False)
             # Ours before the next await: a start that is called off must not leave a socket that nobody closes.
             self._listeners.append(listener)
             await listener.start_serving()

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import cast
 
 from gantry.transport.descriptors import share
+from gantry.transport.listening import listen
 
 HEAD_S = 10.0
 HEAD_BYTES_MAX = 16 << 10  # what probes, scrapers and coordinators send is a few hundred
@@ -41,8 +42,7 @@ class Visits:
 
     async def listen(self, host: str, port: int) -> asyncio.Server:
         """Accept visits; OSError when that cannot be."""
-        loop = asyncio.get_running_loop()
-        return await loop.create_server(lambda: Visit(self), host or None, port, backlog=share(VISITS_MAX))
+        return await listen(lambda: Visit(self), host, port, backlog=share(VISITS_MAX))
 
     async def close(self) -> None:
         """Close all of them, and those whose acceptance is under way; the listener is the caller's to close first."""

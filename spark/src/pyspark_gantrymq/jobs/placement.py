@@ -58,7 +58,10 @@ class Api:
                     found: Document = json.load(answer)
                     return found
             except OSError as error:
-                is_final = isinstance(error, HTTPError) and error.code < 500 and error.code != _TOO_MANY
+                is_final = False
+                if isinstance(error, HTTPError):
+                    error.close()  # it is an answer, and has a connection
+                    is_final = error.code < 500 and error.code != _TOO_MANY
                 if is_final or time.monotonic() >= until:
                     raise
             time.sleep(PAUSE_S)
