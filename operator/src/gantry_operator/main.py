@@ -1,10 +1,10 @@
 """`gantry-operator`: watches BrokerClusters, makes what they need, and lets each group fail over.
 
-Four parts side by side, of which none may die alone: kopf, which watches; the election, which says whether we work; the
-worklist, which reconciles; the failover loops, which go on whatever the others do.  The worklist is the leader's: a
-standby keeps its watches warm, knows by them what there is to do, follows each group without a deed (`glances`), and
-writes nothing.  When a part ends by a fault the process ends, and Kubernetes starts it anew: nothing is kept here
-that could not be read again.
+Four parts side by side, of which none may die alone (a pass or a failover loop that fails concerns its object alone):
+kopf, which watches; the election, which says whether we work; the worklist, which reconciles; the failover loops, which
+go on whatever the others do.  The worklist is the leader's: a standby keeps its watches warm, knows by them what there
+is to do, follows each group without a deed (`glances`), and writes nothing.  When a part ends by a fault the process
+ends, and Kubernetes starts it anew: nothing is kept here that could not be read again.
 
 How it ends.  A lost Lease: at once, since somebody else may be at work.  SIGTERM: no key and no decision is begun any
 more, what was begun has `FINISH_S`, and then the Lease is released, so that the other one leads within two seconds.
@@ -35,10 +35,10 @@ from gantry_operator.declared.kinds import DeclaredKinds
 from gantry_operator.glances import Glances
 from gantry_operator.handlers import WATCHED, WATCHED_IF_KNOWN, registry, watch_declared
 from gantry_operator.hearing import Heard
-from gantry_operator.kube import Kube, KubeError
+from gantry_operator.kube import Kube
 from gantry_operator.leader import ANSWER_S, Election, Place
 from gantry_operator.members import Members
-from gantry_operator.metrics import Gauges, Metrics
+from gantry_operator.metrics import BUG, Gauges, Metrics
 from gantry_operator.passes import Passes
 from gantry_operator.queue import Worklist
 from gantry_operator.reconcile import Reconciler
@@ -50,7 +50,6 @@ log = logging.getLogger("gantry.operator")
 
 EXIT_FAULT, EXIT_LOST = 1, 3
 FINISH_S = 10.0
-EXPECTED = (KubeError, ValueError, TimeoutError)
 
 
 def main() -> None:
@@ -92,15 +91,15 @@ class Operator:
             election = Election(lease, self._place, who, self._clock)
             token = election.token(self._account.token)
             kube = await stack.enter_async_context(Kube(self._account, token, wrote=self._metrics.wrote))
-            watches = Watches(self._account, token, self._sightings, self._clock, self._told, self._end, election.leads)
+            watches = self._watches_of(token, election)
             asks = Members(self._sightings, self._clock)
             reconciler = Reconciler(kube, self._settings, watches, asks, self._clock)
-            passes = Passes(reconciler.once, self._metrics, self._clock)
+            passes = Passes(reconciler.once, self._metrics, self._clock, tell=reconciler.failed)
             self._declared = DeclaredKinds(kube, self._clock, self._metrics, self._add)
             stack.push_async_callback(self._declared.close)
             self._worklist = self._worklist_of(passes, self._declared)
             self._glances = Worklist(Glances(lease, watches).once, passes.failed)
-            self._metrics.watch(lambda: self._gauges(election))
+            self._metrics.watch(lambda: self._gauges(election, watches))
             runner = await health.serve(
                 self._settings.http_port, lambda: self._vitals(election), self._metrics.text
             )  # fmt: skip
@@ -138,10 +137,10 @@ class Operator:
 
     async def _reconcile(self, election: Election) -> None:
         async with asyncio.TaskGroup() as tasks:
-            looking = tasks.create_task(self._glances.run(EXPECTED))
+            looking = tasks.create_task(self._glances.run())
             await election.began.wait()
             looking.cancel()
-        await self._worklist.run(EXPECTED)
+        await self._worklist.run()
 
     def _worklist_of(self, clusters: Passes[Key], declared: DeclaredKinds) -> Worklist[Key | Declared]:
         async def once(key: Key | Declared) -> float | None:
@@ -203,8 +202,13 @@ class Operator:
         task.add_done_callback(ended)
         return task
 
-    def _gauges(self, election: Election) -> Gauges:
-        return Gauges(election.leads(), self._worklist.due, self._worklist.oldest_s, self._heard.ages_s())
+    def _watches_of(self, token: Callable[[], str], election: Election) -> Watches:
+        failed = self._metrics.errors.labels(BUG).inc
+        return Watches(self._account, token, self._sightings, self._clock, self._told, failed, election.leads)
+
+    def _gauges(self, election: Election, watches: Watches) -> Gauges:
+        queue = self._worklist
+        return Gauges(election.leads(), queue.due, queue.oldest_s, self._heard.ages_s(), watches.unwatched_count)
 
     def _vitals(self, election: Election) -> health.Vitals:
         queue_s = self._worklist.oldest_s if election.leads() else 0.0

@@ -14,7 +14,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessColl
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-CLASSES = ("transient", "timeout", "conflict", "forbidden", "invalid", "other")
+BUG = "bug"
+CLASSES = ("transient", "timeout", "conflict", "forbidden", "invalid", "other", BUG)
 PASS_S_BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 
 
@@ -25,6 +26,7 @@ class Gauges(NamedTuple):
     keys_due: int
     queue_s: float
     watch_s: dict[str, float]
+    unwatched: int
 
 
 class Metrics:
@@ -47,7 +49,7 @@ class Metrics:
         )
         self.errors = Counter(
             "gantrymq_operator_errors",
-            "Passes that failed: transient (API server away or busy), timeout, conflict, forbidden, invalid, other",
+            "What failed: transient (API server away or busy), timeout, conflict, forbidden, invalid, other, bug",
             ["class"],
             registry=self.registry,
         )
@@ -90,6 +92,8 @@ class _Asked(Collector):
         now = self._gauges()
         yield GaugeMetricFamily("gantrymq_operator_leader", "1: this one leads", float(now.leads))
         yield GaugeMetricFamily("gantrymq_operator_queue_keys", "Objects whose pass is due", now.keys_due)
+        said = "Groups of known clusters without a failover loop; a cluster that cannot be read counts as one"
+        yield GaugeMetricFamily("gantrymq_operator_groups_unwatched", said, now.unwatched)
         oldest = "How long the oldest of them waits, or is worked on"
         yield GaugeMetricFamily("gantrymq_operator_queue_age_seconds", oldest, now.queue_s)
         said = "Since a watch was last heard of; a bookmark comes each minute"

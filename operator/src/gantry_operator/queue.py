@@ -1,8 +1,8 @@
 """Whom to look at, and when: keys, each at most once in the queue and never worked on twice at a time.
 
-A key that is added while it is worked on comes again right afterwards.  One whose work failed comes again after a pause
-that doubles, up to a minute; whatever happens, each known key comes again every `RESYNC_S`: an event that was missed
-costs that much and nothing more.
+A key that is added while it is worked on comes again right afterwards.  One whose work failed, by any exception, comes
+again after a pause that doubles, up to a minute; the other keys go on.  Whatever happens, each known key comes again
+every `RESYNC_S`: an event that was missed costs that much and nothing more.
 
 Keys may come before anybody works: they wait until `run` begins.  After `close` no key is taken any more, and `run`
 ends as soon as what was begun is done.
@@ -59,12 +59,12 @@ class Worklist(Generic[K]):
         since = min([*waiting, *self._working.values()], default=float("inf"))
         return max(0.0, asyncio.get_running_loop().time() - since)
 
-    async def run(self, expected: type[Exception] | tuple[type[Exception], ...]) -> None:
-        """Work until closed or cancelled; an exception that is not expected ends everything."""
+    async def run(self) -> None:
+        """Work until closed or cancelled; an exception of `work` is passed to `failed` and ends nothing."""
         async with asyncio.TaskGroup() as tasks:
             while (key := await self._next()) is not None:
                 self._working[key] = asyncio.get_running_loop().time()
-                tasks.create_task(self._do(key, expected))
+                tasks.create_task(self._do(key))
 
     async def _next(self) -> K | None:
         loop = asyncio.get_running_loop()
@@ -86,11 +86,11 @@ class Worklist(Generic[K]):
                 continue
         return None
 
-    async def _do(self, key: K, expected: type[Exception] | tuple[type[Exception], ...]) -> None:
+    async def _do(self, key: K) -> None:
         try:
             after_s = await self._work(key)
             self._pauses.pop(key, None)
-        except expected as error:
+        except Exception as error:  # noqa: BLE001  one object's pass must not end those of all others
             self._failed(key, error)
             pause_s = self._pauses.get(key, PAUSE_S_MIN)
             self._pauses[key] = min(2 * pause_s, PAUSE_S_MAX)

@@ -28,7 +28,7 @@ from gantry_operator.desired.labels import owned
 from gantry_operator.events import News
 from gantry_operator.kube import KubeError, cluster_path, path_of
 from gantry_operator.owned import Owned
-from gantry_operator.refusals import Refusals
+from gantry_operator.refusals import Refusals, is_refusal
 from gantry_operator.settings import Settings
 from gantry_operator.snapshot import GroupSeen, Snapshot
 
@@ -53,6 +53,7 @@ class Objects(Protocol):
 class Groups(Protocol):
     """The failover loops, as `watching.Watches` keeps them."""
 
+    def expect(self, key: Key) -> None: ...
     def keep(self, snapshot: Snapshot, key: bytes) -> None: ...
     def last(self, key: Key, group: str) -> Decision | None: ...
     def news(self, key: Key) -> list[tuple[str, Decision]]: ...
@@ -83,6 +84,7 @@ class Reconciler:
             self._owned.forget(key)
             self._keys.pop(key, None)
             return None
+        self._watches.expect(key)
         try:
             cluster = brokercluster.read(found)
         except ValueError as error:
@@ -102,6 +104,17 @@ class Reconciler:
         snapshot = await self._ask(snapshot, secret)
         await self._label(snapshot)
         return await self._go_on(snapshot, secret, refusals, news)
+
+    async def failed(self, key: Key, error: Exception) -> None:
+        """Write into the status that a pass failed, where a person has something to do about it."""
+        if isinstance(error, TimeoutError) or (isinstance(error, KubeError) and not is_refusal(error)):
+            return
+        found = await self._kube.get(cluster_path(key))
+        if found is not None and isinstance(error, KubeError):
+            await self._stall(key, found, "Refused", f"the API server refuses {error}; a failover loop goes on")
+        elif found is not None:
+            said = f"the operator failed at this cluster ({error!r}) and tries again; its log has the traceback"
+            await self._stall(key, found, "PassFailed", f"{said}; a failover loop goes on")
 
     async def _look(self, cluster: BrokerCluster, secret: bytes) -> Snapshot:
         snapshot = await observe.look(self._kube, cluster)

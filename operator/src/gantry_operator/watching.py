@@ -1,6 +1,8 @@
 """A failover loop for each group: `gantry.failover.watch`, with pods for members and Leases for registers.
 
 It goes on whatever becomes of the rest: a specification that cannot be read, an API that refuses a status, a slow pass.
+A loop that fails by a fault of ours is logged with its traceback, counted, and begun again after a pause that doubles
+up to a minute; the loops of all other groups go on.
 A group that is to be watched in another way is watched anew, which costs no more than patience begun again.  It keeps
 no state, so an operator that is started anew goes on where the former one was, and two of them do no harm.
 
@@ -19,7 +21,7 @@ from typing import NamedTuple
 
 from gantry.clock import Clock
 from gantry.errors import GantryError
-from gantry.failover.decide import Decision, Forced, Policy
+from gantry.failover.decide import Blocked, Decision, Forced, Policy
 from gantry.failover.timers import Timers
 from gantry.failover.watch import Watch, Watched
 from gantry.replication import operations
@@ -37,6 +39,7 @@ log = logging.getLogger("gantry.operator")
 
 NEWS_MAX = 1000
 FORGET_S = 5.0
+PAUSE_S_MIN, PAUSE_S_MAX = 1.0, 60.0
 Told = Callable[[Key, str, Decision], None]
 
 
@@ -57,7 +60,7 @@ class Watches:
         sightings: Sightings,
         clock: Clock,
         told: Told,
-        end: Callable[[str], None],
+        failed: Callable[[], None],
         acts: Callable[[], bool],
     ) -> None:
         self._account = account
@@ -66,13 +69,19 @@ class Watches:
         self._sightings = sightings
         self._clock = clock
         self._told = told
-        self._end = end
+        self._failed = failed
         self._trust = account.trust()
         self._writer = secrets.token_hex(4)
         self._tasks: dict[tuple[Key, str], asyncio.Task[None]] = {}
         self._orders: dict[tuple[Key, str], tuple[Order, bytes]] = {}
         self._last: dict[tuple[Key, str], Decision] = {}
         self._news: deque[tuple[Key, str, Decision]] = deque(maxlen=NEWS_MAX)
+        self._groups: dict[Key, frozenset[str]] = {}  # which groups should have a loop; empty: not known yet
+        self._faults: dict[tuple[Key, str], str] = {}  # of loops that failed and have decided nothing since
+
+    def expect(self, key: Key) -> None:
+        """There is such a cluster: until `keep` has begun its loops it counts as one group without a loop."""
+        self._groups.setdefault(key, frozenset())
 
     def keep(self, snapshot: Snapshot, key: bytes) -> None:
         """Watch each group of the cluster, on the terms on which its members work now."""
@@ -84,9 +93,23 @@ class Watches:
             former = self._tasks.pop(place, None)
             if former is not None:
                 former.cancel()
-            task = asyncio.create_task(self._watch(seen.group, wanted, Keys(key)))
-            task.add_done_callback(self._ended)
-            self._tasks[place], self._orders[place] = task, (wanted, key)
+            self._tasks[place] = asyncio.create_task(self._go_on(seen.group, wanted, Keys(key)))
+            self._orders[place] = wanted, key
+        self._groups[snapshot.cluster.key] = frozenset(seen.group.short for seen in snapshot.groups)
+
+    def key_of(self, key: Key) -> bytes | None:
+        """The secret with which the cluster's loops ask members; None while it has no loop."""
+        return next((secret for place, (_, secret) in self._orders.items() if place[0] == key), None)
+
+    def unwatched(self, key: Key) -> dict[str, str]:
+        """Groups of the cluster whose loop failed or was never begun, and why; empty text: not begun."""
+        found = {group: "" for group in self._groups.get(key, ()) if (key, group) not in self._tasks}
+        return found | {group: fault for (cluster, group), fault in self._faults.items() if cluster == key}
+
+    @property
+    def unwatched_count(self) -> int:
+        """Groups without a loop, of all clusters; a cluster of which no group is known counts as one."""
+        return sum(len(self.unwatched(key)) if groups else 1 for key, groups in self._groups.items())
 
     def last(self, key: Key, group: str) -> Decision | None:
         """What was decided about a group last."""
@@ -118,10 +141,12 @@ class Watches:
 
     def forget(self, key: Key) -> None:
         """The cluster is gone."""
+        self._groups.pop(key, None)
         for place in [each for each in self._tasks if each[0] == key]:
             self._tasks.pop(place).cancel()
             self._orders.pop(place, None)
             self._last.pop(place, None)
+            self._faults.pop(place, None)
 
     async def close(self) -> None:
         """No more decisions."""
@@ -131,18 +156,33 @@ class Watches:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
+    async def _go_on(self, group: Group, order: Order, keys: Keys) -> None:
+        """Watch until cancelled, whatever goes wrong in it."""
+        cluster, pause_s = group.cluster.key, PAUSE_S_MIN
+        while True:
+            begun_s = self._clock.monotonic()
+            try:
+                await self._watch(group, order, keys)
+            except Exception as error:  # one group's loop must not end those of all others
+                log.error("%s/%s: the failover loop failed", cluster.namespace, group.name, exc_info=error)
+                fault = f"the failover loop failed ({error!r}) and is begun again; the operator's log has the traceback"
+                self._faults[cluster, group.short] = fault
+                self._hear(cluster, group, Blocked(fault))
+                self._failed()
+            if self._clock.monotonic() - begun_s > PAUSE_S_MAX:
+                pause_s = PAUSE_S_MIN
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, PAUSE_S_MAX)
+
     async def _watch(self, group: Group, order: Order, keys: Keys) -> None:
         cluster = group.cluster
         namespace, pods = cluster.key.namespace, [group.pod(ordinal) for ordinal in range(order.policy.replicas)]
         addresses = Addresses(self._sightings, namespace, pods, HA_API_PORT)
         register = self._register(group, order.timers.answer_within_s)
-        place = cluster.key, group.short
 
         def told(decision: Decision) -> None:
-            log.info("%s/%s: %s", namespace, group.name, decision)
-            self._last[place] = decision
-            self._news.append((*place, decision))
-            self._told(*place, decision)
+            self._faults.pop((cluster.key, group.short), None)
+            self._hear(cluster.key, group, decision)
 
         def gone() -> frozenset[int]:
             return frozenset(ordinal for ordinal, pod in enumerate(pods) if self._sightings.is_gone(namespace, pod))
@@ -160,9 +200,11 @@ class Watches:
         address = LeaseAddress(server, key.namespace, group.name, reading, self._trust, labels, self._token)
         return LeaseRegister(address, self._writer, within_s)
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self._end(f"a failover loop died: {task.exception()!r}")
+    def _hear(self, key: Key, group: Group, decision: Decision) -> None:
+        log.info("%s/%s: %s", key.namespace, group.name, decision)
+        self._last[key, group.short] = decision
+        self._news.append((key, group.short, decision))
+        self._told(key, group.short, decision)
 
 
 def order_of(seen: GroupSeen) -> Order:

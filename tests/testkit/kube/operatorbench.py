@@ -134,9 +134,13 @@ class Loops:
 
     def __init__(self) -> None:
         self.kept: dict[Key, bytes] = {}
+        self.expected: set[Key] = set()
         self.decision: Decision | None = None
         self.heard: list[tuple[str, Decision]] = []
         self.forgotten: list[int] = []
+
+    def expect(self, key: Key) -> None:
+        self.expected.add(key)
 
     def keep(self, snapshot: Snapshot, key: bytes) -> None:
         self.kept[snapshot.cluster.key] = key

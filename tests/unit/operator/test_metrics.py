@@ -8,6 +8,7 @@ import re
 import pytest
 
 from gantry_operator.api.brokercluster import Key
+from gantry_operator.api.declared import Declared, Kind
 from gantry_operator.kube import KubeError, resource_of
 from gantry_operator.metrics import CLASSES, Gauges, Metrics, class_of
 from gantry_operator.monitoring import operatorboard
@@ -16,13 +17,14 @@ from testkit.simclock import SimClock
 from testkit.sources import ROOT
 
 KEY = Key("messaging", "orders")
+TOPIC = Declared(Kind.TOPIC, "messaging", "tea")
 _NAME = re.compile(r"\b(?:gantrymq_operator|process)_[a-z_]+\b")
 _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
 def metrics() -> Metrics:
     made = Metrics()
-    made.watch(lambda: Gauges(True, 2, 1.5, {"pods": 3.0}))
+    made.watch(lambda: Gauges(True, 2, 1.5, {"pods": 3.0}, 4))
     return made
 
 
@@ -80,6 +82,36 @@ async def test_a_pass_is_counted_and_a_failure_by_its_class() -> None:
     assert value(made, 'gantrymq_operator_passes_total{kind="brokercluster",outcome="failed"}') == 1
     assert value(made, 'gantrymq_operator_pass_seconds_sum{kind="brokercluster"}') == 4
     assert value(made, 'gantrymq_operator_errors_total{class="forbidden"}') == 1
+
+
+def test_what_no_pass_should_raise_is_a_fault_of_ours_and_logged_with_its_traceback(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    made = metrics()
+    passes = Passes(lambda key: asyncio.sleep(0), made, SimClock())  # type: ignore[arg-type,return-value]
+    for key, error in ((KEY, KeyError("x")), (KEY, ValueError("y")), (TOPIC, ValueError("of another definition"))):
+        try:
+            raise error
+        except (KeyError, ValueError) as raised:
+            passes.failed(key, raised)
+    assert value(made, 'gantrymq_operator_errors_total{class="bug"}') == 2
+    assert value(made, 'gantrymq_operator_errors_total{class="invalid"}') == 1
+    assert caplog.text.count("Traceback") == 2 and caplog.text.count("messaging/orders") == 2
+
+
+async def test_a_pass_that_failed_is_told_and_a_status_that_cannot_be_written_hides_nothing() -> None:
+    told: list[str] = []
+
+    async def work(key: Key) -> float | None:
+        raise KeyError("x")
+
+    async def tell(key: Key, error: Exception) -> None:
+        told.append(repr(error))
+        raise KubeError("PATCH status", 503, "busy")
+
+    with pytest.raises(KeyError):
+        await Passes(work, metrics(), SimClock(), tell=tell).once(KEY)
+    assert told == ["KeyError('x')"]
 
 
 def test_a_refusal_is_logged_with_what_would_mend_it(caplog: pytest.LogCaptureFixture) -> None:

@@ -8,7 +8,7 @@ from gantry_operator.queue import Worklist
 
 
 async def running(worklist: Worklist[str], until: asyncio.Event) -> None:
-    task = asyncio.create_task(worklist.run(ValueError))
+    task = asyncio.create_task(worklist.run())
     async with asyncio.timeout(60):
         await until.wait()
     task.cancel()
@@ -70,21 +70,22 @@ async def test_one_key_does_not_wait_for_another() -> None:
     await running(worklist, over)
 
 
-async def test_what_failed_is_told_and_comes_again() -> None:
-    over, told, times = asyncio.Event(), [], 0
+async def test_any_exception_is_told_and_ends_nothing_and_its_key_comes_again() -> None:
+    over, told, done = asyncio.Event(), [], list[str]()
 
     async def work(key: str) -> float | None:
-        nonlocal times
-        times += 1
-        if times == 1:
-            raise ValueError(key)
-        over.set()
+        done.append(key)
+        if done == ["a"]:
+            raise RecursionError(key)
+        if sorted(done) == ["a", "a", "b"]:
+            over.set()
         return None
 
-    worklist = Worklist(work, lambda key, error: told.append((key, str(error))))
+    worklist = Worklist(work, lambda key, error: told.append((key, repr(error))))
     worklist.add("a")
+    worklist.add("b", 0.01)
     await running(worklist, over)
-    assert told == [("a", "a")] and times == 2
+    assert told == [("a", "RecursionError('a')")] and done == ["a", "b", "a"]
 
 
 async def test_what_was_begun_is_finished_and_nothing_is_begun_after_the_close() -> None:
@@ -98,7 +99,7 @@ async def test_what_was_begun_is_finished_and_nothing_is_begun_after_the_close()
 
     worklist = Worklist(work, lambda *_: None)
     worklist.add("a")
-    task = asyncio.create_task(worklist.run(ValueError))
+    task = asyncio.create_task(worklist.run())
     async with asyncio.timeout(60):
         await begun.wait()
         worklist.close()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
+from gantry_operator.kube import KubeError
 from gantry_operator.reconcile import LATER_S
 from testkit.kube.operatorbench import KEY, PATH, Bench
 
@@ -37,3 +40,20 @@ def test_a_set_waits_for_what_its_pods_need_and_that_is_refused() -> None:
     assert bench.once() == LATER_S
     assert "apply StatefulSet" not in bench.server.deeds and "delete orders-b0-1" not in bench.server.deeds
     assert bench.conditions()["Reconciling"] == ("True", "Waiting")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "words"),
+    [
+        (KeyError("x"), "PassFailed", "KeyError('x')"),
+        (KubeError("GET pods", 403, "forbidden"), "Refused", "GET pods: 403 forbidden"),
+        (KubeError("GET pods", 503, "busy"), "NoError", ""),
+        (TimeoutError(), "NoError", ""),
+    ],
+)
+def test_a_pass_that_failed_stands_in_the_status_until_one_succeeds(error: Exception, reason: str, words: str) -> None:
+    bench = Bench().works()
+    asyncio.run(bench.operator.failed(KEY, error))
+    assert bench.conditions()["Stalled"][1] == reason and words in bench.said("Stalled")
+    bench.once()
+    assert bench.conditions()["Stalled"] == ("False", "NoError")

@@ -72,7 +72,8 @@ BOARD = Dashboard(
                 ),
                 Panel(
                     "Errors",
-                    "transient: the API server was away or busy; forbidden: a role lacks a right, the log names it.",
+                    "transient: the API server was away or busy; forbidden: a role lacks a right, the log names it; "
+                    "bug: a fault of the operator.",
                     (Query(_rate("gantrymq_operator_errors_total", "class"), "{{class}}"),),
                     "cps",
                 ),
@@ -124,6 +125,15 @@ ALERTS = (
         "Does its Deployment run, and does Prometheus reach it? Its log and the Lease in its namespace say who leads.",
     ),
     Alert(
+        "GantryOperatorGroupsUnwatched",
+        "gantrymq_operator_groups_unwatched > 0 and on (instance) gantrymq_operator_leader == 1",
+        "2m",
+        "critical",
+        "{{ $value }} groups have no failover loop: if their master dies, nobody takes over",
+        "The condition FailoverWatched of their BrokerCluster says why and what to do (kubectl get brokerclusters -A); "
+        "where a cluster cannot be read at all, the operator's log does.",
+    ),
+    Alert(
         "GantryOperatorBehind",
         "gantrymq_operator_queue_age_seconds > 120 and on (instance) gantrymq_operator_leader == 1",
         "5m",
@@ -142,12 +152,12 @@ ALERTS = (
     Alert(
         "GantryOperatorPassesFail",
         "sum by (instance, class) "
-        '(increase(gantrymq_operator_errors_total{class=~"forbidden|invalid|timeout|other"}[10m])) > 3',
+        '(increase(gantrymq_operator_errors_total{class=~"forbidden|invalid|timeout|other|bug"}[10m])) > 3',
         "10m",
         "warning",
         "Passes of {{ $labels.instance }} fail: {{ $labels.class }}",
         "Its log names the object and the reason; forbidden means that a role lacks a right, invalid that an object "
-        "is none that it knows.",
+        "is none that it knows, bug a fault of the operator (its log has the traceback: please report it).",
     ),
     Alert(
         "GantryOperatorManyFailovers",
