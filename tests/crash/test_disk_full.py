@@ -99,7 +99,11 @@ def test_a_full_disk_refuses_reads_on_and_recovers_by_itself(small_disk: Path, t
         assert process.stop() == 0
 
 
-@pytest.mark.parametrize("index_entries", [4000, 60], ids=["queue files", "and every 60 messages an index file"])
+@pytest.mark.parametrize(
+    "index_entries",
+    [pytest.param(4000, marks=pytest.mark.slow), 60],
+    ids=["queue files", "and every 60 messages an index file"],
+)
 def test_a_disk_that_others_filled_gets_room_from_what_is_old_enough(
     small_disk: Path, tmp_path: Path, index_entries: int
 ) -> None:

@@ -182,6 +182,7 @@ def test_a_master_that_lost_its_slave_for_good_is_not_followed_by_one_that_knows
         assert b"alone-00029" in old.log_bytes(), "nothing confirmed is cut"
 
 
+@pytest.mark.slow
 def test_topics_groups_and_deletions_come_over(tmp_path: Path) -> None:
     with Pair(tmp_path) as pair:
         both_running(pair)
@@ -218,6 +219,7 @@ def test_an_async_master_answers_alone_and_shows_what_the_set_has(tmp_path: Path
         pair.until_equal(1)
 
 
+@pytest.mark.slow
 def test_strangers_on_the_replication_port_hurt_nobody(tmp_path: Path) -> None:
     with Pair(tmp_path) as pair:
         both_running(pair)
@@ -244,6 +246,7 @@ def test_a_slave_with_another_secret_is_turned_away(tmp_path: Path) -> None:
         assert not slave.log_bytes().rstrip(b"\0")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("config", "reason"),
     [

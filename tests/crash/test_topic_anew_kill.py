@@ -159,7 +159,7 @@ def _until(is_so) -> None:  # type: ignore[no-untyped-def]
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("flush", [pytest.param("SYNC_FLUSH", marks=pytest.mark.slow), "ASYNC_FLUSH"])
 def test_a_topic_made_anew_under_load_over_three_kills_shows_nothing_old_and_hides_nothing_new(
     tmp_path: Path, flush: str
 ) -> None:

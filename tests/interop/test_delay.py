@@ -18,7 +18,8 @@ from testkit.patience import HANG_S
 FAR_MS = 3_000
 NEVER_S = 2.0  # what has not come so long after it was due does not come
 
-LEVELS = ["java-4.9.7", "java-5.x", "cpp-2.1.8", "cpp-2.1.11"]
+RARER = [pytest.param(client, marks=pytest.mark.slow) for client in ("java-4.9.7", "cpp-2.1.8")]
+LEVELS = [*RARER, "java-5.x", "cpp-2.1.11"]
 TIMES = [("ali-ons-3.12", "deliver_in_ms"), ("java-5.x", "deliver_in_ms"), ("java-5.x", "delay_ms")]
 
 

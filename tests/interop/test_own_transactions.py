@@ -23,9 +23,10 @@ class LostConnectionError(Exception):
     """The outcome is unknown."""
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("every_tool")
-@pytest.mark.parametrize("version", [pytest.param("4.9.7", marks=pytest.mark.slow), "5.x"])
+@pytest.mark.parametrize("version", ["4.9.7", "5.x"])
 def test_what_was_committed_or_answered_with_commit_is_delivered_once(version: str, tmp_path: Path) -> None:
     server = servers.make(f"apache-{version}", tmp_path / "home", tmp_path / "data")
     server.start()

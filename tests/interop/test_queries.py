@@ -97,6 +97,7 @@ def test_what_tools_compare_groups_by_is_read_by_rocketmqs_own(
     assert len(driver.receive(name, 9, HANG_S)) >= 9, "the message came once more, to be tried"
 
 
+@pytest.mark.slow
 @pytest.mark.only_on_gantry
 def test_a_consumer_at_work_gets_all_of_a_topic_that_is_made_anew(
     driver: Driver, server: servers.Server, name: str

@@ -16,7 +16,8 @@ from interop.conftest import require
 from interop.processes import Driver, Json
 from testkit.patience import HANG_S
 
-OLD_JAVA = pytest.param("java-4.9.7", marks=pytest.mark.slow)
+RARER = [pytest.param(client, marks=pytest.mark.slow) for client in ("java-4.9.7", "java-5.x", "cpp-2.1.11")]
+OLD_JAVA, JAVA, OLD_CPP = RARER
 LADDER = " ".join(["1s", "5s", *["1s"] * 16, "1h"])  # without a choice the delays begin with the third
 
 
@@ -40,7 +41,7 @@ def running(server: servers.Server, tmp_path_factory: pytest.TempPathFactory) ->
     drivers.end()
 
 
-@pytest.fixture(params=[OLD_JAVA, "java-5.x", "cpp-2.1.11", "ali-ons-3.12"], scope="module")
+@pytest.fixture(params=[OLD_JAVA, "java-5.x", OLD_CPP, "ali-ons-3.12"], scope="module")
 def failing(request: pytest.FixtureRequest) -> Client:
     require(request.param.split("-")[0].replace("ali", "node"))
     return CLIENTS[request.param]
@@ -106,7 +107,7 @@ def test_a_delay_beyond_the_ladder_is_its_last_step(
     assert len(driver.received(name)) == 1
 
 
-@pytest.mark.parametrize("failing", [OLD_JAVA, "java-5.x", "ali-ons-3.12"], indirect=True)
+@pytest.mark.parametrize("failing", [OLD_JAVA, JAVA, "ali-ons-3.12"], indirect=True)
 def test_it_is_a_dead_letter_when_the_consumer_s_attempts_are_used_up(
     running: Running, failing: Client, server: servers.Server, name: str
 ) -> None:

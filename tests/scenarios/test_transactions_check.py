@@ -371,6 +371,9 @@ def test_what_was_settled_behind_an_open_half_stays_settled_whatever_a_crash_too
     paid, taken_back = play.half(key="paid"), play.half(key="taken back")
     assert play.end(paid, COMMIT) == play.end(taken_back, ROLLBACK) == 0
     play.save()
+    positions = names.HALF_TOPIC, names.OP_HALF_TOPIC
+    saved = {topic: play.offsets.query(names.TRANSACTION_GROUP, topic, 0) for topic in positions}
+    assert saved == dict.fromkeys(positions, 0), "a broker that reads ops from there on does not know these ends"
     play.half(key="waits too")
     play.kill()
     play.join()

@@ -238,6 +238,19 @@ def test_a_slave_joins_with_all_changes_of_metadata_from_before_it_came() -> Non
     assert one.in_sync == [0, 1]
 
 
+def test_a_slave_that_comes_back_joins_with_the_changes_of_metadata_that_it_missed() -> None:
+    one = joined(min_in_sync=1)
+    one.lose(1, True, 4.0)
+    assert one.in_sync == [0]
+    one.newest = lambda: 7
+    one.meet(hello(1, "store-1", 100), "here", 5.0)
+    one.acknowledge(1, Ack(100, 100, 6), 100, 5.0)
+    one.acknowledge(1, Ack(100, 100, 6), 100, 9.0)
+    assert one.in_sync == [0], "all of the log that it had before it went, and not the metadata"
+    one.acknowledge(1, Ack(100, 100, 7), 100, 9.1)
+    assert one.in_sync == [0, 1]
+
+
 def test_a_link_that_has_just_begun_confirms_nothing_before_it_has_the_metadata_of_its_log() -> None:
     one = joined()
     one.share(200, 10.0)
