@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gantry.errors import ConfigError
 from gantry.leaves import frames
+from gantry.nameserver.readiness import SETTLE_MS
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from gantry.transport.client import RemotingClient
-from gantry.wire.codes import RequestCode
+from gantry.wire.codes import RequestCode, ResponseCode
 from testkit.patience import HANG_S
+from testkit.simclock import SimClock
 
 BODY = (
     b'{"topicConfigSerializeWrapper":{"dataVersion":{"counter":1},'
@@ -51,6 +54,36 @@ async def test_a_broker_is_gone_the_moment_its_connection_closes() -> None:
         assert server.table.live_count == 0
         await client.close()
         await server.stop()
+
+
+async def test_before_a_broker_has_come_no_topic_is_denied_and_no_probe_says_ready() -> None:
+    async with asyncio.timeout(HANG_S):
+        clock = SimClock()
+        server = NameServer(replace(settings(http_port=0), awaits_brokers=True), clock)
+        await server.start()
+        broker, client = RemotingClient(), RemotingClient()
+        denied = await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "X"})
+        assert denied.code == ResponseCode.SYSTEM_ERROR and "not ready" in (denied.remark or "")
+        assert await probes(server) == (200, 503)
+        await ask(broker, server, RequestCode.REGISTER_BROKER, BROKER, BODY)
+        assert (await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "T"})).code == 0
+        clock.advance(SETTLE_MS)
+        denied = await ask(client, server, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "X"})
+        assert denied.code == ResponseCode.TOPIC_NOT_EXIST and await probes(server) == (200, 200)
+        await broker.close()
+        await client.close()
+        await server.stop()
+
+
+async def probes(server: NameServer) -> tuple[int, int]:
+    found = []
+    for path in ("healthz", "readyz"):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.http_port)
+        writer.write(f"GET /{path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        found.append(int((await reader.readline()).split()[1]))
+        writer.close()
+        await writer.wait_closed()
+    return found[0], found[1]
 
 
 def test_key_values_outlive_the_process_if_a_file_is_configured(tmp_path: Path) -> None:

@@ -236,3 +236,12 @@ def test_a_broker_starts_with_whatever_the_api_server_lets_in(
     found, told = brokers.as_run(group), brokers.settings(group)
     assert (told["role"], found["replication.min_in_sync"]) == (role, least)
     assert found["store.flush"] == (f"{flush}_FLUSH" if flush else PROMISES[profile].flush)
+
+
+def test_name_servers_are_ready_when_they_know_brokers_and_never_keep_a_node_from_being_drained() -> None:
+    found = {each["kind"]: each["spec"] for each in nameservers.objects(cluster(), IMAGE)}
+    (server,) = found["StatefulSet"]["template"]["spec"]["containers"]
+    assert server["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert {"name": "GANTRY_NAMESERVER_AWAIT_BROKERS", "value": "true"} in server["env"]
+    assert server["livenessProbe"]["httpGet"]["path"] == server["startupProbe"]["httpGet"]["path"] == "/healthz"
+    assert found["PodDisruptionBudget"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"

@@ -7,6 +7,7 @@ key-values, which few people use, need a file (`--kv`).
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,8 @@ from gantry.cli.ports import port_number
 from gantry.cli.serve import reachable, serve
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
+
+_AWAIT_BROKERS = "GANTRY_NAMESERVER_AWAIT_BROKERS"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -28,7 +31,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PORT",
         type=partial(port_number, low=-1),
         default=9404,
-        help="/metrics and /healthz (9404; 0: any free one; -1: none)",
+        help="/metrics, /healthz and /readyz (9404; 0: any free one; -1: none)",
+    )
+    parser.add_argument(
+        "--await-brokers",
+        action="store_true",
+        default=os.environ.get(_AWAIT_BROKERS, "").lower() in ("1", "true"),
+        help=f"there are brokers: /readyz says no until one has registered ({_AWAIT_BROKERS}=true says the same)",
     )
     parser.add_argument("--kv", metavar="FILE", type=Path, help="keep key-values in this file")
     add_logs(parser)
@@ -43,6 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
         http_host=arguments.bind,
         http_port=arguments.http_port if arguments.http_port >= 0 else None,
         kv_path=arguments.kv,
+        awaits_brokers=arguments.await_brokers,
     )
 
     def make(end: Callable[[], None]) -> NameServer:

@@ -19,6 +19,7 @@ from gantry.leaves import hashes
 from gantry.leaves.frames import Command, encode
 from gantry.model.topic import DataVersion
 from gantry.nameserver.keyvalues import ORDER_TOPICS, KeyValues
+from gantry.nameserver.readiness import Readiness
 from gantry.nameserver.registration import decode_registration
 from gantry.nameserver.settings import Switches
 from gantry.nameserver.table import EXPIRY_MS, Registration, RouteTable
@@ -34,12 +35,20 @@ Handler = Callable[[Connection, Command], Command]
 class NameServerHandlers:
     """Answers requests from one table; owns nothing but the switches that may change at run time."""
 
-    def __init__(self, table: RouteTable, key_values: KeyValues, clock: Clock, switches: Switches) -> None:
+    def __init__(
+        self,
+        table: RouteTable,
+        key_values: KeyValues,
+        clock: Clock,
+        switches: Switches,
+        readiness: Readiness | None = None,
+    ) -> None:
         self.switches = switches
         self.answered: dict[int, int] = {}  # code -> how often, for the metrics; other codes count as -1
         self._table = table
         self._key_values = key_values
         self._clock = clock
+        self._readiness = readiness or Readiness(table, awaits_brokers=False)
         self._handlers = self._table_of_codes()
 
     def serve(self, connection: Connection, requests: list[Request]) -> None:
@@ -136,6 +145,10 @@ class NameServerHandlers:
         topic = headers.parse(command.code, command.ext).text("topic")
         route = self._table.route(topic)
         if route is None:
+            is_ready, why = self._readiness.verdict(self.now_ms())
+            if not is_ready:
+                remark = f"name server not ready: {why}; ask another one, or again in a moment"
+                return reply(command, ResponseCode.SYSTEM_ERROR, remark)
             remark = f"No topic route info in name server for the topic: {topic}; create it, or see its broker's log"
             return reply(command, ResponseCode.TOPIC_NOT_EXIST, remark)
         document = route.to_json()

@@ -17,6 +17,7 @@ from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.nameserver.keyvalues import KeyValues
+from gantry.nameserver.readiness import Readiness
 from gantry.nameserver.settings import NameServerSettings
 from gantry.nameserver.table import RouteTable
 from gantry.transport.connection import Connection
@@ -39,7 +40,10 @@ class NameServer:
         self._settings = settings
         self._key_values = KeyValues()
         self._written_changes = 0
-        self._handlers = NameServerHandlers(self.table, self._key_values, clock or SystemClock(), settings.switches)
+        self._readiness = Readiness(self.table, settings.awaits_brokers)
+        self._handlers = NameServerHandlers(
+            self.table, self._key_values, clock or SystemClock(), settings.switches, self._readiness
+        )
         self._server: RemotingServer | None = None
         self._http: HealthServer | None = None
         self._scan: asyncio.TimerHandle | None = None
@@ -52,7 +56,7 @@ class NameServer:
         self._scan = asyncio.get_running_loop().call_later(_EXPIRY_SCAN_S, self._expire)
         if self._settings.http_port is not None:
             host, port = self._settings.http_host, self._settings.http_port
-            self._http = HealthServer(host, port, lambda: self.metrics, self._healthy)
+            self._http = HealthServer(host, port, lambda: self.metrics, self._healthy, self._ready)
             self.http_port = await self._http.start()
         log.info("name server on port %d", self.port)
 
@@ -72,6 +76,8 @@ class NameServer:
         lines = [
             "# TYPE gantry_nameserver_brokers gauge",
             f"gantry_nameserver_brokers {self.table.live_count}",
+            "# TYPE gantry_nameserver_ready gauge",
+            f"gantry_nameserver_ready {int(self._ready()[0])}",
             "# TYPE gantry_nameserver_topics gauge",
             f"gantry_nameserver_topics {len(self.table.topics())}",
             "# TYPE gantry_nameserver_connections gauge",
@@ -87,6 +93,9 @@ class NameServer:
 
     def _healthy(self) -> tuple[bool, str]:
         return True, f"{self.table.live_count} brokers"
+
+    def _ready(self) -> tuple[bool, str]:
+        return self._readiness.verdict(self._handlers.now_ms())
 
     def _serve(self, connection: Connection, requests: list[Request]) -> None:
         self._handlers.serve(connection, requests)

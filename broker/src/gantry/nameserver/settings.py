@@ -61,6 +61,7 @@ class NameServerSettings:
     http_port: int | None = 9404  # None: no HTTP side door
     kv_path: Path | None = None  # kvConfig.json; None keeps key-values in memory only
     switches: Switches = Switches()
+    awaits_brokers: bool = False  # not ready while no broker has registered (see `readiness`)
 
 
 assert set(_RUNTIME_KEYS.values()) == {field.name for field in fields(Switches)}, "a switch without a wire name"

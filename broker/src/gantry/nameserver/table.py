@@ -105,6 +105,8 @@ class RouteTable:
     """All registrations; every public method is one atomic step."""
 
     def __init__(self) -> None:
+        self.since_ms = 0  # when the first of the brokers that it has had without a gap registered
+        self.was_emptied_in_order = False  # the last broker said goodbye, and nobody has come since
         self._groups: dict[str, _Group] = {}
         self._queues: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
         self._mappings: dict[str, dict[str, object]] = {}  # topic -> broker name -> static mapping
@@ -135,6 +137,8 @@ class RouteTable:
         is_first = news.broker_id not in group.addresses
         group.addresses[news.broker_id] = news.address
         self._take_topics(news, group, is_first, forget_missing)
+        if not self._live:
+            self.since_ms, self.was_emptied_in_order = now_ms, False
         self._live[(news.cluster, news.address)] = _Live(now_ms, news.timeout_ms, news.version, link, news.ha_address)
         if news.filter_servers:
             self._filter_servers[news.address] = news.filter_servers
@@ -143,7 +147,13 @@ class RouteTable:
         return Registered() if news.broker_id == MASTER_ID else self._master_of(group)
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> None:
-        """Forget an address, and its group and their queues when it was the last."""
+        """A broker says goodbye: forget its address, and its group and their queues when it was the last."""
+        was_known = (cluster, address) in self._live
+        self._forget(cluster, broker_name, address)
+        if was_known and not self._live:
+            self.was_emptied_in_order = True
+
+    def _forget(self, cluster: str, broker_name: str, address: str) -> None:
         self._live.pop((cluster, address), None)
         self._filter_servers.pop(address, None)
         group = self._groups.get(broker_name)
@@ -242,6 +252,11 @@ class RouteTable:
         """Brokers that are registered now."""
         return len(self._live)
 
+    @property
+    def has_queues(self) -> bool:
+        """Whether a route of any topic is known: some group's master has registered."""
+        return bool(self._queues)
+
     # The rules
 
     def _refusal_of(self, news: Registration) -> Refusal | None:
@@ -324,7 +339,7 @@ class RouteTable:
         owners = {address: group.name for group in self._groups.values() for address in group.addresses.values()}
         gone = list(keys)
         for cluster, address in gone:
-            self.unregister(cluster, owners.get(address, ""), address)
+            self._forget(cluster, owners.get(address, ""), address)
         return [address for _, address in gone]
 
     def _drop_queues(self, broker_name: str) -> None:

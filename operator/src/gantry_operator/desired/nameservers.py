@@ -7,6 +7,8 @@ from gantry_operator.desired.labels import ROLLED, of_nameservers, owned
 from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, template
 
 PORT = 9876
+# By a variable, which images that do not know it ignore: on those /readyz says what /healthz says.
+_AWAIT_BROKERS = {"name": "GANTRY_NAMESERVER_AWAIT_BROKERS", "value": "true"}
 
 
 def objects(cluster: BrokerCluster, image: Image) -> list[Document]:
@@ -26,7 +28,12 @@ def objects(cluster: BrokerCluster, image: Image) -> list[Document]:
             "apiVersion": "policy/v1",
             "kind": "PodDisruptionBudget",
             "metadata": {"name": name},
-            "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
+            # None is ready while no broker lives; they must not keep a node from being drained then.
+            "spec": {
+                "maxUnavailable": 1,
+                "unhealthyPodEvictionPolicy": "AlwaysAllow",
+                "selector": {"matchLabels": labels},
+            },
         },
         {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": _set(cluster, image)},
     ]
@@ -41,7 +48,7 @@ def _set(cluster: BrokerCluster, image: Image) -> Document:
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "affinity": apart(labels, "Preferred"),
-        "containers": [server | {"readinessProbe": ready("/healthz")}],
+        "containers": [server | {"env": [_AWAIT_BROKERS], "readinessProbe": ready("/readyz")}],
     }
     annotations = {ROLLED: cluster.wishes.roll} if cluster.wishes.roll else {}
     return {
