@@ -4,7 +4,7 @@
 # The base is any Debian with Python 3.11 or later, for `spark` one that has OpenJDK 17 (bookworm); what is built and what
 # runs have the same one.  Packages are pinned with hashes by requirements/, and come from wherever pip and apt of the
 # base are told to look.
-ARG BASE=docker.io/library/python:3.11-slim-bookworm
+ARG BASE=docker.io/library/python:3.14-slim-bookworm
 
 FROM ${BASE} AS tools
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

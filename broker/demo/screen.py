@@ -6,6 +6,8 @@ with the command that shows the same to whoever does not believe it.
 
 from __future__ import annotations
 
+import os
+import sys
 import time
 from pathlib import Path
 from typing import TextIO
@@ -14,7 +16,7 @@ from account import Account, Outage
 
 _BAR = 30
 _EVERY_S = 2.0
-_GANTRY = ".venv/bin/gantry"
+_GANTRY = os.path.relpath(Path(sys.executable).with_name("gantry"))
 
 
 class Screen:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import itertools
+import os
 import re
+import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
@@ -154,6 +156,25 @@ def test_what_the_distribution_asks_for_is_pinned() -> None:
     wanted = {re.split(r"[^\w.-]", each)[0] for each in project["optional-dependencies"]["server"]}
     assert wanted <= set(pinned)
     assert not project["dependencies"], "the client needs nothing but the standard library"
+
+
+def test_the_pythons_that_are_declared_reach_from_the_oldest_to_that_of_the_images() -> None:
+    (newest,) = re.findall(r"(?m)^ARG BASE=\S+/python:3\.(\d+)-", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
+    for folder in SHIPPED:
+        project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+        oldest = int(project["requires-python"].removeprefix(">=3."))
+        declared = [each for each in project["classifiers"] if each.startswith("Programming Language :: Python :: 3.")]
+        assert declared == [
+            f"Programming Language :: Python :: 3.{minor}" for minor in range(oldest, int(newest) + 1)
+        ], folder
+
+
+def test_another_python_of_make_has_an_environment_of_its_own() -> None:
+    outside = {key: value for key, value in os.environ.items() if key not in ("PYTHON", "VENV", "MAKEFLAGS", "MFLAGS")}
+    for more, folder in ([], ".venv"), ([f"PYTHON={sys.executable}"], f".venv-3.{sys.version_info[1]}"):
+        command = ["make", "--dry-run", "--always-make", "setup", *more]
+        done = subprocess.run(command, cwd=ROOT, env=outside, capture_output=True, text=True, check=True)
+        assert f"touch {folder}/.broker\n" in done.stdout
 
 
 def test_a_make_target_calls_something_that_exists() -> None:
