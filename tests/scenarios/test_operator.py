@@ -69,13 +69,15 @@ async def until(holds: Callable[[], object], what: str) -> None:
 async def at_work(folder: Path) -> AsyncIterator[Play]:
     (folder / "token").write_text("a token")
     api = FakeApi(Store())
+    released = {"holderIdentity": "", "leaseDurationSeconds": 1}  # an absent Lease would be waited out
+    api.store.put(LEASE, {"metadata": {"namespace": "system", "name": "gantrymq-operator"}, "spec": released})
     async with api.running() as url:
         settings = Settings("image:1", http_port=free_port())
         place, lost = Place("system", "gantrymq-operator"), list[int]()
         operator = Operator(settings, Account(url, folder), place, lost.append)
         task = asyncio.create_task(operator.run())
         try:
-            await until(lambda: LEASE in api.store.documents, "the operator leads")
+            await until(lambda: api.store.get(LEASE)["spec"]["holderIdentity"], "the operator leads")
             await until(lambda: api.watches >= 3, "kopf watches")
             yield Play(api)
         finally:

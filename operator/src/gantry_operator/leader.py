@@ -5,6 +5,11 @@ leads for `RENEW_WITHIN_S` from there; everybody else waits until the Lease has 
 clock.  No two clocks are compared: what stands in the Lease as a time is for people.  `monotonic` counts while a
 process is stopped and while its machine sleeps, so whoever wakes up late knows it before he asks anything.
 
+A Lease that is absent says nothing about its last holder, who leads for `RENEW_WITHIN_S` more at most.  So absence is
+waited out as a holder is: a candidate makes the Lease when it has been absent for `LEASE_S` since it first looked, also
+in a new installation.  The leader itself makes it again at its next renewal.  An empty holder is taken at once only
+where the holder released the Lease (`_RELEASED_S`); in a Lease that was applied by hand it says nothing either.
+
 Whoever does not lead gets no token (`token`), so he can neither read nor write by it; what a standby looks at (its
 watches, groups that it may soon have to care for) has its own way.  A Lease that is lost is lost: `run` ends, and the
 process with it.  That is all it is good for.  A request that was on its way may still arrive; it is a compare-and-set,
@@ -34,6 +39,7 @@ ANSWER_S = 3.0  # for one question: two fit into the time of a renewal
 _LOOK_EVERY_S = 1.0
 _REST_S_MIN = 0.05
 _JITTER_S = 0.4  # of whoever waits: two that wait do not always ask together
+_RELEASED_S = 1  # leaseDurationSeconds of a Lease that its holder let go; a holder's is LEASE_S
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 
@@ -62,6 +68,10 @@ class _Seen(NamedTuple):
     holder: str
     renewed: str
     transitions: int
+    is_released: bool = False
+
+
+_ABSENT = _Seen("", "", -1)
 
 
 class Election:
@@ -139,7 +149,9 @@ class Election:
         if self._has_led:
             return max(_REST_S_MIN, began_s + EVERY_S - now_s)
         look_s = _LOOK_EVERY_S + random.uniform(0, _JITTER_S)
-        return max(_REST_S_MIN, min(look_s, self._seen_at + LEASE_S - now_s)) if self.holder else look_s
+        if self._seen is None or self._seen.is_released:
+            return look_s
+        return max(_REST_S_MIN, min(look_s, self._seen_at + LEASE_S - now_s))
 
     async def release(self) -> None:
         """Let somebody else lead at once; we do not any more."""
@@ -149,28 +161,35 @@ class Election:
         try:
             found = await self._leases.get(self._path)
             if found is not None and found.get("spec", {}).get("holderIdentity") == self._who:
-                await self._write(found, self._spec(found) | {"holderIdentity": "", "leaseDurationSeconds": 1})
+                await self._write(found, self._spec(found) | {"holderIdentity": "", "leaseDurationSeconds": _RELEASED_S})
         except KubeError as error:
             log.warning("the Lease %s is not released, it runs out: %s", self._place.name, error)
 
     async def _hold(self, asked_at: float) -> bool:
         """Whether it is ours now."""
         found = await self._leases.get(self._path)
-        if found is None:
-            return await self._make()
-        seen = _seen(found)
+        seen = _ABSENT if found is None else _seen(found)
         if seen != self._seen:
-            if seen.holder not in (self._who, self.holder):
-                log.info("the Lease %s: %s leads", self._place.name, seen.holder or "nobody")
+            self._say(seen)
             self._seen, self._seen_at = seen, self._clock.monotonic()
         if seen.holder != self._who:
-            if self._has_led:  # once lost, lost for ever
+            if self._has_led and found is not None:  # once lost, lost for ever
                 self._until = float("-inf")
                 return False
-            if seen.holder and asked_at - self._seen_at < LEASE_S:
+            if not (self._has_led or seen.is_released) and asked_at - self._seen_at < LEASE_S:
                 return False
+        if found is None:
+            return await self._make()
         await self._write(found, self._spec(found))
         return True
+
+    def _say(self, seen: _Seen) -> None:
+        """One log line for another holder."""
+        if seen is _ABSENT:
+            what = "its leader makes it again" if self._has_led else f"it is made in {LEASE_S} s, unless its leader does so"
+            log.warning("the Lease %s is absent; %s", self._place.name, what)
+        elif seen.holder not in (self._who, self.holder):
+            log.info("the Lease %s: %s leads", self._place.name, seen.holder or "nobody")
 
     async def _make(self) -> bool:
         metadata = {"namespace": self._place.namespace, "name": self._place.name}
@@ -203,4 +222,5 @@ class Election:
 def _seen(lease: Document) -> _Seen:
     spec = lease.get("spec") or {}
     holder, renewed = spec.get("holderIdentity") or "", spec.get("renewTime") or ""
-    return _Seen(str(holder), str(renewed), int(spec.get("leaseTransitions") or 0))
+    is_released = not holder and spec.get("leaseDurationSeconds") == _RELEASED_S
+    return _Seen(str(holder), str(renewed), int(spec.get("leaseTransitions") or 0), is_released)

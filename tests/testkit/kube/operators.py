@@ -14,12 +14,14 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from testkit.kube import audit
+from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ControlPlane
 from testkit.ports import free_port
 
@@ -65,7 +67,11 @@ class Replica:
         (self.folder / "unfinished").replace(self.folder / "token")
 
     def start(self, namespaces: str = "") -> None:
-        """Returns at once."""
+        """Returns at once.  A Lease that is absent is made as a released one: absence would be waited out."""
+        leases = f"/apis/coordination.k8s.io/v1/namespaces/{self._release.namespace}/leases"
+        kind, released = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}, {"leaseDurationSeconds": 1}
+        with suppress(RefusedError):
+            self._plane.admin.create(leases, kind | {"metadata": {"name": self._release.name}, "spec": released})
         address = urlsplit(self._plane.server)
         environment = os.environ | {
             "KUBERNETES_SERVICE_HOST": str(address.hostname),

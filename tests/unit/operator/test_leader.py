@@ -17,13 +17,14 @@ Document = dict[str, Any]
 PLACE = Place("system", "gantrymq")
 PATH = lease_path(*PLACE)
 SECOND = 1000
+RELEASED = {"metadata": {"resourceVersion": "0"}, "spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
 
 
 class Server:
-    """One Lease with a version; `faults` are taken by the writes in turn: lose (done, unanswered), drop, a status."""
+    """One Lease with a version, released at first; `faults` are taken by the writes in turn: lose (done, unanswered), drop, a status."""
 
     def __init__(self) -> None:
-        self.lease: Document | None = None
+        self.lease: Document | None = copy.deepcopy(RELEASED)
         self.faults: list[str] = []
         self.away = False
         self.writes = 0
@@ -89,7 +90,7 @@ class Play:
         return "".join(who for who, each in self.elections.items() if each.leads())
 
 
-def test_whoever_makes_the_lease_leads_and_the_other_waits() -> None:
+def test_whoever_takes_the_lease_leads_and_the_other_waits() -> None:
     play = Play()
     play.rounds("a", "b")
     assert play.leaders == "a" and play.elections["b"].holder == "a"
@@ -101,7 +102,7 @@ def test_a_leader_that_renews_leads_for_ever() -> None:
         play.rounds("a", "b")
         play.pass_s(2)
     assert play.leaders == "a" and play.server.lease is not None
-    assert play.server.lease["spec"]["leaseTransitions"] == 0
+    assert play.server.lease["spec"]["leaseTransitions"] == 1
 
 
 def test_a_lease_that_stands_still_is_taken_when_its_time_is_over_and_not_before() -> None:
@@ -113,7 +114,7 @@ def test_a_lease_that_stands_still_is_taken_when_its_time_is_over_and_not_before
     play.pass_s(1)
     play.rounds("b")
     assert play.leaders == "b" and play.server.lease is not None
-    assert play.server.lease["spec"]["leaseTransitions"] == 1
+    assert play.server.lease["spec"]["leaseTransitions"] == 2
 
 
 def test_a_leader_stops_before_anybody_may_follow_it() -> None:
@@ -178,6 +179,9 @@ def test_a_renewal_without_an_answer_is_known_a_round_later(fault: str) -> None:
 
 def test_a_lease_that_was_made_without_an_answer_is_ours() -> None:
     play = Play()
+    play.server.lease = None
+    play.rounds("a")
+    play.pass_s(LEASE_S)
     play.server.faults.append("lose")
     play.rounds("a")
     assert play.leaders == ""
@@ -209,10 +213,28 @@ def test_a_lease_that_somebody_deleted_is_made_again_by_its_leader() -> None:
     assert play.leaders == "a" and play.server.holder == "a"
 
 
+# A former leader that cannot reach the API server leads on for RENEW_WITHIN_S; none of these says that it does not.
+@pytest.mark.parametrize("left", [None, {"holderIdentity": ""}, {}, {"holderIdentity": "z", "leaseDurationSeconds": 9}])
+@pytest.mark.parametrize("knew", [True, False])
+def test_a_lease_that_is_deleted_or_replaced_is_not_taken_while_its_leader_may_lead(
+    left: Document | None, knew: bool
+) -> None:
+    play = Play()
+    play.rounds(*("ab" if knew else "a"))
+    play.server.lease = None if left is None else {"metadata": {"resourceVersion": "x"}, "spec": left}
+    for _ in range(LEASE_S):
+        play.rounds("b")
+        assert len(play.leaders) == (1 if play.elections["a"].leads() else 0)
+        assert play.elections["b"].rest_s(play.clocks["b"].monotonic()) <= LEASE_S
+        play.pass_s(1)
+    play.rounds("b")
+    assert play.leaders == "b" and play.server.holder == "b"
+
+
 def test_a_lease_that_somebody_else_took_is_lost_for_ever() -> None:
     play = Play()
     play.rounds("a", "b")
-    play.server.lease = None
+    play.pass_s(LEASE_S)
     play.rounds("b", "a")
     assert play.leaders == "b"
     play.server.lease = None
