@@ -57,6 +57,7 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         ("gantrymq", "watch.namespaces={one}", "only with watch.scope=many"),
         ("gantrymq", "rights.aggregate=some", "/rights/aggregate"),
         ("gantrymq", "crds.upgrade=always", "/crds/upgrade"),
+        ("gantrymq", "rollout.onOperatorUpgrade=Some", "/rollout/onOperatorUpgrade"),
         ("gantrymq", "operator.image.tag=not a tag", "/operator/image/tag"),
         ("gantrymq", "operator.brokerImage.name=x", "/operator/brokerImage"),
         ("gantrymq", "monitoring.interval=often", "/monitoring/interval"),

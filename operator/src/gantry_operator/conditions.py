@@ -41,6 +41,7 @@ def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) 
         _failover_possible(snapshot),
         _paused(snapshot),
         _config_applied(snapshot),
+        _image(snapshot),
         _unreachable(snapshot),
         _renewal(snapshot, now_s),
         _diverged(snapshot),
@@ -195,6 +196,13 @@ def _config_applied(snapshot: Snapshot) -> Condition:
 def _silent(group: GroupSeen) -> Iterator[int]:
     wanted = range(group.group.cluster.brokers.replicas)
     return (ordinal for ordinal in wanted if ordinal not in group.answers)
+
+
+def _image(snapshot: Snapshot) -> Condition:
+    held = snapshot.cluster.image.held
+    if held is not None:
+        return Condition("ImageUpToDate", False, held.reason, held.message)
+    return Condition("ImageUpToDate", True, "UpToDate", "")
 
 
 def _unreachable(snapshot: Snapshot) -> Condition:

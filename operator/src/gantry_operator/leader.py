@@ -161,7 +161,8 @@ class Election:
         try:
             found = await self._leases.get(self._path)
             if found is not None and found.get("spec", {}).get("holderIdentity") == self._who:
-                await self._write(found, self._spec(found) | {"holderIdentity": "", "leaseDurationSeconds": _RELEASED_S})
+                released = {"holderIdentity": "", "leaseDurationSeconds": _RELEASED_S}
+                await self._write(found, self._spec(found) | released)
         except KubeError as error:
             log.warning("the Lease %s is not released, it runs out: %s", self._place.name, error)
 
@@ -186,7 +187,7 @@ class Election:
     def _say(self, seen: _Seen) -> None:
         """One log line for another holder."""
         if seen is _ABSENT:
-            what = "its leader makes it again" if self._has_led else f"it is made in {LEASE_S} s, unless its leader does so"
+            what = "its leader makes it again" + ("" if self._has_led else f", or this operator in {LEASE_S} s")
             log.warning("the Lease %s is absent; %s", self._place.name, what)
         elif seen.holder not in (self._who, self.holder):
             log.info("the Lease %s: %s leads", self._place.name, seen.holder or "nobody")

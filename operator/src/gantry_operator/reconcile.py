@@ -31,6 +31,7 @@ from gantry_operator.owned import Owned
 from gantry_operator.refusals import Refusals, is_refusal
 from gantry_operator.settings import Settings
 from gantry_operator.snapshot import GroupSeen, Snapshot
+from gantry_operator.turns import Turns
 
 SOON_S, LATER_S = 2.0, 60.0
 TELL_S = 2.0  # between two statuses that differ in nothing that people are woken for
@@ -73,6 +74,7 @@ class Reconciler:
         self._hands = Hands(kube, asks, watches)
         self._owned = Owned(kube)
         self._recorder = events.Recorder(kube)
+        self._turns = Turns(kube, settings)
         self._keys: dict[Key, bytes] = {}  # a secret that somebody deletes is made again as it was
         self._told_s: dict[Key, float] = {}
 
@@ -92,6 +94,7 @@ class Reconciler:
             return LATER_S
         if cluster.is_going:
             return await self._end(cluster, found)
+        cluster = await self._turns.resolved(cluster, found)
         secret = await self._secret(cluster)
         snapshot, refusals = await self._look(cluster, secret), Refusals()
         try:
@@ -237,10 +240,7 @@ class Reconciler:
         return True
 
     def _image(self, cluster: BrokerCluster) -> Image:
-        settings = self._settings
-        return replace(
-            cluster.image, name=cluster.image.name or settings.broker_image, volume_group=settings.volume_group
-        )
+        return replace(cluster.image, volume_group=self._settings.volume_group)
 
     def _now(self) -> str:
         return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

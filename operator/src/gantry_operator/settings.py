@@ -1,6 +1,7 @@
 """What the operator is told, by its environment: the chart sets it.
 
 GANTRY_OPERATOR_BROKER_IMAGE    image of brokers and name servers whose cluster names none
+GANTRY_OPERATOR_ON_UPGRADE      what those clusters do when that image changes: None, OneByOne (default), All
 GANTRY_OPERATOR_VOLUME_GROUP    group id that owns the volumes of brokers: 10001; `platform`: none is named, and the
                                 platform assigns one (OpenShift)
 GANTRY_OPERATOR_NAMESPACES      which are watched, separated by commas; empty: all
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from gantry_operator.account import FOLDER
@@ -21,6 +23,14 @@ from gantry_operator.account import FOLDER
 LEASE, IDENTITY = "gantrymq-operator", "gantry-operator"
 VOLUME_GROUP = 10001
 _PREFIX = "GANTRY_OPERATOR_"
+
+
+class OnUpgrade(StrEnum):
+    """What clusters with an empty spec.image do when the operator's default image changes (`rollout`)."""
+
+    NONE = "None"
+    ONE_BY_ONE = "OneByOne"
+    ALL = "All"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +45,7 @@ class Settings:
     account: Path = FOLDER
     home: str = "default"  # the namespace in which it runs
     volume_group: int | None = VOLUME_GROUP
+    on_upgrade: OnUpgrade = OnUpgrade.ONE_BY_ONE
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -50,7 +61,13 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     identity = environment.get(f"{_PREFIX}IDENTITY", "") or IDENTITY
     account = Path(environment.get(f"{_PREFIX}ACCOUNT", "") or FOLDER)
     group = _volume_group(environment.get(f"{_PREFIX}VOLUME_GROUP", "") or str(VOLUME_GROUP))
-    return Settings(image, namespaces, int(port), lease, identity, account, volume_group=group)
+    policy = environment.get(f"{_PREFIX}ON_UPGRADE", "") or OnUpgrade.ONE_BY_ONE
+    if policy not in tuple(OnUpgrade):
+        raise ValueError(f"{_PREFIX}ON_UPGRADE {policy!r}: expected {', '.join(OnUpgrade)}")
+    on_upgrade = OnUpgrade(policy)
+    return Settings(
+        image, namespaces, int(port), lease, identity, account, volume_group=group, on_upgrade=on_upgrade
+    )
 
 
 def _volume_group(text: str) -> int | None:

@@ -18,7 +18,7 @@ from gantry_operator.desired.brokers import as_run
 from gantry_operator.desired.labels import digest_of
 from gantry_operator.kube import KubeError, cluster_path, folder_of, lease_path, path_of
 from gantry_operator.reconcile import Reconciler
-from gantry_operator.settings import Settings
+from gantry_operator.settings import OnUpgrade, Settings
 from gantry_operator.snapshot import Answer, GroupSeen, Snapshot
 from testkit.kube.clusters import cluster, document
 from testkit.simclock import SimClock
@@ -52,7 +52,7 @@ class Server:
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]:
         self.reads.append(folder)
         found = [each for path, each in self.documents.items() if path.startswith(f"{folder}/")]
-        return [copy.deepcopy(each) for each in found if labels.items() <= each["metadata"]["labels"].items()]
+        return [copy.deepcopy(each) for each in found if labels.items() <= each["metadata"].get("labels", {}).items()]
 
     async def create(self, document: Document) -> bool:
         self.writes.append(f"create {document['kind']}")
@@ -182,7 +182,11 @@ class Bench:
 
     def __init__(self, **brokers: object) -> None:
         self.server, self.loops, self.doors, self.clock = Server(**brokers), Loops(), Doors(), SimClock()
-        settings = Settings("image:1")
+        self.upgrade("image:1", OnUpgrade.ONE_BY_ONE)
+
+    def upgrade(self, image: str, policy: OnUpgrade) -> None:
+        """Another operator takes over, with this default image."""
+        settings = Settings(image, on_upgrade=policy)
         self.operator = Reconciler(self.server, settings, self.loops, self.doors, self.clock)
 
     def once(self) -> float | None:

@@ -21,7 +21,10 @@ RELEASED = {"metadata": {"resourceVersion": "0"}, "spec": {"holderIdentity": "",
 
 
 class Server:
-    """One Lease with a version, released at first; `faults` are taken by the writes in turn: lose (done, unanswered), drop, a status."""
+    """One Lease with a version, released at first.
+
+    `faults` are taken by the writes in turn: lose (done, unanswered), drop, a status.
+    """
 
     def __init__(self) -> None:
         self.lease: Document | None = copy.deepcopy(RELEASED)

@@ -99,6 +99,13 @@ class Brokers:
     resources: Mapping[str, Any]
 
 
+class Held(NamedTuple):
+    """Why something waits: a condition's reason and message."""
+
+    reason: str
+    message: str
+
+
 @dataclass(frozen=True, slots=True)
 class Image:
     """What the pods of brokers and name servers are started from."""
@@ -107,6 +114,7 @@ class Image:
     policy: str
     secrets: Sequence[str]
     volume_group: int | None = None  # owns their volumes, as the operator was told; None: the platform assigns one
+    held: Held | None = None  # why `name` is not the operator's choice, where it should be
 
 
 @dataclass(frozen=True, slots=True)

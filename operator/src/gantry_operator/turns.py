@@ -1,0 +1,72 @@
+"""Turns of clusters under `rollout`: reads the other clusters only while one waits for a newer image.
+
+A cluster whose turn it is gets it at once and in the same step of the event loop, so two passes side by side never both
+begin; what was begun is remembered until the cluster's status says so.  After a change of leader the order of names
+picks the same cluster again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from gantry_operator.api.brokercluster import GROUP, PLURAL, VERSION, BrokerCluster, Document, Held, Key
+from gantry_operator.kube import KubeError
+from gantry_operator.rollout import Candidate, Choice, candidate, choose
+from gantry_operator.settings import OnUpgrade, Settings
+
+_ROOT = f"/apis/{GROUP}/{VERSION}"
+
+
+class Lists(Protocol):
+    """The API server, as `kube.Kube` asks it."""
+
+    async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]: ...
+
+
+class Turns:
+    """`resolved(cluster, document)`: the cluster with the image that it gets now."""
+
+    def __init__(self, kube: Lists, settings: Settings) -> None:
+        self._kube = kube
+        self._policy = settings.on_upgrade
+        self._default = settings.broker_image
+        self._folders = [f"{_ROOT}/namespaces/{each}/{PLURAL}" for each in settings.namespaces]
+        self._folders = self._folders or [f"{_ROOT}/{PLURAL}"]
+        self._begun: set[Key] = set()
+
+    async def resolved(self, cluster: BrokerCluster, document: Document) -> BrokerCluster:
+        """`image.name` is never empty; `image.held` says why it is not the operator's default."""
+        if cluster.image.name:
+            self._begun.discard(cluster.key)
+            return cluster
+        choice = await self._choice(candidate(document))
+        return replace(cluster, image=replace(cluster.image, name=choice.image, held=choice.held))
+
+    async def _choice(self, mine: Candidate) -> Choice:
+        if mine.is_out or mine.image == self._default:
+            self._begun.discard(mine.key)
+        if mine.key in self._begun:
+            return Choice(self._default)
+        alone = choose(self._policy, self._default, mine, [])
+        if self._policy is not OnUpgrade.ONE_BY_ONE or alone.held is not None or mine.image in ("", self._default):
+            return alone
+        try:
+            others = await self._others()
+        except KubeError as error:
+            said = f"{self._default} waits: the other clusters could not be read: {error}"
+            return Choice(mine.image, Held("WaitsForTurn", said))
+        self._begun &= {each.key for each in others if each.follows and each.image != self._default}
+        choice = choose(self._policy, self._default, mine, map(self._as_begun, others))
+        if choice.held is None:
+            self._begun.add(mine.key)
+        return choice
+
+    async def _others(self) -> list[Candidate]:
+        found = [await self._kube.listed(folder, {}) for folder in self._folders]
+        return [candidate(each) for documents in found for each in documents]
+
+    def _as_begun(self, of: Candidate) -> Candidate:
+        """With the new image, where it was given and the status does not say so yet."""
+        return of._replace(image=self._default, is_settled=False) if of.key in self._begun else of
