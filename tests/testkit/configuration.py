@@ -14,12 +14,16 @@ from collections.abc import Iterator, Mapping
 
 from gantry.broker import brokerconf
 from gantry.broker.config import BrokerConfig
+from gantry.cli.watched import OfAGroup, Shared
 from gantry.model.keys import Entry, as_written, table
+from gantry.nameserver.settings import RUNTIME_KEYS, Switches
 from testkit.sources import ROOT
 
 PAGE = ROOT / "broker/docs/configuration.md"
 _BLOCK = re.compile(r"(<!-- generated: keys -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEAD = "| key | default | value | what it does | in a broker.conf |\n|-|-|-|-|-|"
+
+_HEAD_OF_OTHERS = "| key | default | value | what it does |\n|-|-|-|-|"
 
 
 def rendered(text: str) -> str:
@@ -32,6 +36,16 @@ def _sections() -> Iterator[str]:
     for each in dataclasses.fields(BrokerConfig):
         if isinstance(each.default_factory, type):
             yield from _section(each.name, each.default_factory)
+    yield "# Keys of `gantry coordinator`\n\nIn the file of `--config`, and as flags with `--` before them.\n"
+    for tree, title in ((Shared, "At the top of the file"), (OfAGroup, "Below `groups.NAME`, or at the top for all")):
+        yield f"## {title}\n\n{inspect.getdoc(tree)}\n\n{_HEAD_OF_OTHERS}"
+        for key, entry in table(tree).items():
+            yield _row(key.replace("_", "-"), entry)
+        yield ""
+    yield f"# Switches of a name server\n\nTools change them while it runs (318).\n\n{_HEAD_OF_OTHERS}"
+    for theirs, ours in RUNTIME_KEYS.items():
+        yield _row(theirs, table(Switches)[ours])
+    yield ""
 
 
 def _section(name: str, tree: type) -> Iterator[str]:
@@ -40,10 +54,13 @@ def _section(name: str, tree: type) -> Iterator[str]:
     prefix = f"{name}." if name else ""
     names = _theirs()
     for key, entry in keys.items():
-        hot = " Can change while the broker runs." if entry.key.is_hot else ""
-        cells = (f"`{key}`", _default(entry), entry.expected, entry.key.text + hot, names.get(prefix + key, ""))
-        yield f"| {' | '.join(cells)} |"
+        yield _row(key, entry, names.get(prefix + key, ""))
     yield ""
+
+
+def _row(key: str, entry: Entry, *more: str) -> str:
+    hot = " Can change while the broker runs." if entry.key.is_hot else ""
+    return f"| {' | '.join((f'`{key}`', _default(entry), entry.expected, entry.key.text + hot, *more))} |"
 
 
 def _default(entry: Entry) -> str:

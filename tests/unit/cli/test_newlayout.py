@@ -48,3 +48,22 @@ def test_taken_ports_are_gone_around(tmp_path: Path) -> None:
         again = Folder(tmp_path / "one")
         (again.path / "local.json").unlink()
         assert set(layout_for(again, flags()).listeners()).isdisjoint(first.listeners())
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ("pull.cuont_max=1", "--set pull.cuont_max: pull.cuont_max is not known; the nearest .* pull.count_max"),
+        ("pull.count_max=0", "--set pull.count_max: pull.count_max '0': expected a whole number of messages from 1"),
+        ("store.segment_bytes=1MiB", r"store.segment_bytes 1 MiB: .* \[store.segment_bytes from --set store.segment"),
+        ("network.port=1", "gantry local sets names, role, addresses and folders itself"),
+    ],
+)
+def test_a_key_that_no_member_could_start_with_makes_no_folder(given: str, text: str, tmp_path: Path) -> None:
+    folder = Folder(tmp_path / "new")
+    with pytest.raises(ConfigError, match=text):
+        layout_for(folder, flags(set=[given]))
+    assert not folder.path.exists()
+    layout_for(folder, flags())
+    with pytest.raises(ConfigError, match=text):
+        layout_for(folder, flags(set=[given]))

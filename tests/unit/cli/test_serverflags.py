@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gantry.broker.config import BrokerConfig
-from gantry.cli.serverflags import MEMBERSHIP, NETWORK, STORE, add_server_flags, load_config
+from gantry.broker.config import KEYS, BrokerConfig
+from gantry.cli.serverflags import MEMBERSHIP, NETWORK, STORE, add_server_flags, load_config, port_flags
 from gantry.errors import ConfigError
 from gantry.store.settings import Flush
 
@@ -48,3 +48,12 @@ def test_set_reaches_every_key() -> None:
 def test_set_without_a_value_is_an_error_that_quotes_it() -> None:
     with pytest.raises(ConfigError, match=r"'pull\.count_max': expected KEY=VALUE"):
         _loaded("--set", "pull.count_max")
+
+
+def test_every_port_that_is_taken_has_something_to_type_for_another_one() -> None:
+    config = _loaded("--set", "replication.secret_file=/secret", "--broker-port", "700")
+    typed = port_flags(config)
+    assert len(typed) == sum(key.endswith("port") for key in KEYS)
+    assert typed["--broker-port"] == 700 and typed["--vip-port"] == 698
+    assert typed["--set network.ha_port=PORT"] == 701 and typed["--set network.ha_api_port=PORT"] == 9405
+    assert "--set network.ha_port=PORT" not in port_flags(_loaded())

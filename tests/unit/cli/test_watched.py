@@ -47,8 +47,8 @@ def test_a_file_names_several_and_what_they_share_once(tmp_path: Path) -> None:
     ("change", "reason"),
     [
         ({"group": None}, "--group missing"),
-        ({"members": "h0"}, "'h0' is no HOST:PORT"),
-        ({"members": "h0:99999"}, "no HOST:PORT"),
+        ({"members": "h0"}, "--members: members 'h0': expected 1 to 64 of: HOST:PORT"),
+        ({"members": "h0:99999"}, "expected 1 to 64 of: HOST:PORT"),
         ({"min_in_sync": 4}, "min-in-sync 4"),
         ({"preferred": 3}, "preferred 3"),
         ({"register": "zookeeper:/x"}, "expected file:"),
@@ -65,11 +65,16 @@ def test_flags_that_cannot_be_meant_are_named(change: dict[str, object], reason:
     [
         ("a: [", "is not YAML"),
         ("- a", "expected keys"),
-        ("secret-file: x", "groups: expected keys"),
-        ("secret-file: x\ngroups: {}", "0 groups"),
+        ("secret-file: x", "groups: found 0, expected 1 to 64"),
+        ("secret-file: x\ngroups: {}", "groups: found 0"),
+        ("secret-file: x\ngroups: 5", ":2: groups: expected keys"),
+        ("secret-file: x\ngroups: {b: }", ":2: groups.b: expected the group's keys"),
         ("groups: {b: {members: 'h:1', register: 'file:/a', role: ASYNC_MASTER}}", "secret-file is missing"),
-        ("secret-file: x\ngroups: {b: {member: 'h:1'}}", "did you mean members"),
-        ("secret-file: x\nrole: SLAVE\ngroups: {b: {members: 'h:1', register: 'file:/a'}}", "role SLAVE"),
+        ("secret-file: x\ngroups: {b: {member: 'h:1'}}", ":2: member is not known; the nearest known key is members"),
+        (
+            "secret-file: x\nrole: SLAVE\ngroups: {b: {members: 'h:1', register: 'file:/a'}}",
+            ":2: role 'SLAVE': expected one of SYNC_MASTER, ASYNC_MASTER",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_meant_names_the_key(text: str, reason: str, tmp_path: Path) -> None:

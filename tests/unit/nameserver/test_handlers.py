@@ -225,6 +225,9 @@ def test_switches_change_at_run_time_and_others_do_not() -> None:
     assert b"enableAllTopicList=false\n" in asker.ask(RequestCode.GET_NAMESRV_CONFIG).body
     refused = asker.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableAllTopicList=true\nkvConfigPath=/etc/x\n")
     assert refused.code == ResponseCode.NO_PERMISSION
+    refused = asker.ask(RequestCode.UPDATE_NAMESRV_CONFIG, body=b"enableAllTopicList=ture\n")
+    assert refused.code == ResponseCode.INVALID_PARAMETER
+    assert refused.remark == "enableAllTopicList 'ture': expected true or false"
     assert asker.ask(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER).code == ResponseCode.NO_PERMISSION
 
 

@@ -142,3 +142,10 @@ async def test_a_failed_start_can_be_stopped() -> None:
         await second.start()
     await second.stop()
     await first.stop()
+
+
+async def test_a_file_of_key_values_that_cannot_be_made_is_found_at_the_start(tmp_path: Path) -> None:
+    server = NameServer(settings(tmp_path / "missing" / "kvConfig.json"))
+    with pytest.raises(ConfigError, match=r"missing/kvConfig\.json: key-values cannot be kept .* make its folder"):
+        await server.start()
+    await server.stop()

@@ -17,6 +17,7 @@ import socket
 from dataclasses import dataclass
 from typing import Protocol
 
+from gantry.broker.config import BrokerConfig
 from gantry.broker.sections import NetworkConfig
 from gantry.errors import ConfigError
 from gantry.transport.addresses import host_text, pack_host
@@ -76,6 +77,20 @@ class Addresses:
         """The replication address that registrations name; RocketMQ's broker always names one."""
         port = self.port + 1 if self.ha_port is None else self.ha_port
         return host_text(self.packed[:-4] + port.to_bytes(4, "big"))
+
+
+def wanted(config: BrokerConfig) -> dict[str, int]:
+    """The ports that a broker with this configuration takes, by key; 0 and less: none that could be named before."""
+    network = config.network
+    ports = {
+        "network.port": network.port,
+        "network.vip_port": network.port - _VIP_DISTANCE if network.vip_port == VIP_FOLLOWS else network.vip_port,
+        "network.http_port": network.http_port,
+    }
+    if config.replication.secret_file:
+        ports["network.ha_port"] = network.port + 1 if network.ha_port < 0 else network.ha_port
+        ports["network.ha_api_port"] = network.ha_api_port
+    return ports
 
 
 async def reserve(config: NetworkConfig, reservations: list[Reserved]) -> Addresses:

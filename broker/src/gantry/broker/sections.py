@@ -26,6 +26,8 @@ _DAY_S, _CENTURY_HOURS = 86_400.0, 876_000.0
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 HOST_PORT = r"\s*(http://)?(\[[^\[\]\s]+\]|[^\[\]\s:/]+):0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-5][0-9]{3})/?\s*"
 
+REGISTER, REGISTER_FORM = r"file:[/~].*|lease:[^/\s]+/[^/\s]+", "file:/PATH or lease:NAMESPACE/NAME"
+
 
 @dataclass(frozen=True, slots=True)
 class NetworkConfig:
@@ -354,8 +356,8 @@ class ReplicationConfig:
     register: str = words(
         "",
         "Where it is written who leads: file:/PATH, or lease:NAMESPACE/NAME in Kubernetes. Empty: a static pair.",
-        pattern=r"(file:\S.*|lease:[^/\s]+/[^/\s]+)?",
-        form="file:/PATH or lease:NAMESPACE/NAME, or empty",
+        pattern=f"({REGISTER})?",
+        form=f"{REGISTER_FORM}, or empty",
     )
     register_server: str = words(
         "",

@@ -106,12 +106,12 @@ def build(tree: type[_T], sources: Sequence[Source], hints: Mapping[str, str] | 
             try:
                 converted[key] = read(value, known[key])
             except ValueError as error:
-                faults.append(f"{places[key]}: {key} {_quoted(value)}: {error}")
+                faults.append(f"{places[key]}: {key} {quoted(value)}: {error}")
         elif not any(name.startswith(f"{key}.") for name in known):
             hint = (hints or {}).get(key)
             faults.append(f"{places[key]}: {key} is not known{f'; {hint}' if hint else nearest(key, known)}")
         elif value is not None:  # a section without keys is none
-            faults.append(f"{places[key]}: {key} {_quoted(value)}: expected keys below it, each on a line of its own")
+            faults.append(f"{places[key]}: {key} {quoted(value)}: expected keys below it, each on a line of its own")
     if faults:
         raise ConfigError("; ".join(faults))
     return typing.cast(_T, _made(tree, "", converted))
@@ -173,7 +173,8 @@ def _flattened(
             yield key, line, loader.construct_object(node, deep=True)
 
 
-def _quoted(value: object) -> str:
+def quoted(value: object) -> str:
+    """A value in an error, in 80 characters at most."""
     return "without a value" if value is None else repr(value if isinstance(value, float) else str(value)[:80])
 
 

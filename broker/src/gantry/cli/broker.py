@@ -12,7 +12,16 @@ from gantry.broker.broker import Broker
 from gantry.broker.config import BrokerConfig
 from gantry.broker.machine import Carrying, Machine
 from gantry.cli.serve import reachable, serve
-from gantry.cli.serverflags import MEMBERSHIP, NETWORK, STORE, add_server_flags, load_config, log, warn_when_pure
+from gantry.cli.serverflags import (
+    MEMBERSHIP,
+    NETWORK,
+    STORE,
+    add_server_flags,
+    load_config,
+    log,
+    port_flags,
+    warn_when_pure,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -26,12 +35,6 @@ def run(arguments: argparse.Namespace) -> int:
     warn_when_pure()
     if not config.name_servers:
         log.warning("no name server is named: clients will not find this broker; --namesrv HOST:PORT")
-    ports = {
-        "--broker-port": config.network.port,
-        "--http-port": config.network.http_port,
-        "--vip-port": config.network.port - 2 if config.network.vip_port == -1 else config.network.vip_port,
-    }
-
     made: list[Broker] = []
     machine = Machine(carrying=Carrying())  # a broker that starts anew is the same process to its group
 
@@ -42,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
     def again(broker: Broker) -> bool:
         return broker.starts_anew and broker.failure is None
 
-    return serve(make, lambda broker: _ready(config, broker), lambda broker: broker.failure, ports, again)
+    return serve(make, lambda broker: _ready(config, broker), lambda broker: broker.failure, port_flags(config), again)
 
 
 def _ready(config: BrokerConfig, broker: Broker) -> str:

@@ -12,14 +12,24 @@ import random
 import secrets
 import socket
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from gantry.broker.config import BrokerConfig
+from gantry.broker.keyrules import check
+from gantry.broker.sources import build, from_flags
 from gantry.errors import ConfigError
 from gantry.local import namespaces
 from gantry.local.folder import Folder
-from gantry.local.layout import Layout, Links, Ports
+from gantry.local.layout import REPLICAS_MAX, Layout, Links, Ports, Who, member_config
 
+# What the layout decides; one value for all members, or another than the layout's, would break the cluster.
+_OWNED = frozenset({
+    "cluster", "name", "id", "role", "name_servers", "store.root", "network.bind", "network.advertise", "network.port",
+    "network.vip_port", "network.ha_port", "network.ha_api_port", "network.http_port", "replication.secret_file",
+    "replication.master", "replication.register", "replication.ordinal", "replication.members",
+    "standalone.nameserver_port",
+})  # fmt: skip
 _TRIES = 30
 _SHIFTS = range(20, 15_000)  # below 32768, where the system takes ports for outgoing connections
 
@@ -28,10 +38,12 @@ def layout_for(folder: Folder, arguments: argparse.Namespace) -> Layout:
     """The layout, on the disk by then; ConfigError for flags that do not fit it."""
     settings = _settings(arguments.set)
     if not folder.exists:
+        _check(settings or {})
         layout = _made(folder, arguments, settings or {})
         folder.make(layout)
         return layout
     layout = folder.load().layout
+    _check(layout.settings if settings is None else settings)
     for flag, given, found in (
         ("--groups", arguments.groups, layout.groups),
         ("--replicas", arguments.replicas, layout.replicas),
@@ -88,6 +100,17 @@ def _busy(layout: Layout) -> str:
                     continue  # the bridge is made later
                 return f"{host}:{port}: {error.strerror}"
     return ""
+
+
+def _check(settings: Mapping[str, str]) -> None:
+    """Refuse keys that no member could start with, before there is a folder with them."""
+    owned = sorted(_OWNED & settings.keys())
+    if owned:
+        raise ConfigError(f"--set {', '.join(owned)}: gantry local sets names, role, addresses and folders itself")
+    member = Layout("0", 1, REPLICAS_MAX, "fast", "default", Links.DIRECT, 1, Ports(), settings)
+    given = member_config(member, Who(0, 0), "/", "/secret")
+    places = {key: f"--set {key}" for key in settings}
+    check(build(BrokerConfig, [from_flags(given, "gantry local", places)]), places)
 
 
 def _settings(texts: list[str] | None) -> dict[str, str] | None:

@@ -72,6 +72,14 @@ def load_config(
     return loaded
 
 
+def port_flags(config: BrokerConfig) -> dict[str, int]:
+    """What to type for another port, by the port that is taken now."""
+    from gantry.broker.ports import wanted
+
+    ports = wanted(config) | {"standalone.nameserver_port": config.standalone.nameserver_port}
+    return {_SPOKEN.get(key, f"--set {key}=PORT"): port for key, port in ports.items()}
+
+
 def warn_when_pure() -> None:
     """Say once that the compiled leaves are missing: a slow broker should not be a riddle."""
     from gantry import leaves

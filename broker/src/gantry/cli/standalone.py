@@ -22,6 +22,7 @@ from gantry.cli.serverflags import (
     STORE,
     add_server_flags,
     load_config,
+    port_flags,
     warn_when_pure,
 )
 from gantry.errors import ConfigError
@@ -48,12 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Serve until asked to stop."""
     config = load_config(arguments, _SMALL, _require_alone)
     warn_when_pure()
-    ports = {
-        "--nameserver-port": config.standalone.nameserver_port,
-        "--broker-port": config.network.port,
-        "--http-port": config.network.http_port,
-        "--vip-port": config.network.port - 2 if config.network.vip_port == -1 else config.network.vip_port,
-    }
+    ports = port_flags(config)
 
     def make(end: Callable[[], None]) -> Standalone:
         return Standalone(config, end)

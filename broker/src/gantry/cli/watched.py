@@ -6,25 +6,62 @@ again, but for the secret: the members of a cluster share that.
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from gantry.broker.sections import ReplicationConfig
-from gantry.broker.sources import read_text
+from gantry.broker.sections import HOST_PORT, REGISTER, REGISTER_FORM, ReplicationConfig
+from gantry.broker.sources import from_flags, from_yaml, nearest, quoted
 from gantry.errors import ConfigError
 from gantry.failover.decide import Policy
 from gantry.failover.timers import TIMERS
 from gantry.failover.watch import Watched
+from gantry.model.keys import number, read, several, table, words
 from gantry.replication.members import MEMBERS_MAX
 
-GROUPS_MAX = 64
-_LEASE = ("register-server", "register-token-file", "register-ca-file")
-_SHARED = frozenset({"secret-file", "local-uid", "cluster-uid", "failover-timers", "role", "min-in-sync", *_LEASE})
-_OF_A_GROUP = frozenset({"register", "members", "preferred", "cluster-uid", "failover-timers", "role", "min-in-sync"})
-_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
+_T = TypeVar("_T")
 
-Settings = Mapping[str, object]
+GROUPS_MAX = 64
+_ROLES = ("SYNC_MASTER", "ASYNC_MASTER")
+_OWN = ReplicationConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """What the groups of a coordinator share."""
+
+    secret_file: str = words("", "File with the secret that the members prove to each other.", low=1)
+    register_server: str = words("", "API server of a Lease, https://HOST:PORT. Empty: the one of this pod.")
+    register_token_file: str = words(_OWN.register_token_file, "File with the token for that server.", low=1)
+    register_ca_file: str = words(_OWN.register_ca_file, "File with that server's certificate of authority.", low=1)
+    local_uid: str = words("", "Mark of the processes of a cluster that `gantry local` started; set by it.", high=64)
+
+
+@dataclass(frozen=True, slots=True)
+class OfAGroup:
+    """What is said for one group; all but `register` and `members` may stand at the top for all groups."""
+
+    register: str = words("", "Where it is written who leads.", REGISTER, REGISTER_FORM, low=1)
+    members: tuple[str, ...] = several(
+        (), 1, MEMBERS_MAX, HOST_PORT, "HOST:PORT", "Address of `/ha/v1` of every member, by ordinal."
+    )
+    role: str = words(
+        _ROLES[0], "The group's policy, as its brokers have it.", "|".join(_ROLES), f"one of {', '.join(_ROLES)}"
+    )
+    min_in_sync: int = number(
+        0, 1, MEMBERS_MAX, "members", "As the brokers have it.", {0: "2 under SYNC_MASTER, else 1"}
+    )
+    preferred: int = number(0, 0, MEMBERS_MAX - 1, "", "Ordinal of the member that leads where several are equal.")
+    cluster_uid: str = words("", "Id of a cluster of several groups. Empty: the one that the register has.", high=64)
+    failover_timers: str = words(
+        "default",
+        "How long a master may be silent: 5 s or 2 s, as the members are told.",
+        "|".join(sorted(TIMERS)),
+        f"one of {', '.join(sorted(TIMERS))}",
+    )
+
+
+_ALONE = ("register", "members")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,117 +77,99 @@ class Plan:
     groups: Mapping[str, tuple[Watched, ReplicationConfig]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """A value as it was given, and the place where it stands."""
+
+    value: object
+    place: str
+
+
 def plan_of_flags(arguments: Mapping[str, object]) -> Plan:
     """One group; ConfigError naming the flag that is missing or cannot be meant."""
-    given = {key.replace("_", "-"): value for key, value in arguments.items() if value is not None}
-    missing = [f"--{key}" for key in ("group", "register", "members", "secret-file") if not given.get(key)]
+    known = {*table(Shared), *table(OfAGroup), "group"}
+    flags = {key: value for key, value in arguments.items() if key in known and value not in (None, "")}
+    missing = [f"--{_typed(key)}" for key in ("group", "register", "members", "secret_file") if key not in flags]
     if missing:
         raise ConfigError(f"{', '.join(missing)} missing; name them, or several groups in a file by --config")
-    name = str(given["group"])
-    return Plan(str(given["secret-file"]), "", {name: _group(f"group {name}", name, given)})
+    name = str(flags.pop("group"))
+    source = from_flags(flags, "flag", {key: f"--{_typed(key)}" for key in flags})
+    given = {key: _Given(value, source.places[key]) for key, value in source.values.items()}
+    return Plan(str(flags["secret_file"]), "", {name: _group(f"group {name}", name, given)})
 
 
 def plan_of_file(path: str) -> Plan:
-    """Several groups; ConfigError naming the file and the key."""
-    import yaml
-
-    try:
-        document = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
-    top = _mapping(document, path)
-    groups = _mapping(top.get("groups"), f"{path}: groups")
-    shared = {key: value for key, value in top.items() if key != "groups"}
-    _check_keys(path, shared, _SHARED)
+    """Several groups; ConfigError naming the file, the line and the key."""
+    source = from_yaml(path)
+    shared: dict[str, _Given] = {}
+    groups: dict[str, dict[str, _Given]] = {}
+    for key, value in source.values.items():
+        given = _Given(value, source.places[key])
+        if key.startswith("groups."):
+            name, _, own = key.removeprefix("groups.").rpartition(".")
+            if not name:
+                raise ConfigError(f"{given.place}: groups.{own}: expected the group's keys below it")
+            groups.setdefault(name, {})[_known(own, given, set(table(OfAGroup)))] = given
+        elif key == "groups":
+            raise ConfigError(f"{given.place}: groups: expected keys and values, a group's name and its keys")
+        else:
+            shared[_known(key, given, {*table(Shared), *table(OfAGroup)} - {*_ALONE})] = given
     if not 1 <= len(groups) <= GROUPS_MAX:
-        raise ConfigError(f"{path}: {len(groups)} groups, expected 1 to {GROUPS_MAX}")
-    secret_file = _text(path, shared, "secret-file")
-    planned = {}
-    for name, settings in groups.items():
-        place = f"{path}: groups.{name}"
-        own = _mapping(settings, place)
-        _check_keys(place, own, _OF_A_GROUP)
-        planned[name] = _group(place, name, {**shared, **own})
-    return Plan(secret_file, str(shared.get("local-uid", "")), planned)
+        raise ConfigError(f"{path}: groups: found {len(groups)}, expected 1 to {GROUPS_MAX}")
+    if "secret_file" not in shared:
+        raise ConfigError(f"{path}: secret-file is missing")
+    planned = {name: _group(f"{path}: groups.{name}", name, {**shared, **own}) for name, own in groups.items()}
+    common = _read(Shared, shared)
+    return Plan(common.secret_file, common.local_uid, planned)
 
 
-def _group(place: str, name: str, settings: Settings) -> tuple[Watched, ReplicationConfig]:
-    addresses = _addresses(place, settings.get("members"))
-    timers = TIMERS.get(str(settings.get("failover-timers", "default")))
-    if timers is None:
-        raise ConfigError(f"{place}: failover-timers: expected one of {', '.join(TIMERS)}")
-    policy = _policy(place, settings, len(addresses), timers.suspect_after_s)
-    watched = Watched(name, addresses, policy, timers, str(settings.get("cluster-uid", "")))
-    return watched, _register(place, settings, timers.renew_every_s)
-
-
-def _register(place: str, settings: Settings, renew_every_s: float) -> ReplicationConfig:
-    """Where the register is, in the words of the members' own configuration."""
-    register = _text(place, settings, "register")
-    kind, _, where = register.partition(":")
-    if not (kind == "file" and where.startswith("/")) and not (kind == "lease" and where.count("/") == 1):
-        raise ConfigError(f"{place}: register {register!r}: expected file:/PATH or lease:NAMESPACE/NAME")
-    own = ReplicationConfig()
-    usual = (own.register_server, own.register_token_file, own.register_ca_file)
-    server, token, trust = (str(settings.get(flag) or value) for flag, value in zip(_LEASE, usual, strict=True))
-    return ReplicationConfig(
-        register=register,
-        register_server=server,
-        register_token_file=token,
-        register_ca_file=trust,
-        renew_every_s=renew_every_s,
+def _group(place: str, name: str, given: Mapping[str, _Given]) -> tuple[Watched, ReplicationConfig]:
+    missing = [key for key in _ALONE if key not in given]
+    if missing:
+        raise ConfigError(f"{place}: {_typed(missing[0])} is missing")
+    shared, own = _read(Shared, given), _read(OfAGroup, given)
+    timers = TIMERS[own.failover_timers]
+    register = ReplicationConfig(
+        register=own.register,
+        register_server=shared.register_server,
+        register_token_file=shared.register_token_file,
+        register_ca_file=shared.register_ca_file,
+        renew_every_s=timers.renew_every_s,
     )
+    policy = _policy(place, own, timers.suspect_after_s)
+    return Watched(name, own.members, policy, timers, own.cluster_uid), register
 
 
-def _policy(place: str, settings: Settings, replicas: int, suspect_after_s: float) -> Policy:
-    role = str(settings.get("role", _ROLES[0]))
-    if role not in _ROLES:
-        raise ConfigError(f"{place}: role {role}: expected {' or '.join(_ROLES)}")
-    is_sync = role == _ROLES[0]
-    min_in_sync = _number(place, settings, "min-in-sync", 2 if is_sync else 1) or (2 if is_sync else 1)
-    preferred = _number(place, settings, "preferred", 0)
-    if not 1 <= min_in_sync <= replicas or not 0 <= preferred < replicas:
+def _policy(place: str, own: OfAGroup, suspect_after_s: float) -> Policy:
+    is_sync, replicas = own.role == _ROLES[0], len(own.members)
+    min_in_sync = own.min_in_sync or (2 if is_sync else 1)
+    if min_in_sync > replicas or own.preferred >= replicas:
         raise ConfigError(
-            f"{place}: min-in-sync {min_in_sync}, preferred {preferred} with {replicas} members; "
+            f"{place}: min-in-sync {min_in_sync}, preferred {own.preferred} with {replicas} members; "
             "min-in-sync is their number at most, ordinals begin at 0"
         )
-    return Policy(replicas, min_in_sync, is_sync, suspect_after_s, preferred)
+    return Policy(replicas, min_in_sync, is_sync, suspect_after_s, own.preferred)
 
 
-def _addresses(place: str, value: object) -> tuple[str, ...]:
-    found = value.split(",") if isinstance(value, str) else value
-    if not isinstance(found, list) or not 1 <= len(found) <= MEMBERS_MAX:
-        raise ConfigError(f"{place}: members: expected 1 to {MEMBERS_MAX} addresses HOST:PORT, by ordinal")
-    addresses = tuple(str(each).strip() for each in found)
-    for each in addresses:
-        host, _, port = each.rpartition(":")
-        if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
-            raise ConfigError(f"{place}: members: {each!r} is no HOST:PORT")
-    return addresses
+def _read(tree: type[_T], given: Mapping[str, _Given]) -> _T:
+    make: Callable[..., _T] = tree
+    values = {}
+    for key, entry in table(tree).items():
+        if key in given:
+            try:
+                values[key] = read(given[key].value, entry)
+            except ValueError as error:
+                raise ConfigError(f"{given[key].place}: {_typed(key)} {quoted(given[key].value)}: {error}") from error
+    return make(**values)
 
 
-def _number(place: str, settings: Settings, key: str, default: int) -> int:
-    value = settings.get(key, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise ConfigError(f"{place}: {key} {value!r}: expected a number")
-    return value
+def _known(key: str, given: _Given, known: set[str]) -> str:
+    """The key as it is declared; in a file it has the name of its flag."""
+    name = key.replace("-", "_")
+    if name not in known or "_" in key:
+        raise ConfigError(f"{given.place}: {key} is not known{nearest(key, sorted(map(_typed, known)))}")
+    return name
 
 
-def _text(place: str, settings: Settings, key: str) -> str:
-    value = settings.get(key)
-    if not isinstance(value, str) or not value:
-        raise ConfigError(f"{place}: {key} is missing")
-    return value
-
-
-def _mapping(value: object, place: str) -> dict[str, object]:
-    if not isinstance(value, dict):
-        raise ConfigError(f"{place}: expected keys and values, found a {type(value).__name__}")
-    return {str(key): each for key, each in value.items()}
-
-
-def _check_keys(place: str, found: Settings, known: frozenset[str]) -> None:
-    for key in found:
-        if key not in known:
-            near = difflib.get_close_matches(key, known, 1)
-            raise ConfigError(f"{place}: {key} is not known{f'; did you mean {near[0]}?' if near else ''}")
+def _typed(key: str) -> str:
+    return key.replace("_", "-")

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+from pathlib import Path
 
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError
@@ -115,24 +116,33 @@ class NameServer:
 
     def _load_key_values(self) -> None:
         path = self._settings.kv_path
-        if path is None or not path.exists():
+        if path is None:
             return
         try:
-            self._key_values.load_json(path.read_bytes())
+            if path.exists():
+                self._key_values.load_json(path.read_bytes())
+            else:
+                # A file that cannot be written is found now, and not when the first key-value would be lost.
+                self._write_key_values(path)
         except OSError as error:
-            raise ConfigError(f"{path}: cannot be read: {error.strerror}") from error
+            raise ConfigError(
+                f"{path}: key-values cannot be kept there: {error.strerror}; make its folder, or name another file"
+            ) from error
 
     def _save_key_values(self) -> None:
         self._written_changes = self._key_values.changes
         path = self._settings.kv_path
         if path is None:
             return
-        fresh = path.with_name(path.name + ".tmp")
         try:
-            with fresh.open("wb") as file:
-                file.write(self._key_values.to_json())
-                file.flush()
-                os.fsync(file.fileno())
-            fresh.replace(path)
+            self._write_key_values(path)
         except OSError as error:
             log.error("%s: key-values not written, they live until this process ends: %s", path, error)
+
+    def _write_key_values(self, path: Path) -> None:
+        fresh = path.with_name(path.name + ".tmp")
+        with fresh.open("wb") as file:
+            file.write(self._key_values.to_json())
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from gantry.errors import Refusal
+from gantry.model.keys import read, switch, table
 from gantry.wire.codes import ResponseCode
 
-_RUNTIME_KEYS = {
+RUNTIME_KEYS = {
     "orderMessageEnable": "order_message",
     "returnOrderTopicConfigToBroker": "return_order_topics",
     "deleteTopicWithBrokerRegistration": "registration_deletes_topics",
@@ -27,14 +28,16 @@ _FIXED_KEYS = frozenset({"kvConfigPath", "configStorePath", "configBlackList", "
 class Switches:
     """What may change while the name server runs."""
 
-    order_message: bool = False  # routes of order topics carry their configuration
-    return_order_topics: bool = True  # registrations are answered with the order topics
-    registration_deletes_topics: bool = False  # a full registration removes what it does not name
-    list_all_topics: bool = True  # GET_ALL_TOPIC_LIST_FROM_NAMESERVER is allowed
+    order_message: bool = switch(False, "Whether routes of order topics carry their configuration.")
+    return_order_topics: bool = switch(True, "Whether registrations are answered with the order topics.")
+    registration_deletes_topics: bool = switch(
+        False, "Whether a registration of all topics of a broker removes those that it does not name."
+    )
+    list_all_topics: bool = switch(True, "Whether clients may ask for the list of all topics.")
 
     def to_text(self) -> str:
         """`key=value` lines under RocketMQ's names."""
-        pairs = ((key, getattr(self, name)) for key, name in _RUNTIME_KEYS.items())
+        pairs = ((key, getattr(self, name)) for key, name in RUNTIME_KEYS.items())
         return "".join(f"{key}={'true' if value else 'false'}\n" for key, value in pairs)
 
     def changed(self, text: str) -> Switches | Refusal:
@@ -46,8 +49,12 @@ class Switches:
                 continue
             if key in _FIXED_KEYS:
                 return Refusal(ResponseCode.NO_PERMISSION, f"Can not update config in black list. key: {key}")
-            if key in _RUNTIME_KEYS:
-                changes[_RUNTIME_KEYS[key]] = value.strip().lower() == "true"
+            if key in RUNTIME_KEYS:
+                entry = table(Switches)[RUNTIME_KEYS[key]]
+                try:
+                    changes[RUNTIME_KEYS[key]] = read(value, entry) is True
+                except ValueError as error:
+                    return Refusal(ResponseCode.INVALID_PARAMETER, f"{key} {value[:80]!r}: {error}")
         return replace(self, **changes)
 
 
@@ -64,4 +71,4 @@ class NameServerSettings:
     awaits_brokers: bool = False  # not ready while no broker has registered (see `readiness`)
 
 
-assert set(_RUNTIME_KEYS.values()) == {field.name for field in fields(Switches)}, "a switch without a wire name"
+assert set(RUNTIME_KEYS.values()) == {field.name for field in fields(Switches)}, "a switch without a wire name"
