@@ -164,6 +164,7 @@ def _plays() -> dict[str, object]:
             "2m",
         ),
         "GantryMastershipFlaps": ({f"gantry_group_epoch{{{here}}}": "1+1x60"}, "3m", "10m"),
+        "GantryMessagesLost": ({f"gantry_replication_lost_messages_total{{{here}}}": "0x10 40x60"}, "5m", "12m"),
         "GantryDeadLetters": ({f'gantry_dead_letters_total{{{here},consumer_group="g"}}': "0x10 5x60"}, "5m", "12m"),
         "GantryLagGrows": (
             {f'gantry_group_lag_messages{{{here},consumer_group="g",topic="t"}}': "20000+100x60"},

@@ -77,6 +77,17 @@ def permit(parts: Parts) -> Iterator[Sample]:
     if isinstance(parts.group, Mastering) and parts.group.permit is not None:
         yield (), max(0.0, parts.group.permit.until_s - parts.clock.monotonic())
 
+def lost_messages(parts: Parts) -> Iterator[Sample]:
+    """Messages that were cut from this member's log."""
+    if parts.losses is not None:
+        yield (), parts.losses.messages
+
+
+def lost_bytes(parts: Parts) -> Iterator[Sample]:
+    """How many bytes of the log they had."""
+    if parts.losses is not None:
+        yield (), parts.losses.bytes
+
 
 FAMILIES: tuple[Family, ...] = (
     Family(GAUGE, "gantry_in_sync_members", "Size of the in-sync set, the master too; only on a master.", (), in_sync),
@@ -105,4 +116,12 @@ FAMILIES: tuple[Family, ...] = (
         ("broker_id",),
         lag_bytes,
     ),
+    Family(
+        COUNTER,
+        "gantry_replication_lost_messages",
+        "Acknowledged under ASYNC_MASTER, and cut from this member's log because its new master lacks them.",
+        (),
+        lost_messages,
+    ),
+    Family(COUNTER, "gantry_replication_lost_bytes", "Bytes of the log that these messages had.", (), lost_bytes),
 )

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from gantry.metadata.topics import Topics
     from gantry.produce.replies import ReplyHandlers
     from gantry.produce.send import Sending
+    from gantry.replication.losses import Losses
     from gantry.schedule.service import DelayService
     from gantry.store.store import Store
     from gantry.transaction.batch_handlers import BatchHandlers
@@ -81,6 +82,7 @@ class Parts:
     jobs: Jobs
     activity: Activity
     group: Mastering | Following | None = None  # of a member of a group
+    losses: Losses | None = None  # its
     started_ms: int = 0
     stalled: StalledDisk = field(init=False)
 

@@ -101,7 +101,9 @@ class Sealing:
         """The set and how far slaves are, or how far we are behind the master; why writes are refused."""
         group, parts = self.group, self._parts
         written, shut = parts.store.written.offset, parts.gate.reasons
-        common = {"refusing": shut, "diskUsed": round(parts.store.stats().disk_used, 3)}
+        common: dict[str, object] = {"refusing": shut, "diskUsed": round(parts.store.stats().disk_used, 3)}
+        if parts.losses is not None and parts.losses.messages:
+            common |= {"lostMessages": parts.losses.messages, "lostBytes": parts.losses.bytes}
         if isinstance(group, Following):
             refused = {"refusedByMaster": group.refused} if group.refused else {}
             skipped = {"skippedTables": sorted(group.skipped)} if group.skipped else {}

@@ -19,15 +19,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gantry.broker import candidacy, membership
+from gantry.broker import candidacy, membership, reshaping
 from gantry.broker.following import Following
 from gantry.broker.grouping import make_office
 from gantry.broker.orders import Orders
 from gantry.broker.sealing import Sealing, open_door
 from gantry.broker.vowing import Vowing
 from gantry.errors import StoreError, SyncFailedError
-from gantry.replication import papers
-from gantry.replication.handshake import Step
 from gantry.replication.vows import Beginning, Ending
 from gantry.store.reserve import Reserve
 from gantry.store.settings import Flush
@@ -40,6 +38,7 @@ if TYPE_CHECKING:
     from gantry.broker.office import Office
     from gantry.broker.parts import Parts
     from gantry.replication.haserver import HaServer
+    from gantry.replication.losses import Losses
     from gantry.replication.register import Register
     from gantry.store.settings import StoreSettings
     from gantry.store.store import Store
@@ -61,6 +60,7 @@ class Seat:
         self._vowing: Vowing | None = None
         self._is_open = False  # its store is
         self._is_carried = False  # it was before this life began
+        self._losses: Losses | None = None
         self._register: Register | None = None
         self._door: HaServer | None = None
 
@@ -76,11 +76,10 @@ class Seat:
             return
         self._is_carried = is_carried
         if is_carried:
+            self._losses = reshaping.known(machine.disk, root)
             self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
             return
-        plan = papers.carry_out(machine.disk, root, settings.segment_bytes, machine.clock)
-        if plan is not None:
-            log.info("the log was %s at %d", "cut" if plan.step is Step.CUT else "begun", plan.at)
+        self._losses = reshaping.carry_out(self._config.role, machine, root, settings.segment_bytes)
         member = self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
         Reserve(machine.disk, settings).carry_out(partial(membership.expect, member, machine.disk, root))
 
@@ -116,6 +115,7 @@ class Seat:
         if member is None or parts.group is None:
             return
         assert opened.vowing is not None
+        parts.losses = self._losses
         self.sealing = Sealing(member, config.name, parts.group, opened.vowing, parts)
         if self._register is not None:
             self.office = make_office(config, parts, opened.ground(restart), self._register, self.sealing)

@@ -9,7 +9,8 @@
                                                segment.new and index.new (being allocated), reserve (room),
                                                identity.json (whose the folder is);
                                                of a group's member: epochs, reshape.json (what a start has to do to
-                                               the log first), revive.json (to lives of topics)
+                                               the log first), losses.json (what that took), revive.json (to lives
+                                               of topics)
 
 RocketMQ refuses a store whose commitlog or index folder holds a name that is not a number, therefore
 whatever is unfinished stands in our own folder and is renamed into its place.
@@ -110,6 +111,11 @@ def epochs(root: str) -> str:
 def reshape(root: str) -> str:
     """What has to be done to the log before it is opened."""
     return f"{root}/gantry/reshape.json"
+
+
+def losses(root: str) -> str:
+    """How many messages went when the log was cut."""
+    return f"{root}/gantry/losses.json"
 
 
 def revive(root: str) -> str:

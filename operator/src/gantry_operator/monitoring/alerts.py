@@ -117,6 +117,15 @@ _REPLICATION = (
         "{{ $labels.instance }} saw {{ $value }} changes of its master within a quarter of an hour",
         "A master that is healthy again and again is replaced: look for long pauses, slow disks, a full machine.",
     ),
+    Alert(
+        "GantryMessagesLost",
+        "increase(gantry_replication_lost_messages_total[1h]) > 0",
+        "0m",
+        "critical",
+        "{{ $labels.instance }} cut {{ $value | humanize }} acknowledged messages from its log after a failover",
+        "ASYNC_MASTER acknowledges before a slave has a message. The broker's log names the place. Where that is too "
+        "much, use SYNC_MASTER (profile replicated or durable).",
+    ),
 )
 _CONSUMPTION = (
     Alert(

@@ -1,0 +1,96 @@
+"""How many messages this member has lost because its log was cut, over all its lives: `gantry/losses.json`.
+
+Under ASYNC_MASTER a master acknowledges what no slave has yet.  When another member leads after it, the former master
+cuts its log where the logs part, and the messages behind that are gone.  They are counted before they are cut.
+
+The count is durable before the log is cut and names the cut as under way, so that a start that was interrupted does not
+count the same messages twice; `settle` ends that when the plan is gone.
+
+What is not counted: messages of a member whose disk is gone, since nobody has them.  Two members that cut the same
+messages count them each; of a group the largest number is the truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gantry.clock import Clock
+from gantry.model import documents
+from gantry.store import filenames, statefile
+from gantry.store.background import InlineBackground
+from gantry.store.disk import Disk
+from gantry.store.logscan import LogScan
+from gantry.store.segments import Segments
+
+_NONE_UNDER_WAY = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """Totals of this folder, and what the last cut took; under_way: where the log is being cut, -1: nowhere."""
+
+    messages: int = 0
+    bytes: int = 0
+    cuts: int = 0
+    last_messages: int = 0
+    last_bytes: int = 0
+    under_way: int = _NONE_UNDER_WAY
+
+
+def load(disk: Disk, root: str) -> Losses:
+    """What was lost so far; StoreError when the file cannot be read."""
+    source = statefile.read_object(disk, filenames.losses(root)) or {}
+    return Losses(
+        documents.integer(source, "messages"),
+        documents.integer(source, "bytes"),
+        documents.integer(source, "cuts"),
+        documents.integer(source, "lastMessages"),
+        documents.integer(source, "lastBytes"),
+        documents.integer(source, "underWay", _NONE_UNDER_WAY),
+    )
+
+
+def behind(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> tuple[int, int]:
+    """How many whole records stand behind a log offset of a closed store, and how many bytes they have."""
+    segments = Segments(disk, root, segment_bytes, clock, InlineBackground().housekeeper)
+    try:
+        segments.load()
+        if not segments.start <= at < segments.end:
+            return 0, 0
+        scan = LogScan(segments, at)
+        size = sum(entry.size for found in scan.entries() for entry in found)
+        return scan.count, size
+    finally:
+        segments.close()
+
+
+def count(disk: Disk, root: str, at: int, found: tuple[int, int]) -> Losses:
+    """These are about to be cut at this offset; durable when it returns."""
+    known = load(disk, root)
+    if known.under_way == at:
+        return known  # counted by the start before this one, which did not come to its end
+    messages, size = found
+    lost = Losses(known.messages + messages, known.bytes + size, known.cuts + 1, messages, size, at)
+    _save(disk, root, lost)
+    return lost
+
+
+def settle(disk: Disk, root: str) -> Losses:
+    """No cut is under way any more; the totals."""
+    known = load(disk, root)
+    if known.under_way != _NONE_UNDER_WAY:
+        known = replace(known, under_way=_NONE_UNDER_WAY)
+        _save(disk, root, known)
+    return known
+
+
+def _save(disk: Disk, root: str, losses: Losses) -> None:
+    table = {
+        "messages": losses.messages,
+        "bytes": losses.bytes,
+        "cuts": losses.cuts,
+        "lastMessages": losses.last_messages,
+        "lastBytes": losses.last_bytes,
+        "underWay": losses.under_way,
+    }
+    statefile.replace(disk, filenames.losses(root), statefile.to_bytes(table))
