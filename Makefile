@@ -118,9 +118,9 @@ crds: dev              ## write the definitions of the operator's kinds anew, an
 	@$(PY) -m gantry_operator.api.definitions crds charts/gantrymq/crds
 	@$(PY) -m gantry_operator.api.values charts/gantrymq-cluster && $(PY) -m gantry_operator.monitoring charts/gantrymq
 
-readme: dev            ## bring the generated tables of both READMEs and of the configuration in step with the code
+readme: dev            ## bring the generated tables of all READMEs and of the configuration in step with the code
 	@PYTHONPATH=tests $(PY) -m testkit.readme --write
-	@PYTHONPATH=tests $(PY) -m testkit.configuration --write
+	@PYTHONPATH=tests $(PY) -m testkit.configuration --write && PYTHONPATH=tests $(PY) -m testkit.chartreadme --write
 
 lock: $(UV)            ## compile requirements/*.in anew: newest versions, with hashes, without index addresses
 	@requirements/lock

@@ -38,7 +38,7 @@ def strict(plane: ControlPlane) -> ControlPlane:
 
 
 def of_the_charts(*flags: str) -> Iterator[tuple[str, Any]]:
-    for name in ("operator",):
+    for name in ("operator", "cluster"):
         render = renders.ALL[name]
         for each in yaml.safe_load_all(render._replace(flags=(*render.flags, *flags)).text()):
             if each and each["kind"] in TEMPLATES:
@@ -69,7 +69,8 @@ def offer(plane: ControlPlane, template: Any) -> None:
 
 def test_every_pod_is_let_in_by_a_restricted_namespace(strict: ControlPlane) -> None:
     offered = [*of_the_charts(), *of_the_operator(10001)]
-    assert {"orders-b0", "orders-ns", "operator: gantrymq", "operator: gantrymq-crds"} <= dict(offered).keys()
+    ours = {f"operator: {each}" for each in ("gantrymq", "gantrymq-crds", "gantrymq-test")}
+    assert {"orders-b0", "orders-ns", "cluster: gantrymq-cluster-test", *ours} == dict(offered).keys()
     for name, template in offered:
         try:
             offer(strict, template)

@@ -63,15 +63,29 @@ def diagnosed(home: Path, *flags: str) -> dict[str, Any]:
 def rendered(home: Path, *flags: str) -> list[dict[str, Any]]:
     """What would be deployed, with images that were built elsewhere."""
     made = home / "made.yaml"
-    images = [word for each in projectimages.TARGETS for word in ("--images", f"gantrymq/{each}:built")]
+    built = (*projectimages.TARGETS, *([projectimages.SPARK] if any("spark" in each for each in flags) else ()))
+    images = [word for each in built for word in ("--images", f"gantrymq/{each}:built")]
     skaffold(home, "render", "--offline=true", "--digest-source=tag", "--output", str(made), *images, *flags)
     return [each for each in yaml.safe_load_all(made.read_text()) if each]
 
 
-def test_skaffold_builds_both_targets_of_the_dockerfile(tmp_path: Path) -> None:
-    artifacts = diagnosed(tmp_path)["build"]["artifacts"]
+@pytest.mark.parametrize(
+    ("flags", "targets"),
+    [((), projectimages.TARGETS), (("-p", "full,spark"), (*projectimages.TARGETS, projectimages.SPARK))],
+    ids=["usual", "spark"],
+)
+def test_skaffold_builds_the_targets_of_the_dockerfile(
+    tmp_path: Path, flags: tuple[str, ...], targets: tuple[str, ...]
+) -> None:
+    artifacts = diagnosed(tmp_path, *flags)["build"]["artifacts"]
     built = {each["image"]: each["docker"]["target"] for each in artifacts}
-    assert built == {f"gantrymq/{each}": each for each in projectimages.TARGETS}
+    assert built == {f"gantrymq/{each}": each for each in targets}
+
+
+def test_jobs_of_spark_run_with_the_image_that_was_built(tmp_path: Path) -> None:
+    made = rendered(tmp_path, "-p", "dev,spark")
+    jobs = [each["spec"].get("template", each["spec"]) for each in made if each["kind"].endswith("SparkApplication")]
+    assert {each["image"] for each in jobs} == {"gantrymq/spark:built"} and len(jobs) == 3
 
 
 @pytest.mark.parametrize(

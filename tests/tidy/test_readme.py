@@ -9,7 +9,7 @@ import pytest
 
 from gantry.broker.config import KEYS
 from gantry.wire.codes import UNSUPPORTED
-from testkit import configuration, readme
+from testkit import chartreadme, configuration, readme
 from testkit.sources import ROOT, tracked_files
 
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -32,6 +32,16 @@ def test_the_page_of_configuration_keys_is_what_the_code_says() -> None:
     text = configuration.PAGE.read_text(encoding="utf-8")
     assert configuration.rendered(text) == text, "broker/docs/configuration.md is behind the code; make readme"
     assert all(f"| `{key.rpartition('.')[2]}` | " in text for key in KEYS)
+
+
+@pytest.mark.parametrize("chart", chartreadme.CHARTS, ids=lambda chart: chart.name)
+def test_the_readme_of_a_chart_has_every_value_with_what_it_does(chart: Path) -> None:
+    assert (chart / "README.md").read_text() == chartreadme.rendered(chart), "make readme"
+    assert (chart / "Chart.yaml").read_text() == chartreadme.with_icon(chart), "make readme"
+    made = list(chartreadme.values((chart / "values.yaml").read_text()))
+    assert len(made) > 10 and not [each.path for each in made if not each.description.endswith(".")]
+    for target in _LINK.findall((chart / "README.md").read_text()):
+        assert (chart / target).exists(), target
 
 
 def test_a_code_that_is_served_is_not_called_unsupported() -> None:

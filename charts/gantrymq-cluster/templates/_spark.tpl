@@ -23,7 +23,7 @@
 type: Python
 mode: cluster
 sparkVersion: {{ $spark.version | quote }}
-image: {{ $spark.image }}
+image: {{ include "gantrymq-cluster.image" (dict "root" $root "image" $spark.image) }}
 imagePullPolicy: {{ $spark.imagePullPolicy }}
 {{- with $spark.imagePullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
@@ -96,6 +96,11 @@ labels:
 envSecretKeyRefs: {{- toYaml . | nindent 2 }}
 {{- end }}
 volumeMounts: [{name: work, mountPath: /spark}]
+{{- if .root.Capabilities.APIVersions.Has "security.openshift.io/v1/SecurityContextConstraints" }}
+# OpenShift assigns ids to each namespace, and refuses others.
+podSecurityContext: {runAsNonRoot: true, seccompProfile: {type: RuntimeDefault}}
+{{- else }}
 podSecurityContext: {runAsNonRoot: true, runAsUser: 185, runAsGroup: 185, fsGroup: 185, seccompProfile: {type: RuntimeDefault}}
+{{- end }}
 securityContext: {allowPrivilegeEscalation: false, capabilities: {drop: [ALL]}}
 {{- end }}

@@ -10,6 +10,35 @@
 {{- if eq .Values.watch.scope "one" }}{{ .Release.Namespace }}{{ else }}{{ join "," .Values.watch.namespaces }}{{ end -}}
 {{- end }}
 
+{{/* Where pods of this release run and how their images are pulled: of a pod's spec. */}}
+{{- define "gantrymq.placement" -}}
+{{- with .Values.operator.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.operator.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.operator.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+tolerations:
+  - {key: node.kubernetes.io/unreachable, operator: Exists, effect: NoExecute, tolerationSeconds: 10}
+  - {key: node.kubernetes.io/not-ready, operator: Exists, effect: NoExecute, tolerationSeconds: 10}
+  {{- with .Values.operator.tolerations }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+securityContext:
+  runAsNonRoot: true
+  seccompProfile: {type: RuntimeDefault}
+{{- end }}
+
+{{/* Of a container. */}}
+{{- define "gantrymq.unprivileged" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end }}
+
 {{/* The group that owns the volumes of brokers; OpenShift assigns one to each namespace and refuses others. */}}
 {{- define "gantrymq.volume-group" -}}
 {{- if not (kindIs "string" .Values.operator.brokerFsGroup) }}{{ int64 .Values.operator.brokerFsGroup }}

@@ -58,6 +58,7 @@ def main() -> None:
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # a line for every event of every pod
     try:
         settings = from_environment(os.environ)
+        logging.getLogger().setLevel(settings.log_level)
         account = of_pod(os.environ, settings.account)
         settings = replace(settings, home=account.namespace)
         place = Place(settings.home, settings.lease)

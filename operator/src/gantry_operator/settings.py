@@ -8,11 +8,13 @@ GANTRY_OPERATOR_NAMESPACES      which are watched, separated by commas; empty: a
 GANTRY_OPERATOR_HTTP_PORT       /healthz, /readyz, /metrics: 8080
 GANTRY_OPERATOR_LEASE           the Lease in its own namespace that decides which replica works: gantrymq-operator
 GANTRY_OPERATOR_IDENTITY        how it is called there; the chart gives the pod's name
+GANTRY_OPERATOR_LOG_LEVEL       debug, info, warning or error: info
 GANTRY_OPERATOR_ACCOUNT         folder with token, ca.crt and namespace (its own); where Kubernetes mounts them
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,6 +24,9 @@ from gantry_operator.account import FOLDER
 
 LEASE, IDENTITY = "gantrymq-operator", "gantry-operator"
 VOLUME_GROUP = 10001
+LOG_LEVELS = {
+    "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
+}  # fmt: skip
 _PREFIX = "GANTRY_OPERATOR_"
 
 
@@ -46,6 +51,7 @@ class Settings:
     home: str = "default"  # the namespace in which it runs
     volume_group: int | None = VOLUME_GROUP
     on_upgrade: OnUpgrade = OnUpgrade.ONE_BY_ONE
+    log_level: int = logging.INFO
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -61,13 +67,24 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
     identity = environment.get(f"{_PREFIX}IDENTITY", "") or IDENTITY
     account = Path(environment.get(f"{_PREFIX}ACCOUNT", "") or FOLDER)
     group = _volume_group(environment.get(f"{_PREFIX}VOLUME_GROUP", "") or str(VOLUME_GROUP))
-    policy = environment.get(f"{_PREFIX}ON_UPGRADE", "") or OnUpgrade.ONE_BY_ONE
-    if policy not in tuple(OnUpgrade):
-        raise ValueError(f"{_PREFIX}ON_UPGRADE {policy!r}: expected {', '.join(OnUpgrade)}")
-    on_upgrade = OnUpgrade(policy)
+    level = _log_level(environment.get(f"{_PREFIX}LOG_LEVEL", "") or "info")
+    upgrade = _on_upgrade(environment.get(f"{_PREFIX}ON_UPGRADE", "") or OnUpgrade.ONE_BY_ONE)
     return Settings(
-        image, namespaces, int(port), lease, identity, account, volume_group=group, on_upgrade=on_upgrade
-    )
+        image, namespaces, int(port), lease, identity, account,
+        volume_group=group, on_upgrade=upgrade, log_level=level,
+    )  # fmt: skip
+
+
+def _on_upgrade(text: str) -> OnUpgrade:
+    if text not in tuple(OnUpgrade):
+        raise ValueError(f"{_PREFIX}ON_UPGRADE {text!r}: expected {', '.join(OnUpgrade)}")
+    return OnUpgrade(text)
+
+
+def _log_level(text: str) -> int:
+    if text not in LOG_LEVELS:
+        raise ValueError(f"{_PREFIX}LOG_LEVEL {text!r}: expected one of {', '.join(LOG_LEVELS)}")
+    return LOG_LEVELS[text]
 
 
 def _volume_group(text: str) -> int | None:

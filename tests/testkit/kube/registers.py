@@ -32,6 +32,10 @@ metadata: {{name: {NAMESPACE}}}
 ---
 apiVersion: v1
 kind: ServiceAccount
+metadata: {{name: default, namespace: {NAMESPACE}}}
+---
+apiVersion: v1
+kind: ServiceAccount
 metadata: {{name: coordinator, namespace: {NAMESPACE}}}
 ---
 apiVersion: v1
@@ -67,7 +71,7 @@ def prepare(plane: ControlPlane) -> None:
     plane.admin.apply(_OBJECTS)
     for name in ("coordinator", "broker"):
         plane.admin.apply(_BINDING.replace("NAME", name))
-    plane.admin.apply(rendered("gantrymq"))
+    plane.admin.apply(rendered("gantrymq", "--skip-tests"))
     until_policed(plane.admin)
 
 

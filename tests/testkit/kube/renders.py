@@ -13,6 +13,8 @@ from testkit.sources import ROOT
 
 FOLDER = ROOT / "tests/e2e/renders"
 _PLAIN = ("--namespace", NAMESPACE)
+_AFFINITY = '{"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{}]}}}'
+_SPREAD = '[{"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}]'
 _WITHOUT = ("--set", "monitoring.dashboards=false")
 
 
@@ -32,6 +34,19 @@ ALL = {
     "operator": Render("gantrymq"),
     "operator-of-two-namespaces": Render(
         "gantrymq", ("--set", "watch.scope=many,watch.namespaces={one,two}", "--set", "operator.replicas=1")
+    ),
+    "operator-placed": Render(
+        "gantrymq",
+        (
+            *("--set", "operator.image.digest=sha256:6bb891430fb6e2d3b4db41fd1f7ece08c5fc09ee6ed8bf7f8be1ac5ee61c3d6b"),
+            *("--set", "operator.podLabels.team=mq,operator.podAnnotations.note=x,operator.nodeSelector.disk=ssd"),
+            *("--set", "operator.logLevel=debug,operator.priorityClassName=high,operator.brokerFsGroup=1000650000"),
+            *("--set", "operator.imagePullSecrets[0].name=regcred,operator.tolerations[0].operator=Exists"),
+            *("--set-json", f"operator.affinity={_AFFINITY}"),
+            *("--set-json", f"operator.topologySpreadConstraints={_SPREAD}"),
+            *("--set-json", 'operator.extraEnv=[{"name": "TZ", "value": "UTC"}]'),
+            *("--show-only", "templates/operator.yaml"),
+        ),
     ),
     "operator-with-rules": Render(
         "gantrymq",

@@ -21,6 +21,22 @@ _TEXT: dict[str, Any] = {"type": "string"}
 _TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": _TEXT}
 
 
+def image(what: str) -> dict[str, Any]:
+    """A reference as one string, or its parts."""
+    return {
+        "description": f"{what} A reference as one string, or its parts; an empty tag is the chart's appVersion.",
+        "type": ["object", "string"],
+        "minLength": 1,
+        "additionalProperties": False,
+        "required": ["repository"],
+        "properties": {
+            "repository": {"type": "string", "minLength": 1},
+            "tag": {"type": ["string", "null"], "pattern": "^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$"},
+            "digest": {"type": ["string", "null"], "pattern": "^([a-z0-9]+:[0-9a-f]{32,})?$"},
+        },
+    }
+
+
 def values() -> dict[str, Any]:
     """The JSON schema."""
     volume = {
@@ -34,7 +50,7 @@ def values() -> dict[str, Any]:
         "Spark jobs on this cluster's topics, for the spark-operator.",
         {
             "namespace": {"type": "string", "pattern": _NAMESPACE},
-            "image": {"type": "string", "minLength": 1},
+            "image": image("Image of driver and executors."),
             "imagePullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
             "imagePullSecrets": {"type": "array", "items": _TEXT},
             "version": {"type": "string", "pattern": r"^\d+\.\d+\.\d+$"},

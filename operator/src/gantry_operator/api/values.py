@@ -38,6 +38,12 @@ def values() -> dict[str, Any]:
         "cluster": _spec_of(schema.definition()),
         "topics": _things("BrokerTopics of the cluster", topicdefinition.definition()),
         "consumerGroups": _things("ConsumerGroups of the cluster", groupdefinition.definition()),
+        "test": {
+            "description": "The pod of `helm test`.",
+            "type": "object",
+            "additionalProperties": False,
+            "properties": {"image": sparkvalues.image("Its image.")},
+        },
         "spark": sparkvalues.values(),
         "global": {"description": "Helm passes it to every chart; nothing here reads it.", "type": "object"},
     }
