@@ -20,8 +20,8 @@ def _raising(error: BaseException) -> Callable[[], int]:
     [
         (ConfigError("flag pull.cuont: unknown"), 2, "pull.cuont"),
         (RefusedError(17, "no such topic"), 1, "refused with code 17: no such topic"),
-        (UnreachableError("127.0.0.1:9876 does not answer"), 1, "--namesrv"),
-        (OutcomeUnknownError("no answer in 3 s"), 1, "may have been carried out or not"),
+        (UnreachableError("127.0.0.1:9876 does not answer"), 3, "--namesrv"),
+        (OutcomeUnknownError("no answer in 3 s"), 3, "may have been carried out or not"),
         (GantryError("anything else"), 1, "anything else"),
     ],
 )

@@ -58,6 +58,7 @@ def run(parts: list[dict[str, object]], *arguments: str, more: int = 0) -> tuple
     return asyncio.run(story())
 
 
+@pytest.mark.shows("tx resolve --sink")
 def test_it_lists_first_and_decides_nothing_unasked(capsys: pytest.CaptureFixture[str]) -> None:
     code, asked = run([part("0-x"), part("1-y", 3)], "--sink", "s", "--output", "json")
     shown = json.loads(capsys.readouterr().out)
@@ -69,6 +70,7 @@ def test_it_lists_first_and_decides_nothing_unasked(capsys: pytest.CaptureFixtur
     ]
 
 
+@pytest.mark.shows("tx resolve --batch", "tx resolve --commit")
 def test_a_commit_by_hand_names_what_is_open_and_the_operator(capsys: pytest.CaptureFixture[str]) -> None:
     code, asked = run([part("0-x")], "--sink", "s", "--batch", "4", "--commit")
     assert code == 0, capsys.readouterr().err
@@ -94,12 +96,20 @@ def test_a_batch_is_not_committed_without_the_parts_that_were_not_listed(capsys:
     assert "7 more are not shown; name a sink" in capsys.readouterr().err
 
 
+@pytest.mark.shows("tx resolve --abort", "tx resolve --part")
 def test_an_abort_by_hand_ends_the_parts_and_leaves_the_batch_open() -> None:
     code, asked = run([part("0-x"), part("1-y")], "--sink", "s", "--batch", "4", "--abort", "--part", "1-y")
     assert code == 0
     assert [one.ext["action"] for one in asked if one.code == DECIDE] == ["ask", "abort"]
     ended = [bodies.loads_object(one.body) for one in asked if one.code == END]
     assert ended == [{"aborted": ["1-y"]}]
+
+
+@pytest.mark.shows("tx resolve --forget")
+def test_a_sink_is_forgotten_by_its_home_too(capsys: pytest.CaptureFixture[str]) -> None:
+    code, asked = run([], "--sink", "s", "--forget")
+    assert code == 0 and "s: forgotten" in capsys.readouterr().err
+    assert [one.ext["action"] for one in asked] == ["ask", "forget"]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """What every command that talks to a cluster asks for: where the name server is, and how long to wait.
 
 The address comes from --namesrv, else from NAMESRV_ADDR as RocketMQ's own tools read it, else it is this
-machine's.
+machine's.  --timeout bounds one request; a command sends as many as it needs, one after the other.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 
+from gantry.cli.numbers import Number
 from gantry.errors import ConfigError
 
 _ENVIRONMENT = "NAMESRV_ADDR"
 _HERE = "127.0.0.1:9876"
+_TIMEOUT_MAX_S = 3600.0
 
 
 def add_client_flags(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +28,23 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
         help=f"name servers, several parted by semicolons (${_ENVIRONMENT}, else {_HERE})",
     )
     parser.add_argument(
-        "--timeout", metavar="SECONDS", type=float, default=5.0, help="of one request (default: %(default)s)"
+        "--timeout",
+        metavar="SECONDS",
+        type=Number(0.0, _TIMEOUT_MAX_S, is_above=True),
+        default=5.0,
+        help="of one request (default: %(default)g)",
     )
+
+
+def check_texts(arguments: Mapping[str, object]) -> None:
+    """ConfigError for text that is not UTF-8: a shell hands over such bytes, and names and properties cannot hold them.
+
+    Bodies of messages may be any bytes.
+    """
+    for name, given in arguments.items():
+        for text in given if isinstance(given, list) else [given]:
+            if isinstance(text, str) and name != "body" and any("\udc80" <= char <= "\udcff" for char in text):
+                raise ConfigError(f"{text[:40]!a} is not UTF-8; only the body of a message may be any bytes")
 
 
 def run_client(work: Coroutine[None, None, int]) -> int:

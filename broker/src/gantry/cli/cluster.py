@@ -7,7 +7,7 @@ import argparse
 from gantry.cli.clientflags import add_client_flags, run_client
 from gantry.cli.output import Row, add_output, show, show_one
 from gantry.client.admin import Admin
-from gantry.errors import ConfigError, OutcomeUnknownError, UnreachableError
+from gantry.errors import GantryError, OutcomeUnknownError, UnreachableError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -73,5 +73,5 @@ async def _address(admin: Admin, broker: str) -> str:
         return broker
     group = (await admin.cluster()).groups.get(broker)
     if group is None or group.master is None:
-        raise ConfigError(f"{broker}: no such broker group with a master; gantry cluster list shows what there is")
+        raise GantryError(f"{broker}: no such broker group with a master; gantry cluster list shows what there is")
     return group.master

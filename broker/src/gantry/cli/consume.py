@@ -3,6 +3,9 @@
 The group's progress is kept by the broker: a second call goes on where the first ended.  With --count or --idle it
 ends by itself; otherwise Ctrl-C ends it, and what was printed is confirmed.  A message is confirmed after it was
 printed, so that a pipe that breaks loses none.
+
+The topic is looked up first: where no name server answers within --timeout, the command ends with exit code 3.  A topic
+that is not there yet is waited for.  Once it runs, it goes on through restarts of brokers and name servers.
 """
 
 from __future__ import annotations
@@ -11,10 +14,16 @@ import argparse
 import asyncio
 import json
 import signal
+import sys
 
-from gantry.cli.clientflags import add_client_flags, run_client
+from gantry.cli.clientflags import add_client_flags, refuse, run_client
+from gantry.cli.numbers import DAY_S, Number, Whole
 from gantry.cli.output import add_output
+from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, Sql, StartFrom
+from gantry.errors import RefusedError
+from gantry.model.names import group_fault, topic_fault
+from gantry.wire.codes import ResponseCode
 
 _STARTS = {"last": StartFrom.LAST, "first": StartFrom.FIRST}
 
@@ -33,20 +42,26 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="first",
         help="where a group begins that is new here (default: %(default)s)",
     )
-    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many messages")
-    parser.add_argument("--idle", metavar="SECONDS", type=float, default=0.0, help="end when nothing came for so long")
+    parser.add_argument("--count", metavar="N", type=Whole(0), default=0, help="end after so many messages (0: never)")
+    wait = Number(0.0, DAY_S)
+    parser.add_argument(
+        "--idle", metavar="SECONDS", type=wait, default=0.0, help="end when nothing came for so long (0: never)"
+    )
     add_client_flags(parser)
     add_output(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Receive and print."""
+    refuse(topic_fault(arguments.topic))
+    refuse(group_fault(arguments.group))
     return run_client(_consume(arguments))
 
 
 async def _consume(arguments: argparse.Namespace) -> int:
     wanted = arguments.tags if arguments.sql is None else Sql(arguments.sql)
-    settings = ConsumerSettings(start_from=_STARTS[arguments.start])
+    await _look_up(arguments)
+    settings = ConsumerSettings(start_from=_STARTS[arguments.start], request_timeout_s=arguments.timeout)
     async with Consumer(
         arguments.group, nameserver=arguments.namesrv, subscription={arguments.topic: wanted}, settings=settings
     ) as consumer:
@@ -58,6 +73,17 @@ async def _consume(arguments: argparse.Namespace) -> int:
         if not printing.cancelled():
             printing.result()
     return 0
+
+
+async def _look_up(arguments: argparse.Namespace) -> None:
+    """UnreachableError when no name server answers; a topic that nobody has is said, and no error."""
+    async with Admin(nameserver=arguments.namesrv, timeout_s=arguments.timeout) as admin:
+        try:
+            await admin.route(arguments.topic)
+        except RefusedError as error:
+            if error.code != ResponseCode.TOPIC_NOT_EXIST:
+                raise
+            print(f"gantry: no broker has the topic {arguments.topic} yet; waiting for it", file=sys.stderr)
 
 
 async def _print_messages(consumer: Consumer, arguments: argparse.Namespace) -> None:

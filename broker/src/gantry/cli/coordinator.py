@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from gantry.broker.membership import read_keys
 from gantry.broker.registers import open_register
 from gantry.cli.logs import add_logs, start_logging
+from gantry.cli.numbers import Whole
 from gantry.cli.serve import serve
 from gantry.cli.watched import Plan, plan_of_file, plan_of_flags
 from gantry.clock import Clock, SystemClock
@@ -34,7 +35,7 @@ from gantry.failover.timers import TIMERS
 from gantry.failover.watch import Watch
 from gantry.local.processes import Gone
 from gantry.replication.haproof import Keys
-from gantry.replication.members import format_set
+from gantry.replication.members import MEMBERS_MAX, format_set
 from gantry.replication.register import Register
 from gantry.store.disk import RealDisk
 
@@ -54,9 +55,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--role", choices=("SYNC_MASTER", "ASYNC_MASTER"), help="the group's policy (default: SYNC_MASTER)"
     )
     parser.add_argument(
-        "--min-in-sync", metavar="N", type=int, help="as the brokers have it (2 under SYNC_MASTER, else 1)"
+        "--min-in-sync",
+        metavar="N",
+        type=Whole(1, MEMBERS_MAX),
+        help="as the brokers have it (2 under SYNC_MASTER, else 1)",
     )
-    parser.add_argument("--preferred", metavar="ORDINAL", type=int, help="who leads among equals (default: 0)")
+    ordinal = Whole(0, MEMBERS_MAX - 1)
+    parser.add_argument("--preferred", metavar="ORDINAL", type=ordinal, help="who leads among equals (default: 0)")
     parser.add_argument("--cluster-uid", metavar="UID", help="of a cluster of several groups (the register's)")
     parser.add_argument(
         "--failover-timers", choices=sorted(TIMERS), help="how patient it is; the same for the members (default)"

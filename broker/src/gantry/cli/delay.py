@@ -13,10 +13,10 @@ import sys
 from datetime import UTC, datetime
 
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
-from gantry.cli.output import Row, add_output, show
+from gantry.cli.numbers import Whole
+from gantry.cli.output import Row, add_output, say_done, show
 from gantry.client.admin import Admin
 from gantry.client.delayadmin import DelayedInfo
-from gantry.errors import ConfigError
 from gantry.model.names import topic_fault
 
 
@@ -25,14 +25,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("ls", help="messages that are not delivered yet, the next one first")
     listing.add_argument("--topic", metavar="NAME", default="", help="only for this topic")
-    listing.add_argument(
-        "--count", metavar="N", type=int, default=1000, help="so many of each broker at most (default: %(default)s)"
-    )
-    add_output(listing)
+    count = "so many of each broker, not always its earliest (default: %(default)s)"
+    listing.add_argument("--count", metavar="N", type=Whole(1), default=1000, help=count)
     cancelling = commands.add_parser("cancel", help="have one not delivered")
     cancelling.add_argument("id", metavar="ID")
     for each in commands.choices.values():
         add_client_flags(each)
+        add_output(each)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -40,8 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.command == "ls":
         if arguments.topic:
             refuse(topic_fault(arguments.topic))
-        if arguments.count < 1:
-            raise ConfigError(f"--count {arguments.count}: expected at least 1")
     return run_client(_run(arguments))
 
 
@@ -55,7 +52,7 @@ async def _run(arguments: argparse.Namespace) -> int:
         if not await admin.cancel_delayed(arguments.id, _operator()):
             print(f"gantry: no message {arguments.id} waits for its delivery", file=sys.stderr)
             return 1
-        print(f"{arguments.id}: will not be delivered", file=sys.stderr)
+        say_done("message", arguments.id, "cancelled", arguments.output)
     return 0
 
 

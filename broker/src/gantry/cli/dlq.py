@@ -14,9 +14,10 @@ import sys
 from collections.abc import AsyncIterator
 
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
+from gantry.cli.numbers import Number, Whole
 from gantry.cli.output import Row, add_output, show, show_json, show_one
 from gantry.client.deadletters import DeadLetter, DeadLetters, DeadQueue, only, paced, target_topic
-from gantry.errors import ConfigError, GantryError, RefusedError
+from gantry.errors import GantryError, RefusedError
 from gantry.model.names import group_fault
 from gantry.wire.codes import ResponseCode
 
@@ -42,12 +43,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="only to the group, or to their topic: to every group that subscribes to it (default: %(default)s)",
     )
     replaying.add_argument(
-        "--rate", metavar="N", type=float, default=100.0, help="so many each second at most (default: %(default)g)"
+        "--rate",
+        metavar="N",
+        type=Number(0.0, _RATE_MAX, is_above=True),
+        default=100.0,
+        help="so many each second at most (default: %(default)g)",
     )
     for each in (showing, replaying):
         each.add_argument("group", metavar="GROUP")
-    showing.add_argument("--count", metavar="N", type=int, default=100, help="so many (default: %(default)s)")
-    replaying.add_argument("--count", metavar="N", type=int, default=0, help="so many at most (default: all)")
+    showing.add_argument("--count", metavar="N", type=Whole(1), default=100, help="so many (default: %(default)s)")
+    replaying.add_argument("--count", metavar="N", type=Whole(0), default=0, help="so many at most (default: 0, all)")
     for each in commands.choices.values():
         add_client_flags(each)
         add_output(each)
@@ -57,10 +62,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Do what the subcommand says."""
     if arguments.group is not None:
         refuse(group_fault(arguments.group))
-    if arguments.command != "ls" and arguments.count < (arguments.command == "show"):
-        raise ConfigError(f"--count {arguments.count}: expected at least 1")
-    if arguments.command == "replay" and not 0 < arguments.rate <= _RATE_MAX:
-        raise ConfigError(f"--rate {arguments.rate:g}: expected more than 0 and at most {_RATE_MAX:g} each second")
     return run_client(_run(arguments))
 
 

@@ -1,7 +1,8 @@
-"""How a command ends when something went wrong: one line that says what, and what to do about it.
+"""How a command ends when something went wrong: one line that says what, and what to do about it; and the exit code.
 
 Errors of ours carry a text made to be read by a person, so it is shown as it is.  Anything else is a bug
-and keeps its traceback.  Ctrl-C and a reader that went away (`| head`) are no errors to speak of.
+and keeps its traceback.  Ctrl-C and a reader that went away (`| head`) are no errors to speak of.  The exit codes are
+documented in `main`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from gantry.errors import ConfigError, GantryError, OutcomeUnknownError, Refused
 
 FAILED = 1
 USAGE = 2
+NO_ANSWER = 3
 INTERRUPTED = 130
 
 
@@ -26,10 +28,12 @@ def report(work: Callable[[], int]) -> int:
         return USAGE
     except UnreachableError as error:
         _say(f"{error}; is it running, and is --namesrv right?")
+        return NO_ANSWER
     except RefusedError as error:
         _say(f"refused with code {error.code}: {error.remark}")
     except OutcomeUnknownError as error:
         _say(f"{error}; it may have been carried out or not")
+        return NO_ANSWER
     except GantryError as error:
         _say(str(error))
     except BrokenPipeError:

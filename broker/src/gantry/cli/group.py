@@ -1,7 +1,8 @@
 """`gantry group list|create|delete|progress|reset`: consumer groups and how far they have come.
 
-`reset` moves a group, members at work included: what they have not finished is forgotten.  With --dry-run it only shows
-where the group would go.
+`create` and `delete` say what they did: `group/g created`, changed, unchanged or deleted; exit code 1 where there was
+nothing to delete.  `reset` moves a group, members at work included: what they have not finished is forgotten.  With
+--dry-run it only shows where the group would go.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import argparse
 
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.instants import milliseconds
-from gantry.cli.output import Row, add_output, show
+from gantry.cli.numbers import Whole
+from gantry.cli.output import Row, add_output, say_done, show
 from gantry.client.admin import Admin, QueueProgress, Target
 from gantry.client.progressadmin import EARLIEST_MS, LATEST_MS
-from gantry.errors import ConfigError
+from gantry.errors import ConfigError, GantryError
 from gantry.model.names import group_fault, is_retry_topic, is_system_group, topic_fault
 from gantry.model.route import MessageQueue
 
@@ -34,9 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     where = reset.add_mutually_exclusive_group(required=True)
     where.add_argument("--to", metavar="WHERE", help="first, last, an offset, or @MS: stored at or after")
     where.add_argument("--to-time", metavar="WHEN", help="stored from then on: 2026-11-21T10:00:00Z, @MS, 30m (ago)")
-    where.add_argument("--to-offset", metavar="N", type=int, help="this queue offset, or the nearest that there is")
+    where.add_argument("--to-offset", metavar="N", type=Whole(0), help="this queue offset, or the nearest there is")
     reset.add_argument("--dry-run", action="store_true", help="show it, and change nothing")
-    reset.add_argument("--queue", metavar="N", type=int, help="only this one (default: all)")
+    reset.add_argument("--queue", metavar="N", type=Whole(0), help="only this one (default: all)")
     for each in (creating, deleting):
         each.add_argument("--cluster", metavar="NAME", help="only there")
     for each in commands.choices.values():
@@ -59,9 +61,12 @@ async def _run(arguments: argparse.Namespace) -> int:
             case "list":
                 show(await _groups(admin, arguments.all), arguments.output, empty="no groups")
             case "create":
-                await admin.create_group(arguments.group, cluster=arguments.cluster)
+                change = await admin.create_group(arguments.group, cluster=arguments.cluster)
+                say_done("group", arguments.group, change.value, arguments.output)
             case "delete":
-                await admin.delete_group(arguments.group, cluster=arguments.cluster)
+                if not await admin.delete_group(arguments.group, cluster=arguments.cluster):
+                    raise GantryError(f"group/{arguments.group} is not there; gantry group list shows what is")
+                say_done("group", arguments.group, "deleted", arguments.output)
             case "progress":
                 topics = [arguments.topic] if arguments.topic else await admin.consumed_topics(arguments.group)
                 rows = [
@@ -112,6 +117,8 @@ async def _reset(admin: Admin, arguments: argparse.Namespace) -> list[Row]:
         for each in await admin.progress(arguments.group, arguments.topic)
         if arguments.queue is None or each.queue.queue_id == arguments.queue
     ]
+    if not chosen and arguments.queue is not None:
+        raise GantryError(f"--queue {arguments.queue}: {arguments.topic} has no such queue; nothing was changed")
     targets = {each.queue: await _target(admin, where, each) for each in chosen}
     if not arguments.dry_run:
         targets = await _move(admin, arguments, where, targets)
@@ -133,8 +140,6 @@ def _where(arguments: argparse.Namespace) -> Target:
     if arguments.to_time is not None:
         return Target(milliseconds(arguments.to_time, "--to-time"))
     if arguments.to_offset is not None:
-        if arguments.to_offset < 0:
-            raise ConfigError(f"--to-offset {arguments.to_offset}: expected at least 0")
         return Target(offset=arguments.to_offset)
     ends = {"first": EARLIEST_MS, "earliest": EARLIEST_MS, "last": LATEST_MS, "latest": LATEST_MS}
     if arguments.to in ends:

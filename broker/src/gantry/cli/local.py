@@ -25,6 +25,7 @@ from pathlib import Path
 from gantry.cli.localserver import LocalServer
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.newlayout import layout_for
+from gantry.cli.numbers import Whole
 from gantry.cli.output import show, show_json
 from gantry.cli.serve import serve
 from gantry.clock import SystemClock
@@ -33,7 +34,18 @@ from gantry.failover.timers import TIMERS
 from gantry.local import namespaces, processes, survey
 from gantry.local.cuts import OUTSIDE, Cuts
 from gantry.local.folder import Folder, State
-from gantry.local.layout import COORDINATOR, NAMES, PROFILES, WIRES, Layout, Links, Who, who_is
+from gantry.local.layout import (
+    COORDINATOR,
+    GROUPS_MAX,
+    NAMES,
+    PROFILES,
+    REPLICAS_MAX,
+    WIRES,
+    Layout,
+    Links,
+    Who,
+    who_is,
+)
 from gantry.local.supervisor import ENDS_WITHIN_S, end_all
 from gantry.local.wires import Wires
 from gantry.replication.registerfile import FileRegister
@@ -51,8 +63,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """The subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     up = commands.add_parser("up", help="make a cluster, or start the one that is there, and keep it running")
-    up.add_argument("--groups", type=int, metavar="N", help="groups of brokers (1)")
-    up.add_argument("--replicas", type=int, metavar="N", help="members of each group (3)")
+    up.add_argument("--groups", type=Whole(1, GROUPS_MAX), metavar="N", help="groups of brokers (1)")
+    up.add_argument("--replicas", type=Whole(2, REPLICAS_MAX), metavar="N", help="members of each group (3)")
     up.add_argument("--profile", choices=sorted(PROFILES), help="when a message is acknowledged (durable)")
     up.add_argument("--failover-timers", choices=sorted(TIMERS), help="how patient it is (default)")
     links = ("auto", *Links)

@@ -6,9 +6,16 @@ is imported when that command is called.  Each of them offers two functions:
     configure(parser)   adds its arguments
     run(arguments)      does it and gives back the exit code
 
-Exit codes: 0 done; 1 the broker, the name server or the store said no, or could not be reached; 2 the
-command line or the configuration cannot be meant.  What went wrong is one line on stderr; stdout carries
-results only.
+Exit codes, for scripts:
+
+    0    done
+    1    refused, or what was named is not there; damage was found; trying again does not help
+    2    the command line or the configuration cannot be meant; nothing was asked
+    3    a name server or broker could not be reached, or did not answer: it may have been done or not
+    130  interrupted
+
+What went wrong is one line on stderr; stdout carries results only.  A command that made, changed or deleted something
+says so there: `topic/tea created`.
 """
 
 from __future__ import annotations
@@ -38,7 +45,6 @@ COMMANDS = {
     "store": "check the files of a stopped broker, have old messages deleted",
 }
 
-FAILED = 1
 USAGE = 2
 
 
@@ -56,7 +62,8 @@ def main(argv: list[str] | None = None) -> int:
         prog="gantry",
         usage="gantry COMMAND [ARGUMENTS...]",
         description="A message broker that speaks RocketMQ's protocols and keeps RocketMQ's files.",
-        epilog="gantry COMMAND --help tells more about one of them.",
+        epilog="gantry COMMAND --help tells more about one of them.\n\n"
+        "Exit codes: 0 done; 1 refused, or not there; 2 wrong use; 3 no answer; 130 interrupted.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -83,6 +90,7 @@ def _run(name: str, arguments: list[str]) -> int:
 
 
 def _call(name: str, arguments: list[str]) -> int:
+    from gantry.cli.clientflags import check_texts
     from gantry.cli.errors import report
 
     module = importlib.import_module(f"gantry.cli.{name}")
@@ -92,7 +100,13 @@ def _call(name: str, arguments: list[str]) -> int:
     # Options may stand before what they belong to, and behind it; argparse does not find words on both sides by itself.
     is_mixed = getattr(module, "HAS_MANY_WORDS", False)
     parsed = parser.parse_intermixed_args(arguments) if is_mixed else parser.parse_args(arguments)
-    return report(lambda: int(module.run(parsed)))
+
+    def run() -> int:
+        if "namesrv" in parsed:
+            check_texts(vars(parsed))
+        return int(module.run(parsed))
+
+    return report(run)
 
 
 def _version() -> str:

@@ -46,6 +46,14 @@ def show_one(row: Row, output: str) -> None:
         print(f"{key:<{width}}{_GAP}{_text(value)}")
 
 
+def say_done(kind: str, name: str, result: str, output: str) -> None:
+    """Print what became of one thing: `topic/tea created`, or {"topic": "tea", "result": "created"}."""
+    if output == "json":
+        show_json({kind: name, "result": result})
+    else:
+        print(f"{kind}/{name} {result}")
+
+
 def show_json(document: object) -> None:
     """Print a document for a program."""
     json.dump(document, sys.stdout, ensure_ascii=False, indent=2)

@@ -11,9 +11,10 @@ import argparse
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.instants import milliseconds
 from gantry.cli.looking import TOOLS_GROUP, print_message
+from gantry.cli.numbers import Whole
 from gantry.cli.output import add_output
 from gantry.client.puller import Puller, PullStatus
-from gantry.errors import ConfigError
+from gantry.errors import GantryError
 from gantry.model.names import topic_fault
 from gantry.model.route import MessageQueue
 
@@ -25,9 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--queue", metavar="[BROKER/]N", help="only this one (default: all)")
     where = parser.add_mutually_exclusive_group()
-    where.add_argument("--offset", metavar="N", type=int, help="from this queue offset on")
+    where.add_argument("--offset", metavar="N", type=Whole(0), help="from this queue offset on")
     where.add_argument("--time", metavar="WHEN", help="stored from then on: 2026-11-21T10:00:00Z, @MS, 30m (ago)")
-    parser.add_argument("--count", metavar="N", type=int, default=10, help="of each queue (default: %(default)s)")
+    parser.add_argument("--count", metavar="N", type=Whole(1), default=10, help="of each queue (default: %(default)s)")
     add_client_flags(parser)
     add_output(parser)
 
@@ -35,19 +36,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Look and print."""
     refuse(topic_fault(arguments.topic))
-    if arguments.count < 1:
-        raise ConfigError(f"--count {arguments.count}: expected at least 1")
-    if arguments.offset is not None and arguments.offset < 0:
-        raise ConfigError(f"--offset {arguments.offset}: expected at least 0")
     at_ms = None if arguments.time is None else milliseconds(arguments.time, "--time")
     return run_client(_run(arguments, at_ms))
 
 
 async def _run(arguments: argparse.Namespace, at_ms: int | None) -> int:
-    async with Puller(TOOLS_GROUP, nameserver=arguments.namesrv) as puller:
+    async with Puller(TOOLS_GROUP, nameserver=arguments.namesrv, timeout_s=arguments.timeout) as puller:
         queues = [queue for queue in await puller.queues(arguments.topic) if _is_wanted(queue, arguments.queue)]
         if not queues:
-            raise ConfigError(f"--queue {arguments.queue}: {arguments.topic} has no such queue")
+            raise GantryError(f"--queue {arguments.queue}: {arguments.topic} has no such queue")
         for queue in queues:
             low, high = await puller.min_offset(queue), await puller.max_offset(queue)
             if at_ms is not None:

@@ -1,23 +1,27 @@
 """`gantry produce TOPIC [BODY ...]`: send messages and say where they are.
 
 Without a body every line of stdin is a message, and up to --in-flight of them are under way at once, so that a
-file goes at full speed.  A message that could not be sent is said on stderr and makes the exit code 1; the others
-are sent all the same.
+file goes at full speed.  Bodies are bytes and need not be UTF-8.  A message that could not be sent is said on stderr
+and makes the exit code 1, or 3 where only an answer is missing; the others are sent all the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from collections.abc import Iterator
 
 from gantry.cli.clientflags import add_client_flags, run_client
+from gantry.cli.errors import FAILED, NO_ANSWER
+from gantry.cli.numbers import Whole
 from gantry.cli.output import Row, add_output, show
 from gantry.client.producer import Message, Producer, ProducerSettings, SendResult
-from gantry.errors import ConfigError, GantryError
+from gantry.errors import ConfigError, GantryError, OutcomeUnknownError, UnreachableError
 
 HAS_MANY_WORDS = True  # TOPIC, options, BODY ... in any order
+_IN_FLIGHT_MAX = 1024  # a producer has no more sends at the same time
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +36,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--key", default="", help="messages with the same one go to the same queue, in order")
     parser.add_argument("--group", default="gantry-cli", help="the producer group (default: %(default)s)")
     parser.add_argument(
-        "--in-flight", metavar="N", type=int, default=64, help="messages under way at once (default: %(default)s)"
+        "--in-flight",
+        metavar="N",
+        type=Whole(1, _IN_FLIGHT_MAX),
+        default=64,
+        help="messages under way at once (default: %(default)s)",
     )
     add_client_flags(parser)
     add_output(parser)
@@ -51,7 +59,7 @@ def _messages(arguments: argparse.Namespace) -> Iterator[Message]:
             raise ConfigError(f"--property {text!r}: expected NAME=VALUE")
         properties[name] = value
     keys = tuple(key for key in arguments.keys.split(",") if key)
-    bodies = (body.encode() for body in arguments.body) if arguments.body else _lines()
+    bodies = map(os.fsencode, arguments.body) if arguments.body else _lines()
     for body in bodies:
         yield Message(arguments.topic, body, arguments.tags, keys, properties)
 
@@ -66,9 +74,9 @@ async def _produce(arguments: argparse.Namespace, messages: Iterator[Message]) -
     settings = ProducerSettings(timeout_s=arguments.timeout)
     async with Producer(arguments.group, nameserver=arguments.namesrv, settings=settings) as producer:
         # One after the other where their order matters, several at once where it does not.
-        width = 1 if arguments.key else max(arguments.in_flight, 1)
+        width = 1 if arguments.key else arguments.in_flight
         results: list[SendResult] = []
-        failed = 0
+        failures: list[GantryError | ValueError] = []
         exhausted = False
         while not exhausted:
             batch = [message for _, message in zip(range(width), messages, strict=False)]
@@ -80,7 +88,7 @@ async def _produce(arguments: argparse.Namespace, messages: Iterator[Message]) -
                     continue
                 if not isinstance(outcome, GantryError | ValueError):
                     raise outcome
-                failed += 1
+                failures.append(outcome)
                 print(f"gantry: not sent: {outcome}", file=sys.stderr)
     rows: list[Row] = [
         {
@@ -92,4 +100,6 @@ async def _produce(arguments: argparse.Namespace, messages: Iterator[Message]) -
         for result in results
     ]
     show(rows, arguments.output, empty="nothing sent")
-    return 1 if failed else 0
+    if not failures:
+        return 0
+    return NO_ANSWER if all(isinstance(one, UnreachableError | OutcomeUnknownError) for one in failures) else FAILED

@@ -18,7 +18,7 @@ from gantry.cli.clientflags import add_client_flags, run_client
 from gantry.cli.output import Row, add_output, show, show_json, show_one
 from gantry.client.admin import Admin
 from gantry.client.storeadmin import RetentionInfo, SegmentInfo
-from gantry.errors import ConfigError
+from gantry.errors import ConfigError, GantryError
 from gantry.store import filenames
 from gantry.store.disk import RealDisk
 from gantry.store.verify import Report, verify
@@ -48,7 +48,7 @@ async def _clean(arguments: argparse.Namespace) -> int:
     async with Admin(nameserver=arguments.namesrv, timeout_s=arguments.timeout) as admin:
         found = [one for one in await admin.retention() if arguments.broker in (None, one.broker)]
         if not found:
-            raise ConfigError(f"no broker {arguments.broker} is registered; `gantry cluster` lists them")
+            raise GantryError(f"no broker {arguments.broker} is registered; gantry cluster list shows what there is")
         show(
             [_segment(one, each) for one in found for each in one.segments],
             arguments.output,

@@ -13,9 +13,10 @@ import sys
 
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
 from gantry.cli.looking import TOOLS_GROUP, print_message
+from gantry.cli.numbers import DAY_S, Number, Whole
 from gantry.cli.output import add_output
 from gantry.client.puller import Puller
-from gantry.errors import ConfigError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.message import StoredMessage
 from gantry.model.names import topic_fault
 from gantry.model.route import MessageQueue
@@ -32,10 +33,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--tags", metavar="EXPRESSION", default="*", help="such as 'paid || refunded' (default: all)")
     parser.add_argument(
-        "--last", metavar="N", type=int, default=0, help="begin so many back in each queue (default: %(default)s)"
+        "--last", metavar="N", type=Whole(0), default=0, help="begin so many back in each queue (default: %(default)s)"
     )
-    parser.add_argument("--count", metavar="N", type=int, default=0, help="end after so many messages")
-    parser.add_argument("--idle", metavar="SECONDS", type=float, default=0.0, help="end when nothing came for so long")
+    parser.add_argument("--count", metavar="N", type=Whole(0), default=0, help="end after so many messages (0: never)")
+    wait = Number(0.0, DAY_S)
+    parser.add_argument(
+        "--idle", metavar="SECONDS", type=wait, default=0.0, help="end when nothing came for so long (0: never)"
+    )
     add_client_flags(parser)
     add_output(parser)
 
@@ -43,14 +47,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Watch and print."""
     refuse(topic_fault(arguments.topic))
-    for name in ("last", "count", "idle"):
-        if getattr(arguments, name) < 0:
-            raise ConfigError(f"--{name} {getattr(arguments, name)}: expected at least 0")
     return run_client(_run(arguments))
 
 
 async def _run(arguments: argparse.Namespace) -> int:
-    async with Puller(TOOLS_GROUP, nameserver=arguments.namesrv) as puller:
+    async with Puller(TOOLS_GROUP, nameserver=arguments.namesrv, timeout_s=arguments.timeout) as puller:
         watch = _Watch(puller, arguments.topic, arguments.tags)
         begins = {}
         for queue in await puller.queues(arguments.topic):

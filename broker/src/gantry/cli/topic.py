@@ -1,6 +1,7 @@
 """`gantry topic list|create|delete|status|find`: what topics there are, and what is in them.
 
-`status` shows each queue's offsets; `find` looks messages up by key or by either of their ids.
+`create` and `delete` say what they did: `topic/tea created`, changed, unchanged or deleted; exit code 1 where there was
+nothing to delete.  `status` shows each queue's offsets; `find` looks messages up by key or by either of their ids.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ import argparse
 from collections.abc import Iterable
 
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
-from gantry.cli.output import Row, add_output, show
+from gantry.cli.numbers import Whole
+from gantry.cli.output import Row, add_output, say_done, show
 from gantry.client.admin import Admin
-from gantry.errors import ConfigError
+from gantry.errors import ConfigError, GantryError
 from gantry.model.message import StoredMessage
 from gantry.model.names import TEMPLATE_TOPIC, is_retry_topic, is_system_topic, reply_topic, topic_fault
 from gantry.model.topic import PERM_READ, PERM_READ_WRITE, PERM_WRITE
 
 _PERMISSIONS = {"rw": PERM_READ_WRITE, "r": PERM_READ, "w": PERM_WRITE}
+_QUEUES_MAX = 65_536  # what a broker allows
 _OWN_GROUP = "gantry-cli"
 _OFFSET_ID_LENGTHS = (32, 56)
 
@@ -29,7 +32,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     creating = commands.add_parser("create", help="make a topic, or change one")
     creating.add_argument("topic", metavar="TOPIC")
     creating.add_argument(
-        "--queues", metavar="N", type=int, default=8, help="on each broker group (default: %(default)s)"
+        "--queues",
+        metavar="N",
+        type=Whole(1, _QUEUES_MAX),
+        default=8,
+        help="on each broker group (default: %(default)s)",
     )
     creating.add_argument("--perm", choices=sorted(_PERMISSIONS), default="rw", help="(default: %(default)s)")
     creating.add_argument("--cluster", metavar="NAME", help="only there")
@@ -68,18 +75,18 @@ async def _run(arguments: argparse.Namespace) -> int:
             case "list":
                 show(await _topics(admin, arguments.all), arguments.output, empty="no topics")
             case "create":
-                if arguments.queues < 1:
-                    raise ConfigError(f"--queues {arguments.queues}: expected at least 1")
-                perm = _PERMISSIONS[arguments.perm]
-                await admin.create_topic(
+                change = await admin.create_topic(
                     arguments.topic,
                     queues=arguments.queues,
-                    perm=perm,
+                    perm=_PERMISSIONS[arguments.perm],
                     cluster=arguments.cluster,
                     attributes=_attributes(arguments.attribute),
                 )
+                say_done("topic", arguments.topic, change.value, arguments.output)
             case "delete":
-                await admin.delete_topic(arguments.topic, cluster=arguments.cluster)
+                if not await admin.delete_topic(arguments.topic, cluster=arguments.cluster):
+                    raise GantryError(f"topic/{arguments.topic} is not there; gantry topic list shows what is")
+                say_done("topic", arguments.topic, "deleted", arguments.output)
             case "status":
                 show(await _queues(admin, arguments.topic), arguments.output, empty="no queues")
             case "find":

@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 
 from gantry.cli import txresolve
 from gantry.cli.clientflags import add_client_flags, refuse, run_client
-from gantry.cli.output import Row, add_output, show, show_json, show_one
+from gantry.cli.numbers import Whole
+from gantry.cli.output import Row, add_output, say_done, show, show_json, show_one
 from gantry.client.admin import Admin
 from gantry.client.transactionadmin import COMMIT, GIVEN_UP, OPEN, REARM, ROLLBACK, TransactionInfo
 from gantry.errors import ConfigError
@@ -32,9 +33,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("--state", choices=(OPEN, GIVEN_UP), default=OPEN, help="(default: %(default)s)")
     listing.add_argument("--group", metavar="NAME", default="", help="only of this producer group")
     listing.add_argument("--topic", metavar="NAME", default="", help="only for this topic")
-    listing.add_argument(
-        "--count", metavar="N", type=int, default=1000, help="so many of each broker at most (default: %(default)s)"
-    )
+    count = "so many of each broker at most (default: %(default)s)"
+    listing.add_argument("--count", metavar="N", type=Whole(1), default=1000, help=count)
     commands.add_parser("show", help="one with its properties and the beginning of its body")
     commands.add_parser(COMMIT, help="deliver its message")
     commands.add_parser(ROLLBACK, help="never deliver its message")
@@ -59,8 +59,6 @@ def run(arguments: argparse.Namespace) -> int:
             refuse(group_fault(arguments.group))
         if arguments.topic:
             refuse(topic_fault(arguments.topic))
-        if arguments.count < 1:
-            raise ConfigError(f"--count {arguments.count}: expected at least 1")
     return run_client(_run(arguments))
 
 
@@ -81,7 +79,7 @@ async def _run(arguments: argparse.Namespace) -> int:
                 show_one({**_whole(one), "properties": _joined(one.properties)}, arguments.output)
             return 0
         await admin.settle_transaction(one, arguments.command, operator())
-        print(f"{one.id} of {one.producer_group} for {one.topic}: {_DONE[arguments.command]}", file=sys.stderr)
+        say_done("transaction", one.id, _DONE[arguments.command], arguments.output)
     return 0
 
 

@@ -21,6 +21,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 
+from gantry.cli.numbers import Whole
 from gantry.cli.output import Row, show, show_json
 from gantry.client.batchadmin import OpenPart, SinkBatch, SinkInfo
 from gantry.client.blockingsinks import BlockingSinks
@@ -30,7 +31,7 @@ from gantry.errors import ConfigError
 def configure(parser: argparse.ArgumentParser) -> None:
     """The flags."""
     parser.add_argument("--sink", metavar="ID", default="", help="only this sink")
-    parser.add_argument("--batch", metavar="N", type=int, help="its batch, with --commit or --abort")
+    parser.add_argument("--batch", metavar="N", type=Whole(0), help="its batch, with --commit or --abort")
     parser.add_argument("--part", metavar="NAME", action="append", default=[], help="only these parts; may be repeated")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--commit", action="store_true", help="deliver the batch")

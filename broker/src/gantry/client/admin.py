@@ -18,6 +18,7 @@ from typing import Self, TypeVar
 
 from gantry.client import adminquestions, delayadmin, progressadmin, questions, storeadmin, transactionadmin
 from gantry.client.adminquestions import Cluster
+from gantry.client.changes import Change, Changes, summed
 from gantry.client.delayadmin import DelayedInfo
 from gantry.client.offsets import Offsets
 from gantry.client.progressadmin import ClientConnection, QueueLag, Target
@@ -39,6 +40,7 @@ from gantry.wire.codes import ResponseCode
 
 __all__ = [
     "Admin",
+    "Change",
     "ClientConnection",
     "Cluster",
     "DelayedInfo",
@@ -61,10 +63,11 @@ class Admin:
     """Asks name servers and brokers; an asynchronous context manager, or start() and stop() once each."""
 
     def __init__(self, *, nameserver: str | Sequence[str], timeout_s: float = 5.0) -> None:
-        self._session = Session(nameserver)
+        self._session = Session(nameserver, timeout_s=timeout_s)
         self._routes = Routes(self._session)
         self._replicas = Replicas(self._session, self._routes)
         self._timeout_s = timeout_s
+        self._changes = Changes(self._session, timeout_s)
 
     async def start(self) -> None:
         """Nothing to begin: connections are made when they are needed."""
@@ -89,7 +92,7 @@ class Admin:
 
     async def cluster(self) -> Cluster:
         """Which brokers live."""
-        return await self._session.ask_nameserver(adminquestions.cluster_info(), self._timeout_s)
+        return await self._session.ask_nameserver(adminquestions.cluster_info())
 
     async def runtime_info(self, address: str) -> dict[str, str]:
         """What a broker says about itself, under RocketMQ's names."""
@@ -99,7 +102,7 @@ class Admin:
 
     async def topics(self) -> list[str]:
         """The names of all topics, RocketMQ's own ones among them."""
-        found = await self._session.ask_nameserver(adminquestions.topic_list(), self._timeout_s)
+        found = await self._session.ask_nameserver(adminquestions.topic_list())
         return sorted(found)
 
     async def route(self, topic: str) -> TopicRoute:
@@ -115,25 +118,27 @@ class Admin:
         perm: int = PERM_READ_WRITE,
         cluster: str | None = None,
         attributes: Mapping[str, str] | None = None,
-    ) -> None:
-        """Make a topic with so many queues per broker group, or change one that exists.
+    ) -> Change:
+        """Make a topic with so many queues per broker group, or change one that exists; return which of it was done.
 
         Attributes are set; those that are not named stay as they are.
         """
         _refuse(topic_fault(topic))
         config = TopicConfig(topic, queues, queues, perm, attributes=dict(attributes or {}))
-        question = adminquestions.put_topic(config)
-        for address in await self._masters(cluster):
-            await self._ask(address, question)
+        return summed([await self._changes.put_topic(address, config) for address in await self._masters(cluster)])
 
-    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
-        """Forget a topic with its messages: first on the brokers, then on every name server."""
+    async def delete_topic(self, topic: str, *, cluster: str | None = None) -> bool:
+        """Forget a topic with its messages: first on the brokers, then on every name server.
+
+        Return False when no broker had it.  It is asked of all of them even so: an earlier attempt may have left a
+        route, or queues.
+        """
         _refuse(topic_fault(topic))
-        for address in await self._masters(cluster):
-            await self._ask(address, adminquestions.delete_topic(topic))
+        deleted = [await self._changes.delete_topic(address, topic) for address in await self._masters(cluster)]
         for nameserver in self._session.nameservers:
             await self._ask(nameserver, adminquestions.delete_topic_route(topic))
         self._routes.doubt(topic)
+        return any(deleted)
 
     # Groups and their progress
 
@@ -145,18 +150,17 @@ class Admin:
                 found.setdefault(name, config)
         return found
 
-    async def create_group(self, group: str | GroupConfig, *, cluster: str | None = None) -> None:
-        """Make a consumer group, or change one that exists."""
+    async def create_group(self, group: str | GroupConfig, *, cluster: str | None = None) -> Change:
+        """Make a consumer group, or change one that exists; return which of it was done."""
         config = GroupConfig(group) if isinstance(group, str) else group
         _refuse(group_fault(config.name))
-        for address in await self._masters(cluster):
-            await self._ask(address, adminquestions.put_group(config))
+        return summed([await self._changes.put_group(address, config) for address in await self._masters(cluster)])
 
-    async def delete_group(self, group: str, *, clean_offsets: bool = True, cluster: str | None = None) -> None:
-        """Forget a consumer group, with its offsets unless told otherwise."""
+    async def delete_group(self, group: str, *, clean_offsets: bool = True, cluster: str | None = None) -> bool:
+        """Forget a consumer group, with its offsets unless told otherwise; return False when no broker had it."""
         _refuse(group_fault(group))
-        for address in await self._masters(cluster):
-            await self._ask(address, adminquestions.delete_group(group, clean_offsets))
+        masters = await self._masters(cluster)
+        return any([await self._changes.delete_group(address, group, clean_offsets) for address in masters])
 
     async def members(self, group: str) -> list[str]:
         """The client ids that are in a group now, on any broker."""

@@ -85,6 +85,16 @@ def topic_config(topic: str) -> Question[TopicConfig]:
     return Question(question, lambda reply: value(require(reply), TopicConfig.from_json))
 
 
+def topic_table() -> Question[dict[str, TopicConfig]]:
+    """All topics of one broker."""
+
+    def make(source: object) -> dict[str, TopicConfig]:
+        table = documents.mapping(documents.document(source, "a topic table"), "topicConfigTable")
+        return {name: TopicConfig.from_json(config) for name, config in table.items()}
+
+    return Question(request(RequestCode.GET_ALL_TOPIC_CONFIG), lambda reply: value(require(reply), make))
+
+
 def delete_topic(topic: str) -> Question[None]:
     """Forget a topic and its queues on one broker."""
     return Question(request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}), nothing)

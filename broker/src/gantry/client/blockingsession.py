@@ -150,7 +150,7 @@ class _Link:
                     if found.is_response and found.opaque == self._opaque:
                         return found
         except (OSError, RemoteProtocolError) as error:
-            text = "no answer in time" if isinstance(error, TimeoutError) else str(error)
+            text = f"no answer within {left_s:g} s" if isinstance(error, TimeoutError) else str(error)
             raise OutcomeUnknownError(f"{self._address}: {text}") from error
 
     def _not_ours(self) -> ClosedError:

@@ -87,7 +87,8 @@ class Consumer:
         self._tallies = Tallies(self._clock)
         direct = None if listener is None else DirectConsumption(group, listener, self.settings.hooks, False)
         self._errands = Errands(group, lambda: self._rebalance.hurry(), self._move, self._describe, direct)
-        self._session = Session(nameserver, self._heartbeat, self._errands.serve, self._broker_returned)
+        timeout_s = self.settings.request_timeout_s
+        self._session = Session(nameserver, self._heartbeat, self._errands.serve, self._broker_returned, timeout_s)
         self._routes = Routes(self._session)
         self._started_ms = self._clock.now_ms()
         self._identity = Identity(self._session.nameservers[0], self._clock)

@@ -122,7 +122,7 @@ class DeadLetters:
     """Reads and replays; an asynchronous context manager."""
 
     def __init__(self, *, nameserver: str | Sequence[str], timeout_s: float = 5.0) -> None:
-        self._session = Session(nameserver)
+        self._session = Session(nameserver, timeout_s=timeout_s)
         self._routes = Routes(self._session)
         self._admin = Admin(nameserver=nameserver, timeout_s=timeout_s)
         self._offsets = Offsets(self._session, self._routes, PROGRESS_GROUP)

@@ -52,7 +52,7 @@ class Offsets:
         """Let the group continue at `offset`; False when only a slave heard it."""
         question = questions.commit(self._group, queue, offset)
         if self._replicas is not None:
-            return await self._replicas.tell(queue, question, _TIMEOUT_S)
+            return await self._replicas.tell(queue, question, self._session.timeout_s or _TIMEOUT_S)
         await self._ask(queue, question)
         return True
 
@@ -69,6 +69,7 @@ class Offsets:
         return await self._ask(queue, questions.offset_at(queue, timestamp_ms))
 
     async def _ask(self, queue: MessageQueue, question: Question[T]) -> T:
+        timeout_s = self._session.timeout_s or _TIMEOUT_S
         if self._replicas is not None:
-            return await self._replicas.ask(queue, question, _TIMEOUT_S)
-        return await self._session.ask(self._routes.master(queue), question, _TIMEOUT_S)
+            return await self._replicas.ask(queue, question, timeout_s)
+        return await self._session.ask(self._routes.master(queue), question, timeout_s)

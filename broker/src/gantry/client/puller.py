@@ -27,16 +27,20 @@ from gantry.wire.codes import ResponseCode
 
 __all__ = ["PullResult", "PullStatus", "Puller", "Sql"]
 
-_MARGIN_S = 5.0  # beyond the time that the broker may hold a pull
+_TIMEOUT_S = 5.0
 
 
 class Puller:
-    """Pulls; an asynchronous context manager, or start() and stop() once each."""
+    """Pulls; an asynchronous context manager, or start() and stop() once each.
 
-    def __init__(self, group: str, *, nameserver: str | Sequence[str]) -> None:
+    `timeout_s` is of one request; a pull may take `wait_s` longer.
+    """
+
+    def __init__(self, group: str, *, nameserver: str | Sequence[str], timeout_s: float = _TIMEOUT_S) -> None:
         check_group(group)
         self.group = group
-        self._session = Session(nameserver)
+        self._timeout_s = timeout_s
+        self._session = Session(nameserver, timeout_s=timeout_s)
         self._routes = Routes(self._session)
         self._replicas = Replicas(self._session, self._routes)
         self._offsets = Offsets(self._session, self._routes, group, self._replicas)
@@ -82,7 +86,7 @@ class Puller:
         """
         await self._routes.to_read(queue.topic)
         settings = PullSettings(self.group, subscription_to(queue.topic, tags), count_max, bytes_max, wait_s)
-        result, _ = await self._replicas.pull(queue, offset, settings, None, _MARGIN_S)
+        result, _ = await self._replicas.pull(queue, offset, settings, None, self._timeout_s)
         return result
 
     async def committed(self, queue: MessageQueue) -> int | None:

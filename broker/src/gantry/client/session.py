@@ -47,8 +47,10 @@ class Session:
         heartbeat: Callable[[], Heartbeat] | None = None,
         on_request: Callable[[Connection, Command], bool] | None = None,
         on_return: Callable[[], None] | None = None,
+        timeout_s: float | None = None,
     ) -> None:
         self.nameservers = nameserver_list(nameserver)
+        self.timeout_s = timeout_s  # of one request; None: each kind of request has its own
         self._heartbeat = heartbeat  # what to say to brokers; None says nothing
         self._on_request = on_request  # returns whether it knew what to do
         self._on_return = on_return
@@ -86,8 +88,9 @@ class Session:
         """What was told on connections that were lost before the broker had shown that it read it."""
         return self._remoting.oneways_in_doubt
 
-    async def ask_nameserver(self, question: Question[T], timeout_s: float = NAMESERVER_TIMEOUT_S) -> T:
+    async def ask_nameserver(self, question: Question[T]) -> T:
         """Ask a name server that answers; UnreachableError when none does."""
+        timeout_s = self.timeout_s or NAMESERVER_TIMEOUT_S
         failure: Exception | None = None
         count = len(self.nameservers)
         for step in range(count):
@@ -103,15 +106,14 @@ class Session:
             return answer
         raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
 
-    async def look_up(
-        self, question: Question[T | None], timeout_s: float = NAMESERVER_TIMEOUT_S
-    ) -> tuple[T | None, bool]:
+    async def look_up(self, question: Question[T | None]) -> tuple[T | None, bool]:
         """Ask name servers until one knows.
 
         Return the first answer that is not None, and True; or None, and whether every name server answered so.
         UnreachableError when none answers.  One that refuses for another reason, or whose answer cannot be read, counts
         as one that does not answer: whatever is wrong with it, the next one may be well.
         """
+        timeout_s = self.timeout_s or NAMESERVER_TIMEOUT_S
         failure: Exception | None = None
         count = len(self.nameservers)
         silent = 0

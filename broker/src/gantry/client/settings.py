@@ -66,6 +66,7 @@ class ConsumerSettings:
     handover_s: float = 1.0  # a queue that another member may still hold begins so much later; see `rebalance`
     hooks: tuple[ConsumeHook, ...] = ()  # around every call of the listener; see `hooks`
     stop_timeout_s: float = 10.0  # how long messages in hand may take to end at stop()
+    request_timeout_s: float | None = None  # of one question about routes or offsets; None: 3 s and 5 s
 
     def __post_init__(self) -> None:
         """ConfigError for what would consume nothing, or break later."""
@@ -74,13 +75,16 @@ class ConsumerSettings:
         positive = "concurrency queue_messages_max queue_span_max bytes_max pull_messages_max commit_every_s"
         check_numbers(
             self,
-            above_zero=(*positive.split(), "rebalance_every_s"),
+            above_zero=(*positive.split(), "rebalance_every_s", *self._given("request_timeout_s")),
             not_negative=("pull_wait_s", "handover_s", "stop_timeout_s"),
         )
         if not self.retry_delays_s or min(self.retry_delays_s) < 0:
             raise ConfigError(
                 f"retry_delays_s is {self.retry_delays_s!r}, expected one or more delays that are not negative"
             )
+
+    def _given(self, name: str) -> tuple[str, ...]:
+        return () if getattr(self, name) is None else (name,)
 
 
 @dataclass(frozen=True, slots=True)

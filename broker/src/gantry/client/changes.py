@@ -1,0 +1,96 @@
+"""Topics and groups of one broker: making, changing and deleting them, and knowing which of it was done.
+
+Brokers answer "success" whether they made a thing, altered it or had it already, so each is asked how it has the thing
+before it is told how to have it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from enum import Enum
+from typing import TypeVar
+
+from gantry.client import adminquestions
+from gantry.client.question import Question
+from gantry.client.session import Session
+from gantry.errors import RefusedError
+from gantry.model.subscription import GroupConfig
+from gantry.model.topic import TopicConfig
+from gantry.wire.codes import ResponseCode
+
+T = TypeVar("T")
+
+
+class Change(Enum):
+    """What became of a topic or a group."""
+
+    CREATED = "created"
+    CHANGED = "changed"
+    UNCHANGED = "unchanged"
+
+
+def summed(changes: Iterable[Change]) -> Change:
+    """Of all brokers: CREATED where none had it before, UNCHANGED where nothing was told to any of them."""
+    kinds = set(changes)
+    return kinds.pop() if len(kinds) == 1 else Change.CHANGED
+
+
+class Changes:
+    """Asks one broker at a time; errors are those of `Session.ask`."""
+
+    def __init__(self, session: Session, timeout_s: float) -> None:
+        self._session = session
+        self._timeout_s = timeout_s
+
+    async def put_topic(self, address: str, wanted: TopicConfig) -> Change:
+        """Make or change a topic; attributes that are not named in `wanted` stay as they are."""
+        found = await self._topic(address, wanted.name)
+        if found is not None and found == replace(wanted, attributes={**found.attributes, **wanted.attributes}):
+            return Change.UNCHANGED
+        await self._ask(address, adminquestions.put_topic(wanted))
+        return Change.CREATED if found is None else Change.CHANGED
+
+    async def delete_topic(self, address: str, topic: str) -> bool:
+        """Forget a topic; return False when the broker had none.  It is told even so: queues may be left."""
+        was_there = await self._topic(address, topic) is not None
+        await self._ask(address, adminquestions.delete_topic(topic))
+        return was_there
+
+    async def put_group(self, address: str, wanted: GroupConfig) -> Change:
+        """Make or change a consumer group."""
+        found = await self._group(address, wanted.name)
+        if found == wanted:
+            return Change.UNCHANGED
+        await self._ask(address, adminquestions.put_group(wanted))
+        return Change.CREATED if found is None else Change.CHANGED
+
+    async def delete_group(self, address: str, group: str, clean_offsets: bool) -> bool:
+        """Forget a group; return False when the broker had none.  It is told even so: offsets may be left."""
+        was_there = await self._group(address, group) is not None
+        await self._ask(address, adminquestions.delete_group(group, clean_offsets))
+        return was_there
+
+    async def _topic(self, address: str, topic: str) -> TopicConfig | None:
+        one, table = adminquestions.topic_config(topic), adminquestions.topic_table()
+        return await self._one_of(address, topic, one, table, ResponseCode.TOPIC_NOT_EXIST)
+
+    async def _group(self, address: str, group: str) -> GroupConfig | None:
+        one, table = adminquestions.group_config(group), adminquestions.group_list()
+        return await self._one_of(address, group, one, table, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
+
+    async def _one_of(
+        self, address: str, name: str, one: Question[T], table: Question[dict[str, T]], absent: int
+    ) -> T | None:
+        """Ask for one thing, or for the whole table: RocketMQ's brokers before 5.0 know no question for one."""
+        try:
+            return await self._ask(address, one)
+        except RefusedError as error:
+            if error.code == absent:
+                return None
+            if error.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+                raise
+        return (await self._ask(address, table)).get(name)
+
+    async def _ask(self, address: str, question: Question[T]) -> T:
+        return await self._session.ask(address, question, self._timeout_s)
