@@ -95,11 +95,14 @@ def test_a_file_and_name_servers(server: str, made: list[Any], tmp_path: Path) -
 
 
 @pytest.mark.shows("nameserver --bind", "nameserver --nameserver-port", "nameserver --http-port", "nameserver --kv")
+@pytest.mark.shows("nameserver --await-brokers")
 def test_a_name_server_listens_and_keeps_where_it_is_told(made: list[Any], tmp_path: Path) -> None:
     file = tmp_path / "kv.json"
     flags = ["--bind", "127.0.0.9", "--nameserver-port", "77", "--http-port", "78", "--kv", str(file)]
     assert run("nameserver", *flags).code == 0
     assert made[0]._settings == NameServerSettings("127.0.0.9", 77, "127.0.0.9", 78, file)
+    assert run("nameserver", "--await-brokers").code == 0
+    assert made[1]._settings.awaits_brokers and not made[0]._settings.awaits_brokers
 
 
 @pytest.mark.shows("coordinator --group", "coordinator --register", "coordinator --members", "coordinator --role")
