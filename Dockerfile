@@ -4,6 +4,8 @@
 # The base is any Debian with Python 3.11 or later, for `spark` one that has OpenJDK 17 (bookworm); what is built and what
 # runs have the same one.  Packages are pinned with hashes by requirements/, and come from wherever pip and apt of the
 # base are told to look.
+#
+# Every image runs with any user id, also one that has no name, and in group 0; nothing in it is written to.
 ARG BASE=docker.io/library/python:3.14-slim-bookworm
 
 FROM ${BASE} AS tools
@@ -58,7 +60,7 @@ FROM ${BASE} AS spark
 # Java's package links its manual, and slim bases have no folder for that.
 RUN mkdir -p /usr/share/man/man1 \
  && apt-get update \
- && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini \
+ && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini libnss-wrapper \
  && rm -rf /var/lib/apt/lists /var/cache/apt /usr/share/doc \
  && useradd --uid 185 --user-group --no-create-home --home-dir /tmp spark
 COPY --from=build-spark /opt/spark /opt/spark

@@ -76,5 +76,16 @@ def test_a_role_without_what_spark_sets_is_refused_by_the_name_of_what_is_missin
     assert done.returncode == 64 and missing in done.stderr and "Spark on Kubernetes sets it" in done.stderr
 
 
+def test_an_assigned_user_id_has_a_name_for_hadoop(home: Path) -> None:
+    """Shown with a real JVM by hand: without it UnixSystem().getUsername() is null, and Hadoop's login ends."""
+    for name, text in {"getent": "exit 2", "id": 'test "$1" = -u && echo 1000650000 || echo 0'}.items():
+        (home / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (home / "bin" / name).chmod(0o755)
+    said = called(home, "sh", "-c", 'tail -1 "$NSS_WRAPPER_PASSWD"; echo "$LD_PRELOAD"; rm "$NSS_WRAPPER_PASSWD"')
+    assert said.stdout.splitlines() == ["assigned:x:1000650000:0::/tmp:/bin/false", "libnss_wrapper.so"]
+    (home / "bin" / "getent").write_text("#!/bin/sh\nexit 0\n")
+    assert called(home, "sh", "-c", "echo ${LD_PRELOAD:-none}").stdout == "none\n"
+
+
 def test_anything_else_is_a_command(home: Path) -> None:
     assert called(home, "java", "-version").stdout.splitlines() == ["java", "-version"]
