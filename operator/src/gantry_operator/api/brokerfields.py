@@ -236,7 +236,7 @@ def _failover() -> Schema:
             ),
             "afterTotalPowerLoss": choice(
                 "What a group does whose members all lost their newest records, after a power cut under ASYNC flush. "
-                "Automatic: the member with most of the log leads. Manual: the group waits for the annotation "
+                "Automatic: the group goes on with what is left. Manual: it waits for the annotation "
                 f"{GROUP}/force-failover.",
                 ["Automatic", "Manual"],
                 "Automatic",
