@@ -1,9 +1,10 @@
-"""An upgrade of the kinds: from definitions that lack a field and a rule, by the account of the chart's Job."""
+"""An upgrade on an API server without nodes: helm from an older chart, and what the chart's Job does to the kinds."""
 
 from __future__ import annotations
 
 import copy
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,16 +17,18 @@ import yaml
 
 from e2e.conftest import require
 from gantry_operator.api import schema
-from testkit.kube import olderkinds
+from testkit.kube import binaries, olderkinds
 from testkit.kube.api import RefusedError
-from testkit.kube.controlplane import ControlPlane
+from testkit.kube.controlplane import ADMIN_TOKEN, ControlPlane
 from testkit.kube.registers import NAMESPACE, fresh_name, prepare, rendered
 from testkit.pairplay import until
+from testkit.sources import ROOT
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLUSTERS = f"/apis/gantrymq.io/v1alpha1/namespaces/{NAMESPACE}/brokerclusters"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-HOME, ACCOUNT = "default", "gantrymq-crds"
+HOME, ACCOUNT, RELEASED = "default", "gantrymq-crds", "released"
+OPERATORS = ROOT / "operator/docs/operator.md"
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 
 
@@ -44,13 +47,15 @@ def job(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
 
 
-def run(plane: ControlPlane, folder: Path, account: str = ACCOUNT) -> subprocess.CompletedProcess[str]:
+def run(
+    plane: ControlPlane, folder: Path, account: str = ACCOUNT, home: str = HOME
+) -> subprocess.CompletedProcess[str]:
     """What the Job runs, as this account."""
-    path = f"/api/v1/namespaces/{HOME}/serviceaccounts/{account}/token"
+    path = f"/api/v1/namespaces/{home}/serviceaccounts/{account}/token"
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     (folder / "token").write_text(str(plane.admin.create(path, asked)["status"]["token"]))
     (folder / "ca.crt").write_bytes(plane.authority.certificate.read_bytes())
-    (folder / "namespace").write_text(HOME)
+    (folder / "namespace").write_text(home)
     address = urlsplit(plane.server)
     environment = os.environ | {
         "KUBERNETES_SERVICE_HOST": str(address.hostname),
@@ -114,6 +119,58 @@ def test_fields_and_rules_come_and_go_and_objects_stay(job: ControlPlane, tmp_pa
     assert found["spec"]["versions"][0]["schema"] == served_schema(job)
 
 
+def helm(plane: ControlPlane, *words: str) -> str:
+    """Hooks are left out: no Job runs here."""
+    authority = str(plane.authority.folder / "ca.crt")
+    where = ["--kube-apiserver", plane.server, "--kube-token", ADMIN_TOKEN, "--kube-ca-file", authority]
+    command = [str(binaries.program("helm")), *words, "--namespace", RELEASED, *where]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=180)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_documented_line_brings_images_and_kinds_of_the_new_chart(job: ControlPlane, tmp_path: Path) -> None:
+    (line,) = [each for each in OPERATORS.read_text().splitlines() if each.startswith("    helm upgrade gantrymq ")]
+    flags = line.split()[line.split().index("gantrymq-system") + 1 :]
+    former, newer = tmp_path / "former", ROOT / "charts" / "gantrymq"
+    shutil.copytree(newer, former)
+    about = yaml.safe_load((newer / "Chart.yaml").read_text())
+    version = about["appVersion"]
+    (former / "Chart.yaml").write_text(yaml.safe_dump(about | {"version": "0.0.9", "appVersion": "0.0.9"}))
+    older = olderkinds.definition()
+    (former / "crds" / "gantrymq.io_brokerclusters.yaml").write_text(yaml.safe_dump(older))
+    path = f"{DEFINITIONS}/{older['metadata']['name']}"
+    if not is_gone(job, path):
+        job.admin.delete(path)
+    until(lambda: is_gone(job, path), "the kind is gone")
+    job.admin.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {RELEASED}}}}}")
+    kept = ["--set", "operator.replicas=1,monitoring.dashboards=false"]
+    helm(job, "install", "former", str(former), "--no-hooks", *kept)
+    assert running(job) == ("docker.io/gantrymq/operator:0.0.9", "docker.io/gantrymq/broker:0.0.9", 1)
+    helm(job, "upgrade", "former", str(newer), "--no-hooks", *flags)
+    assert running(job) == (f"docker.io/gantrymq/operator:{version}", f"docker.io/gantrymq/broker:{version}", 1)
+    hooks = [each for each in yaml.safe_load_all(helm(job, "get", "hooks", "former")) if each]
+    (hook,) = (each for each in hooks if each["metadata"]["name"] == "former-gantrymq-crds" and each["kind"] == "Job")
+    assert hook["metadata"]["annotations"]["helm.sh/hook"] == "pre-install,pre-upgrade"
+    (container,) = hook["spec"]["template"]["spec"]["containers"]
+    assert (container["image"], container["command"]) == (running(job)[0], ["gantry-operator-definitions"])
+    job.admin.apply(yaml.safe_dump_all([each for each in hooks if each["kind"] in RIGHTS]))
+    done = run(job, tmp_path, "former-gantrymq-crds", RELEASED)
+    assert done.returncode == 0, done.stderr
+    until(lambda: is_served(job, {olderkinds.NEW: "broker:2"}, olderkinds.GONE), "the new kind is served")
+    helm(job, "uninstall", "former", "--no-hooks")
+    helm(job, "install", "former", str(newer), "--no-hooks", *kept)  # over the kinds that the Job brought
+    helm(job, "uninstall", "former", "--no-hooks")
+
+
+def running(plane: ControlPlane) -> tuple[str, str, int]:
+    """Images of the operator and of brokers, and how many replicas."""
+    spec = plane.admin.get(f"/apis/apps/v1/namespaces/{RELEASED}/deployments/former-gantrymq")["spec"]
+    (container,) = spec["template"]["spec"]["containers"]
+    brokers = next(each["value"] for each in container["env"] if each["name"] == "GANTRY_OPERATOR_BROKER_IMAGE")
+    return container["image"], brokers, spec["replicas"]
+
+
 def served_schema(plane: ControlPlane) -> dict[str, Any]:
     """Ours, as the server writes it."""
     name = schema.definition()["metadata"]["name"]
@@ -151,9 +208,9 @@ def is_gone(plane: ControlPlane, path: str) -> bool:
 @pytest.mark.parametrize(
     ("group", "resource", "name", "verb", "may"),
     [
-        ("apiextensions.k8s.io", "customresourcedefinitions", "brokerclusters.gantrymq.io", "update", True),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "brokerclusters.gantrymq.io", "patch", True),
         ("apiextensions.k8s.io", "customresourcedefinitions", "brokerclusters.gantrymq.io", "delete", False),
-        ("apiextensions.k8s.io", "customresourcedefinitions", "others.example.com", "update", False),
+        ("apiextensions.k8s.io", "customresourcedefinitions", "others.example.com", "patch", False),
         ("apiextensions.k8s.io", "customresourcedefinitions", "others.example.com", "get", False),
         ("gantrymq.io", "brokerclusters", "orders", "get", False),
         ("", "secrets", "orders-ha", "get", False),

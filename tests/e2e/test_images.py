@@ -86,4 +86,4 @@ def test_the_broker_image_has_its_compiled_core_and_the_operators_programs_are_w
     broker = {each.name for each in added("broker")}
     assert any("gantry/leaves/_fast" in name and name.endswith(".so") for name in broker)
     operator = {PurePosixPath(each.name).name for each in added("operator")}
-    assert {"gantry-operator", "gantry-operator-definitions"} <= operator
+    assert {"gantry-operator", "gantry-operator-definitions", "gantry-operator-leave"} <= operator

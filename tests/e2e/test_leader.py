@@ -123,6 +123,25 @@ def test_a_leader_that_is_killed_is_followed_and_one_that_slept_ends_without_a_w
 
 
 @pytest.mark.slow
+def test_objects_are_handed_back_before_an_uninstallation_and_nothing_hangs(home: ControlPlane, tmp_path: Path) -> None:
+    """What the chart's pre-delete Job runs, beside an operator that is at work."""
+    with Replica(home, tmp_path, "a") as first:
+        begun(first)
+        until(first.leads, "it leads")
+        name = made(home)
+        home.admin.merge(f"{CLUSTERS}/{name}", {"spec": {"deletionPolicy": "Delete"}})
+        until(lambda: home.admin.get(f"{CLUSTERS}/{name}")["metadata"].get("finalizers"), "it has a finalizer")
+        leaving = Replica(home, tmp_path, "leaving")
+        leaving.start(module="gantry_operator.leaving")
+        assert leaving.ended() == 0, leaving.log()
+        assert first.ended() == EXIT_LOST and not is_there(home, LEASE_PATH)
+        assert "handed back" in leaving.log()
+        assert not home.admin.get(f"{CLUSTERS}/{name}")["metadata"].get("finalizers")
+        home.admin.delete(f"{CLUSTERS}/{name}")
+        assert not is_there(home, f"{CLUSTERS}/{name}"), "it goes at once, without an operator"
+
+
+@pytest.mark.slow
 def test_a_lease_that_somebody_deletes_stops_nobody(home: ControlPlane, tmp_path: Path) -> None:
     with Replica(home, tmp_path, "a") as first:
         begun(first)

@@ -79,3 +79,35 @@ helm.sh/hook: pre-install,pre-upgrade
 helm.sh/hook-weight: {{ . | quote }}
 helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
+
+{{/* The spec of a Job of a hook that runs one command of the operator's image: (dict "root" $ "name" "account" "command" "env"). */}}
+{{- define "gantrymq.job" -}}
+backoffLimit: 3
+activeDeadlineSeconds: 240
+template:
+  metadata:
+    labels:
+      app.kubernetes.io/name: {{ .name }}
+      app.kubernetes.io/instance: {{ .root.Release.Name }}
+  spec:
+    restartPolicy: Never
+    serviceAccountName: {{ .account }}
+    {{- include "gantrymq.placement" .root | trim | nindent 4 }}
+    containers:
+      - name: operator
+        image: {{ include "gantrymq.image" (dict "root" .root "image" .root.Values.operator.image) }}
+        imagePullPolicy: {{ .root.Values.operator.imagePullPolicy }}
+        command: [{{ .command }}]
+        {{- with .env }}
+        env: {{- . | nindent 10 }}
+        {{- end }}
+        resources: {{- toYaml .root.Values.operator.resources | nindent 10 }}
+        securityContext: {{- include "gantrymq.unprivileged" .root | nindent 10 }}
+{{- end }}
+
+{{/* What every process of the operator is told: which objects are its own, and which Lease. */}}
+{{- define "gantrymq.env" -}}
+- {name: GANTRY_OPERATOR_BROKER_IMAGE, value: {{ include "gantrymq.image" (dict "root" . "image" .Values.operator.brokerImage) | quote }}}
+- {name: GANTRY_OPERATOR_NAMESPACES, value: {{ include "gantrymq.watched" . | quote }}}
+- {name: GANTRY_OPERATOR_LEASE, value: {{ include "gantrymq.name" . }}}
+{{- end }}

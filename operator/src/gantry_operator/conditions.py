@@ -42,6 +42,7 @@ def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) 
         _paused(snapshot),
         _config_applied(snapshot),
         _image(snapshot),
+        _volumes(snapshot),
         _unreachable(snapshot),
         _renewal(snapshot, now_s),
         _diverged(snapshot),
@@ -203,6 +204,19 @@ def _image(snapshot: Snapshot) -> Condition:
     if held is not None:
         return Condition("ImageUpToDate", False, held.reason, held.message)
     return Condition("ImageUpToDate", True, "UpToDate", "")
+
+
+def _volumes(snapshot: Snapshot) -> Condition:
+    if not snapshot.volumes:
+        return Condition("VolumesMatch", True, "Match", "")
+    said = "; ".join(snapshot.volumes)
+    return Condition("VolumesMatch", False, "Differ", f"{said}; {_EXCHANGE}")
+
+
+_EXCHANGE = (
+    "a volume keeps its size and class; to exchange one, while all members are in sync: kubectl delete pvc NAME "
+    "--wait=false, then delete its pod, and wait until it is in sync again"
+)
 
 
 def _unreachable(snapshot: Snapshot) -> Condition:

@@ -1,11 +1,11 @@
 """`gantry-operator-definitions`: bring the kinds that the API server knows to those that this operator was built with.
 
-Helm makes the definitions in a chart's `crds/` once and never looks at them again.  So an upgrade that brings a field
-or a rule needs somebody who puts it there first: a Job of the chart with rights of its own, on request
-(`definitions.upgrade`), from the operator's own image.
+Helm makes the definitions in a chart's `crds/` once and never changes them.  So a Job of the chart runs this before
+each installation and upgrade, from the operator's own image, with rights of its own (`templates/definitions.yaml`).
 
-A definition is replaced as a whole, on the version that was read, not merged: of fields and rules that were given up
-nothing must stay.  Objects are left alone, whatever they hold.  It is over when the server serves each of them.
+A definition is applied server-side, by force and as helm's: an installation by helm 4 applies `crds/` itself, and would
+refuse to overwrite what another field manager put there.  Its versions are one atomic list, so fields and rules that
+were given up go.  Objects are left alone, whatever they hold.  It is over when the server serves each definition.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ log = logging.getLogger("gantry.operator.definitions")
 
 ALL: tuple[Mapping[str, Any], ...] = tuple(definitions())
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+HELM = "helm"  # the field manager's name in helm 3 and 4
 PATIENCE_S = 60.0
 _LOOK_EVERY_S = 0.5
 
@@ -59,30 +60,14 @@ async def bring(kube: Kube, wanted: Sequence[Mapping[str, Any]], patience_s: flo
 
 async def _put(kube: Kube, definition: Mapping[str, Any]) -> None:
     name = definition["metadata"]["name"]
-    while True:
-        found = await kube.get(f"{PATH}/{name}")
-        if found is None:
-            if await kube.create_at(PATH, dict(definition)):
-                log.info("%s: made", name)
-                return
-            continue
-        try:
-            await kube.replace(f"{PATH}/{name}", _over(found, definition))
-        except KubeError as error:
-            if error.status != 409:  # somebody else was quicker: look again
-                raise
-        else:
-            log.info("%s: replaced", name)
-            return
-
-
-def _over(found: Mapping[str, Any], definition: Mapping[str, Any]) -> dict[str, Any]:
-    """Ours in the place of what was found: its version, its own labels and annotations, and what the server keeps."""
-    metadata = dict(found["metadata"])
-    for kind in ("labels", "annotations"):
-        metadata[kind] = {**metadata.get(kind, {}), **definition["metadata"].get(kind, {})}
-    metadata.pop("managedFields", None)
-    return {**definition, "metadata": metadata, "status": found.get("status", {})}
+    former = await kube.get(f"{PATH}/{name}")
+    applied = await kube.apply_at(f"{PATH}/{name}", dict(definition), HELM)
+    if former is None:
+        log.info("%s: made", name)
+    elif applied["metadata"]["generation"] != former["metadata"]["generation"]:
+        log.info("%s: brought to this version", name)
+    else:
+        log.info("%s: unchanged", name)
 
 
 async def _until_served(kube: Kube, name: str) -> None:

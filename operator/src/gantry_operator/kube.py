@@ -103,9 +103,9 @@ class Kube:
             "PATCH", path_of(document), document, APPLY, [("fieldManager", FIELD_MANAGER), ("force", "true")]
         )
 
-    async def replace(self, path: str, document: Document) -> None:
-        """The whole of it, if it still is what its resourceVersion says."""
-        await self._ask("PUT", path, document)
+    async def apply_at(self, path: str, document: Document, manager: str) -> Document:
+        """The same for any path, in the name of this field manager."""
+        return await self._ask("PATCH", path, document, APPLY, [("fieldManager", manager), ("force", "true")])
 
     async def merge(self, path: str, change: Document) -> None:
         """RFC 7386; with a resourceVersion in it only on that version."""

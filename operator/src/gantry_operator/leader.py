@@ -38,6 +38,7 @@ LEASE_S, RENEW_WITHIN_S, EVERY_S = 9, 7.0, 1.5
 ANSWER_S = 3.0  # for one question: two fit into the time of a renewal
 _LOOK_EVERY_S = 1.0
 _REST_S_MIN = 0.05
+_SEIZES_MAX = 20  # the holder renews meanwhile
 _JITTER_S = 0.4  # of whoever waits: two that wait do not always ask together
 _RELEASED_S = 1  # leaseDurationSeconds of a Lease that its holder let go; a holder's is LEASE_S
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
@@ -152,6 +153,31 @@ class Election:
         if self._seen is None or self._seen.is_released:
             return look_s
         return max(_REST_S_MIN, min(look_s, self._seen_at + LEASE_S - now_s))
+
+    async def seize(self) -> None:
+        """Take the Lease, whose ever it is; KubeError when the API server does not let us.
+
+        The former holder loses it at its next renewal, or leads on for `RENEW_WITHIN_S` if it cannot renew.  So the
+        caller keeps the Lease for `LEASE_S` before it writes anything else.
+        """
+        for _ in range(_SEIZES_MAX):
+            asked_at = self._clock.monotonic()
+            found = await self._leases.get(self._path)
+            try:
+                if found is None:
+                    is_ours = await self._make()
+                else:
+                    await self._write(found, self._spec(found))
+                    is_ours = True
+            except KubeError as error:
+                if error.status not in (404, 409):
+                    raise
+                continue
+            if is_ours:
+                self._until, self._has_led = asked_at + RENEW_WITHIN_S, True
+                self.began.set()
+                return
+        raise KubeError(f"the Lease {self._place.name}", 409, "it changes too often to be taken; try again")
 
     async def release(self) -> None:
         """Let somebody else lead at once; we do not any more."""

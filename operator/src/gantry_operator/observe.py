@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
+from gantry_operator import volumes
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document, Group
 from gantry_operator.kube import folder_in, typed
 from gantry_operator.snapshot import (
@@ -53,15 +54,15 @@ async def look(kube: Reads, cluster: BrokerCluster) -> Snapshot:
     async def missing(name: str) -> bool:
         return await kube.get(f"{folder_in('Secret', namespace)}/{name}") is None
 
-    kinds = ["Pod", "StatefulSet", "Lease", *(["PersistentVolumeClaim"] if cluster.drops_claims else [])]
-    lists = await asyncio.gather(*map(every, kinds))
+    lists = await asyncio.gather(*map(every, ["Pod", "StatefulSet", "Lease", "PersistentVolumeClaim"]))
     absent = await asyncio.gather(*map(missing, cluster.image.secrets))
-    pods, sets, leases = lists[:3]
-    things = Things({name: pod_seen(each) for name, each in pods.items()}, sets, leases, lists[3] if lists[3:] else {})
+    pods, sets, leases, claims = lists
+    dropped = claims if cluster.drops_claims else {}
+    things = Things({name: pod_seen(each) for name, each in pods.items()}, sets, leases, dropped)
     nameservers = [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == "nameserver"]
     groups = [_group(group, things) for group in cluster.groups()]
     without = [name for name, is_missing in zip(cluster.image.secrets, absent, strict=True) if is_missing]
-    return Snapshot(cluster, groups, nameservers, without, sets)
+    return Snapshot(cluster, groups, nameservers, without, sets, volumes=volumes.differing(cluster, claims))
 
 
 def with_sets(snapshot: Snapshot, applied: Iterable[Document]) -> Snapshot:

@@ -153,6 +153,7 @@ class Snapshot:
     nameservers: Sequence[Pod] = ()
     missing_secrets: Sequence[str] = ()  # that images should be pulled with
     sets: Mapping[str, Document] = field(default_factory=dict)  # by name, as the API server has them
+    volumes: Sequence[str] = ()  # what differs from spec.brokers.storage, one text for each volume
     unapplied: Sequence[str] = ()  # objects that differ from the specification while it is paused
 
     @property

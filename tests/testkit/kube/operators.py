@@ -66,7 +66,7 @@ class Replica:
         (self.folder / "unfinished").write_text(token)
         (self.folder / "unfinished").replace(self.folder / "token")
 
-    def start(self, namespaces: str = "") -> None:
+    def start(self, namespaces: str = "", module: str = "gantry_operator.main") -> None:
         """Returns at once.  A Lease that is absent is made as a released one: absence would be waited out."""
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{self._release.namespace}/leases"
         kind, released = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}, {"leaseDurationSeconds": 1}
@@ -83,7 +83,7 @@ class Replica:
             "GANTRY_OPERATOR_IDENTITY": self.name,
             "GANTRY_OPERATOR_ACCOUNT": str(self.folder),
         }
-        command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "gantry_operator.main"]
+        command = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", module]
         with (self.folder / "log").open("ab") as log:
             self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
 

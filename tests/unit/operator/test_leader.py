@@ -234,6 +234,29 @@ def test_a_lease_that_is_deleted_or_replaced_is_not_taken_while_its_leader_may_l
     assert play.leaders == "b" and play.server.holder == "b"
 
 
+@pytest.mark.parametrize("reaches_the_server", [True, False])
+def test_a_lease_that_is_seized_is_held_by_one_after_its_time(reaches_the_server: bool) -> None:
+    play = Play()
+    play.rounds("a")
+    asyncio.run(play.elections["b"].seize())
+    assert play.server.holder == "b"
+    for _ in range(LEASE_S):
+        play.rounds(*("ab" if reaches_the_server else "b"))
+        assert play.leaders in (("b",) if reaches_the_server else ("ab", "b"))
+        play.pass_s(1)
+    play.rounds("b")
+    assert play.leaders == "b"
+
+
+def test_a_lease_that_changes_all_the_time_is_not_seized() -> None:
+    play = Play()
+    play.rounds("a")
+    play.server.faults = ["409"] * 100
+    with pytest.raises(KubeError, match="changes too often"):
+        asyncio.run(play.elections["b"].seize())
+    assert play.leaders == "a" and play.server.holder == "a"
+
+
 def test_a_lease_that_somebody_else_took_is_lost_for_ever() -> None:
     play = Play()
     play.rounds("a", "b")

@@ -31,7 +31,7 @@ def test_a_new_cluster_gets_everything_and_is_not_ready() -> None:
 def test_a_cluster_that_works_is_told_and_labelled() -> None:
     bench = Bench().works(master=1)
     assert {kind for kind, (status, _) in bench.conditions().items() if status == "True"} == {
-        "Ready", "InSync", "FailoverPossible", "ConfigApplied", "ImageUpToDate",
+        "Ready", "InSync", "FailoverPossible", "ConfigApplied", "ImageUpToDate", "VolumesMatch",
     }  # fmt: skip
     status = bench.server.documents[PATH]["status"]
     assert status["summary"] == {

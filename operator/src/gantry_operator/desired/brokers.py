@@ -127,7 +127,7 @@ def _rights(group: Group) -> list[Document]:
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],
         "resourceNames": [group.name],
-        "verbs": ["get", "patch", "update"],
+        "verbs": ["get", "patch"],
     }
     account = {"kind": "ServiceAccount", "name": group.name, "namespace": group.cluster.key.namespace}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": group.name}
