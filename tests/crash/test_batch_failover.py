@@ -18,6 +18,7 @@ from gantry.client.blockingsinks import BlockingSinks
 from gantry.local.layout import Who
 from testkit.batchledger import SINK, Batches
 from testkit.localplay import Cluster
+from testkit.patience import HANG_S
 from testkit.transactionledger import delivered, open_count
 
 FLAGS = [
@@ -86,5 +87,5 @@ def test_masters_that_are_lost_at_any_moment_of_a_commit_leave_every_batch_once(
             losing.start()
             sinks.commit(batches.batch(home), [part], [home])
             batches.finished += 1
-            losing.join(120)
+            losing.join(HANG_S)
         checked(cluster, batches)

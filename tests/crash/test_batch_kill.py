@@ -17,6 +17,7 @@ from gantry.client.blockingsession import BlockingSession
 from gantry.client.blockingsinks import BlockingSinks
 from gantry.errors import GantryError
 from testkit.batchledger import SINK, Batches
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.rawclient import RawClient
 from testkit.transactionledger import delivered, open_count
@@ -44,7 +45,7 @@ def _work(process: GantryProcess, batches: Batches) -> None:
                 threading.Timer(chance.uniform(0.0, 0.05), process.kill).start()
             sinks.commit(one, [part], [home])
             batches.finished += 1
-        process.popen.wait(60)
+        process.popen.wait(HANG_S)
 
 
 def _name_server(process: GantryProcess) -> str:

@@ -18,6 +18,7 @@ from gantry.local.layout import Who
 from gantry.replication.record import Record
 from testkit.localplay import Cluster, Producing
 from testkit.pairplay import until
+from testkit.patience import HANG_S
 
 TOPIC, QUEUES = "orders", 8
 
@@ -214,7 +215,7 @@ def test_what_a_killed_supervisor_left_is_ended_and_started_anew(tmp_path: Path)
             producing.until_more()
         uid = cluster.folder.load().layout.uid
         cluster.supervisor.kill()
-        cluster.supervisor.wait(60)
+        cluster.supervisor.wait(HANG_S)
         assert {"broker-a-0", "broker-a-1", "broker-a-2", "coordinator", "nameserver"} <= processes.find(uid).keys()
         cluster.do("pause", "broker-a-1")
         cluster.do("down")

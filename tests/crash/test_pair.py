@@ -10,6 +10,7 @@ import pytest
 
 from gantry.wire import ha
 from testkit.pairplay import Pair, until
+from testkit.patience import HANG_S
 from testkit.rawclient import RawClient, pull_fields
 
 OK, FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE, NOT_NOW, BUSY = 0, 12, 11, 14, 2
@@ -262,5 +263,5 @@ def test_a_slave_with_another_secret_is_turned_away(tmp_path: Path) -> None:
 def test_a_slave_that_cannot_be_says_what_to_set(tmp_path: Path, config: dict[str, str], reason: str) -> None:
     with Pair(tmp_path) as pair:
         slave = pair.start(1, ready=False, **config)
-        assert slave.popen.wait(60) == 2
+        assert slave.popen.wait(HANG_S) == 2
         assert reason in slave.stderr()

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from testkit import leftopen
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.sources import ROOT
 
@@ -38,7 +39,7 @@ def test_an_example_does_what_it_shows(number: int, nameserver: str, tmp_path: P
         [sys.executable, "-X", "dev", "-W", "error", str(script)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANG_S,
         env=environment,
         check=False,
     )

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from gantry.leaves import frames
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.rawclient import SEND, RawClient, send_fields
 
@@ -44,7 +45,7 @@ class _Looked:
 
     def __init__(self, process: GantryProcess) -> None:
         host, port = process.addresses["http"]
-        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as page:
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=HANG_S) as page:
             text = page.read().decode()
         self._values = dict(re.findall(r"^(gantry_\S+(?:\{.*\})?) (\S+)$", text, re.MULTILINE))
 
@@ -91,7 +92,7 @@ def _silent_producer(process: GantryProcess) -> Iterator[None]:
             yield
         finally:
             connection.shutdown(socket.SHUT_RDWR)
-            thread.join(20)
+            thread.join(HANG_S)
 
 
 def _anonymous_kib(process: GantryProcess) -> int:

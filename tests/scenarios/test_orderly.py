@@ -196,11 +196,11 @@ async def test_a_listener_that_outlives_the_lock_is_cancelled(tmp_path: Path) ->
         async with member(cluster, work.listener("a", hang), QUICK) as consumer:
             await entered.wait()
             await cluster.stop("broker-a")
-            await asyncio.wait_for(cancelled.wait(), 20)
+            await asyncio.wait_for(cancelled.wait(), HANG_S)
             assert consumer.queues == []
             await cluster.start("broker-a")
             entered.clear()
-            await asyncio.wait_for(entered.wait(), 20)
+            await asyncio.wait_for(entered.wait(), HANG_S)
 
 
 async def test_stopping_lets_a_listener_end_and_commits(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def test_the_eight_lines_of_python_send_and_receive(tmp_path: Path) -> None:
         try:
             assert popen.stdout.readline() == "b'tea, 250 g'\n"
             popen.send_signal(signal.SIGINT)
-            popen.wait(60)
+            popen.wait(HANG_S)
         finally:
             popen.kill()
 
@@ -59,6 +59,6 @@ def test_the_ten_lines_with_sqlite_leave_a_row_and_a_message(tmp_path: Path) -> 
         host, port = process.addresses["nameserver"]
         command = [sys.executable, "-m", "gantry.cli.main", "topic", "find", "orders", "--id", row[1]]
         found = subprocess.run(
-            [*command, "--namesrv", f"{host}:{port}"], capture_output=True, text=True, timeout=60, check=True
+            [*command, "--namesrv", f"{host}:{port}"], capture_output=True, text=True, timeout=HANG_S, check=True
         )
         assert row[0] in found.stdout

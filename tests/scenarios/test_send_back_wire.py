@@ -9,6 +9,7 @@ from gantry.leaves import properties, records
 from gantry.leaves.frames import Command
 from gantry.wire.codes import RequestCode
 from testkit.brokerplay import Peer, peer, pull, running_broker, send, stored
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 GROUP = "readers"
@@ -23,7 +24,7 @@ def back(record: records.Record, level: int = 0, **ext: str) -> Command:
 async def found(client: Peer, topic: str, count: int) -> list[records.Record]:
     """The records of a topic's queue 0 when there are so many."""
     there: list[records.Record] = []
-    async with asyncio.timeout(60.0):
+    async with asyncio.timeout(HANG_S):
         while len(there) < count:
             await asyncio.sleep(0.05)
             reply = await client.call(pull(topic, consumerGroup=GROUP))
@@ -39,7 +40,7 @@ async def first_message(client: Peer) -> records.Record:
 
 
 async def test_it_comes_again_in_the_retry_topic_when_its_delay_has_passed_and_not_before(tmp_path: Path) -> None:
-    async with asyncio.timeout(120.0):
+    async with asyncio.timeout(HANG_S):
         async with running_broker(tmp_path, delays__levels="1s 2s") as broker, peer(broker) as client:
             record = await first_message(client)
             assert (await client.call(back(record))).code == 0
@@ -57,7 +58,7 @@ async def test_it_comes_again_in_the_retry_topic_when_its_delay_has_passed_and_n
 
 
 async def test_what_a_java_consumer_sends_instead_obeys_the_same_rules(tmp_path: Path) -> None:
-    async with asyncio.timeout(120.0), running_broker(tmp_path, delays__levels="1s") as broker, peer(broker) as client:
+    async with asyncio.timeout(HANG_S), running_broker(tmp_path, delays__levels="1s") as broker, peer(broker) as client:
         record = await first_message(client)
         pairs = properties.parse(record.properties) | {"RETRY_TOPIC": "orders", "DELAY": "4"}
         assert (await client.call(send(RETRY, b"sour", pairs=pairs, j="1", l="16"))).code == 0
@@ -80,7 +81,7 @@ async def test_what_a_java_consumer_sends_instead_obeys_the_same_rules(tmp_path:
 
 
 async def test_a_forged_request_changes_nothing(tmp_path: Path) -> None:
-    async with asyncio.timeout(120.0), running_broker(tmp_path) as broker, peer(broker) as client:
+    async with asyncio.timeout(HANG_S), running_broker(tmp_path) as broker, peer(broker) as client:
         record = await first_message(client)
         half_pairs = {"TRAN_MSG": "true", "PGROUP": "p", "UNIQ_KEY": "H"}
         assert (await client.call(send("orders", b"half", pairs=half_pairs, f="4"))).code == 0
@@ -109,7 +110,7 @@ async def test_a_forged_request_changes_nothing(tmp_path: Path) -> None:
 
 
 async def test_a_restart_between_the_answer_and_the_delay_changes_nothing(tmp_path: Path) -> None:
-    async with asyncio.timeout(120.0):
+    async with asyncio.timeout(HANG_S):
         async with running_broker(tmp_path, delays__levels="3s") as broker, peer(broker) as client:
             record = await first_message(client)
             assert (await client.call(back(record))).code == 0

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from gantry.client.blockingsinks import BlockingSinks
 from testkit.batchledger import SINK, Batches
+from testkit.patience import HANG_S
 from testkit.process import GantryProcess
 from testkit.rawclient import RawClient
 from testkit.sinktopic import until
@@ -17,7 +18,7 @@ from testkit.sinktopic import until
 def scraped(process: GantryProcess, name: str) -> float:
     """The value of a series without labels of its own."""
     host, port = process.addresses["http"]
-    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=60) as page:
+    with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=HANG_S) as page:
         (value,) = re.findall(rf"^{name}(?:\{{.*\}})? (\S+)$", page.read().decode(), re.MULTILINE)
     return float(value)
 

@@ -58,7 +58,7 @@ def are_closed(sockets: list[socket.socket]) -> int:
 
 
 def page(address: tuple[str, int], path: str) -> str:
-    with urllib.request.urlopen("http://{}:{}{}".format(*address, path), timeout=60.0) as answer:
+    with urllib.request.urlopen("http://{}:{}{}".format(*address, path), timeout=HANG_S) as answer:
         text: bytes = answer.read()
     return text.decode()
 

@@ -36,7 +36,7 @@ def beside(cluster: ScriptedCluster, calls: Callable[[], None]) -> None:
 
     async def story() -> None:
         async with cluster:
-            await asyncio.wait_for(asyncio.to_thread(calls), 20.0)
+            await asyncio.wait_for(asyncio.to_thread(calls), HANG_S)
 
     asyncio.run(story())
 
@@ -149,7 +149,7 @@ async def test_a_silent_name_server_does_not_use_the_time_of_the_next_one() -> N
             producer.send(Message("T", b"x"))
 
     async with silent, cluster:
-        await asyncio.wait_for(asyncio.to_thread(calls), 60.0)
+        await asyncio.wait_for(asyncio.to_thread(calls), HANG_S)
 
 
 async def test_a_connection_that_was_closed_while_idle_is_noticed_before_it_is_used() -> None:
@@ -166,12 +166,12 @@ async def test_a_connection_that_was_closed_while_idle_is_noticed_before_it_is_u
     def calls() -> None:
         with BlockingProducer("p", nameserver=cluster.nameserver, settings=QUICK) as producer:
             producer.send(Message("T", b"x"))
-            asyncio.run_coroutine_threadsafe(hang_up(), loop).result(5.0)
+            asyncio.run_coroutine_threadsafe(hang_up(), loop).result(HANG_S)
             producer.send(Message("T", b"y"))
 
     loop = asyncio.get_running_loop()
     async with cluster:
-        await asyncio.wait_for(asyncio.to_thread(calls), 20.0)
+        await asyncio.wait_for(asyncio.to_thread(calls), HANG_S)
     assert len(cluster.asked("broker-a", SEND)) == 2
     assert len(cluster.asked("broker-a", RequestCode.HEART_BEAT)) == 2
 

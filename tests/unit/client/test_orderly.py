@@ -158,7 +158,7 @@ async def test_a_broker_that_refuses_to_lock_takes_no_queue_away() -> None:
             assert consumer.queues
             assert not listener.cancelled
             # Nobody waits for a listener that does not end.
-            await asyncio.wait_for(_stopped_soon(consumer), 20)
+            await asyncio.wait_for(_stopped_soon(consumer), HANG_S)
 
 
 async def _stopped_soon(consumer: OrderlyConsumer) -> None:
@@ -233,7 +233,7 @@ async def test_a_lock_that_is_being_given_back_is_not_renewed_however_long_that_
         await until(lambda: cluster.locks(UNLOCK))
         asked = len(cluster.locks())
         # Many times as long as it takes to renew one.
-        await asyncio.wait([stopping], timeout=40 * ORDER.renew_every_s)
+        await asyncio.wait([stopping], timeout=HANG_S * ORDER.renew_every_s)
         given_back = {one["queueId"] for found in cluster.locks(UNLOCK) for one in found["mqSet"]}  # type: ignore[attr-defined]
         again = [one for found in cluster.locks()[asked + 1 :] for one in found["mqSet"]]  # type: ignore[attr-defined]
         assert given_back == {0} and not again

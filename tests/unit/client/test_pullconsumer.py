@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from gantry.client.pullconsumer import ConsumerSettings, MessageQueue, PullConsumer
+from gantry.client.pulledqueue import PulledQueue
 from gantry.errors import ConfigError, RefusedError
 from gantry.leaves.frames import Command
 from gantry.wire import heartbeat
@@ -66,7 +67,14 @@ async def test_a_refused_commit_is_raised_to_whoever_asked_for_it_and_tried_agai
         del cluster.answers["broker-a", COMMIT]
         await consumer.commit()
         asked = len(cluster.committed())
-        await asyncio.sleep(0.06)
+        rounds, usual = [0], consumer._commit_quietly
+
+        async def counted(one: PulledQueue) -> None:
+            await usual(one)
+            rounds[0] += 1
+
+        consumer._commit_quietly = counted  # type: ignore[method-assign]
+        await until(lambda: rounds[0] == 3)
         assert len(cluster.committed()) <= asked + 1, "what was committed is committed again only by one under way"
 
 
@@ -86,7 +94,8 @@ async def test_pauses_are_kept_by_name() -> None:
         consumer.pause(QUEUE)
         await consumer.assign([QUEUE])
         assert (consumer.paused, consumer.queues) == ([QUEUE], [QUEUE])
-        assert await consumer.poll(0.05) == []
+        await until(lambda: [c for c in cluster.asked("broker-a", LITE) if c.ext["queueOffset"] == "3"])  # all are here
+        assert await consumer.poll(0.0) == []
         consumer.resume(QUEUE)
         assert len(await consumer.poll()) == 3
         await consumer.assign([])

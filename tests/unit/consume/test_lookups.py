@@ -16,6 +16,7 @@ from gantry.store.settings import MIB
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.headers import HeaderError
+from testkit.patience import HANG_S
 from testkit.pullplay import SMALL, PullPlay, bodies_of
 from testkit.requests import answered, request
 
@@ -152,7 +153,7 @@ async def test_what_is_cold_is_read_elsewhere_before_it_is_shown() -> None:
 
     async def read(answer: Coroutine[Any, Any, Command]) -> tuple[int, set[str]]:
         reads, task = 0, asyncio.ensure_future(answer)
-        async with asyncio.timeout(60.0):
+        async with asyncio.timeout(HANG_S):
             while not task.done():
                 await asyncio.sleep(0)
                 reads += play.cold.step()

@@ -19,6 +19,7 @@ from gantry.replication.members import Member
 from gantry.replication.record import Holder, Phase, Record
 from gantry.replication.register import RegisterUnavailableError, Seen
 from gantry.replication.registerfile import FileRegister
+from testkit.patience import HANG_S
 from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
 from testkit.turning import until
@@ -103,7 +104,7 @@ async def playing(*stubs: Stub) -> AsyncIterator[Play]:
     ports = [await door.start("127.0.0.1", 0) for door in doors]
     played = Play(Register("/register/b0", SimDisk()), list(stubs), tuple(f"127.0.0.1:{port}" for port in ports))
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             yield played
     finally:
         await played.end()

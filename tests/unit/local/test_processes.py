@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gantry.local import processes
+from testkit.patience import HANG_S
 
 UID = f"unit{os.getpid()}"
 WAITS = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()"]
@@ -32,7 +33,7 @@ def test_a_process_of_the_cluster_is_found_by_its_mark(child: subprocess.Popen[b
 def test_a_signal_reaches_the_process_of_that_name_and_no_other(child: subprocess.Popen[bytes]) -> None:
     assert not processes.send(UID, "broker-a-1", signal.SIGKILL)
     assert processes.send(UID, "broker-a-0", signal.SIGKILL)
-    assert child.wait(60) == -signal.SIGKILL
+    assert child.wait(HANG_S) == -signal.SIGKILL
     assert processes.find(UID) == {} and not processes.send(UID, "broker-a-0", signal.SIGKILL)
 
 
@@ -50,7 +51,7 @@ def test_a_known_process_is_not_mistaken_for_a_later_one_with_its_number(child: 
     later = found._replace(began="1")
     assert not later.is_alive and not processes.send_known(later, signal.SIGKILL)
     assert processes.send_known(found, signal.SIGKILL)
-    child.wait(60)
+    child.wait(HANG_S)
     assert not found.is_alive
 
 
@@ -70,7 +71,7 @@ def test_a_process_that_ended_is_gone_and_one_that_came_again_is_not(child: subp
     gone = processes.Gone(UID, ["broker-a-0", "broker-a-1"])
     assert gone.ordinals() == {1}
     child.kill()
-    child.wait(60)
+    child.wait(HANG_S)
     assert gone.ordinals() == {0, 1}
     environment = processes.marked(UID, "broker-a-0")
     with subprocess.Popen(WAITS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment) as again:

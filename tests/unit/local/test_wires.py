@@ -13,6 +13,7 @@ from gantry.local.folder import Folder
 from gantry.local.layout import Layout, Links, Who
 from gantry.local.wires import Wires
 from testkit.localnet import free_layout
+from testkit.patience import HANG_S
 from testkit.turning import until
 
 ONE, OTHER = Who(0, 0), Who(0, 1)
@@ -48,7 +49,7 @@ async def wired(folder: Path) -> AsyncIterator[tuple[Folder, Layout, Echo]]:
         await echo.start()
     await wires.start()
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(HANG_S):
             yield made, layout, echoes[0]
     finally:
         await wires.stop()

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pyspark_gantrymq.ahead import WAITING_MAX, in_order
+from testkit.patience import HANG_S
 
 Read = Callable[[int], Iterator[tuple[int, int]]]
 
@@ -70,5 +71,5 @@ def test_nobody_reads_further_ahead_than_may_wait_and_all_end_when_nobody_wants_
     results = in_order([0, 1], 2, endless)
     assert [next(results) for _ in range(10)] == [(0, number) for number in range(10)]
     results.close()
-    assert closed.acquire(timeout=60) and closed.acquire(timeout=60)
+    assert closed.acquire(timeout=HANG_S) and closed.acquire(timeout=HANG_S)
     assert made.count(1) <= WAITING_MAX + 1 and made.count(0) <= 10 + WAITING_MAX + 2

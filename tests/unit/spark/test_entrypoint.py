@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from testkit.patience import HANG_S
 from testkit.sources import ROOT
 
 SAYS = '#!/bin/sh\nfor each in "$(basename "$0")" "$@"; do echo "$each"; done\n'
@@ -36,7 +37,7 @@ def home(tmp_path: Path) -> Path:
 def called(home: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     given = {"PATH": f"{home}/bin:/usr/bin:/bin", "SPARK_HOME": str(home), **environment}
     command = [str(ROOT / "spark/docker/entrypoint"), *words]
-    return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, env=given, capture_output=True, text=True, check=False, timeout=HANG_S)
 
 
 def after(lines: list[str], flag: str) -> str:

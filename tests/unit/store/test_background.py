@@ -11,6 +11,7 @@ import pytest
 
 from gantry.errors import StoreError, SyncFailedError
 from gantry.store.background import InlineBackground, ThreadBackground, reading
+from testkit.patience import HANG_S
 
 
 class Loop:
@@ -21,7 +22,7 @@ class Loop:
 
     def turn(self) -> None:
         """Run what was posted, waiting for the first."""
-        self.posted.get(timeout=10)()
+        self.posted.get(timeout=HANG_S)()
         while not self.posted.empty():
             self.posted.get()()
 
@@ -39,7 +40,7 @@ class FakeFile:
 
     def sync_data(self) -> None:
         self.begun.set()
-        assert self.may_end.wait(10)
+        assert self.may_end.wait(HANG_S)
         self.syncs += 1
         if self.fails:
             raise SyncFailedError("fdatasync fake: Input/output error")
@@ -94,7 +95,7 @@ def test_draining_tells_outcomes_now_and_only_once(loop: Loop, threads: ThreadBa
 
 def test_what_is_urgent_goes_before_what_waits(threads: ThreadBackground) -> None:
     gate, ran = threading.Event(), []
-    threads.housekeeper.submit(lambda: gate.wait(10) and None)
+    threads.housekeeper.submit(lambda: gate.wait(HANG_S) and None)
     threads.housekeeper.submit(partial(ran.append, "later"))
     threads.housekeeper.submit(partial(ran.append, "promise"), first=True)
     gate.set()
@@ -104,7 +105,7 @@ def test_what_is_urgent_goes_before_what_waits(threads: ThreadBackground) -> Non
 
 def test_a_full_queue_refuses(threads: ThreadBackground) -> None:
     gate = threading.Event()
-    threads.housekeeper.submit(lambda: gate.wait(10) and None)
+    threads.housekeeper.submit(lambda: gate.wait(HANG_S) and None)
     taken = 0
     while taken < 5000 and threads.housekeeper.submit(lambda: None):
         taken += 1
@@ -117,7 +118,7 @@ def test_writes_that_come_during_a_sync_share_the_next_one(loop: Loop, threads: 
     first, second = FakeFile(), FakeFile()
     second.may_end.set()
     threads.flusher.request([first], 10, lambda target, error: flushed.append(target))
-    assert first.begun.wait(10)
+    assert first.begun.wait(HANG_S)
     for target in (20, 30, 40):
         threads.flusher.request([second], target, lambda target, error: flushed.append(target))
     first.may_end.set()

@@ -14,6 +14,7 @@ from gantry.store.disk import RealDisk
 from gantry.store.opening import Opening, open_store
 from gantry.store.settings import Flush
 from testkit.foreignrecords import append_foreign
+from testkit.patience import HANG_S
 from testkit.simclock import SimClock
 from testkit.simdisk import Faults, SimDisk
 from testkit.smallstore import bodies, message, opened, small
@@ -204,7 +205,7 @@ def test_the_real_threads_do_the_same(tmp_path: Path) -> None:
     for number in range(100):
         store.append([message(queue_id=number % 3, body=b"%d" % number + b"." * 800, keys="k")])
         while store.flushed.offset < store.written.offset:
-            posted.get(timeout=10)()
+            posted.get(timeout=HANG_S)()
         store.tick(number)
     store.close()
     background.close()

@@ -15,6 +15,7 @@ from testkit.compiled import fast
 
 fast("sysio")
 from gantry.store.syncthread import SyncThread  # noqa: E402  after the skip
+from testkit.patience import HANG_S  # noqa: E402
 
 Outcome = tuple[int, StoreError | None]
 
@@ -24,7 +25,7 @@ async def test_an_outcome_comes_to_the_loop_by_itself(tmp_path: Path) -> None:
     file = RealDisk().open(f"{tmp_path}/a", create=True)
     file.pwrite(b"x", 0)
     flusher.request([file], 1, lambda target, error: told.set_result((target, error)))
-    outcome: Outcome = await asyncio.wait_for(told, 10)
+    outcome: Outcome = await asyncio.wait_for(told, HANG_S)
     flusher.close()
     file.close()
     assert outcome == (1, None)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from gantry.transport import descriptors
+from testkit.patience import HANG_S
 
 
 @pytest.fixture
@@ -50,7 +51,7 @@ def test_what_listeners_accept_before_they_can_refuse_fits_into_the_reserve(soft
 def test_a_limit_that_is_too_low_says_what_to_do() -> None:
     code = "from gantry.cli.main import main; raise SystemExit(main(['nameserver', '--nameserver-port', '0']))"
     command = ["sh", "-c", 'ulimit -n 200; exec "$0" "$@"', sys.executable, "-c", code]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANG_S, check=False)
     assert done.returncode == 2
     assert "the limit of open files is 200, expected at least 256" in done.stderr
     assert "ulimit -Hn 65536" in done.stderr

@@ -141,7 +141,7 @@ def test_a_listener_that_could_not_accept_serves_when_there_are_descriptors_agai
         await server.close()
 
     with asyncio.Runner(loop_factory=on) as runner:
-        runner.run(asyncio.wait_for(play(), 60.0))
+        runner.run(asyncio.wait_for(play(), HANG_S))
 
 
 async def test_closing_ends_listeners_and_connections_even_those_that_do_not_read() -> None:
