@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gantry.errors import GantryError
 from gantry.replication import haapi
 from gantry.replication.hastate import MemberState
+from simulation import revisions
 
 if TYPE_CHECKING:
     from gantry.broker.sealing import Sealing
@@ -37,7 +38,7 @@ class SimMembers:
         """What it is."""
 
         async def serve(sealing: Sealing) -> MemberState | None:
-            return sealing.state()
+            return self._told(ordinal, sealing)
 
         return await self.ask(ordinal, serve)
 
@@ -46,7 +47,7 @@ class SimMembers:
 
         async def serve(sealing: Sealing) -> MemberState | None:
             refused = await sealing.seal(epoch)
-            return sealing.state() if refused is None else None
+            return self._told(ordinal, sealing) if refused is None else None
 
         state = await self.ask(ordinal, serve)
         return state if state is not None and state.promise >= epoch else None
@@ -68,9 +69,12 @@ class SimMembers:
         async def serve(sealing: Sealing) -> MemberState | None:
             orders = self._members[ordinal].orders
             refused = None if orders is None else await orders.carry_out(haapi.HANDOVER, asked)
-            return sealing.state() if orders is not None and refused is None else None
+            return self._told(ordinal, sealing) if orders is not None and refused is None else None
 
         return await self.ask(ordinal, serve, within_s + _TIMEOUT_S) is not None
+
+    def _told(self, ordinal: int, sealing: Sealing) -> MemberState:
+        return revisions.told(sealing.state(), self._members[ordinal].revision)
 
     def gone(self) -> frozenset[int]:
         """Whose process is known to have ended."""

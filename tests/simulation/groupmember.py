@@ -18,6 +18,7 @@ from gantry.broker.config import Role
 from gantry.broker.machine import Carrying, Machine
 from gantry.errors import GantryError, SyncFailedError
 from simulation.member import Member
+from simulation.revisions import Revision
 from simulation.simloop import SimLoop
 from simulation.slowstarts import Delays, SlowBroker
 from testkit.simdisk import SimDisk
@@ -47,6 +48,7 @@ class GroupMember(Member):
         self.on_failed_sync: list[Callable[[GroupMember], None]] = []
         self.on_power_cut.append(lambda since: [told(self, since) for told in self.on_loss] and None)
         self.delays = Delays()
+        self.revision = Revision.PRESENT  # of the next process
         self._carrying = Carrying()
         self._register = register
         self._boots = 0
@@ -130,6 +132,7 @@ class GroupMember(Member):
 
     def _run(self, loop: SimLoop, broker: Broker) -> None:
         del broker
+        loop.revision = self.revision
         self._is_stopping = self._is_over = False
         process = f"{self._world.chance.getrandbits(32):08x}"
         self._carrying = Carrying()

@@ -30,6 +30,7 @@ from simulation.plan import Outcome, Run
 from simulation.standingplan import StandingRun
 from simulation.struckplan import StruckRun
 from simulation.termsplan import TermsRun
+from simulation.versionsplan import VersionsRun
 from simulation.world import Broken
 
 _STORY_LINES = 60
@@ -43,6 +44,7 @@ KINDS: dict[str, Kind] = {
     "standing": StandingRun,
     "struck": StruckRun,
     "terms": TermsRun,
+    "versions": VersionsRun,
 }
 
 

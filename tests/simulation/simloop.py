@@ -72,6 +72,7 @@ class SimLoop(asyncio.AbstractEventLoop):
     def __init__(self, world: World, network: Network, host: str) -> None:
         self.host = host
         self.is_dead = False
+        self.revision: object = None  # which version its process speaks as, where that counts (`revisions`)
         self._world = world
         self._network = network
         self.moment = NEVER  # when it wants its next turn: in the past for at once

@@ -20,6 +20,7 @@ SEEDS = 8, 16  # of brokers with static roles
 GROUP_SEEDS = 10, 20  # of groups with a register
 SINK_SEEDS = 4, 12  # of groups with a sink of Spark's besides
 TERMS_SEEDS = 3  # of groups whose role and minInSync change
+VERSIONS_SEEDS = 3, 12  # of groups whose members are of different versions
 STANDING_SEEDS = 3  # of groups in which each fault stays until producers are answered all the same
 
 
@@ -68,6 +69,14 @@ def test_nothing_that_was_promised_is_lost_while_a_group_changes_its_terms() -> 
     ran = seeds("--kind", "terms", "--seeds", f"1:{TERMS_SEEDS}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"{TERMS_SEEDS} seeds from 1 on, 0 red")
+
+
+@pytest.mark.parametrize("first", blocks(*VERSIONS_SEEDS, 3))
+def test_nothing_that_was_promised_is_lost_while_members_are_of_different_versions(first: int) -> None:
+    ran = seeds("--kind", "versions", "--seeds", f"{first}:{first + 2}", "--trace")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert f"3 seeds from {first} on, 0 red" in ran.stdout
+    assert "its next process is the next version" in ran.stdout
 
 
 @pytest.mark.slow  # each of them has a test of its own
