@@ -249,7 +249,7 @@ def _failover() -> Schema:
 def _storage() -> Schema:
     at, modes = "spec.brokers.storage", ["ReadWriteOnce", "ReadWriteOncePod"]
     return structure(
-        "The volume of each member; what becomes of it when the cluster is deleted says spec.deletionPolicy.",
+        "The volume of each member. spec.deletionPolicy says what becomes of it when the cluster is deleted.",
         {
             "size": _fixed(
                 words("Size of each volume, as a Kubernetes quantity such as 500Gi.", "100Gi", 32, _QUANTITY, FIXED),

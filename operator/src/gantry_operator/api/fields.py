@@ -168,7 +168,7 @@ def conditions() -> Schema:
         },
         (*_CONDITION_FIELDS, "lastTransitionTime"),
     )  # fmt: skip
-    return keyed("What was last observed; all types are always present.", condition, "type", CONDITIONS_MAX)
+    return keyed("What was last observed, one entry for each type.", condition, "type", CONDITIONS_MAX)
 
 
 def ready_columns(before: Sequence[Column], wide: Sequence[Column] = ()) -> list[Schema]:
