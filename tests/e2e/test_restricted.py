@@ -18,6 +18,7 @@ from gantry_operator.desired import brokers, nameservers
 from testkit.kube import clusters, renders
 from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ControlPlane
+from testkit.sources import ROOT
 
 NAMESPACE = "restricted"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods?dryRun=All"
@@ -88,5 +89,7 @@ def test_where_a_platform_assigns_ids_no_pod_names_one() -> None:
         spec = template["spec"]
         for security in (spec["securityContext"], *(each["securityContext"] for each in spec["containers"])):
             assert not IDENTITY & security.keys(), name
+    example = str(ROOT / "charts/gantrymq-cluster/examples/spark.yaml")
+    assert "runAsUser" not in renders.Render("gantrymq-cluster", ("-f", example, *OPENSHIFT)).text()
     (operator,) = dict(offered)["operator: gantrymq"]["spec"]["containers"]
     assert {"name": "GANTRY_OPERATOR_VOLUME_GROUP", "value": "platform"} in operator["env"]
