@@ -32,7 +32,7 @@ from gantry_operator.recording import Recorder
 from gantry_operator.refusals import Refusals, is_refusal
 from gantry_operator.settings import Settings
 from gantry_operator.snapshot import GroupSeen, Snapshot
-from gantry_operator.turns import Turns
+from gantry_operator.turns import Turns, not_held
 
 SOON_S, LATER_S = 2.0, 60.0
 TELL_S = 2.0  # between two statuses that differ in nothing that people are woken for
@@ -204,7 +204,7 @@ class Reconciler:
                 await teardown.mark(self._kube, cluster, found, cluster.drops_claims)
             except KubeError as error:
                 refusals.add(f"the finalizer of {cluster.key.name}", error)
-        outcome = await self._owned.put(differing, refusals)
+        outcome = await self._owned.put(not_held(cluster, differing), refusals)
         return observe.with_sets(snapshot, outcome.applied), outcome.news()
 
     def _wanted(self, snapshot: Snapshot) -> list[list[Document]]:

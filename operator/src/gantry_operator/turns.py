@@ -7,16 +7,55 @@ picks the same cluster again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from gantry_operator.api.brokercluster import GROUP, PLURAL, VERSION, BrokerCluster, Document, Held, Key
+from gantry_operator.desired.labels import ASKED
 from gantry_operator.kube import KubeError
 from gantry_operator.rollout import Candidate, Choice, candidate, choose
 from gantry_operator.settings import OnUpgrade, Settings
 
 _ROOT = f"/apis/{GROUP}/{VERSION}"
+
+
+class Differs(Protocol):
+    """An object that is to be applied, as `drift.Difference`."""
+
+    @property
+    def wanted(self) -> Document: ...
+    @property
+    def there(self) -> Document | None: ...
+
+
+D = TypeVar("D", bound=Differs)
+
+
+def not_held(cluster: BrokerCluster, batches: Iterable[Sequence[D]]) -> list[list[D]]:
+    """What is applied now: of a cluster that waits for its turn, no set that only another operator would change.
+
+    Its pods are to stay as they are, and another version of the operator may make other templates.  What people changed
+    meanwhile is applied at once, with the image that the cluster has.
+    """
+    return [_free(cluster, batch) for batch in batches]
+
+
+def _free(cluster: BrokerCluster, batch: Sequence[D]) -> list[D]:
+    sets = [each for each in batch if each.wanted["kind"] == "StatefulSet"]
+    if cluster.image.held is None or not any(_is_as_asked(cluster, each) for each in sets):
+        return list(batch)
+    return [each for each in batch if each.wanted["kind"] not in ("StatefulSet", "ConfigMap")]
+
+
+def _is_as_asked(cluster: BrokerCluster, each: Differs) -> bool:
+    """Whether people changed nothing since the set was applied; sets of older operators do not say what they follow."""
+    if each.there is None:
+        return False
+    here = each.there["metadata"].get("annotations", {}).get(ASKED)
+    if here is None:
+        return cluster.status.get("observedGeneration") == cluster.generation
+    return bool(here == each.wanted["metadata"]["annotations"][ASKED])
 
 
 class Lists(Protocol):

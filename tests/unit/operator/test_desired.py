@@ -79,7 +79,7 @@ def test_a_broker_may_change_the_lease_of_its_group_and_nothing_else() -> None:
     (role,) = [each for each in everything() if each["kind"] == "Role"]
     (rule,) = role["rules"]
     assert (rule["resources"], rule["resourceNames"]) == (["leases"], ["orders-b0"])
-    assert set(rule["verbs"]) == {"get", "patch", "update"}
+    assert set(rule["verbs"]) == {"get", "patch"}
 
 
 def test_each_member_has_an_address_of_its_own_that_does_not_wait_for_readiness() -> None:

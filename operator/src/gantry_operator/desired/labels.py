@@ -20,7 +20,13 @@ from gantry_operator.api.brokercluster import (
 CONFIG = f"{GROUP}/config"  # digest of the configuration that a pod was made for
 TERMS = f"{GROUP}/terms"  # on what terms a pod works in its group (`api.terms`)
 ROLLED = f"{GROUP}/rolled"  # the value of manual-rolling-update for which a pod was made
+ASKED = f"{GROUP}/asked"  # what of people a set follows: the cluster's generation, and manual rolling updates
 APPLIED = f"{GROUP}/applied"  # digest of what the operator last applied: an object that has it is not applied again
+
+
+def asked(cluster: BrokerCluster, rolled: str) -> dict[str, str]:
+    """Annotation of a set: another value for each change that a person made to what it follows."""
+    return {ASKED: "/".join([str(cluster.generation), *([rolled] if rolled else [])])}
 
 
 def owned(cluster: BrokerCluster, document: Document, labels: dict[str, str]) -> Document:

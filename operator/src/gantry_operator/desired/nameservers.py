@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Image
-from gantry_operator.desired.labels import ROLLED, of_nameservers, owned
+from gantry_operator.desired.labels import ROLLED, asked, of_nameservers, owned
 from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, template
 
 PORT = 9876
@@ -35,7 +35,12 @@ def objects(cluster: BrokerCluster, image: Image) -> list[Document]:
                 "selector": {"matchLabels": labels},
             },
         },
-        {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": name}, "spec": _set(cluster, image)},
+        {
+            "apiVersion": "apps/v1",
+            "kind": "StatefulSet",
+            "metadata": {"name": name, "annotations": asked(cluster, cluster.wishes.roll)},
+            "spec": _set(cluster, image),
+        },
     ]
     return [owned(cluster, each, labels) for each in documents]
 
