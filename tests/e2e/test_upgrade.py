@@ -61,7 +61,7 @@ def test_an_upgrade_under_load_and_the_way_back_lose_nothing(orders: tuple[Order
     done = shell.run(play.cluster, line.strip())
     assert done.returncode == 0, done.stdout + done.stderr + play.trouble()
     rolled(play, LEDGER, projectimages.charted("broker"), before)
-    play.until(lambda: condition(play.cluster.admin.get(BROKERCLUSTER), "ImageUpToDate") == "True", "the new operator works")
+    assert condition(play.cluster.admin.get(BROKERCLUSTER), "ImageUpToDate") == "True"
     assert play.cluster.admin.get(KIND)["metadata"]["generation"] > 1, "the Job brought the new kinds"
     before = play.uids()
     play.cluster.helm("rollback", "gantrymq", "1", "--namespace", SYSTEM)
