@@ -54,7 +54,7 @@ def test_an_upgrade_under_load_and_the_way_back_lose_nothing(orders: tuple[Order
     play, _ = orders
     assert images(play) == {previous.name("broker")}
     play.client("topic", "create", "tea")
-    play.producer(LEDGER, "p", LOAD_S)
+    producer = play.producer(LEDGER, "p", LOAD_S)
     play.until_producing(LEDGER)
     (line,) = [each for each in OPERATORS.read_text().splitlines() if each.startswith("    helm upgrade gantrymq ")]
     before = play.uids()
@@ -67,6 +67,7 @@ def test_an_upgrade_under_load_and_the_way_back_lose_nothing(orders: tuple[Order
     play.cluster.helm("rollback", "gantrymq", "1", "--namespace", SYSTEM)
     rolled(play, LEDGER, previous.name("broker"), before)
     play.stop_producers()
+    producer.wait(60)
     play.report(LEDGER, "after")
 
 
