@@ -87,12 +87,12 @@ def test_what_is_not_durable_in_the_log_is_in_no_queue_file_and_not_in_the_recov
     store = play.open()
     for _ in range(3):
         play.append(4, 1500)
-    play.clock.advance(600)
+    play.clock.advance(800)
     store.tick(play.clock.now_ms())
     play.step(10)
     flushed = store.flushed.offset
     play.append(3, 300)
-    play.clock.advance(1100)
+    play.clock.advance(250)
     store.tick(play.clock.now_ms())
     play.step(10)
     assert 0 < flushed == store.flushed.offset < store.dispatched.offset, "a checkpoint between two flushes"

@@ -61,6 +61,14 @@ def test_the_rules_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
     here = 'instance="o"'
     stories: dict[str, tuple[dict[str, str], str, str]] = {
         "GantryOperatorNobodyWorks": ({f"gantrymq_operator_leader{{{here}}}": "1x10 0x60"}, "9m", "15m"),
+        "GantryOperatorGroupsUnwatched": (
+            {
+                f"gantrymq_operator_groups_unwatched{{{here}}}": "0x10 2x60",
+                f"gantrymq_operator_leader{{{here}}}": "1x70",
+            },
+            "11m",
+            "14m",
+        ),
         "GantryOperatorBehind": (
             {
                 f"gantrymq_operator_queue_age_seconds{{{here}}}": "200+60x60",

@@ -19,10 +19,13 @@ from testkit.kube.fakestore import Document, Event, NoAnswerError, Request, Stat
 KINDS = {
     "v1": (
         "namespaces/Namespace", "pods/Pod", "services/Service", "secrets/Secret", "configmaps/ConfigMap",
-        "serviceaccounts/ServiceAccount",
+        "serviceaccounts/ServiceAccount", "persistentvolumeclaims/PersistentVolumeClaim",
     ),
     "apps/v1": ("statefulsets/StatefulSet",),
     "coordination.k8s.io/v1": ("leases/Lease",),
+    "networking.k8s.io/v1": ("networkpolicies/NetworkPolicy",),
+    "policy/v1": ("poddisruptionbudgets/PodDisruptionBudget",),
+    "rbac.authorization.k8s.io/v1": ("roles/Role", "rolebindings/RoleBinding"),
     "gantrymq.io/v1alpha1": (
         "brokerclusters/BrokerCluster", "brokertopics/BrokerTopic", "consumergroups/ConsumerGroup",
     ),

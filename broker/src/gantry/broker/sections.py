@@ -139,11 +139,11 @@ class StoreConfig:
     )
     delete_hours: tuple[str, ...] = several(
         ("04",),
-        1,
+        0,
         24,
         "[01]?[0-9]|2[0-3]",
         "hours from 00 to 23",
-        "Hours at which expired files are deleted.",
+        "Hours at which expired files are deleted; none: only when the disk is full (`store.disk_used_max`).",
     )
     disk_used_max: float = number(
         0.75, 0.01, 1.0, SHARE, "Above this share of used disk, expired files are deleted at any hour."
