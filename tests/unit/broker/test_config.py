@@ -13,9 +13,11 @@ import pytest
 from gantry.broker import loading, shares
 from gantry.broker.config import HOT, KEYS, BrokerConfig, Role
 from gantry.broker.ports import Addresses
+from gantry.broker.profiles import PROFILES
 from gantry.broker.sources import flat, replaced
 from gantry.errors import ConfigError
 from gantry.store.settings import Flush
+from gantry_operator.api.brokercluster import PROMISES
 from testkit.sources import ROOT
 
 
@@ -96,7 +98,8 @@ def test_values_are_read_in_the_units_people_write() -> None:
         ("store: {root: /a}\nstore.root: /b", [":2: store.root was set before, in ", ":1; keep one"]),
         ("a: &a {b: *a}", ["not deeper"]),
         ("flushDiskType: x", ["flushDiskType is not known; that is RocketMQ's name, here it is store.flush"]),
-        ("profile: durable", ["here set store.flush, role and replication.min_in_sync"]),
+        ("profile: durable", ["role SYNC_MASTER", "secret_file", "[role from profile durable]"]),
+        ("profile: safe", ["profile 'safe'", "one of none, durable, replicated, fast"]),
         ("replication: {register: 'lease:only'}", ["lease:NAMESPACE/NAME"]),
         ("replication: {members: [host]}", ["replication.members", "HOST:PORT"]),
         ("delays: {levels: 1w}", ["delays.levels", "1w"]),
@@ -111,6 +114,30 @@ def test_what_cannot_be_meant_is_an_error_that_says_where_and_what(tmp_path: Pat
         loading.load(file(tmp_path, text))
     for word in words:
         assert word in str(caught.value)
+
+
+def test_a_profile_is_one_word_for_three_keys_and_weaker_than_each_of_them(tmp_path: Path) -> None:
+    text = "profile: durable\nreplication: {secret_file: /secret}\n"
+    loaded, _ = loading.load(file(tmp_path, text), base={"store.flush": "ASYNC_FLUSH"})
+    assert (loaded.store.flush, loaded.role, loaded.replication.min_in_sync) == (Flush.SYNC, Role.SYNC_MASTER, 2)
+    loaded, _ = loading.load(file(tmp_path, text), {"GANTRY_PROFILE": "FAST"}, {"store.flush": "SYNC_FLUSH"})
+    assert (loaded.store.flush, loaded.role, loaded.replication.min_in_sync) == (Flush.SYNC, Role.ASYNC_MASTER, 1)
+
+
+def test_a_broker_alone_has_only_its_disk_for_a_profile() -> None:
+    loaded, _ = loading.load(flags={"profile": "durable"}, is_standalone=True)
+    assert (loaded.store.flush, loaded.role) == (Flush.SYNC, Role.ASYNC_MASTER)
+    with pytest.raises(ConfigError, match="this broker is alone; choose durable or fast"):
+        loading.load(flags={"profile": "replicated"}, is_standalone=True)
+    loaded, _ = loading.load(
+        flags={"profile": "replicated", "replication.secret_file": "/secret"}, is_standalone=True
+    )
+    assert loaded.role is Role.SYNC_MASTER
+
+
+def test_the_profiles_of_a_cluster_mean_the_same() -> None:
+    theirs = {str(profile): (each.flush, each.role, each.min_in_sync) for profile, each in PROMISES.items()}
+    assert theirs == {str(profile): tuple(each) for profile, each in PROFILES.items()}
 
 
 def test_every_fault_is_told_with_the_place_where_it_stands(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from gantry.broker.profiles import Profile
 from gantry.cli import broker, coordinator, local, nameserver, standalone
 from gantry.cli.logs import JsonLines
 from gantry.failover.timers import TIMERS
@@ -55,7 +56,7 @@ def words(server: str, tmp_path: Path) -> list[str]:
 @pytest.mark.shows("broker --http-port", "broker --flush", "broker --name", "broker --cluster", "broker --set")
 @pytest.mark.shows("standalone --bind", "standalone --advertise", "standalone --broker-port", "standalone --vip-port")
 @pytest.mark.shows("standalone --http-port", "standalone --flush", "standalone --name", "standalone --cluster")
-@pytest.mark.shows("standalone --set", "broker --data", "standalone --data")
+@pytest.mark.shows("standalone --set", "broker --data", "standalone --data", "broker --profile", "standalone --profile")
 @pytest.mark.parametrize("server", ["standalone", "broker"])
 @pytest.mark.parametrize(
     ("flag", "value", "key", "expected"),
@@ -68,6 +69,7 @@ def words(server: str, tmp_path: Path) -> list[str]:
         ("--flush", "SYNC_FLUSH", "store.flush", Flush.SYNC),
         ("--name", "broker-z", "name", "broker-z"),
         ("--cluster", "Z", "cluster", "Z"),
+        ("--profile", "fast", "profile", Profile.FAST),
         ("--set", "pull.count_max=7", "pull.count_max", 7),
         ("--data", "/nowhere/data", "store.root", "/nowhere/data"),
     ],

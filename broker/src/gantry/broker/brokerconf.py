@@ -173,7 +173,6 @@ WITHOUT_MEANING: dict[str, str] = {
 HINTS: dict[str, str] = {
     **{name: f"that is RocketMQ's name, here it is {translation.key}" for name, translation in KEYS.items()},
     "maxLag": "that is a field of a BrokerCluster, here it is replication.max_lag_s",
-    "profile": "gantry local and a BrokerCluster have profiles; here set store.flush, role and replication.min_in_sync",
 }
 """What to say about keys that have another name here, by the name that users know."""
 

@@ -11,6 +11,7 @@ import enum
 from dataclasses import dataclass, field
 
 from gantry.broker import sections
+from gantry.broker.profiles import Profile
 from gantry.model.keys import choice, number, one_of, several, table, words
 from gantry.replication.members import MEMBERS_MAX
 
@@ -37,6 +38,11 @@ class BrokerConfig:
         "broker-a", "Name of the broker's group; the same on a master and its slaves.", _NAME, _NAME_FORM,
         low=1, high=_NAME_CHARACTERS_MAX,
     )  # fmt: skip
+    profile: Profile = choice(
+        Profile.NONE,
+        "When a message is acknowledged, in one word for `store.flush`, `role` and `replication.min_in_sync`: "
+        "`durable` (on two disks), `replicated` (in two machines' memory) or `fast`. Each of those keys is stronger.",
+    )
     id: int = number(
         0, 0, MEMBERS_MAX - 1, "", "Number in the group: 0 for the master, each slave its own. Not set with a register."
     )

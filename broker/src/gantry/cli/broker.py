@@ -15,6 +15,7 @@ from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import (
     MEMBERSHIP,
     NETWORK,
+    PROFILE,
     STORE,
     add_server_flags,
     load_config,
@@ -26,7 +27,7 @@ from gantry.cli.serverflags import (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Folder, addresses, membership, configuration, logs."""
-    add_server_flags(parser, STORE, NETWORK, MEMBERSHIP)
+    add_server_flags(parser, STORE, PROFILE, NETWORK, MEMBERSHIP)
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from gantry.broker.profiles import PROFILES
 from gantry.cli.localserver import LocalServer
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.newlayout import layout_for
@@ -38,7 +39,6 @@ from gantry.local.layout import (
     COORDINATOR,
     GROUPS_MAX,
     NAMES,
-    PROFILES,
     REPLICAS_MAX,
     WIRES,
     Layout,

@@ -25,10 +25,10 @@ from gantry.local.layout import REPLICAS_MAX, Layout, Links, Ports, Who, member_
 
 # What the layout decides; one value for all members, or another than the layout's, would break the cluster.
 _OWNED = frozenset({
-    "cluster", "name", "id", "role", "name_servers", "store.root", "network.bind", "network.advertise", "network.port",
-    "network.vip_port", "network.ha_port", "network.ha_api_port", "network.http_port", "replication.secret_file",
-    "replication.master", "replication.register", "replication.ordinal", "replication.members",
-    "standalone.nameserver_port",
+    "cluster", "name", "profile", "id", "role", "name_servers", "store.root", "standalone.nameserver_port",
+    "network.bind", "network.advertise", "network.port", "network.vip_port", "network.ha_port", "network.ha_api_port",
+    "network.http_port", "replication.secret_file", "replication.master", "replication.register",
+    "replication.ordinal", "replication.members",
 })  # fmt: skip
 _TRIES = 30
 _SHIFTS = range(20, 15_000)  # below 32768, where the system takes ports for outgoing connections

@@ -41,6 +41,10 @@ MEMBERSHIP = {
     "--namesrv": ("name_servers", "HOST:PORT;...", "name servers to register with"),
 }
 
+PROFILE = {
+    "--profile": ("profile", "NAME", "durable, replicated or fast: when a message is acknowledged"),
+}
+
 Flags = Mapping[str, tuple[str, str, str]]
 
 
@@ -56,7 +60,10 @@ def add_server_flags(parser: argparse.ArgumentParser, *groups: Flags) -> None:
 
 
 def load_config(
-    arguments: argparse.Namespace, base: Mapping[str, object], first: Callable[[BrokerConfig], None] | None = None
+    arguments: argparse.Namespace,
+    base: Mapping[str, object],
+    first: Callable[[BrokerConfig], None] | None = None,
+    is_standalone: bool = False,
 ) -> BrokerConfig:
     """Start logging and put the configuration together; what a broker.conf asks for in vain is logged once."""
     from gantry.broker import loading
@@ -66,7 +73,7 @@ def load_config(
     assigned = _assignments(arguments.set)
     flags.update(assigned)
     spoken = {key: f"--set {key}" for key in assigned}
-    loaded, notices = loading.load(arguments.config, os.environ, flags, base, first, _SPOKEN | spoken)
+    loaded, notices = loading.load(arguments.config, os.environ, flags, base, first, _SPOKEN | spoken, is_standalone)
     for notice in notices:
         log.warning("%s", notice)
     return loaded
@@ -88,8 +95,8 @@ def warn_when_pure() -> None:
         log.warning("the compiled core is not in use: %s; all works, several times slower", leaves.why_pure)
 
 
-_TOP_KEYS = frozenset(key for key, _, _ in MEMBERSHIP.values())
-_SPOKEN = {key: flag for flag, (key, _, _) in (NETWORK | NAMESERVER_PORT | STORE | MEMBERSHIP).items()}
+_TOP_KEYS = frozenset(key for key, _, _ in (MEMBERSHIP | PROFILE).values())
+_SPOKEN = {key: flag for flag, (key, _, _) in (NETWORK | NAMESERVER_PORT | STORE | PROFILE | MEMBERSHIP).items()}
 
 
 def _assignments(texts: list[str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from gantry.cli.serverflags import (
     MEMBERSHIP,
     NAMESERVER_PORT,
     NETWORK,
+    PROFILE,
     STORE,
     add_server_flags,
     load_config,
@@ -41,13 +42,13 @@ _SMALL = {
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Folder, addresses, configuration, logs."""
-    groups = (STORE, NETWORK, NAMESERVER_PORT, {"--name": MEMBERSHIP["--name"], "--cluster": MEMBERSHIP["--cluster"]})
-    add_server_flags(parser, *groups)
+    names = {flag: MEMBERSHIP[flag] for flag in ("--name", "--cluster")}
+    add_server_flags(parser, STORE, PROFILE, NETWORK, NAMESERVER_PORT, names)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Serve until asked to stop."""
-    config = load_config(arguments, _SMALL, _require_alone)
+    config = load_config(arguments, _SMALL, _require_alone, is_standalone=True)
     warn_when_pure()
     ports = port_flags(config)
 

@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gantry.broker.profiles import PROFILES
 from gantry.errors import ConfigError, StoreError
 from gantry.local.cuts import OUTSIDE, Cuts, read_cuts
-from gantry.local.layout import PROFILES, Layout, Links, Ports, Who
+from gantry.local.layout import Layout, Links, Ports, Who
 from gantry.model import documents
 from gantry.replication.registerfile import TEARDOWN
 from gantry.store import statefile

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from gantry.broker.profiles import PROFILES
 from gantry.errors import ConfigError
 from gantry.local.cuts import OUTSIDE, Way
 
@@ -37,19 +38,6 @@ class Links(StrEnum):
     DIRECT = "direct"
 
 
-class Profile(NamedTuple):
-    """When a message is acknowledged."""
-
-    flush: str
-    role: str
-    min_in_sync: int
-
-
-PROFILES = {
-    "replicated": Profile("ASYNC_FLUSH", "SYNC_MASTER", 2),
-    "durable": Profile("SYNC_FLUSH", "SYNC_MASTER", 2),
-    "fast": Profile("ASYNC_FLUSH", "ASYNC_MASTER", 1),
-}
 
 
 class Who(NamedTuple):

@@ -25,7 +25,7 @@ from gantry_operator.api.podfields import pod_template, resources, texts
 
 GROUPS_MAX, REPLICAS_MAX, CONFIG_MAX = 64, 5, 64
 OWNED = (
-    "cluster", "name", "id", "role", "name_servers", "store.root", "store.flush", "store.flush_interval_ms",
+    "cluster", "name", "profile", "id", "role", "name_servers", "store.root", "store.flush", "store.flush_interval_ms",
     "standalone.nameserver_port",
 )  # fmt: skip
 OWNED_SECTIONS = ("network.", "replication.")
