@@ -4,10 +4,14 @@ import pytest
 
 from gantry.errors import StoreError
 from gantry.leaves import queues
+from gantry.leaves.hashes import crc31
+from gantry.store.background import InlineBackground
+from gantry.store.opening import open_store
 from gantry.store.verify import Report, verify
-from testkit.ledger import LogLedger
+from testkit.ledger import Kept, LogLedger
+from testkit.simclock import SimClock
 from testkit.simdisk import SimDisk
-from testkit.storeplay import ROOT, StorePlay
+from testkit.storeplay import ROOT, StorePlay, message, settings
 
 FIRST_SEGMENT = f"{ROOT}/commitlog/{0:020d}"
 FIRST_QUEUE = f"{ROOT}/consumequeue/orders/0/{0:020d}"
@@ -50,6 +54,34 @@ def test_a_changed_body_is_a_fault_with_its_place() -> None:
     report = _report(disk)
     assert report.fault_count
     assert "segment 00000000000000000000" in report.faults[0]
+
+
+@pytest.mark.parametrize("where", ["the record", "the entry"])
+def test_tags_that_the_queue_entry_does_not_know_are_a_fault(where: str) -> None:
+    disk = _played()
+    if where == "the record":
+        disk.damage(FIRST_SEGMENT, disk.read(FIRST_SEGMENT).index(b"TAGS\x01tag") + 5, b"T")
+    else:
+        place, size, code = queues.unpack(disk.read(FIRST_QUEUE), 0)
+        disk.damage(FIRST_QUEUE, 0, queues.pack_entries([(place, size, code + 1)]))
+    report = _report(disk)
+    assert report.fault_count == 1 and "one of the two is damaged" in report.faults[0]
+
+
+def test_a_checksum_that_rocketmqs_broker_appended_covers_properties() -> None:
+    disk = SimDisk()
+    store = open_store(settings(), disk, SimClock(), InlineBackground())
+    store.confirm_locally()
+    send = message(Kept("orders", 0, 0, b"body", b"k1"))
+    send.properties += b"__CRC32#\x010000000000\x02"
+    store.append([send])
+    end = send.log_offset + send.size
+    store.close()
+    total = crc31(disk.read(FIRST_SEGMENT)[send.log_offset : end - 20])
+    disk.damage(FIRST_SEGMENT, end - 11, f"{total:010d}"[::-1].encode())
+    assert _report(disk).faults == []
+    disk.damage(FIRST_SEGMENT, disk.read(FIRST_SEGMENT).index(b"KEYS\x01k1") + 6, b"2")
+    assert _report(disk).faults == [f"record at {send.log_offset} of orders: __CRC32# does not fit the record"]
 
 
 def test_a_queue_entry_that_leads_elsewhere_is_a_fault() -> None:

@@ -4,6 +4,11 @@ Two questions, one walk.  The log is read from its first segment to the end, wit
 for each record the queue entry at its queue offset has to name exactly its place and size.  What is found is
 a list of faults, not an exception: whoever looks after a damaged disk wants to see all of it.
 
+A record's checksum covers its body only.  Of its properties two things can be told: whether the tags are those of which
+the queue entry has the code, and, where RocketMQ's broker wrote the record with `enabledAppendPropCRC`, whether all of
+it is as it was: then its last property, `__CRC32#`, is a checksum of everything before.  Other damage to properties,
+and to the few numbers of a record that nothing else repeats, is not found here; copies of a group can be compared.
+
 The log ends at the first place where no record begins; segments behind it are made in advance and are empty.
 Not every oddity is a fault.  After a kill the log may end in half a record, and the youngest records may
 lack their entries: the next start cuts the one and makes the other, which `abort` tells us to expect.  Records of a
@@ -20,7 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from gantry.errors import StoreError
-from gantry.leaves import queues, records
+from gantry.leaves import hashes, queues, records
+from gantry.model import names
 from gantry.store import filenames
 from gantry.store.disk import Disk, File
 
@@ -30,6 +36,9 @@ _FILES_OPEN = 256
 # RocketMQ: messages of an open or rolled back transaction are in the log and in no queue.
 _TRANSACTION_BITS = 0xC
 _IN_NO_QUEUE = frozenset({0x4, 0xC})
+_SUM = b"__CRC32#\x01"
+_SUM_BYTES = len(_SUM) + 10 + 1
+_CODE_MIN = -(1 << 31)  # RocketMQ: below stands an address in an extension of the queue
 
 
 @dataclass(slots=True)
@@ -88,6 +97,7 @@ def _walk_segment(report: Report, entries: QueueEntries, file: File, start: int)
                 report.end = None
             for entry in found:
                 _check_entry(report, entries, entry)
+                _check_sum(report, view[entry.log_offset - start : entry.log_offset - start + entry.size], entry)
             report.records += len(found)
             yield report
     file.unmap()
@@ -109,6 +119,11 @@ def _check_entry(report: Report, entries: QueueEntries, entry: records.Entry) ->
     found = entries.at(entry.topic, entry.queue_id, entry.queue_offset)
     if found is not None and found[:2] == (entry.log_offset, entry.size):
         report.entries += 1
+        if found[2] != entry.tags_code and found[2] >= _CODE_MIN and not names.is_system_topic(entry.topic):
+            report.fault(
+                f"{entry.topic}/{entry.queue_id}: entry {entry.queue_offset} has the tag code {found[2]}, the tags of "
+                f"the record at {entry.log_offset} have {entry.tags_code}; one of the two is damaged"
+            )
     elif report.was_killed and (found is None or found[1] == 0):
         report.unfinished += 1
     elif found is None:
@@ -118,6 +133,15 @@ def _check_entry(report: Report, entries: QueueEntries, entry: records.Entry) ->
             f"{entry.topic}/{entry.queue_id}: entry {entry.queue_offset} names {found[1]} bytes at {found[0]}, "
             f"the record has {entry.size} bytes at {entry.log_offset}"
         )
+
+
+def _check_sum(report: Report, record: memoryview, entry: records.Entry) -> None:
+    """RocketMQ: `MessageDecoder.createCrc32`; ten digits, the lowest first, behind everything that they cover."""
+    last = entry.properties[-_SUM_BYTES:]
+    if not last.startswith(_SUM) or len(last) != _SUM_BYTES or not last[len(_SUM) : -1].isdigit():
+        return
+    if int(last[len(_SUM) : -1][::-1]) != hashes.crc31(record[:-_SUM_BYTES]):
+        report.fault(f"record at {entry.log_offset} of {entry.topic}: {_SUM[:-1].decode()} does not fit the record")
 
 
 class QueueEntries:
