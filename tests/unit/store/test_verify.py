@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from gantry.errors import StoreError
-from gantry.leaves import queues
-from gantry.leaves.hashes import crc31
+from gantry.leaves import hashes, queues
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
 from gantry.store.verify import Report, verify
@@ -77,7 +76,7 @@ def test_a_checksum_that_rocketmqs_broker_appended_covers_properties() -> None:
     store.append([send])
     end = send.log_offset + send.size
     store.close()
-    total = crc31(disk.read(FIRST_SEGMENT)[send.log_offset : end - 20])
+    total = hashes.crc31(disk.read(FIRST_SEGMENT)[send.log_offset : end - 20])
     disk.damage(FIRST_SEGMENT, end - 11, f"{total:010d}"[::-1].encode())
     assert _report(disk).faults == []
     disk.damage(FIRST_SEGMENT, disk.read(FIRST_SEGMENT).index(b"KEYS\x01k1") + 6, b"2")
