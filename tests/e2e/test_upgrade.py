@@ -11,7 +11,7 @@ import pytest
 from e2e.test_definitions import OPERATORS
 from testkit.kube import previous, projectimages, shell
 from testkit.kube.cluster import Cluster, condition
-from testkit.kube.orders import BROKERCLUSTER, CHART, CLIENT, HOME, SYSTEM, Orders
+from testkit.kube.orders import BROKERCLUSTER, CHART, CLIENT, HOME, MEMBERS, SYSTEM, Orders
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 LEDGER, LOAD_S = "/tmp/upgrade", 1500
@@ -50,8 +50,20 @@ def rolled(orders: Orders, book: str, image: str, before: set[str]) -> None:
     print(f"{image}: {len(times)} acknowledged, longest pause so far {max(pauses) / 1000:.1f} s")
 
 
-def test_an_upgrade_under_load_and_the_way_back_lose_nothing(orders: tuple[Orders, Path]) -> None:
+def test_an_upgrade_under_load_and_back_lose_nothing_and_after_an_uninstallation_everything_can_be_deleted(
+    orders: tuple[Orders, Path],
+) -> None:
+    """One test, since each part begins where the one before ended."""
     play, _ = orders
+    up_and_back(play)
+    play.cluster.helm("upgrade", "gantrymq", str(CHART), "--namespace", SYSTEM, "--reset-then-reuse-values")
+    play.until(lambda: images(play) == {projectimages.charted("broker")}, "this version is back")
+    volumes_are_exchanged(play)
+    leave(play)
+
+
+def up_and_back(play: Orders) -> None:
+    """By the documented line, and by helm's own rollback."""
     assert images(play) == {previous.name("broker")}
     play.client("topic", "create", "tea")
     producer = play.producer(LEDGER, "p", LOAD_S)
@@ -71,10 +83,27 @@ def test_an_upgrade_under_load_and_the_way_back_lose_nothing(orders: tuple[Order
     play.report(LEDGER, "after")
 
 
-def test_after_an_uninstallation_objects_and_namespaces_can_be_deleted(orders: tuple[Orders, Path]) -> None:
-    play, _ = orders
-    flags = ["--namespace", SYSTEM, "--reset-then-reuse-values"]
-    play.cluster.helm("upgrade", "gantrymq", str(CHART), *flags)
+def volumes_are_exchanged(play: Orders) -> None:
+    """Other storage for a cluster that is applied anew: named, and one volume exchanged by the documented lines."""
+    play.until(lambda: play.is_ready() and len(play.in_sync()) == MEMBERS, "all are in sync")
+    play.delete()
+    play.apply(storage={"size": "2Gi", "storageClassName": "local"})
+    said = "store-orders-b0-2 has 1Gi, not 2Gi"
+    play.until(lambda: said in message(play, "VolumesMatch"), "the volumes that differ are named")
+    slave = next(f"orders-b0-{ordinal}" for ordinal in (2, 1) if f"orders-b0-{ordinal}" != play.master())
+    text = OPERATORS.read_text().partition("## Storage")[2].partition("## Leaving")[0]
+    lines = [each.strip() for each in text.splitlines() if each.startswith("      kubectl delete ")]
+    assert len(lines) == 2
+    for each in lines:
+        done = shell.run(play.cluster, f"{each.replace('orders-b0-2', slave)} --namespace {HOME}")
+        assert done.returncode == 0, done.stdout + done.stderr
+    play.until(lambda: f"store-{slave} " not in message(play, "VolumesMatch"), "the volume is another one")
+    play.until(lambda: play.is_ready() and len(play.in_sync()) == MEMBERS, "it is in sync again")
+    assert set(play.ledger(LEDGER)) <= set(play.consumed("exchanged"))
+
+
+def leave(play: Orders) -> None:
+    """helm uninstall, and then every namespace goes, also with an object whose volumes were to go with it."""
     admin = play.cluster.admin
     admin.merge(BROKERCLUSTER, {"spec": {"deletionPolicy": "Delete"}})
     play.until(lambda: admin.get(BROKERCLUSTER)["metadata"].get("finalizers"), "the volumes are to go with it")
@@ -86,5 +115,11 @@ def test_after_an_uninstallation_objects_and_namespaces_can_be_deleted(orders: t
     play.until(lambda: not {HOME, SYSTEM, "clients"} & namespaces(play), "the namespaces are gone")
 
 
-def namespaces(orders: Orders) -> set[str]:
-    return {each["metadata"]["name"] for each in orders.cluster.admin.get("/api/v1/namespaces")["items"]}
+def message(play: Orders, kind: str) -> str:
+    """Of a condition."""
+    found = play.cluster.admin.get(BROKERCLUSTER).get("status", {}).get("conditions", [])
+    return next((str(each["message"]) for each in found if each["type"] == kind), "")
+
+
+def namespaces(play: Orders) -> set[str]:
+    return {each["metadata"]["name"] for each in play.cluster.admin.get("/api/v1/namespaces")["items"]}

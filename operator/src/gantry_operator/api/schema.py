@@ -66,7 +66,9 @@ def _spec() -> Schema:
         "The cluster as it should be. `{}` is a cluster of one group with three members and two name servers.",
         {
             "image": words(
-                f"Image of brokers and name servers. Empty: the one that the operator was installed with. {ROLLS}",
+                "Image of brokers and name servers. Empty: the operator's own; when an upgrade of the operator changes "
+                "that, its setting rollout.onOperatorUpgrade says when this cluster takes the new one, and the "
+                f"condition ImageUpToDate what it waits for. {ROLLS}",
                 "",
                 512,
             ),
