@@ -134,17 +134,28 @@ def java(version: str) -> str:
     """The class path of Apache's jars and our compiled drivers for one version."""
     require("java")
     pom = HERE / "java" / f"apache-{version}" / "pom.xml"
-    jars = part(f"java-{version}", [pom], lambda folder: resolve(pom, folder))
-    if not all(Path(jar).exists() for jar in (jars / "classpath").read_text().split(":")):
-        (jars / "stamp").unlink()  # somebody emptied Maven's repository
-        jars = part(f"java-{version}", [pom], lambda folder: resolve(pom, folder))
-    jar_path = (jars / "classpath").read_text().strip()
+    jar_path = jars(f"java-{version}", pom)
 
     def compile_drivers(folder: Path) -> None:
         flags = ["-nowarn", "-proc:none", "-XDignore.symbol.file", "-Xlint:none"]
         run(["javac", *flags, "-cp", jar_path, "-d", str(folder), *map(str, java_sources())], HERE)
 
     return f"{part(f'drivers-{version}', [pom, *java_sources()], compile_drivers)}:{jar_path}"
+
+
+def jars(name: str, pom: Path) -> str:
+    """The class path of what a pom asks for, by Maven."""
+    folder = part(name, [pom], lambda folder: resolve(pom, folder))
+    if not all(Path(jar).exists() for jar in (folder / "classpath").read_text().split(":")):
+        (folder / "stamp").unlink()  # somebody emptied Maven's repository
+        folder = part(name, [pom], lambda folder: resolve(pom, folder))
+    return (folder / "classpath").read_text().strip()
+
+
+def oldest_client() -> str:
+    """The class path of RocketMQ's client 3.2.6, which only slow tests want: `main` does not fetch it."""
+    require("java")
+    return jars("java-3.2.6", HERE / "java" / "alibaba-3.2.6" / "pom.xml")
 
 
 def resolve(pom: Path, folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shlex
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gantry.client.producer import Message, Producer
 from gantry.model.topic import PERM_WRITE
 from testkit.clusterplay import Cluster, running_cluster
 from testkit.patience import HANG_S
+from testkit.typed import read
 
 FIRST = ConsumerSettings(start_from=StartFrom.FIRST, pull_wait_s=1.0)
 
@@ -131,6 +133,16 @@ async def test_a_replay_reaches_the_group_alone_with_ids_kept_and_replays_counte
             assert sum(one.max_offset for one in await admin.progress("g", "T")) == 3
         assert await gantry_dlq(cluster, "show", "g") == 0
         assert [one["replays"] for one in rows(capsys)] == [0, 0, 0, 1]
+
+
+async def test_the_lines_of_the_document_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = [one.text for one in read("broker/docs/redelivery.md") if one.kind == "gantry"]
+    async with asyncio.timeout(HANG_S), running_cluster(tmp_path) as cluster:
+        ids = await let_die(cluster, 3, "billing")
+        for line in lines:
+            _, command, *words = shlex.split(line.replace(" ID ", f" {ids[0]} "))
+            assert command == "dlq" and await gantry_dlq(cluster, *words) == 0, line
+            assert rows(capsys), line
 
 
 @pytest.mark.shows("dlq replay --to", "dlq replay --id")
