@@ -44,13 +44,13 @@ setup: $(VENV)/.broker ## .venv with the broker and the client, hash-pinned; not
 dev: $(VENV)/.dev      ## the same .venv with what tests and checks need
 	@$(BYTECODE)
 
-demo: setup            ## the main job in under a minute: orders in transactions, kill -9 everywhere, a lost master, the tables (KEEP=1 leaves it running)
+demo: setup            ## the main job in under a minute (a minute and a half with the first installation): orders in transactions, kill -9 everywhere, a lost master, the tables (KEEP=1 leaves it running)
 	@$(PY) broker/demo/run.py $(if $(KEEP),--keep)
 
 demo-spark: spark-env  ## orders through a streaming job whose driver is killed in the middle, and the account; needs Java 17
 	@$(PY) spark/demo/run.py
 
-check: dev lint types  ## lint, types and the fast tests: what every commit passes, under two minutes
+check: dev lint types  ## lint, types and the fast tests: what every commit passes, some three minutes of two cores
 	@$(PY) -m pytest -q $(SPREAD) -m "not slow" $(call levels,$(FAST_LEVELS))
 
 test: dev tools lint types spark-env $(CLUSTER)  ## everything that belongs to each commit; the last line is pytest's summary
@@ -89,7 +89,7 @@ crash: dev             ## power cuts, failing disks, kill -9: the slow rounds to
 sim: dev               ## seeds of the simulation from a new one on (HOURS=0.1; COVERAGE=1: and which lines they ran)
 	@PYTHONPATH=tests $(PY) -m simulation.run --hours $(or $(HOURS),0.1) $(if $(COVERAGE),--coverage)
 
-bench: dev             ## measure; results and machine go to tests/bench/RESULTS.md
+bench: dev             ## measure; rows with day and machine go to tests/bench/results.json, and are printed for RESULTS.md
 	@requirements/system "bench?"
 	@$(PY) tests/bench/run.py
 

@@ -65,15 +65,17 @@ def main() -> None:
             print(f"running {name} ...", file=sys.stderr, flush=True)
             rows += SCENARIOS[name](bench)
     when = datetime.datetime.now(datetime.UTC).date().isoformat()
-    results = {"date": when, "machine": _machine(), "rows": _merged(rows)}
-    _RESULTS.write_text(json.dumps(results, indent=1) + "\n")
+    _RESULTS.write_text(json.dumps({"rows": _merged(rows, when, _machine())}, indent=1) + "\n")
     print(f"{when}, {_machine()}\n\n{table(rows)}")
 
 
-def _merged(rows: list[Row]) -> list[Row]:
-    """The rows of the last results, renewed where this run has the same figure, and what is new behind them."""
+def _merged(rows: list[Row], when: str, machine: str) -> list[Row]:
+    """The rows of the last results, renewed where this run has the same figure, and what is new behind them.
+
+    Each row has its own day and machine: a run with --only renews some of them.
+    """
     before = json.loads(_RESULTS.read_text())["rows"] if _RESULTS.exists() else []
-    new = {row["figure"]: row for row in rows}
+    new: dict[object, Row] = {row["figure"]: {**row, "date": when, "machine": machine} for row in rows}
     kept = [new.pop(row["figure"], row) for row in before]
     return [*kept, *new.values()]
 

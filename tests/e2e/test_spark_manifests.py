@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import urllib.error
 from pathlib import Path
@@ -122,6 +123,11 @@ def test_the_programs_of_the_manifests_are_jobs_and_know_their_arguments() -> No
     for each in applications():
         program = ROOT / "spark/src/pyspark_gantrymq" / each["mainApplicationFile"].removeprefix("local:///opt/gantrymq/")
         assert program.is_file()
+        # Of the source: Spark, which a job imports, is not here.
+        source = program.read_text() + program.with_name("launch.py").read_text()
+        known = set(re.findall(r'"(--[a-z-]+)"', source))
+        given = {word.partition("=")[0] for word in each["arguments"] if word.startswith("--")}
+        assert given and given <= known, f"{program.name} does not know {', '.join(sorted(given - known))}"
 
 
 def test_a_password_is_a_reference_in_every_pod_that_needs_it_and_nowhere_else() -> None:

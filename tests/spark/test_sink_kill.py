@@ -54,15 +54,19 @@ def test_every_line_is_there_once_whenever_the_driver_is_killed(nameserver: str,
     chance = random.Random(11)
     expected = files(tmp_path, 16, LINES)
 
-    def batches() -> int:
-        return len(list(tmp_path.glob("checkpoint/commits/[0-9]*")))
+    def batches(kind: str = "commits") -> int:
+        return len(list(tmp_path.glob(f"checkpoint/{kind}/[0-9]*")))
 
+    met = 0
     for number in range(5):
         with Driver(nameserver, topic, tmp_path) as driver:
             driver.begun()
             wanted = batches() + number % 3
             until(lambda wanted=wanted: batches() >= wanted or driver.is_over(), "the batch is finished")  # type: ignore[misc]
             threading.Event().wait(chance.uniform(0.0, 3.0))
+            until(lambda: batches("offsets") > batches() or driver.is_over(), "a batch is under way")
+            met += not driver.is_over()
             driver.kill()
+    assert met, "no kill met a batch"
     run_to_end(nameserver, topic, tmp_path)
     once(nameserver, topic, expected, tmp_path / "checkpoint")

@@ -26,7 +26,6 @@ FILES_BESIDE = {
 }  # fmt: skip
 
 # What the user named, by the name under which it is installed and the one under which it is imported.
-# A package moves from LATER to NAMED in the commit that first ships code that uses it.
 NAMED = {
     "aiohttp": "aiohttp",
     "kopf": "kopf",
@@ -36,7 +35,6 @@ NAMED = {
     "pyyaml": "yaml",
 }
 OURS = {"gantrymq": "gantry"}
-LATER: set[str] = set()
 SHIPPED = ("broker", "operator", "spark")
 OWN = {"broker": "gantry", "operator": "gantry_operator", "spark": "pyspark_gantrymq"}
 COMES_WITH = {"yarl": "aiohttp", "py4j": "pyspark"}  # parts of the other one's interface
@@ -114,10 +112,6 @@ def test_what_the_code_of_a_distribution_imports_is_declared(folder: str) -> Non
     third = _imported_by_shipped_code(folder) - sys.stdlib_module_names - {OWN[folder]}
     undeclared = {name for name in third if name not in declared and COMES_WITH.get(name) not in declared}
     assert not undeclared, f"imported by {folder}, and not declared in {folder}/pyproject.toml: {undeclared}"
-
-
-def test_a_package_is_not_called_late_once_it_is_here() -> None:
-    assert not LATER & (_declared() | _imported_by_shipped_code())
 
 
 def test_no_address_of_an_index_and_no_path_of_a_machine() -> None:

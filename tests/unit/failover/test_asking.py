@@ -11,7 +11,7 @@ from aiohttp import web
 
 from gantry.errors import StoreError
 from gantry.failover.asking import AskedMembers
-from gantry.replication.haapi import HANDOVER, Answer, Target, order, refuse
+from gantry.replication.haapi import HANDOVER, NUDGE, Answer, Target, order, refuse
 from gantry.replication.haproof import Keys
 from gantry.replication.haserver import HaServer
 from gantry.replication.hastate import MemberState, Role
@@ -148,10 +148,12 @@ class Ordered:
     """Implements `haserver.Orders`: hands over to anybody but itself."""
 
     bodies: list[dict[str, object]] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     async def carry_out(self, call: str, body: Mapping[str, object]) -> Answer:
+        self.calls.append(call)
         self.bodies.append(dict(body))
-        return refuse(409, "that is this member") if body["target"] == 1 else Answer(200, {})
+        return refuse(409, "that is this member") if body.get("target") == 1 else Answer(200, {})
 
 
 async def test_a_master_is_told_to_hand_over_and_why_it_does_not_is_kept() -> None:
@@ -187,11 +189,14 @@ async def test_an_order_that_was_recorded_is_good_in_no_other_epoch_and_no_other
             await again.close()
 
 
-async def test_a_nudge_that_nobody_hears_is_no_harm() -> None:
-    async with asking() as scene:
+async def test_a_nudge_is_heard_or_leaves_why_it_was_not() -> None:
+    orders = Ordered()
+    async with asking(orders=orders) as scene:
         await scene.asked.nudge(1)
+        assert orders.calls == [NUDGE] and scene.asked.why == {}
         scene.port = 0
         await scene.asked.nudge(1)
+        assert orders.calls == [NUDGE] and scene.asked.why == {1: "its address is not known"}
 
 
 async def test_a_closed_port_is_no_answer() -> None:

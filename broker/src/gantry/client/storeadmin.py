@@ -32,7 +32,6 @@ class RetentionInfo:
     log_end: int
     refuses_writes: bool
     waiting: int  # segments that are to go and have not gone yet
-    deleted: int  # since the broker's start
     segments: tuple[SegmentInfo, ...]
 
 
@@ -49,7 +48,6 @@ def retention(broker: str) -> Question[RetentionInfo]:
             documents.integer(body, "logEnd"),
             documents.boolean(body, "refusesWrites"),
             documents.integer(body, "waiting"),
-            documents.integer(body, "deleted"),
             tuple(_segment(one) for one in documents.array(body, "segments")),
         )
 

@@ -92,14 +92,6 @@ class KeyIndex:
         return max((file.end_log for file in self._files), default=-1)
 
     @property
-    def last_update(self) -> tuple[int, int]:
-        """(store time, log offset) of the newest indexed record."""
-        if self._pending:
-            _, log_offset, store_ms = keys.FOUND.unpack_from(self._pending, len(self._pending) - keys.FOUND_BYTES)
-            return store_ms, log_offset
-        return (self._files[-1].end_ms, self._files[-1].end_log) if self._files else (0, 0)
-
-    @property
     def stored_ms(self) -> int:
         """Store time of the newest record in the files."""
         return self._files[-1].end_ms if self._files else 0
