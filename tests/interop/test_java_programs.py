@@ -25,6 +25,9 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"^```java\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
 IMPORTS = "client.producer.* client.consumer.* client.consumer.listener.* common.message.Message"
 WITHIN_S = 300.0
+# Its client gives a send three seconds, and a JVM that has just started on a busy machine may need them for itself.
+SLOW = "sendDefaultImpl call timeout"
+LIVES_MAX = 10
 
 
 @pytest.fixture(scope="module")
@@ -64,13 +67,16 @@ class Program:
                 self.lines.append(line.rstrip())
                 self._more.notify_all()
 
-    def until(self, *wanted: str) -> None:
-        """Until each of these was printed."""
+    def has(self, text: str) -> bool:
+        """Whether a line has this."""
+        return any(text in line for line in self.lines)
+
+    def until(self, *wanted: str) -> bool:
+        """Until each of these was printed; False when a send timed out instead."""
         with self._more:
-            is_there = self._more.wait_for(
-                lambda: all(any(text in line for line in self.lines) for text in wanted), WITHIN_S
-            )
-        assert is_there, self.lines
+            is_over = self._more.wait_for(lambda: self.has(SLOW) or all(map(self.has, wanted)), WITHIN_S)
+        assert is_over, self.lines
+        return all(map(self.has, wanted))
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.x"])
@@ -82,13 +88,17 @@ def test_the_program_of_the_readme_sends_and_receives(version: str, nameserver: 
     body = program.replace("127.0.0.1:9876", nameserver)
     head = "class Readme { public static void main(String[] arguments) throws Exception {"
     source.write_text(f"{imports}{head}\n{body}}} }}\n")
-    with Program(prepare.java(version), source, tmp_path) as running:
-        running.until("topic='orders'")
+    for _ in range(LIVES_MAX):
+        with Program(prepare.java(version), source, tmp_path) as running:
+            if running.until("topic='orders'"):
+                return
+    pytest.fail(f"{LIVES_MAX} times too slow a machine")
 
 
 def test_a_client_of_3_2_6_sends_ends_transactions_and_consumes(nameserver: str, tmp_path: Path) -> None:
     require("java")
     source = prepare.HERE / "java" / "alibaba-3.2.6" / "Oldest.java"
     with Program(prepare.oldest_client(), source, tmp_path, nameserver, "oldest") as running:
-        running.until("sent SEND_OK", "ended ROLLBACK_MESSAGE", "ended COMMIT_MESSAGE", "got plain", "got COMMIT")
-        assert not any("got ROLLBACK_MESSAGE" in line for line in running.lines)
+        wanted = ("sent SEND_OK", "ended ROLLBACK_MESSAGE", "ended COMMIT_MESSAGE", "got plain", "got COMMIT_MESSAGE")
+        assert running.until(*wanted), running.lines
+        assert not running.has("got ROLLBACK_MESSAGE")
