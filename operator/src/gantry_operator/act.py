@@ -6,17 +6,20 @@ was done, or why not, comes back as what there is to tell.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
+from gantry.clock import Clock
 from gantry.replication.haapi import CLONE, CONFIG, HANDOVER
-from gantry_operator.api.brokercluster import BrokerCluster, Document, Image
+from gantry_operator.api.brokercluster import BrokerCluster, Document, Image, Key
 from gantry_operator.api.wishes import RECLONE
 from gantry_operator.desired import brokers
 from gantry_operator.desired.labels import stamped
 from gantry_operator.events import NORMAL, WARNING, News
 from gantry_operator.observe import Asks, claim_path
-from gantry_operator.plan import Configure, Forget, HandOver, Hold, Reclone, Replace, Resize, Step
-from gantry_operator.snapshot import GroupSeen
+from gantry_operator.orders import Orders
+from gantry_operator.snapshot import Denied, GroupSeen, Order
+from gantry_operator.steps import Configure, Forget, HandOver, Hold, Reclone, Replace, Resize, Step
 
 
 class Writes(Protocol):
@@ -36,10 +39,20 @@ class Registers(Protocol):
 class Hands:
     """What steps are done with."""
 
-    def __init__(self, kube: Writes, asks: Asks, registers: Registers) -> None:
+    def __init__(self, kube: Writes, asks: Asks, registers: Registers, clock: Clock) -> None:
         self._kube = kube
         self._asks = asks
         self._registers = registers
+        self._clock = clock
+        self._orders = Orders()
+
+    def denied(self, key: Key, group: str) -> Mapping[Order, Denied]:
+        """Orders that were refused in a group, and whether each may be given again."""
+        return self._orders.denied(key, group, self._clock.monotonic())
+
+    def forget(self, key: Key) -> None:
+        """The cluster is gone."""
+        self._orders.forget(key)
 
     async def carry_out(self, cluster: BrokerCluster, step: Step, key: bytes, image: Image) -> News | None:
         """One step; what to tell of it."""
@@ -56,11 +69,12 @@ class Hands:
             case Configure(group, ordinal, keys):
                 name = group.group.pod(ordinal)
                 refused = await self._asks.order(group, key, ordinal, CONFIG, keys=dict(keys))
+                self._note(step, refused)
                 if refused:
                     return News(WARNING, "NotConfigured", f"{name}: {', '.join(keys)}: {refused}")
                 return News(NORMAL, "Configured", f"{name} runs with other values of {', '.join(keys)}")
-            case HandOver(group, target):
-                return await self._hand_over(cluster, group, target, key)
+            case HandOver():
+                return await self._hand_over(cluster, step, key)
             case Reclone(group, ordinal, refused):
                 refused = refused or await self._asks.order(group, key, ordinal, CLONE)
                 name = group.group.pod(ordinal)
@@ -68,20 +82,28 @@ class Hands:
                 if refused:
                     return News(WARNING, "RecloneRefused", f"{name}: {refused}")
                 return News(NORMAL, "Recloned", f"{name} throws its log away and copies everything anew")
-            case Forget(group, ordinal):
-                return await self._forget(group, ordinal)
+            case Forget():
+                return await self._forget(step)
 
-    async def _hand_over(self, cluster: BrokerCluster, group: GroupSeen, target: int, key: bytes) -> News:
+    def _note(self, step: Configure | HandOver | Forget, refused: str) -> None:
+        group = step.group.group
+        self._orders.given(group.cluster.key, group.short, step.order, refused, self._clock.monotonic())
+
+    async def _hand_over(self, cluster: BrokerCluster, step: HandOver, key: bytes) -> News:
+        group, target = step
         assert group.register is not None and group.register.master is not None
         master, within_s = group.register.master, min(cluster.brokers.handover_s, 60.0)
         refused = await self._asks.order(group, key, master, HANDOVER, target=target, within_s=within_s)
+        self._note(step, refused)
         if refused:
             return News(WARNING, "NotHandedOver", f"{group.master_pod} still leads: {refused}")
         return News(NORMAL, "HandedOver", f"{group.master_pod} is to go, {group.group.pod(target)} leads")
 
-    async def _forget(self, group: GroupSeen, ordinal: int) -> News:
+    async def _forget(self, step: Forget) -> News:
+        group, ordinal = step
         name = group.group.pod(ordinal)
         refused = await self._registers.forget_disk(group, ordinal)
+        self._note(step, refused)
         if refused:
             return News(WARNING, "NotForgotten", f"{name}: {refused}")
         if ordinal in group.claims:

@@ -11,15 +11,18 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from gantry.broker.config import HOT
+from gantry_operator import troubles
 from gantry_operator.desired.brokers import as_run
-from gantry_operator.plan import Hold, Replace, Step
-from gantry_operator.snapshot import GroupSeen, Pod, Snapshot, seconds_of
+from gantry_operator.plan import refused, settled
+from gantry_operator.podseen import Pod, seconds_of
+from gantry_operator.snapshot import GroupSeen, Snapshot
+from gantry_operator.steps import Hold, Replace, Step
 
 # A volume is bound, and a node found, within this time where there is one.
 PLACED_S = 60.0
 # What clocks of nodes may differ by, beyond the lease.
 _CLOCKS_S = 30.0
-_TROUBLES = {"image": "ImageCannotBePulled", "volume": "NoVolume", "place": "NoNode", "crash": "Crashing"}
+_NAMED_MAX = 5
 
 
 class Condition(NamedTuple):
@@ -33,6 +36,7 @@ class Condition(NamedTuple):
 
 def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) -> list[Condition]:
     """All of them; `step` is what the plan does next."""
+    step = settled(step)
     return [
         _ready(snapshot, step),
         _reconciling(snapshot, step),
@@ -55,9 +59,14 @@ def _ready(snapshot: Snapshot, step: Step | None) -> Condition:
         return Condition("Ready", False, "NoNameServer", "no name server is ready: clients cannot find the brokers")
     if without:
         return Condition("Ready", False, "NoMaster", f"no master that serves in {', '.join(without)}")
+    served = "every group has a master that serves"
+    if _is_held_back(snapshot):
+        return Condition("Ready", False, "Changing", f"{served}; a change waits for the end of the pause")
     if step is not None:
-        return Condition("Ready", False, "Changing", "every group has a master that serves; a change is on its way")
-    return Condition("Ready", True, "AllGroupsWritable", "every group has a master that serves")
+        return Condition("Ready", False, "Changing", f"{served}; a change is on its way")
+    if said := _refused(snapshot):
+        return Condition("Ready", False, "ConfigRefused", f"{served}; {said}")
+    return Condition("Ready", True, "AllGroupsWritable", served)
 
 
 def _reconciling(snapshot: Snapshot, step: Step | None) -> Condition:
@@ -65,6 +74,8 @@ def _reconciling(snapshot: Snapshot, step: Step | None) -> Condition:
     ready = sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
     is_missing = ready < cluster.brokers.groups * cluster.brokers.replicas
     is_missing = is_missing or snapshot.nameservers_ready < cluster.nameservers
+    if _is_held_back(snapshot):
+        return Condition("Reconciling", True, "Paused", _held_back(snapshot))
     if isinstance(step, Hold):
         return Condition("Reconciling", True, "Waiting", step.reason)
     if isinstance(step, Replace):
@@ -75,7 +86,35 @@ def _reconciling(snapshot: Snapshot, step: Step | None) -> Condition:
         return Condition("Reconciling", True, type(step).__name__, said)
     if is_missing or not all(each.is_writable for each in snapshot.groups):
         return Condition("Reconciling", True, "PodsNotReady", "pods are not ready yet, or not again")
+    if _refused(snapshot):
+        return Condition("Reconciling", False, "ConfigRefused", "")
     return Condition("Reconciling", False, "UpToDate", "")
+
+
+def _is_held_back(snapshot: Snapshot) -> bool:
+    """Whether a paused cluster is not what its specification says."""
+    differs = bool(snapshot.unapplied) or any(each.outdated for each in snapshot.groups)
+    return snapshot.cluster.wishes.is_paused and differs
+
+
+def _held_back(snapshot: Snapshot) -> str:
+    names = [*snapshot.unapplied, *(f"Pod {pod.name}" for each in snapshot.groups for pod in each.outdated)]
+    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+    said = ", ".join(names[:_NAMED_MAX])
+    return f"not as the specification says: {said}{more}; remove gantrymq.io/pause-reconciliation to have them changed"
+
+
+def _refused(snapshot: Snapshot) -> str:
+    """What members refuse although their pods are of the present template; empty: nothing."""
+    told = [
+        f"{each.group.pod(found.ordinal)} refuses {found.keys}: {found.reason}"
+        for each in snapshot.groups
+        for found in refused(each)
+        if not found.is_mended
+    ]
+    more = f" and {len(told) - _NAMED_MAX} more" if len(told) > _NAMED_MAX else ""
+    hint = "change spec.brokers.config, or have the pods replaced by gantrymq.io/manual-rolling-update"
+    return f"{'; '.join(told[:_NAMED_MAX])}{more}; {hint}" if told else ""
 
 
 def _stalled(snapshot: Snapshot, image: str, now_s: float) -> Condition:
@@ -88,53 +127,18 @@ def _stalled(snapshot: Snapshot, image: str, now_s: float) -> Condition:
     troubled = [(group, pod) for group in snapshot.groups for pod in group.pods.values() if pod.trouble]
     for group, pod in troubled:
         if _is_over(pod, now_s):
-            return Condition("Stalled", True, _TROUBLES[pod.trouble], _trouble(group, pod, image))
+            return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_member(group, pod, image))
     for pod in snapshot.nameservers:
         if pod.trouble and _is_over(pod, now_s):
-            return Condition("Stalled", True, _TROUBLES[pod.trouble], _trouble_of_nameserver(pod, image))
+            return Condition("Stalled", True, troubles.REASONS[pod.trouble], troubles.of_nameserver(pod, image))
+    if said := _refused(snapshot):
+        return Condition("Stalled", True, "ConfigRefused", said)
     return Condition("Stalled", False, "NoError", "")
 
 
 def _is_over(pod: Pod, now_s: float) -> bool:
     """Whether the time is over in which it could still end by itself."""
     return not pod.trouble_since or now_s - seconds_of(pod.trouble_since) >= PLACED_S
-
-
-_PULL = "name an image that exists, and in spec.imagePullSecrets a Secret that may pull it"
-
-
-def _trouble(group: GroupSeen, pod: Pod, image: str) -> str:
-    storage = group.group.cluster.brokers.storage
-    match pod.trouble:
-        case "image":
-            return f"spec.image: {image} cannot be pulled for {pod.name}; {_PULL}"
-        case "volume":
-            which = storage.storage_class or "the default class"
-            return (
-                f"spec.brokers.storage.storageClassName: {which} gives {pod.name} no volume; make such a class, or "
-                f"delete this cluster and its volume claims and apply it with another (kubectl describe pvc "
-                f"store-{pod.name})"
-            )
-        case "place":
-            return (
-                f"spec.brokers: no node takes {pod.name}; look at antiAffinity, resources, and podTemplate's "
-                f"nodeSelector, tolerations and spread (kubectl describe pod {pod.name})"
-            )
-        case _:
-            return f"{pod.name} ends again and again; kubectl logs {pod.name} --previous says why"
-
-
-def _trouble_of_nameserver(pod: Pod, image: str) -> str:
-    match pod.trouble:
-        case "image":
-            return f"spec.image: {image} cannot be pulled for {pod.name}; {_PULL}"
-        case "crash":
-            return f"{pod.name} ends again and again; kubectl logs {pod.name} --previous says why"
-        case _:
-            return (
-                f"spec.nameserver: no node takes {pod.name}; look at resources, and podTemplate's nodeSelector, "
-                f"tolerations and spread (kubectl describe pod {pod.name})"
-            )
 
 
 def _in_sync(snapshot: Snapshot) -> Condition:
@@ -185,6 +189,10 @@ def waiting(group: GroupSeen) -> Mapping[str, list[str]]:
 def _config_applied(snapshot: Snapshot) -> Condition:
     late = {key for each in snapshot.groups for key in waiting(each)}
     pods = {pod for each in snapshot.groups for pods in waiting(each).values() for pod in pods}
+    denied = [f"{each.group.pod(found.ordinal)}: {found.keys}: {found.reason}"
+              for each in snapshot.groups for found in refused(each)]  # fmt: skip
+    if denied and not late:
+        return Condition("ConfigApplied", False, "Refused", "; ".join(denied[:_NAMED_MAX]))
     if late:
         said = f"{', '.join(sorted(late))}: after a restart of {', '.join(sorted(pods))}"
         return Condition("ConfigApplied", False, "WaitsForRestart", said)

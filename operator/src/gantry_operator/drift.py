@@ -26,6 +26,7 @@ from gantry_operator.api.brokercluster import FIELD_MANAGER, Document
 from gantry_operator.desired.labels import APPLIED, digest_of
 
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?\d+))?")
+_QUANTITIES = ("resources", "sizeLimit", "divisor")  # fields that hold them
 _FIELDS_MAX = 3  # that a text names
 _OURS = frozenset({"f:metadata", "f:status"})  # of every object: not ours to judge by owner
 _VOLATILE = ("resourceVersion", "generation", "managedFields")
@@ -108,7 +109,7 @@ def _differing(wanted: object, there: object, path: str = "") -> Iterator[str]:
 
 def _is_same_quantity(wanted: object, there: object, path: str) -> bool:
     """The API server writes 1000m as 1."""
-    if "resources" not in path:
+    if not any(each in path for each in _QUANTITIES):
         return False
     one, other = _amount(wanted), _amount(there)
     return one is not None and one == other

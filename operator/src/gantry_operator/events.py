@@ -1,24 +1,18 @@
 """What is worth an Event of Kubernetes: what changed from one status to the next, and what was done.
 
-What an operator saw before it died is in the status, so whoever comes after it tells what changed meanwhile, once.
-An Event that cannot be written is none: nothing waits for it.
+What an operator saw before it died is in the status, so its successor tells what changed meanwhile, once.  How they are
+written stands in `recording`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from gantry.failover.decide import Decision, Force, Promote, Recover, Seal
 from gantry.replication.members import format_set
-from gantry_operator.api.brokercluster import GROUP, KIND, VERSION, Document, Key
-from gantry_operator.kube import KubeError
 
-log = logging.getLogger("gantry.operator")
 NORMAL, WARNING = "Normal", "Warning"
-_MESSAGE_CHARS_MAX = 1000
 # Conditions of which people want to hear; the value is the bad one.
 _ALARMS = {"Stalled": "True", "MemberUnreachable": "True", "LeaseRenewalFailing": "True", "Diverged": "True"}
 
@@ -76,45 +70,3 @@ def decided(group: str, decision: Decision) -> News | None:
             return News(WARNING, "RegisterRecovered", f"{group}: {reason}")
         case _:
             return None
-
-
-class Creates(Protocol):
-    """The API server, as `kube.Kube` asks it."""
-
-    async def create(self, document: Document) -> bool: ...
-
-
-class Recorder:
-    """Writes them; an Event of the same text within a second is one."""
-
-    def __init__(self, kube: Creates) -> None:
-        self._kube = kube
-
-    async def record(self, key: Key, uid: str, news: Iterable[News], now: str) -> None:
-        """All of these, of this cluster."""
-        for each in news:
-            try:
-                await self._kube.create(_event(key, uid, each, now))
-            except KubeError as error:
-                log.warning("%s/%s: an event was not written: %s", key.namespace, key.name, error)
-
-
-def _event(key: Key, uid: str, news: News, now: str) -> Document:
-    digest = hashlib.sha256("\n".join([*news, now]).encode()).hexdigest()[:16]
-    involved = {
-        "apiVersion": f"{GROUP}/{VERSION}", "kind": KIND, "namespace": key.namespace, "name": key.name,
-        "uid": uid,
-    }  # fmt: skip
-    return {
-        "apiVersion": "v1",
-        "kind": "Event",
-        "metadata": {"namespace": key.namespace, "name": f"{key.name}.{digest}"},
-        "involvedObject": involved,
-        "type": news.kind,
-        "reason": news.reason,
-        "message": news.message[:_MESSAGE_CHARS_MAX],
-        "firstTimestamp": now,
-        "lastTimestamp": now,
-        "count": 1,
-        "source": {"component": "gantry-operator"},
-    }

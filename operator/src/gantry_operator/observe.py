@@ -14,12 +14,11 @@ from typing import Any, NamedTuple, Protocol
 from gantry_operator import volumes
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document, Group
 from gantry_operator.kube import folder_in, typed
+from gantry_operator.podseen import Pod, pod_seen
 from gantry_operator.snapshot import (
     Answer,
     GroupSeen,
-    Pod,
     Snapshot,
-    pod_seen,
     register_seen,
     replicas_seen,
     revision_seen,

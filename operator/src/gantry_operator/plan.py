@@ -15,78 +15,41 @@ hands over before it goes, and so the group has two short pauses at most.  A mem
 before any healthy one: it may be the update that mends it; one that cannot come up as it is waits for nobody.  Members
 are taken away before others are replaced, unless the terms on which the group still works need them.
 
-One group waits for another, but not for one whose member is out of reach: that may take days.
+A member whose server works is not broken, whatever another container of its pod does; a pod of the present template has
+to be ready with all of them, so a roll does not spread a container that does not come up.
+
+An order that a member refused is given again after a while (`orders`), when there is nothing else to do: a roll may be
+what mends it.  One group waits for another, but not for one whose member is out of reach: that may take days.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from gantry.broker.config import HOT
 from gantry_operator.desired.brokers import as_run
-from gantry_operator.snapshot import GroupSeen, Pod, Snapshot
-
-
-class Configure(NamedTuple):
-    """Tell this member these values."""
-
-    group: GroupSeen
-    ordinal: int
-    keys: Mapping[str, str]
-
-
-class Reclone(NamedTuple):
-    """Have this member throw its log away; `refused`: say why not instead."""
-
-    group: GroupSeen
-    ordinal: int
-    refused: str = ""
-
-
-class Resize(NamedTuple):
-    """Tell the set how many members it has."""
-
-    group: GroupSeen
-    replicas: int
-
-
-class HandOver(NamedTuple):
-    """Have `target` lead."""
-
-    group: GroupSeen
-    target: int
-
-
-class Forget(NamedTuple):
-    """This ordinal has no disk any more, and no volume."""
-
-    group: GroupSeen
-    ordinal: int
-
-
-class Replace(NamedTuple):
-    """Delete this pod; the set makes it anew."""
-
-    pod: Pod
-
-
-class Hold(NamedTuple):
-    """There is something to do, and not now."""
-
-    reason: str
-
-
-Step = Configure | Reclone | Resize | HandOver | Forget | Replace | Hold
+from gantry_operator.podseen import Pod
+from gantry_operator.snapshot import Denied, GroupSeen, Snapshot
+from gantry_operator.steps import Configure, Forget, HandOver, Hold, Reclone, Replace, Resize, Step
 
 
 def next_step(snapshot: Snapshot) -> Step | None:
     """What comes first; None: everything is as it should be."""
-    for group in snapshot.groups:
-        for step in _at_once(group):
-            return step
+    at_once = [step for group in snapshot.groups for step in _at_once(group)]
+    fresh = next((step for step in at_once if _denied(step) is None), None)
+    if fresh is not None:
+        return fresh
+    turn = _turn(snapshot.groups)
+    if turn is not None and not isinstance(turn, Hold):
+        return turn
+    again = next((step for step in at_once if (denied := _denied(step)) is not None and denied.is_due), None)
+    return again or turn
+
+
+def _turn(groups: Sequence[GroupSeen]) -> Step | None:
     held: Step | None = None
-    for group in snapshot.groups:
+    for group in groups:
         turn = _in_turn(group)
         if turn is not None and not (isinstance(turn, Hold) and group.absent):
             return turn
@@ -96,11 +59,10 @@ def next_step(snapshot: Snapshot) -> Step | None:
 
 def _at_once(group: GroupSeen) -> Iterator[Step]:
     """What takes nobody away."""
-    wanted = as_run(group.group)
-    for ordinal, answer in group.answers.items():
-        keys = {key: str(wanted[key]) for key in HOT if key in answer.config and answer.config[key] != wanted[key]}
-        if keys:
-            yield Configure(group, ordinal, dict(sorted(keys.items())))
+    for ordinal in group.answers:
+        keys = differing(group, ordinal)
+        # Together first, since one may need the other; then alone, where they were refused together.
+        yield from (Configure(group, ordinal, each) for each in (keys, *({key: keys[key]} for key in keys)) if each)
     for ordinal in range(group.size):
         pod = group.pod(ordinal)
         if pod is not None and pod.reclone:
@@ -110,6 +72,49 @@ def _at_once(group: GroupSeen) -> Iterator[Step]:
         yield Resize(group, replicas)
     for ordinal in _forgettable(group):
         yield Forget(group, ordinal)
+
+
+def differing(group: GroupSeen, ordinal: int) -> dict[str, str]:
+    """Keys that a member takes while it runs, and runs with another value of: what they should be."""
+    wanted, config = as_run(group.group), group.answers[ordinal].config
+    return {key: str(wanted[key]) for key in sorted(HOT) if key in config and config[key] != wanted[key]}
+
+
+class RefusedConfig(NamedTuple):
+    """Values that a member refuses to run with."""
+
+    ordinal: int
+    keys: str
+    reason: str
+    is_mended: bool  # its pod is replaced, and the next one begins with them
+
+
+def refused(group: GroupSeen) -> Iterator[RefusedConfig]:
+    """What members of a group refuse, by ordinal."""
+    outdated = {pod.name for pod in group.outdated}
+    for ordinal in sorted(group.answers):
+        step = Configure(group, ordinal, differing(group, ordinal))
+        denied = _denied(step)
+        if step.keys and denied is not None:
+            yield RefusedConfig(ordinal, ", ".join(step.keys), denied.reason, group.group.pod(ordinal) in outdated)
+
+
+def settled(step: Step | None) -> Step | None:
+    """What conditions are told of a step: an order that was refused and is given again changes nothing in them."""
+    denied = None if step is None else _denied(step)
+    if denied is None:
+        return step
+    return _not_handed_over(step, denied) if isinstance(step, HandOver) else None
+
+
+def _not_handed_over(step: HandOver, denied: Denied) -> Hold:
+    group = step.group
+    return Hold(f"{group.group.short}: {group.master_pod} is to go and still leads: {denied.reason}")
+
+
+def _denied(step: Step) -> Denied | None:
+    """How it was refused, if it was."""
+    return step.group.denied.get(step.order) if isinstance(step, Configure | HandOver | Forget) else None
 
 
 def _why_not_reclone(group: GroupSeen, ordinal: int, pod: Pod) -> str:
@@ -155,7 +160,9 @@ def _smaller(group: GroupSeen) -> Step:
     if group.register.master != last:
         return Resize(group, last)
     able = [each for each in others if each < group.group.cluster.brokers.replicas]
-    return HandOver(group, able[0])
+    step = HandOver(group, able[0])
+    denied = _denied(step)
+    return step if denied is None or denied.is_due else _not_handed_over(step, denied)
 
 
 def _why_not_away(group: GroupSeen, others: list[int]) -> str:
@@ -164,7 +171,8 @@ def _why_not_away(group: GroupSeen, others: list[int]) -> str:
     pods = [group.pod(ordinal) for ordinal in others]
     if any(pod is None or pod.is_going for pod in pods) or any(pod.is_going for pod in group.pods.values()):
         return f"{name}: a pod is on its way out, or its successor on its way in"
-    if any(pod is not None and not pod.is_ready for pod in pods):
+    outdated = {pod.name for pod in group.outdated}
+    if any(pod is not None and not (pod.works if pod.name in outdated else pod.is_ready) for pod in pods):
         return f"{name}: a pod is not ready"
     if group.register is None or not group.register.ordinals.issuperset(others):
         return f"{name}: a member is not in sync"
@@ -174,12 +182,12 @@ def _why_not_away(group: GroupSeen, others: list[int]) -> str:
 def _roll(group: GroupSeen) -> Step:
     """A rolling update by role."""
     outdated = group.outdated
-    stuck = [pod for pod in outdated if pod.trouble and not pod.is_going]
+    stuck = [pod for pod in outdated if pod.trouble and not pod.works and not pod.is_going]
     if stuck:
         return Replace(stuck[0])  # it does not come up as it is, whatever the others do
-    broken = [ordinal for ordinal in range(group.size) if (pod := group.pod(ordinal)) is not None and not pod.is_ready]
+    broken = [ordinal for ordinal in range(group.size) if (pod := group.pod(ordinal)) is not None and not pod.works]
     if len(broken) == 1:
-        mended = [pod for pod in outdated if not pod.is_ready and not pod.is_going]
+        mended = [pod for pod in outdated if not pod.works and not pod.is_going]
         others = [ordinal for ordinal in range(group.size) if ordinal not in broken]
         if mended and all(group.pod(ordinal) is not None for ordinal in others):
             return Replace(mended[0])

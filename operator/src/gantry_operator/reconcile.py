@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from gantry.clock import Clock
 from gantry.errors import ConfigError
 from gantry.failover.decide import Blocked, Decision, Wait
-from gantry_operator import conditions, events, observe, plan, status, teardown
+from gantry_operator import conditions, events, observe, plan, status, steps, teardown
 from gantry_operator.act import Hands
 from gantry_operator.api import brokercluster
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_ROLE, BrokerCluster, Document, Image, Key
@@ -28,6 +28,7 @@ from gantry_operator.desired.labels import owned
 from gantry_operator.events import News
 from gantry_operator.kube import KubeError, cluster_path, path_of
 from gantry_operator.owned import Owned
+from gantry_operator.recording import Recorder
 from gantry_operator.refusals import Refusals, is_refusal
 from gantry_operator.settings import Settings
 from gantry_operator.snapshot import GroupSeen, Snapshot
@@ -71,9 +72,9 @@ class Reconciler:
         self._watches = watches
         self._asks = asks
         self._clock = clock
-        self._hands = Hands(kube, asks, watches)
+        self._hands = Hands(kube, asks, watches, clock)
         self._owned = Owned(kube)
-        self._recorder = events.Recorder(kube)
+        self._recorder = Recorder(kube)
         self._turns = Turns(kube, settings)
         self._keys: dict[Key, bytes] = {}  # a secret that somebody deletes is made again as it was
         self._told_s: dict[Key, float] = {}
@@ -83,7 +84,8 @@ class Reconciler:
         found = await self._kube.get(cluster_path(key))
         if found is None:
             self._watches.forget(key)
-            self._owned.forget(key)
+            for each in (self._owned, self._hands, self._recorder):
+                each.forget(key)
             self._keys.pop(key, None)
             return None
         self._watches.expect(key)
@@ -129,8 +131,10 @@ class Reconciler:
         return await observe.answers(self._asks, snapshot, secret, self._clock.now_ms() / 1000)
 
     def _with_decision(self, seen: GroupSeen) -> GroupSeen:
-        """With what the failover loop says of the group."""
-        last = self._watches.last(seen.group.cluster.key, seen.group.short)
+        """With what the failover loop says of the group, and what its members refused."""
+        key = seen.group.cluster.key
+        seen = replace(seen, denied=self._hands.denied(key, seen.group.short))
+        last = self._watches.last(key, seen.group.short)
         if not isinstance(last, Blocked | Wait):
             return seen
         reason, _, refused = last.reason.partition(_ASKED_FOR)
@@ -140,12 +144,12 @@ class Reconciler:
         """The next step, and the status."""
         cluster, image = snapshot.cluster, self._image(snapshot.cluster)
         step = None if cluster.wishes.is_paused else plan.next_step(snapshot)
-        if isinstance(step, plan.Resize) and refusals:
-            step = plan.Hold(f"{step.group.group.short}: its set is resized when nothing is refused any more")
+        if isinstance(step, steps.Resize) and refusals:
+            step = steps.Hold(f"{step.group.group.short}: its set is resized when nothing is refused any more")
         found = conditions.conditions(snapshot, image.name, self._clock.now_ms() / 1000, step)
         if refusals:
             found = status.hindered(found, "Refused", refusals.message)
-        told = status.status_of(snapshot, image.name, found, self._now())
+        told = status.status_of(snapshot, found, self._now())
         decided = [events.decided(group, decision) for group, decision in self._watches.news(cluster.key)]
         is_told = await self._tell(cluster.key, cluster.status, told)
         news: list[News] = [*repaired, *(each for each in decided if each is not None)]
@@ -155,7 +159,7 @@ class Reconciler:
             done = await self._hands.carry_out(cluster, step, secret, image)
             news += [done] if done is not None else []
         await self._recorder.record(cluster.key, cluster.uid, news, self._now())
-        is_waiting = refusals and (step is None or isinstance(step, plan.Hold))
+        is_waiting = (refusals or cluster.wishes.is_paused) and (step is None or isinstance(step, steps.Hold))
         return LATER_S if is_told and (is_waiting or status.is_settled(told)) else SOON_S
 
     async def _end(self, cluster: BrokerCluster, found: Document) -> float | None:

@@ -41,16 +41,21 @@ class Choice(NamedTuple):
     held: Held | None = None
 
 
-def candidate(document: Mapping[str, Any]) -> Candidate:
-    """Of a BrokerCluster of any version: fields that are missing or of another type count as empty."""
+def candidate(document: Mapping[str, Any], default: str) -> Candidate:
+    """Of a BrokerCluster of any version: fields that are missing or of another type count as empty.
+
+    `status.image` names every image that pods run, that of most pods first; one pod on the default means that the
+    cluster is being brought to it.
+    """
     about, spec, status = (_part(document, each) for each in ("metadata", "spec", "status"))
     found = {each.get("type"): each.get("status") for each in status.get("conditions") or [] if isinstance(each, dict)}
     is_settled = (found.get("Ready"), found.get("Reconciling"), found.get("InSync")) == ("True", "False", "True")
+    images = str(status.get("image") or "").split(", ")
     is_paused = read_wishes(about.get("annotations") or {}).is_paused
     return Candidate(
         Key(str(about.get("namespace", "")), str(about.get("name", ""))),
         not spec.get("image"),
-        str(status.get("image") or ""),
+        default if default in images else images[0],
         is_settled,
         found.get("Stalled") == "True",
         is_paused or "deletionTimestamp" in about,

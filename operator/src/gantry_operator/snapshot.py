@@ -6,43 +6,20 @@ people, and for what is asked of it next.  No decision about failover is made on
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from gantry.replication.members import SyncSet, parse_set
 from gantry.replication.record import Phase, Store, parse_holder, parse_stores
-from gantry_operator.api.brokercluster import LABEL_ROLE, BrokerCluster, Document, Group
-from gantry_operator.api.terms import Terms, parse_terms
-from gantry_operator.api.wishes import RECLONE, ROLL
+from gantry_operator.api.brokercluster import BrokerCluster, Document, Group
+from gantry_operator.api.wishes import ROLL
+from gantry_operator.podseen import Pod, seconds_of
 
 _PREFIX = "gantrymq.io/"
-_REVISION = "controller-revision-hash"
-_PULLS = frozenset({"ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"})
 # Whoever starts says nothing for a while.
 SILENT_S = 60.0
-_TIME = "%Y-%m-%dT%H:%M:%S"
-
-
-@dataclass(frozen=True, slots=True)
-class Pod:
-    """One member's."""
-
-    name: str
-    uid: str
-    is_ready: bool  # and not on its way out
-    is_going: bool  # somebody deleted it, and its process has its time to end
-    role: str  # as its label says
-    revision: str  # of the template that it was made from
-    terms: Terms | None = None
-    is_marked: bool = False  # a person wants it replaced
-    reclone: str = ""  # the uid that a person wrote there
-    node: str = ""
-    is_running: bool = False  # as the kubelet said last
-    unready_since: str = ""  # empty: it is ready, or nobody knows
-    trouble: str = ""  # "image", "volume", "place", "crash": it does not come up by itself
-    trouble_since: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +49,21 @@ class Answer:
     refused: str = ""  # its master will not have it as it is
 
 
+class Order(NamedTuple):
+    """What a member, or the register of its group, was told to do."""
+
+    what: str
+    ordinal: int
+    detail: str = ""
+
+
+class Denied(NamedTuple):
+    """An order that was refused."""
+
+    reason: str
+    is_due: bool  # it may be given again
+
+
 @dataclass(frozen=True, slots=True)
 class GroupSeen:
     """One group; pods, answers and claims are of every ordinal that there is, wanted or not."""
@@ -87,6 +79,7 @@ class GroupSeen:
     blocked: str = ""  # why nobody can be elected, as the failover loop said last
     refused: str = ""  # why the failover that a person asked for is not done
     absent: frozenset[int] = frozenset()  # as `lost` said when members had been asked
+    denied: Mapping[Order, Denied] = field(default_factory=dict)  # what members refused to do
 
     @property
     def size(self) -> int:
@@ -116,7 +109,7 @@ class GroupSeen:
     def is_writable(self) -> bool:
         """A master that serves."""
         pod = self.pods.get(self.master_pod)
-        return pod is not None and pod.is_ready
+        return pod is not None and pod.works
 
     @property
     def outdated(self) -> list[Pod]:
@@ -132,7 +125,7 @@ class GroupSeen:
         return frozenset(
             ordinal
             for ordinal, pod in pods
-            if pod is not None and pod.is_running and not pod.is_ready
+            if pod is not None and pod.is_running and not pod.works
             if pod.unready_since and now_s - seconds_of(pod.unready_since) >= SILENT_S
         )
 
@@ -159,49 +152,14 @@ class Snapshot:
     @property
     def nameservers_ready(self) -> int:
         """How many name servers serve."""
-        return sum(pod.is_ready for pod in self.nameservers)
+        return sum(pod.works for pod in self.nameservers)
 
-
-def pod_seen(document: Mapping[str, Any]) -> Pod:
-    """A pod's document as a value."""
-    about, status = document["metadata"], document.get("status", {})
-    conditions = status.get("conditions", [])
-    serves = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    is_going = "deletionTimestamp" in about
-    labels, annotations = about.get("labels", {}), about.get("annotations", {})
-    containers = status.get("containerStatuses", [])
-    trouble, since = _trouble(conditions, containers)
-    unready = [each for each in conditions if each["type"] == "Ready" and each["status"] != "True"]
-    return Pod(
-        about["name"],
-        about["uid"],
-        serves and not is_going,
-        is_going,
-        labels.get(LABEL_ROLE, ""),
-        labels.get(_REVISION, ""),
-        parse_terms(annotations.get(f"{_PREFIX}terms", "")),
-        bool(annotations.get(ROLL)),
-        annotations.get(RECLONE, ""),
-        document.get("spec", {}).get("nodeName", ""),
-        any("running" in each.get("state", {}) for each in containers),
-        next((each.get("lastTransitionTime") or "" for each in unready), ""),
-        trouble,
-        since,
-    )
-
-
-def _trouble(conditions: Sequence[Mapping[str, Any]], containers: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    for each in containers:
-        reason = each.get("state", {}).get("waiting", {}).get("reason", "")
-        if reason in _PULLS:
-            return "image", ""
-        if reason == "CrashLoopBackOff":
-            return "crash", ""
-    for each in conditions:
-        if each["type"] == "PodScheduled" and each["status"] == "False":
-            is_volume = "PersistentVolumeClaim" in each.get("message", "")
-            return "volume" if is_volume else "place", each.get("lastTransitionTime") or ""
-    return "", ""
+    @property
+    def image(self) -> str:
+        """What pods run, the image of most of them first; empty while there is none."""
+        pods = [*self.nameservers, *(pod for group in self.groups for pod in group.pods.values())]
+        counted = Counter(pod.image for pod in pods if pod.image)
+        return ", ".join(name for name, _ in sorted(counted.items(), key=lambda each: (-each[1], each[0])))
 
 
 def replicas_seen(document: Mapping[str, Any] | None) -> int | None:
@@ -243,11 +201,3 @@ def register_seen(document: Mapping[str, Any] | None) -> Register | None:
         )
     except (KeyError, ValueError):
         return None
-
-
-def seconds_of(text: str) -> float:
-    """Of a time as Kubernetes writes it; 0 for none."""
-    try:
-        return datetime.strptime(text[:19], _TIME).replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        return 0.0

@@ -19,7 +19,7 @@ Document = dict[str, Any]
 _CHOICE = "expected GROUP/ORDINAL@EPOCH, such as b0/1@7"
 
 
-def status_of(snapshot: Snapshot, image: str, found: Iterable[Condition], now: str) -> Document:
+def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Document:
     """The whole of it; `now` is for conditions that have just changed."""
     cluster = snapshot.cluster
     members = cluster.brokers.groups * cluster.brokers.replicas
@@ -27,7 +27,7 @@ def status_of(snapshot: Snapshot, image: str, found: Iterable[Condition], now: s
     ready = sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
     return {
         "observedGeneration": cluster.generation,
-        "image": image,
+        "image": snapshot.image or str(cluster.status.get("image", "")),
         "groupCount": cluster.brokers.groups,
         "selector": f"{LABEL_CLUSTER}={cluster.key.name},{LABEL_COMPONENT}=broker",
         "mode": cluster.brokers.promise.role,

@@ -80,7 +80,7 @@ class Turns:
         if cluster.image.name:
             self._begun.discard(cluster.key)
             return cluster
-        choice = await self._choice(candidate(document))
+        choice = await self._choice(candidate(document, self._default))
         return replace(cluster, image=replace(cluster.image, name=choice.image, held=choice.held))
 
     async def _choice(self, mine: Candidate) -> Choice:
@@ -104,7 +104,7 @@ class Turns:
 
     async def _others(self) -> list[Candidate]:
         found = [await self._kube.listed(folder, {}) for folder in self._folders]
-        return [candidate(each) for documents in found for each in documents]
+        return [candidate(each, self._default) for documents in found for each in documents]
 
     def _as_begun(self, of: Candidate) -> Candidate:
         """With the new image, where it was given and the status does not say so yet."""

@@ -78,7 +78,8 @@ class Server:
         if path == f"{PATH}/status":
             self.documents[PATH]["status"] = copy.deepcopy(change["status"])
             return
-        for name, value in change["metadata"].items():
+        self.documents[path] |= {name: value for name, value in change.items() if name != "metadata"}
+        for name, value in change.get("metadata", {}).items():
             if isinstance(value, dict):
                 kept = self.documents[path]["metadata"].setdefault(name, {}) | value
                 value = {key: each for key, each in kept.items() if each is not None}
@@ -95,7 +96,12 @@ class Server:
     @property
     def deeds(self) -> list[str]:
         """Writes beside events."""
-        return [each for each in self.writes if each != "create Event"]
+        return [each for each in self.writes if each != "create Event" and not each.startswith("merge orders.")]
+
+    @property
+    def told(self) -> list[str]:
+        """Writes of events."""
+        return [each for each in self.writes if each == "create Event" or each.startswith("merge orders.")]
 
     def events(self) -> list[tuple[str, str]]:
         found = [each for path, each in self.documents.items() if "/events/" in path]
@@ -121,6 +127,7 @@ class Server:
             terms = str(terms_of(cluster().brokers))
             about = {"name": name, "uid": f"u-{name}", "labels": labels, "annotations": {"gantrymq.io/terms": terms}}
             made = {"metadata": about, "status": {"conditions": [{"type": "Ready", "status": str(ready)}]}}
+            made["spec"] = {"containers": [{"name": component, "image": "image:1"}]}
             self.documents.setdefault(f"{PODS}/{name}", made)
         annotations = {"gantrymq.io/phase": "Active", "gantrymq.io/sync-set": in_sync, "gantrymq.io/stores": STORES}
         spec = {"holderIdentity": f"{master}.0/p", "leaseTransitions": 3, "renewTime": "2099-01-01T00:00:00.0Z"}

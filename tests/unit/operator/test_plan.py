@@ -13,8 +13,10 @@ from gantry.replication.record import Store
 from gantry_operator.api.brokercluster import Group
 from gantry_operator.api.terms import Terms
 from gantry_operator.desired.brokers import as_run
-from gantry_operator.plan import Forget, HandOver, Hold, Replace, Resize, Step, next_step
-from gantry_operator.snapshot import Answer, GroupSeen, Pod, Register, Snapshot
+from gantry_operator.plan import next_step
+from gantry_operator.podseen import Pod
+from gantry_operator.snapshot import Answer, GroupSeen, Register, Snapshot
+from gantry_operator.steps import Forget, HandOver, Hold, Replace, Resize, Step
 from testkit.kube.clusters import cluster
 
 SYNC = Terms(True, 2, 5.0, 15)
@@ -63,6 +65,27 @@ def test_nobody_is_replaced_while_another_one_is_away_or_behind() -> None:
 
 def test_a_member_that_is_broken_anyway_is_replaced_first() -> None:
     assert replaced(step(seen(["old", "old", "old"], master=0, unready=frozenset({2}), in_sync=2))) == "orders-b0-2"
+
+
+def beside(pod: Pod) -> Pod:
+    """Its server works, and another container of the pod ends again and again."""
+    return replace(pod, is_ready=False, has_server=True, trouble="crash", container="proxy")
+
+
+def test_a_master_beside_a_container_that_crashes_is_replaced_last_and_one_at_a_time() -> None:
+    group = seen(["old", "old", "old"], master=0)
+    group = replace(group, pods={name: beside(pod) for name, pod in group.pods.items()})
+    assert replaced(step(group)) == "orders-b0-1"
+    behind = replace(group, register=seen(["old"] * 3, in_sync=2).register)
+    assert isinstance(step(behind), Hold)
+    fresh = seen(["new"] * 3).pods
+    last = {name: pod if name == "orders-b0-0" else fresh[name] for name, pod in group.pods.items()}
+    assert replaced(step(replace(group, pods=last))) == "orders-b0-0"
+
+
+def test_a_container_that_crashes_in_the_present_template_is_not_spread() -> None:
+    group = seen(["old", "new", "old"], master=0)
+    assert isinstance(step(replace(group, pods=group.pods | {"orders-b0-1": beside(group.pods["orders-b0-1"])})), Hold)
 
 
 def test_members_that_cannot_come_up_as_they_are_wait_for_nobody() -> None:

@@ -291,27 +291,6 @@ def test_a_key_that_no_broker_has_changes_nothing_and_is_named() -> None:
     assert bench.once() == LATER_S and bench.conditions()["Stalled"] == ("False", "NoError")
 
 
-@pytest.mark.parametrize(
-    ("state", "reason", "field"),
-    [
-        ({"waiting": {"reason": "ImagePullBackOff"}}, "ImageCannotBePulled", "spec.image: image:1"),
-        ({"waiting": {"reason": "CrashLoopBackOff"}}, "Crashing", "kubectl logs orders-b0-1 --previous"),
-        ("unbound PersistentVolumeClaims", "NoVolume", "spec.brokers.storage.storageClassName"),
-        ("0/4 nodes are available", "NoNode", "antiAffinity, resources"),
-    ],
-)
-def test_what_keeps_a_pod_from_coming_up_names_the_field(state: object, reason: str, field: str) -> None:
-    bench = Bench().works()
-    status = bench.server.documents[f"{PODS}/orders-b0-1"]["status"]
-    if isinstance(state, str):
-        since = {"lastTransitionTime": "2020-01-01T00:00:00Z"}
-        status["conditions"] = [{"type": "PodScheduled", "status": "False", "message": state, **since}]
-    else:
-        status["containerStatuses"] = [{"state": state}]
-    bench.once()
-    assert bench.conditions()["Stalled"] == ("True", reason) and field in bench.said("Stalled")
-
-
 def test_a_secret_for_pulling_that_is_missing_is_named() -> None:
     bench = Bench()
     bench.server.documents[PATH]["spec"]["imagePullSecrets"] = ["regcred"]

@@ -62,7 +62,7 @@ def test_a_cluster_takes_the_new_image_when_the_policy_and_the_others_let_it(
 
 @pytest.mark.parametrize("broken", [{}, {"metadata": None, "status": "x"}, {"status": {"conditions": [None, {}]}}])
 def test_an_object_that_cannot_be_read_is_a_candidate_that_stops_the_others(broken: Document) -> None:
-    assert not candidate(broken).is_settled
+    assert not candidate(broken, NEW).is_settled
 
 
 class Play:
@@ -112,7 +112,7 @@ def test_one_cluster_at_a_time_and_all_in_the_end(trouble: str, seed: int) -> No
     for _ in range(200):
         asyncio.run(round_())
         unsettled = [each for each in play.objects if each["metadata"]["name"] in given]
-        unsettled = [each for each in unsettled if each not in play.begun or not candidate(each).is_settled]
+        unsettled = [each for each in unsettled if each not in play.begun or not candidate(each, NEW).is_settled]
         assert len(unsettled) <= 1, given
         for each in unsettled:
             if dice.random() < 0.4:
@@ -131,6 +131,12 @@ def test_a_cluster_waits_while_the_others_cannot_be_asked() -> None:
     (only,) = play.objects
     resolved = asyncio.run(play.turns.resolved(read(only), only))
     assert resolved.image.name == OLD and resolved.image.held is not None and "403" in resolved.image.held.message
+
+
+@pytest.mark.parametrize(("runs", "image"), [("", ""), (OLD, OLD), (f"{OLD}, {NEW}", NEW), (f"{OLD}, other:1", OLD)])
+def test_a_cluster_that_is_half_way_counts_as_begun(runs: str, image: str) -> None:
+    """Also for a leader that has just begun, and knows no more than the status says."""
+    assert candidate({"status": {"image": runs}}, NEW).image == image
 
 
 def test_a_waiting_image_rolls_nothing_and_the_status_says_so() -> None:

@@ -1,0 +1,49 @@
+"""What keeps a pod from coming up, for people: the field or the container, and what to do; pure."""
+
+from __future__ import annotations
+
+from gantry_operator.podseen import Pod
+from gantry_operator.snapshot import GroupSeen
+
+REASONS = {"image": "ImageCannotBePulled", "volume": "NoVolume", "place": "NoNode", "crash": "Crashing"}
+_PULL = "name an image that exists, and in spec.imagePullSecrets a Secret that may pull it"
+
+
+def of_member(group: GroupSeen, pod: Pod, image: str) -> str:
+    """What keeps a broker's pod from coming up; `image` is the one that is wanted."""
+    storage = group.group.cluster.brokers.storage
+    match pod.trouble:
+        case "volume":
+            which = storage.storage_class or "the default class"
+            return (
+                f"spec.brokers.storage.storageClassName: {which} gives {pod.name} no volume; make such a class, or "
+                f"delete this cluster and its volume claims and apply it with another (kubectl describe pvc "
+                f"store-{pod.name})"
+            )
+        case "place":
+            return (
+                f"spec.brokers: no node takes {pod.name}; look at antiAffinity, resources, and podTemplate's "
+                f"nodeSelector, tolerations and spread (kubectl describe pod {pod.name})"
+            )
+        case _:
+            return _of_container(pod, "spec.brokers", image)
+
+
+def of_nameserver(pod: Pod, image: str) -> str:
+    """The same of a name server's pod."""
+    if pod.trouble in ("image", "crash"):
+        return _of_container(pod, "spec.nameserver", image)
+    return (
+        f"spec.nameserver: no node takes {pod.name}; look at resources, and podTemplate's nodeSelector, tolerations "
+        f"and spread (kubectl describe pod {pod.name})"
+    )
+
+
+def _of_container(pod: Pod, where: str, image: str) -> str:
+    which = f"container {pod.container} of {pod.name}" if pod.container else pod.name
+    if pod.trouble == "image" and pod.container:
+        return f"{where}.podTemplate: the image of {which} cannot be pulled; {_PULL}"
+    if pod.trouble == "image":
+        return f"spec.image: {pod.image or image} cannot be pulled for {pod.name}; {_PULL}"
+    option = f" -c {pod.container}" if pod.container else ""
+    return f"{which} ends again and again; kubectl logs {pod.name}{option} --previous says why"
