@@ -18,12 +18,13 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from gantry_operator.api.brokercluster import FIELD_MANAGER, Document
+from gantry_operator.api.brokercluster import FIELD_MANAGER, LABEL_GROUP, Document
 from gantry_operator.desired.labels import APPLIED, digest_of
+from gantry_operator.snapshot import Snapshot
 
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?\d+))?")
 _QUANTITIES = ("resources", "sizeLimit", "divisor")  # fields that hold them
@@ -68,6 +69,30 @@ def difference(wanted: Document, there: Document | None) -> Difference | None:
     if is_same and not fields:
         return None
     return Difference(wanted, there, is_same, fields, sorted({name for name, _ in foreign}))
+
+
+def leftover(batches: Iterable[Iterable[Document]], there: Mapping[str, Document], snapshot: Snapshot) -> list[str]:
+    """Paths of ConfigMaps that no pod uses any more: of groups whose pods are all there and of the present template."""
+    wanted = {each["metadata"]["name"] for batch in batches for each in batch if each["kind"] == "ConfigMap"}
+    wanted |= {name for made in snapshot.sets.values() for name in _mounted(made)}  # also where an apply was refused
+    settled = {
+        seen.group.short
+        for seen in snapshot.groups
+        if seen.revision and not seen.outdated and len(seen.pods) == seen.replicas
+    }
+    found = []
+    for path, each in there.items():
+        about = each["metadata"]
+        is_owned = any(owner["uid"] == snapshot.cluster.uid for owner in about.get("ownerReferences", []))
+        is_old = each["kind"] == "ConfigMap" and is_owned and about["name"] not in wanted
+        if is_old and about["labels"].get(LABEL_GROUP) in settled:
+            found.append(path)
+    return sorted(found)
+
+
+def _mounted(made: Mapping[str, Any]) -> list[str]:
+    volumes = made["spec"]["template"]["spec"].get("volumes", [])
+    return [str(each["configMap"]["name"]) for each in volumes if "configMap" in each]
 
 
 def taken_over(there: Mapping[str, Any]) -> list[Document]:

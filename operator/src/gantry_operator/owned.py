@@ -93,6 +93,15 @@ class Owned:
         await asyncio.gather(*(one(batch) for batch in batches if batch))
         return outcome
 
+    async def remove(self, paths: Iterable[str], there: There, refusals: Refusals) -> None:
+        """Delete these very objects."""
+        for path in paths:
+            about = there[path]["metadata"]
+            try:
+                await self._kube.delete(path, about["uid"])
+            except KubeError as error:
+                refusals.add(f"the deletion of {there[path]['kind']} {about['name']}", error)
+
     def forget(self, key: Key) -> None:
         """The cluster is gone."""
         middle = f"/namespaces/{key.namespace}/"

@@ -25,6 +25,7 @@ from gantry_operator.api import brokercluster
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_ROLE, BrokerCluster, Document, Image, Key
 from gantry_operator.desired import binding, brokers, nameservers, policies
 from gantry_operator.desired.labels import owned
+from gantry_operator.drift import leftover
 from gantry_operator.events import News
 from gantry_operator.kube import KubeError, cluster_path, path_of
 from gantry_operator.owned import Owned
@@ -195,7 +196,8 @@ class Reconciler:
         """Apply the objects that differ; those that are refused go to `refusals`. While paused, only name them."""
         cluster = snapshot.cluster
         there = await self._owned.look(cluster, snapshot.sets.values(), [binding.name_of(cluster)])
-        differing = self._owned.differences(self._wanted(snapshot), there)
+        wanted = self._wanted(snapshot)
+        differing = self._owned.differences(wanted, there)
         if cluster.wishes.is_paused:
             names = sorted(each.name for batch in differing for each in batch)
             return replace(snapshot, unapplied=names), []
@@ -205,7 +207,9 @@ class Reconciler:
             except KubeError as error:
                 refusals.add(f"the finalizer of {cluster.key.name}", error)
         outcome = await self._owned.put(not_held(cluster, differing), refusals)
-        return observe.with_sets(snapshot, outcome.applied), outcome.news()
+        snapshot = observe.with_sets(snapshot, outcome.applied)
+        await self._owned.remove(leftover(wanted, there, snapshot), there, refusals)
+        return snapshot, outcome.news()
 
     def _wanted(self, snapshot: Snapshot) -> list[list[Document]]:
         """Batches of objects that belong together, what a set needs before it."""

@@ -103,6 +103,10 @@ class Server:
         """Writes of events."""
         return [each for each in self.writes if each == "create Event" or each.startswith("merge orders.")]
 
+    def named(self, folder: str) -> list[str]:
+        """Names of what lies in a folder."""
+        return [path.rsplit("/", 1)[-1] for path in self.documents if path.startswith(f"{folder}/")]
+
     def events(self) -> list[tuple[str, str]]:
         found = [each for path, each in self.documents.items() if "/events/" in path]
         return [(each["type"], each["reason"]) for each in found]

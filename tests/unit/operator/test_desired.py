@@ -131,6 +131,21 @@ def test_a_key_that_a_broker_takes_while_it_runs_makes_no_other_template() -> No
     assert template() != template(config={"pull.count_max": "64"})
 
 
+def test_a_container_that_starts_again_in_place_finds_the_configuration_for_which_its_pod_was_made() -> None:
+    def configs(**fields: object) -> dict[str, Document]:
+        found = [each for each in everything(**fields) if each["kind"] == "ConfigMap"]
+        return {each["metadata"]["name"]: yaml.safe_load(each["data"]["broker.yaml"]) for each in found}
+
+    ((name, before),) = configs().items()
+    for fields in ({"config": {"pull.count_max": "64"}}, {"profile": "fast"}, {"failover": {"suspectAfter": "9s"}}):
+        assert name not in configs(**fields), "another ConfigMap, so the one of running pods stays as it is"
+    ((same, hot),) = configs(config={"permission": "4"}).items()
+    assert same == name and hot == before | {"permission": "4"}
+    (mounted,) = [each["spec"]["template"]["spec"]["volumes"][0] for each in sets(everything()) if "volumes" in
+                  each["spec"]["template"]["spec"]]  # fmt: skip
+    assert mounted["configMap"] == {"name": name}
+
+
 def test_another_number_of_members_makes_no_other_template() -> None:
     three, five = (
         [each["spec"]["template"] for each in sets(everything(replicasPerGroup=number))] for number in (3, 5)

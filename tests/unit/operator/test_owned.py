@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gantry_operator.reconcile import LATER_S
-from testkit.kube.operatorbench import SET, Bench
+from testkit.kube.operatorbench import PODS, SET, Bench
 
 
 def test_what_somebody_changed_by_hand_is_set_back_and_told_once() -> None:
@@ -46,3 +46,28 @@ def test_a_pass_asks_once_for_each_kind_however_many_groups_there_are(groups: in
     bench.once()
     reads = bench.server.reads
     assert len(reads) == len(set(reads)) == 14, reads
+
+
+def test_a_configuration_stays_as_long_as_a_pod_was_made_for_it() -> None:
+    bench = Bench().works()
+    folder = "/api/v1/namespaces/messaging/configmaps"
+    (former,) = bench.server.named(folder)
+    bench.server.changed(config={"pull.count_max": "64"})
+    bench.once()
+    assert len(bench.server.named(folder)) == 2, "pods that restart in place read the former one"
+    for pod in [each for each in bench.server.documents if each.startswith(f"{PODS}/orders-b0")]:
+        del bench.server.documents[pod]
+    bench.once()
+    assert former in bench.server.named(folder), "a set whose pods are not all there may still make one of it"
+    bench.server.runs(master=0)
+    bench.once()
+    assert former not in bench.server.named(folder) and len(bench.server.named(folder)) == 1
+
+
+def test_a_configuration_that_a_set_still_names_stays_where_the_set_may_not_be_changed() -> None:
+    bench = Bench().works()
+    (former,) = bench.server.named("/api/v1/namespaces/messaging/configmaps")
+    bench.server.changed(config={"pull.count_max": "64"})
+    bench.server.refuses["StatefulSet"] = 403
+    bench.once()
+    assert former in bench.server.named("/api/v1/namespaces/messaging/configmaps")

@@ -8,6 +8,7 @@ Volumes outlive the set and the cluster: whoever applies the same cluster again 
 
 The configuration names more members than there are, as many as there may be, so a group that grows or shrinks replaces
 nobody.  Keys that a broker takes while it runs are no part of what its pod was made for: none is replaced for them.
+All other keys have their digest in the name of the ConfigMap, which is deleted when no pod was made for it any more.
 """
 
 from __future__ import annotations
@@ -24,11 +25,12 @@ from gantry.broker.keyrules import check
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Group, Image
 from gantry_operator.api.brokerfields import REPLICAS_MAX
 from gantry_operator.api.terms import terms_of
-from gantry_operator.desired.labels import CONFIG, ROLLED, TERMS, asked, digest_of, of_group, owned
+from gantry_operator.desired.labels import ROLLED, TERMS, asked, digest_of, of_group, owned
 from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, template
 
 PORT, VIP_PORT, HA_PORT, HA_API_PORT = 10911, 10909, 10912, 9405
 OF_A_MEMBER = frozenset({"id", "role", "network.advertise", "replication.master", "replication.ordinal"})
+GROUPS_KEPT = 1024  # groups whose configuration is not made anew in each pass: some 4 MB; it was most of a pass's time
 GRACE_S = 50  # beyond the handover: to end connections and to sync what is left
 _PORTS = {"remoting": PORT, "vip": VIP_PORT, "ha": HA_PORT, "ha-api": HA_API_PORT, "http": HTTP_PORT}
 _INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"
@@ -59,8 +61,8 @@ def objects(group: Group, image: Image, shape: Shape) -> list[Document]:
         {
             "apiVersion": "v1",
             "kind": "ConfigMap",
-            "metadata": {"name": name},
-            "data": {"broker.yaml": yaml.safe_dump(settings(group), sort_keys=True)},
+            "metadata": {"name": config_of(group)},
+            "data": {"broker.yaml": _written(_told(group))},
         },
         {
             "apiVersion": "policy/v1",
@@ -110,10 +112,19 @@ def as_run(group: Group) -> dict[str, object]:
     """Every key with the value that a member should run with, but for `OF_A_MEMBER`; ConfigError naming the key that
     cannot be meant.
     """
-    return dict(_run_with(tuple(sorted(settings(group).items()))))
+    return dict(_run_with(_told(group)))
 
 
-@lru_cache(256)  # asked several times in each pass, and mostly about the same
+def _told(group: Group) -> tuple[tuple[str, object], ...]:
+    return tuple(sorted(settings(group).items()))
+
+
+@lru_cache(GROUPS_KEPT)
+def _written(told: tuple[tuple[str, object], ...]) -> str:
+    return yaml.safe_dump(dict(told), sort_keys=True)
+
+
+@lru_cache(GROUPS_KEPT)
 def _run_with(told: tuple[tuple[str, object], ...]) -> Mapping[str, object]:
     wanted = {"replication.ordinal": 0, **dict(told)}
     config = sources.build(BrokerConfig, [sources.from_flags(wanted, "spec.brokers.config")])
@@ -180,10 +191,17 @@ def _set(group: Group, image: Image, shape: Shape) -> Document:
     }
 
 
+def config_of(group: Group) -> str:
+    """Name of the ConfigMap: another one for every other configuration, but for keys that a broker takes while it runs.
+
+    So a container that the kubelet starts again in place begins with the configuration, and on the terms, for which its
+    pod was made; and another configuration is another template.
+    """
+    return f"{group.name}-{digest_of({key: each for key, each in settings(group).items() if key not in HOT})}"
+
+
 def _annotations(group: Group, shape: Shape) -> dict[str, str]:
-    # A pod does not hear of a ConfigMap that changed: another digest makes it another template.
-    cold = {key: value for key, value in settings(group).items() if key not in HOT}
-    about = {CONFIG: digest_of(cold), TERMS: str(terms_of(group.cluster.brokers))}
+    about = {TERMS: str(terms_of(group.cluster.brokers))}
     return about | ({ROLLED: shape.rolled} if shape.rolled else {})
 
 
@@ -196,7 +214,7 @@ def _pod(group: Group, server: Document) -> Document:
         "affinity": apart(of_group(group), brokers.anti_affinity),
         "containers": [server],
         "volumes": [
-            {"name": "config", "configMap": {"name": group.name}},
+            {"name": "config", "configMap": {"name": config_of(group)}},
             {"name": "secret", "secret": {"secretName": group.cluster.secret, "defaultMode": 0o440}},
         ],
     }

@@ -17,7 +17,6 @@ from gantry_operator.api.brokercluster import (
     Group,
 )
 
-CONFIG = f"{GROUP}/config"  # digest of the configuration that a pod was made for
 TERMS = f"{GROUP}/terms"  # on what terms a pod works in its group (`api.terms`)
 ROLLED = f"{GROUP}/rolled"  # the value of manual-rolling-update for which a pod was made
 ASKED = f"{GROUP}/asked"  # what of people a set follows: the cluster's generation, and manual rolling updates
