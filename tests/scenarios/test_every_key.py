@@ -107,13 +107,15 @@ async def _works(folder: Path, **changes: object) -> None:
 def _tried() -> Iterator[tuple[str, float]]:
     """Every number that a broker has to work with."""
     for name, entry in NUMBERS.items():
-        if not name.startswith(_OF_THE_MACHINE) or name in _LIMITS_OF_CONNECTIONS:
+        if not name.startswith(_OF_THE_MACHINE) or name in _LIMITS_OF_CONNECTIONS + _OF_A_MASTER:
             for value in dict.fromkeys((entry.key.low, entry.key.high, *entry.key.among, *dict(entry.key.special))):
                 if (not entry.key.among or value) and (name, value) not in _REFUSES:
                     yield name, value
 
 
 _LIMITS_OF_CONNECTIONS = tuple(name for name in NUMBERS if re.match("network.(idle|output|connections)", name))
+# Of a master with slaves, of which there is none yet.
+_OF_A_MASTER = ("replication.ack_timeout_s", "replication.max_lag_s")
 # Beside the limit they need another key at its own edge.
 _WITH: dict[tuple[str, float], dict[str, object]] = {
     ("store.segment_bytes", 128 << 10): {"messages.body_bytes_max": 16 << 10},
@@ -127,6 +129,9 @@ _WITH: dict[tuple[str, float], dict[str, object]] = {
 @pytest.mark.parametrize(("name", "value"), list(_tried()))
 async def test_a_broker_works_at_each_edge(tmp_path: Path, name: str, value: float) -> None:
     given = {name: value} | _WITH.get((name, value), {})
+    if name in _OF_A_MASTER:
+        (tmp_path / "secret").write_text("a secret for tests, long enough")
+        given |= {"replication.secret_file": str(tmp_path / "secret"), "network.ha_port": 0}
     await _works(tmp_path, **{key.replace(".", "__"): each for key, each in given.items()})
 
 
