@@ -56,6 +56,8 @@ def pretend() -> None:
     for module, names in MISSING.items():
         for name in names.split():
             module.__dict__.pop(name, None)  # no Python has all of them
+    if sys.version_info >= (3, 13):
+        os.process_cpu_count = os.cpu_count  # as it is where there is no sched_getaffinity
     sys.platform = "darwin"
     selectors.DefaultSelector = selectors.PollSelector  # type: ignore[misc,assignment]  # what took epoll at its import
     sys.modules["gantry.leaves._fast.sysio"] = None  # type: ignore[assignment]  # setup.py compiles it on Linux only
