@@ -65,7 +65,8 @@ async def http(broker: Broker, path: str) -> tuple[int, str]:
             with urllib.request.urlopen(f"http://127.0.0.1:{broker.http_port}/{path}") as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            with error:
+                return error.code, error.read().decode()
 
     return await asyncio.to_thread(ask)
 
