@@ -41,11 +41,19 @@ def changed(former: Mapping[str, Any], told: Mapping[str, Any]) -> Iterator[News
     groups = {each["name"]: each for each in former.get("groups", [])}
     for each in told.get("groups", []):
         yield from _masters(groups.get(each["name"], {}), each)
+        yield from _losses(groups.get(each["name"], {}), each)
     requests = {each["name"]: each for each in former.get("requests", [])}
     for each in told.get("requests", []):
         if requests.get(each["name"]) != each:
             kind = WARNING if each["outcome"].startswith(("refused", "outdated")) else NORMAL
             yield News(kind, "Requested", f"{each['name']}={each['value']}: {each['outcome']}")
+
+
+def _losses(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[News]:
+    lost, before = now.get("lostMessages", 0), then.get("lostMessages", 0)
+    if lost > before:
+        said = f"{now['name']}: a failover took messages that ASYNC_MASTER had acknowledged, {lost} over all time"
+        yield News(WARNING, "MessagesLost", f"{said}; the log of the member that cut them names the place")
 
 
 def _masters(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[News]:

@@ -35,7 +35,8 @@ class Members:
             config, state = await asyncio.gather(asked.config(ordinal), asked.look(ordinal))
             if config is None or state is None:
                 return None
-            return Answer(config, str(state.get("refusedByMaster", "")))
+            lost = state.get("lostMessages", 0)
+            return Answer(config, str(state.get("refusedByMaster", "")), lost if isinstance(lost, int) else 0)
 
         try:
             answers = await asyncio.gather(*map(one, range(seen.size)))

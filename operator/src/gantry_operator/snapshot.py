@@ -47,6 +47,7 @@ class Answer:
 
     config: Mapping[str, object]  # by dotted key, as it runs
     refused: str = ""  # its master will not have it as it is
+    lost: int = 0  # messages that ASYNC_MASTER had acknowledged and that were cut from its log, over all its lives
 
 
 class Order(NamedTuple):

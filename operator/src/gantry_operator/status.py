@@ -25,6 +25,7 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
     members = cluster.brokers.groups * cluster.brokers.replicas
     in_sync = sum(len(each.register.in_sync) for each in snapshot.groups if each.register is not None)
     ready = sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
+    former = {each["name"]: each for each in cluster.status.get("groups", [])}
     return {
         "observedGeneration": cluster.generation,
         "image": snapshot.image or str(cluster.status.get("image", "")),
@@ -42,7 +43,7 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
         },
         "conditions": documents(found, cluster.status, cluster.generation, now),
         "requests": requests(snapshot),
-        "groups": [_group(each) for each in snapshot.groups],
+        "groups": [_group(each, former.get(each.group.short, {})) for each in snapshot.groups],
     }
 
 
@@ -142,8 +143,12 @@ def _is_past(register: Register, choice: Choice) -> bool:
     return register.epoch != choice.epoch
 
 
-def _group(seen: GroupSeen) -> Document:
+def _group(seen: GroupSeen, former: Mapping[str, Any]) -> Document:
     document: Document = {"name": seen.group.short, "lease": seen.group.name, "syncSet": []}
+    # Members that cut the same messages count them each, and one that does not answer has lost no less than before.
+    lost = max([former.get("lostMessages", 0), *(answer.lost for answer in seen.answers.values())])
+    if lost:
+        document["lostMessages"] = lost
     if seen.register is None:
         return document | {"epoch": 0, "phase": "None"}
     told: Document = {

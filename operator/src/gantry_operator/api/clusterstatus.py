@@ -73,6 +73,9 @@ def _group() -> Schema:
                 "description": "Ordinals of the members that count for an acknowledgement, the master included.",
                 "type": "array", "items": {"description": "Ordinal of a member's pod.", "type": "integer"},
             },
+            "lostMessages": count(
+                "Messages that ASYNC_MASTER had acknowledged and that a failover took, over all time. Not there: none."
+            ),
             "master": shown(
                 "The master; not there while there is none.",
                 {"ordinal": count("Ordinal of its pod."), "pod": text("Name of its pod.")},
