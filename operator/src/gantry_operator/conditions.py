@@ -55,10 +55,10 @@ def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) 
 
 def _ready(snapshot: Snapshot, step: Step | None) -> Condition:
     without = [each.group.short for each in snapshot.groups if not each.is_writable]
+    if without:  # first, since a name server is ready when it knows a master
+        return Condition("Ready", False, "NoMaster", f"no master that serves in {', '.join(without)}")
     if snapshot.nameservers_ready == 0:
         return Condition("Ready", False, "NoNameServer", "no name server is ready: clients cannot find the brokers")
-    if without:
-        return Condition("Ready", False, "NoMaster", f"no master that serves in {', '.join(without)}")
     served = "every group has a master that serves"
     if _is_held_back(snapshot):
         return Condition("Ready", False, "Changing", f"{served}; a change waits for the end of the pause")

@@ -24,7 +24,7 @@ def test_a_new_cluster_gets_everything_and_is_not_ready() -> None:
     writes = bench.server.writes
     assert writes.count("apply StatefulSet") == 2 and writes[0] == "create Secret"
     assert len(bench.loops.kept[KEY]) == 64
-    assert bench.conditions()["Ready"] == ("False", "NoNameServer")
+    assert bench.conditions()["Ready"] == ("False", "NoMaster")
     assert bench.conditions()["FailoverPossible"] == ("False", "NobodyInSync")
 
 
