@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import subprocess
 from pathlib import Path
@@ -15,6 +16,7 @@ from gantry_operator import definitions
 from gantry_operator.api import values
 from gantry_operator.api.brokercluster import Image
 from gantry_operator.desired import brokers, nameservers
+from gantry_operator.settings import from_environment, with_options
 from testkit.kube import binaries, renders
 from testkit.kube import clusters as bare
 from testkit.kube.api import RefusedError
@@ -57,6 +59,8 @@ def test_helm_finds_nothing_to_complain_about(name: str) -> None:
         ("gantrymq", "operator.affinity.zoneAffinity=x", "zoneAffinity"),
         ("gantrymq", "operator.topologySpreadConstraints[0].maxSkew=1", "topologyKey"),
         ("gantrymq", "operator.extraEnv[0].value=x", "name"),
+        ("gantrymq", "operator.extraArgs=--log-level=debug", "/operator/extraArgs"),
+        ("gantrymq", "operator.extraArgs[0]=7", "/operator/extraArgs/0"),
         ("gantrymq-cluster", "spark.image.tag=:1", "/spark/image/tag"),
         ("gantrymq-cluster", "test.image.repository=", "/test/image/repository"),
         ("gantrymq", "watch.scope=many,watch.namespaces={one,one}", "/watch/namespaces"),
@@ -151,6 +155,17 @@ def test_an_image_is_of_the_charts_version_unless_a_value_says_otherwise(
     assert {each["image"] for each in containers} == {reference.replace("APP", "9.8.7")} and len(made) == 3
     said = [env["value"] for each in containers for env in each.get("env", []) if env["name"].endswith("BROKER_IMAGE")]
     assert set(said) == {"docker.io/gantrymq/broker:9.8.7"}
+
+
+def test_arguments_reach_the_operator_which_takes_them_over_what_values_say() -> None:
+    flags = ("--set", "operator.logLevel=error,operator.extraArgs={--log-level=debug}")
+    made = [each for each in yaml.safe_load_all(rendered("gantrymq", *flags)) if each]
+    (operator,) = (each["spec"]["template"]["spec"]["containers"][0] for each in made if each["kind"] == "Deployment")
+    environment = {each["name"]: each.get("value", "") for each in operator["env"]}
+    assert environment["GANTRY_OPERATOR_LOG_LEVEL"] == "error"
+    assert from_environment(with_options(environment, operator["args"])).log_level == logging.DEBUG
+    jobs = [each["spec"]["template"]["spec"]["containers"][0] for each in made if each["kind"] == "Job"]
+    assert "command" not in operator and len(jobs) == 2 and not [each for each in jobs if "args" in each]
 
 
 def test_the_admission_policy_is_a_choice() -> None:

@@ -42,7 +42,7 @@ from gantry_operator.metrics import BUG, Gauges, Metrics
 from gantry_operator.passes import Passes
 from gantry_operator.queue import Worklist
 from gantry_operator.reconcile import Reconciler
-from gantry_operator.settings import Settings, from_environment
+from gantry_operator.settings import Settings, from_environment, with_options
 from gantry_operator.sightings import Sightings
 from gantry_operator.watching import Watches
 
@@ -54,12 +54,13 @@ FINISH_S = 10.0
 
 def main() -> None:
     """Serve until SIGTERM."""
+    environment = with_options(os.environ, sys.argv[1:])
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     logging.getLogger("kopf.objects").setLevel(logging.WARNING)  # a line for every event of every pod
     try:
-        settings = from_environment(os.environ)
+        settings = from_environment(environment)
         logging.getLogger().setLevel(settings.log_level)
-        account = of_pod(os.environ, settings.account)
+        account = of_pod(environment, settings.account)
         settings = replace(settings, home=account.namespace)
         place = Place(settings.home, settings.lease)
     except (ValueError, OSError) as error:

@@ -1,5 +1,8 @@
 """What the operator is told, by its environment: the chart sets it.
 
+Each variable has an option of the same meaning, which overrides it: --log-level overrides GANTRY_OPERATOR_LOG_LEVEL.
+Options are of `gantry-operator` alone; the programs of the chart's Jobs read the environment.
+
 GANTRY_OPERATOR_BROKER_IMAGE    image of brokers and name servers whose cluster names none
 GANTRY_OPERATOR_ON_UPGRADE      what those clusters do when that image changes: None, OneByOne (default), All
 GANTRY_OPERATOR_VOLUME_GROUP    group id that owns the volumes of brokers: 10001; `platform`: none is named, and the
@@ -14,8 +17,9 @@ GANTRY_OPERATOR_ACCOUNT         folder with token, ca.crt and namespace (its own
 
 from __future__ import annotations
 
+import argparse
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -28,6 +32,17 @@ LOG_LEVELS = {
     "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR,
 }  # fmt: skip
 _PREFIX = "GANTRY_OPERATOR_"
+_OPTIONS = {
+    "broker-image": ("IMAGE", "image of brokers and name servers whose cluster names none"),
+    "on-upgrade": ("WHICH", "what those clusters do when that image changes: None, OneByOne (default), All"),
+    "volume-group": ("ID", "group id that owns the volumes of brokers (10001); platform: the platform assigns one"),
+    "namespaces": ("NAMES", "namespaces that are watched, separated by commas; empty: all"),
+    "http-port": ("PORT", "port of /healthz, /readyz and /metrics (8080)"),
+    "lease": ("NAME", "the Lease in its own namespace that decides which replica works (gantrymq-operator)"),
+    "identity": ("NAME", "its name in that Lease"),
+    "log-level": ("LEVEL", "debug, info (default), warning or error"),
+    "account": ("FOLDER", "folder with token, ca.crt and namespace of its service account"),
+}
 
 
 class OnUpgrade(StrEnum):
@@ -52,6 +67,27 @@ class Settings:
     volume_group: int | None = VOLUME_GROUP
     on_upgrade: OnUpgrade = OnUpgrade.ONE_BY_ONE
     log_level: int = logging.INFO
+
+
+def with_options(environment: Mapping[str, str], arguments: Sequence[str]) -> dict[str, str]:
+    """Return the variables with the options of a command line over them.
+
+    An option that is unknown or lacks its value ends the process with exit status 2; --help ends it with 0.
+    """
+    parser = argparse.ArgumentParser(
+        prog="gantry-operator",
+        description="Watch BrokerClusters, make what they need, and let each group fail over.",
+        epilog=f"Each option overrides a variable: --log-level overrides {_variable('log-level')}.",
+        allow_abbrev=False,
+    )
+    for name, (metavar, told) in _OPTIONS.items():
+        parser.add_argument(f"--{name}", metavar=metavar, help=told, dest=_variable(name))
+    given = vars(parser.parse_args(arguments))
+    return {**environment, **{variable: text for variable, text in given.items() if text is not None}}
+
+
+def _variable(option: str) -> str:
+    return _PREFIX + option.upper().replace("-", "_")
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:

@@ -45,6 +45,7 @@ ALL = {
             *("--set-json", f"operator.affinity={_AFFINITY}"),
             *("--set-json", f"operator.topologySpreadConstraints={_SPREAD}"),
             *("--set-json", 'operator.extraEnv=[{"name": "TZ", "value": "UTC"}]'),
+            *("--set", "operator.extraArgs={--log-level=warning,--identity=first}"),
             *("--show-only", "templates/operator.yaml"),
         ),
     ),
