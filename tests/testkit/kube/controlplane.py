@@ -87,7 +87,7 @@ class ControlPlane:
         self.daemons.stop(name)
 
     def frozen(self, name: str) -> AbstractContextManager[None]:
-        """SIGSTOP for the time of a `with`."""
+        """Stop the program for the time of a `with`."""
         return self.daemons.frozen(name)
 
     def back_up(self, name: str) -> None:

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from testkit.stopping import stop
+
 START_S = 120.0  # a busy machine; a few seconds on a quiet one
 STOP_S = 60.0
 LIFE_S = 3600.0
@@ -69,9 +71,9 @@ class Daemons:
 
     @contextmanager
     def frozen(self, name: str) -> Iterator[None]:
-        """SIGSTOP for the time of a `with`."""
+        """Stop the program for the time of a `with`."""
         process = self._running[name]
-        process.send_signal(signal.SIGSTOP)
+        stop(process.pid)
         try:
             yield
         finally:

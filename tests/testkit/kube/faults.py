@@ -15,6 +15,7 @@ from pathlib import Path
 
 from testkit.kube.api import RefusedError
 from testkit.kube.orders import SYSTEM, Orders
+from testkit.stopping import stop
 
 OPERATORS_LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/gantrymq"
 BROKER, OPERATOR = "POD_NAME", "GANTRY_OPERATOR_IDENTITY"
@@ -76,10 +77,10 @@ def kept_down(pod: str) -> Iterator[None]:
 
 @contextmanager
 def frozen(pod: str, variable: str = BROKER) -> Iterator[None]:
-    """SIGSTOP for the time of a `with`."""
+    """Stop the process for the time of a `with`."""
     pid = process_of(pod, variable)
     assert pid, f"{pod} has no process"
-    os.kill(pid, signal.SIGSTOP)
+    stop(pid)
     try:
         yield
     finally:
