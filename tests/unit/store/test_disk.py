@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gantry.errors import DiskFullError, StoreError
+from gantry.store import foreign
 from gantry.store.disk import RealDisk, unlink_in_order
 
 
@@ -116,6 +117,26 @@ def test_a_lock_is_held_once_and_its_holder_is_named(tmp_path: Path) -> None:
         disk.lock(path)
     held.release()
     disk.lock(path).release()
+
+
+def test_rocketmqs_word_in_the_lock_file_stays_until_it_is_removed(tmp_path: Path) -> None:
+    disk, path = RealDisk(), tmp_path / "lock"
+    path.write_bytes(b"lock989\n")  # over an older process id
+    for _ in range(2):
+        held = disk.lock(str(path))
+        assert foreign.has_opened(disk, str(tmp_path)), "a start that dies here must be told again"
+        with pytest.raises(StoreError, match=rf"locked by another broker \(process {os.getpid()}\)"):
+            disk.lock(str(path))
+        held.release()
+    held = disk.lock(str(path))
+    foreign.forget_opening(disk, str(tmp_path))
+    assert not foreign.has_opened(disk, str(tmp_path)) and path.read_bytes().split() == [b"%d" % os.getpid()]
+    with pytest.raises(StoreError, match=rf"locked by another broker \(process {os.getpid()}\)"):
+        disk.lock(str(path))
+    path.write_bytes(b"lock" + path.read_bytes()[4:])
+    with pytest.raises(StoreError, match=r"locked by another broker \(process unknown\)"):
+        disk.lock(str(path))
+    held.release()
 
 
 def test_a_java_file_lock_on_the_same_byte_conflicts(tmp_path: Path) -> None:

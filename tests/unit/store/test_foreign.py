@@ -236,3 +236,49 @@ def test_a_power_cut_between_the_two_files_of_a_deletion_does_not_raise_what_is_
         again = opened(small(ROOT), clock, disk=disk.crash())
         assert again.queue_range("T", 0) in (None, (0, 5)), cut_at
         again.close()
+
+
+def _deleted_without_a_message(*, is_killed: bool = False) -> SimDisk:
+    """Ours stopped in order; RocketMQ's broker started, deleted T, and wrote nothing into the log or its checkpoint."""
+    disk = SimDisk()
+    store = opened(_SETTINGS, disk=disk)
+    store.append([message(topic, number % 2, b"%d" % number) for topic in "UT" for number in range(6)])
+    store.close()
+    disk.remove_tree(filenames.topic_queues(ROOT, "T"))
+    _write(disk, filenames.config(ROOT, "topics.json"), b'{"topicConfigTable": {"U": {}}}')
+    _write(disk, filenames.lock(ROOT), b"lock7\n")
+    if is_killed:
+        disk.open(filenames.abort(ROOT), create=True).close()
+    disk.sync_all()
+    return disk
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_topic_that_was_deleted_stays_away_where_rocketmqs_checkpoint_tells_nothing(is_killed: bool) -> None:
+    disk = _deleted_without_a_message(is_killed=is_killed)
+    store = opened(_SETTINGS, disk=disk)
+    assert store.report.start is (Start.FOREIGN_CRASHED if is_killed else Start.FOREIGN_CLEAN)
+    assert set(store.queues()) == {("U", 0), ("U", 1)}
+    store.append([message("T", 0, b"new")])
+    assert bodies(store, "T") == [b"new"] and store.queue_range("T", 0) == (0, 1)
+    store.close()
+    store = opened(_SETTINGS, disk=disk)
+    assert store.report.start is Start.CLEAN, "what RocketMQ's broker did is taken in"
+    assert bodies(store, "T") == [b"new"]
+    store.close()
+
+
+def test_a_start_that_loses_its_power_anywhere_does_not_forget_who_had_the_folder() -> None:
+    whole = _deleted_without_a_message()
+    before = whole.faults.seen
+    opened(_SETTINGS, disk=whole).close()
+    for cut_at in range(1, whole.faults.seen - before):
+        disk = _deleted_without_a_message()
+        disk.faults.power_cut_at = disk.faults.seen + cut_at
+        try:
+            opened(_SETTINGS, disk=disk).close()
+        except BaseException:  # noqa: BLE001  a power cut
+            pass
+        store = opened(_SETTINGS, disk=disk.crash())
+        assert set(store.queues()) == {("U", 0), ("U", 1)}, cut_at
+        store.close()

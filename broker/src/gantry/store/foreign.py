@@ -25,12 +25,42 @@ from typing import NamedTuple
 from gantry.errors import StoreError
 from gantry.leaves.records import Record
 from gantry.model import names
-from gantry.store import filenames, statefile
+from gantry.store import filenames, lockfile, statefile
 from gantry.store.commitlog import CommitLog
 from gantry.store.consumequeue import ConsumeQueue
 from gantry.store.disk import Disk
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuetable import QueueTable
+
+
+def has_opened(disk: Disk, root: str) -> bool:
+    """Return whether RocketMQ's broker has started in this folder since ours last took in what it had done.
+
+    Its checkpoint does not always tell: it stays as ours wrote it where that broker stored no message, and where it was
+    killed before it saved one.
+    """
+    path = filenames.lock(root)
+    if not disk.exists(path):
+        return False
+    file = disk.open(path, create=False)
+    try:
+        return file.pread(len(lockfile.ROCKETMQ), 0) == lockfile.ROCKETMQ
+    finally:
+        file.close()
+
+
+def forget_opening(disk: Disk, root: str) -> None:
+    """Remove RocketMQ's word from the lock file, durably: what that broker did is durable in our own files."""
+    if not has_opened(disk, root):
+        return
+    file = disk.open(filenames.lock(root), create=False)
+    try:
+        content = file.pread(lockfile.CONTENT_BYTES_MAX, 0)
+        rest = content[len(lockfile.ROCKETMQ) :].strip() + b"\n"
+        file.pwrite(rest.ljust(len(content)), 0)
+        file.sync_data()
+    finally:
+        file.close()
 
 
 class Listed(NamedTuple):

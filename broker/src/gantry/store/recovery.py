@@ -187,7 +187,7 @@ class Recovery:
         # Our own folder may have been thrown away with the rest of what is derived, or be older by a deletion.
         base = base._replace(gravestones=base.gravestones | lives.gravestones())
         has_abort = disk.exists(filenames.abort(root))
-        if point is None or not point.is_last_word(java.longs):
+        if point is None or not point.is_last_word(java.longs) or foreign.has_opened(disk, root):
             start = Start.FOREIGN_CRASHED if has_abort else Start.FOREIGN_CLEAN
         else:
             start = Start.CRASHED if has_abort or not point.clean else Start.CLEAN
@@ -306,6 +306,7 @@ class Recovery:
             raise error
         if error is None:
             reviving.done(self._disk, root, self._revived)
+            foreign.forget_opening(self._disk, root)
         self.parts = Parts(
             self._settings,
             self._disk,
