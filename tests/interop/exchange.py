@@ -6,7 +6,8 @@ waits for it.  Of a deleted topic nothing is expected any more, and nothing may 
 
 What RocketMQ's broker does by itself is not held against either broker; broker/docs/divergence.md and store.md name it:
 
-    after a kill delayed messages of the last seconds may be delivered again
+    after a kill delayed messages of the last seconds may be delivered again, also into a topic that was deleted
+    meanwhile, which has a queue then; so it deletes no topic with such messages
     after a kill it removes its newest index file, and indexes again from the segment that its checkpoint trusts
     after a kill it brings back deleted messages of the segments that it reads again; so no kill follows a deletion
     where RocketMQ's broker is the next owner
@@ -55,6 +56,9 @@ class Topic:
     def to_come(self) -> set[int]:
         return set[int]().union(*self.floating.values())
 
+    def numbers(self) -> set[int]:
+        return self.to_come().union(*(placed.values() for placed in self.placed.values()))
+
 
 @dataclass
 class Committed:
@@ -76,10 +80,12 @@ class Exchange:
     may_repeat: set[int] = field(default_factory=set)
     gone: set[str] = field(default_factory=set)  # topics that were deleted
     known: set[str] = field(default_factory=set)  # topics that GantryMQ's table of queues has
-    waiting: set[str] = field(default_factory=set)  # topics that RocketMQ's broker made and deleted in between
+    waiting: set[str] = field(default_factory=set)  # topics that RocketMQ's broker does not make again
     lookable: set[int] = field(default_factory=set)
     has_deleted: bool = False
     was_killed: bool = False
+    was_ours_killed: bool = False  # at the last end of GantryMQ
+    has_to_change: bool = False  # RocketMQ's broker has the folder and may not start in it again
     incarnations: int = 0
     server: Server | None = None
     client: RawClient | None = None
@@ -97,6 +103,9 @@ class Exchange:
         if not self.is_java:
             self.known = set(self.topics)
             self.waiting.clear()
+            self.has_to_change = False
+        else:
+            self.waiting |= self.gone
         if self.is_java and self.was_killed and len(list((self.data / "commitlog").glob("0*"))) > 1:
             self.lookable.clear()
 
@@ -105,6 +114,8 @@ class Exchange:
         assert self.server is not None and self.client is not None
         self.client.close()
         self.was_killed = how == "kill" and not (self.has_deleted and is_java_next) and not self.waiting
+        if not self.is_java:
+            self.was_ours_killed = self.was_killed
         if not self.was_killed:
             self.server.stop()
             self.known |= set[str]() if self.is_java else set(self.topics)
@@ -178,11 +189,9 @@ class Exchange:
         former life of a topic that GantryMQ has never seen.
         """
         self.delete(name)
-        if name in self.waiting:
+        if name in self.topics or name in self.waiting:
             return None
-        ext = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
-        ext |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
-        self._ask(Code.UPDATE_AND_CREATE_TOPIC, ext)
+        self._configure(name, queues)
         self.incarnations += 1
         self.topics[name] = topic = Topic(queues, self.incarnations)
         self.gone.discard(name)
@@ -192,10 +201,9 @@ class Exchange:
     def delete(self, name: str) -> None:
         """Delete a topic, when everything is in its queues that is still to come there."""
         topic = self.topics.get(name)
-        if topic is None:
+        if topic is None or (self.is_java and topic.numbers() & self.may_repeat):
             return
-        for queue_id in range(topic.queues):
-            self._check_queue(name, topic, queue_id)
+        self._check_queues(name, topic)
         assert self.client is not None
         reply = self.client.ask(Code.DELETE_TOPIC_IN_BROKER, {"topic": name})
         # RocketMQ 5.5 without its wheel of timers fails at its very last step, when the topic is gone.
@@ -208,7 +216,22 @@ class Exchange:
         self.gone.add(name)
         if self.is_java and name not in self.known:
             self.waiting.add(name)
+        self.has_to_change = self.is_java and self.was_ours_killed
         self.has_deleted = True
+
+    def resize(self, name: str, queues: int) -> None:
+        """Let a topic have fewer or more queues; what stands in the others is there again when it has more."""
+        topic = self.topics.get(name)
+        if topic is None:
+            return
+        self._check_queues(name, topic)
+        self._configure(name, queues)
+        topic.queues = queues
+
+    def _configure(self, name: str, queues: int) -> None:
+        ext = {"topic": name, "defaultTopic": "TBW102", "readQueueNums": str(queues), "writeQueueNums": str(queues)}
+        ext |= {"perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false"}
+        self._ask(Code.UPDATE_AND_CREATE_TOPIC, ext)
 
     def commit(self, name: str, queue: int, share: float) -> None:
         """Commit a consumer offset of a group that this incarnation of the topic has for itself."""
@@ -242,6 +265,10 @@ class Exchange:
             for group, name, queue_id in self.stale:
                 held = self.topics[name].count(queue_id) if name in self.topics else 0
                 assert self._committed(group, name, queue_id) <= held, (group, name, queue_id)
+
+    def _check_queues(self, name: str, topic: Topic) -> None:
+        for queue_id in range(topic.queues):
+            self._check_queue(name, topic, queue_id)
 
     def _check_queue(self, name: str, topic: Topic, queue_id: int) -> None:
         expected = topic.count(queue_id)

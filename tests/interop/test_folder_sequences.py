@@ -35,10 +35,11 @@ sends = st.tuples(st.just("send"), names, kinds, st.integers(0, 5), st.integers(
 rolls = st.tuples(
     st.just("send"), st.just("Bulk"), st.just("plain"), st.just(0), st.integers(4, 10), st.just(BULK_BYTES)
 )
-# Not drawn: "delete" and "make_again".  A start of RocketMQ's broker puts deleted messages behind the last living one
-# into queues once more, and the model does not know when.  properties/test_foreign_folders draws deletions.
+deletions = st.tuples(st.just("delete"), names)
+again = st.tuples(st.just("make_again"), names, st.integers(1, 6), st.integers(1, 12))
+resizes = st.tuples(st.just("resize"), names, st.integers(1, 6))
 commits = st.tuples(st.just("commit"), names, st.integers(0, 5), st.sampled_from([0.0, 0.5, 1.0]))
-steps = st.lists(st.one_of(sends, sends, sends, rolls, commits), min_size=2, max_size=7)
+steps = st.lists(st.one_of(sends, sends, sends, rolls, deletions, again, resizes, commits), min_size=2, max_size=7)
 # Whether the owner changes before the session, what is done in it, how it ends.
 sessions = st.tuples(st.sampled_from([True, True, True, False]), steps, st.sampled_from(["stop", "kill"]))
 
@@ -60,7 +61,7 @@ def play(exchange: Exchange, drawn: list[Session], brokers: dict[bool, servers.S
         exchange.check()
         for what, *how in steps:
             getattr(exchange, str(what))(*how)
-        is_changed = number + 1 == len(drawn) or drawn[number + 1][0]
+        is_changed = number + 1 == len(drawn) or drawn[number + 1][0] or exchange.has_to_change
         is_java = is_java is not is_changed
         exchange.end(end, is_java_next=is_java)
     exchange.begin(brokers[is_java])
