@@ -13,23 +13,23 @@ What RocketMQ's broker does by itself is not held against either broker; broker/
     where RocketMQ's broker is the next owner
     a deletion does not wait for messages that are on their way into their queues: they make the queues once more
     of a topic that it made and deleted while it had the folder, and made again, only the log tells; so it does not
-    make one again, and is not killed then
+    make one again, and is not killed then; nor is it where it deleted a topic twice
 """
 
 from __future__ import annotations
 
-import struct
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gantry.leaves import frames, records
+from gantry.leaves import frames
 from gantry.wire.codes import RequestCode as Code
+from interop.numbered import in_a_batch, properties, send_fields, split, unique
 from interop.servers import Server
 from testkit.patience import HANG_S
-from testkit.rawclient import MAX_OFFSET, MIN_OFFSET, PULL, SEND, RawClient, pull_fields, send_fields
+from testkit.rawclient import MAX_OFFSET, MIN_OFFSET, PULL, SEND, RawClient, pull_fields
 
 FOUND = 0
 BULK_BYTES = 60_000
@@ -81,6 +81,8 @@ class Exchange:
     gone: set[str] = field(default_factory=set)  # topics that were deleted
     known: set[str] = field(default_factory=set)  # topics that GantryMQ's table of queues has
     waiting: set[str] = field(default_factory=set)  # topics that RocketMQ's broker does not make again
+    deleted_there: set[str] = field(default_factory=set)  # of the known: RocketMQ's broker deleted them since
+    only_log_tells: bool = False  # what that broker deleted
     lookable: set[int] = field(default_factory=set)
     has_deleted: bool = False
     was_killed: bool = False
@@ -103,7 +105,8 @@ class Exchange:
         if not self.is_java:
             self.known = set(self.topics)
             self.waiting.clear()
-            self.has_to_change = False
+            self.deleted_there.clear()
+            self.has_to_change = self.only_log_tells = False
         else:
             self.waiting |= self.gone
         if self.is_java and self.was_killed and len(list((self.data / "commitlog").glob("0*"))) > 1:
@@ -113,7 +116,8 @@ class Exchange:
         """`stop` or `kill`; no kill where RocketMQ's broker would bring back what was deleted."""
         assert self.server is not None and self.client is not None
         self.client.close()
-        self.was_killed = how == "kill" and not (self.has_deleted and is_java_next) and not self.waiting
+        is_unsafe = self.only_log_tells or bool(self.waiting) or (self.has_deleted and is_java_next)
+        self.was_killed = how == "kill" and not is_unsafe
         if not self.is_java:
             self.was_ours_killed = self.was_killed
         if not self.was_killed:
@@ -148,26 +152,26 @@ class Exchange:
             if kind in ("commit", "roll back"):
                 self._send_half(name, queue_id, number, is_committed=kind == "commit")
             elif kind == "delayed":
-                self._ask(SEND, _send_fields(name, queue_id, _properties(number, DELAY="1")), self.body(number))
+                self._ask(SEND, send_fields(name, queue_id, properties(number, DELAY="1")), self.body(number))
                 topic.floating.setdefault(queue_id, set()).add(number)
                 self.delayed.add(number)
             else:
-                found = self._ask(SEND, _send_fields(name, queue_id, _properties(number)), self.body(number))
+                found = self._ask(SEND, send_fields(name, queue_id, properties(number)), self.body(number))
                 self._place(topic, found, number)
             if kind != "roll back":
                 self._expect(topic, number)
 
     def _send_batch(self, name: str, queue_id: int, numbers: list[int]) -> None:
         topic = self.topics[name]
-        bodies = b"".join(_in_a_batch(self.body(number), _properties(number)) for number in numbers)
-        found = self._ask(Code.SEND_BATCH_MESSAGE, _send_fields(name, queue_id, "") | {"m": "true"}, bodies)
+        bodies = b"".join(in_a_batch(self.body(number), properties(number)) for number in numbers)
+        found = self._ask(Code.SEND_BATCH_MESSAGE, send_fields(name, queue_id, "") | {"m": "true"}, bodies)
         for following, number in enumerate(numbers):
             self._place(topic, found, number, following)
             self._expect(topic, number)
 
     def _send_half(self, name: str, queue_id: int, number: int, *, is_committed: bool) -> None:
-        given = _properties(number, TRAN_MSG="true", PGROUP="txs")
-        found = self._ask(SEND, _send_fields(name, queue_id, given, sys_flag=_HALF), self.body(number))
+        given = properties(number, TRAN_MSG="true", PGROUP="txs")
+        found = self._ask(SEND, send_fields(name, queue_id, given, sys_flag=_HALF), self.body(number))
         ends = {
             "producerGroup": "txs",
             "topic": name,
@@ -175,8 +179,8 @@ class Exchange:
             "commitLogOffset": str(int(found["msgId"][16:], 16)),
             "commitOrRollback": str(_COMMIT if is_committed else _ROLL_BACK),
             "fromTransactionCheck": "false",
-            "msgId": _unique(number),
-            "transactionId": _unique(number),
+            "msgId": unique(number),
+            "transactionId": unique(number),
         }
         self._ask(Code.END_TRANSACTION, ends)
         if is_committed:
@@ -216,6 +220,9 @@ class Exchange:
         self.gone.add(name)
         if self.is_java and name not in self.known:
             self.waiting.add(name)
+        elif self.is_java:
+            self.only_log_tells |= name in self.deleted_there
+            self.deleted_there.add(name)
         self.has_to_change = self.is_java and self.was_ours_killed
         self.has_deleted = True
 
@@ -300,7 +307,7 @@ class Exchange:
 
     def _check_keys(self, name: str, topic: Topic, queue_id: int) -> None:
         for number in set(topic.placed.get(queue_id, {}).values()) & self.lookable:
-            for key, more in ((f"k{number}", {}), (_unique(number), {"_UNIQUE_KEY_QUERY": "true"})):
+            for key, more in ((f"k{number}", {}), (unique(number), {"_UNIQUE_KEY_QUERY": "true"})):
                 _wait_until(
                     lambda key=key, more=more, number=number: number in self._query(name, key, more),
                     lambda key=key: f"{name}: {key} finds nothing at {self.server and self.server.name}",
@@ -326,7 +333,7 @@ class Exchange:
         while True:
             reply = self._pull(name, queue_id, offset, tags)
             if reply.code == FOUND:
-                for record in _split(reply.body):
+                for record in split(reply.body):
                     number = int(record.body.split(b"|")[0])
                     assert record.body == self.body(number) and record.topic == name, (name, queue_id, record)
                     assert record.queue_offset not in found, (name, queue_id, record.queue_offset)
@@ -340,7 +347,7 @@ class Exchange:
         assert self.client is not None
         ext = {"topic": name, "key": key, "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(_FOREVER_MS)}
         reply = self.client.ask(Code.QUERY_MESSAGE, ext | more)
-        return {int(record.body.split(b"|")[0]) for record in _split(reply.body)} if reply.code == FOUND else set()
+        return {int(record.body.split(b"|")[0]) for record in split(reply.body)} if reply.code == FOUND else set()
 
     def _end(self, code: int, name: str, queue_id: int) -> int:
         return int(self._ask(code, {"topic": name, "queueId": str(queue_id)})["offset"])
@@ -371,34 +378,6 @@ class Exchange:
         self.lookable.add(number)
         if number % 3 == 0:
             topic.tagged.add(number)
-
-
-def _unique(number: int) -> str:
-    return f"{number:032X}"
-
-
-def _properties(number: int, **more: str) -> str:
-    given = {"KEYS": f"k{number}", "UNIQ_KEY": _unique(number), "TAGS": "B" if number % 3 else "A", **more}
-    return "".join(f"{name}\x01{value}\x02" for name, value in given.items())
-
-
-def _send_fields(topic: str, queue_id: int, properties: str, sys_flag: int = 0) -> dict[str, str]:
-    return send_fields(topic, queue_id) | {"f": str(sys_flag), "i": properties}
-
-
-def _in_a_batch(body: bytes, properties: str) -> bytes:
-    """One message as `MessageDecoder.encodeMessage` writes it: no magic, no checksum, no flag."""
-    packed = properties.encode()
-    size = 22 + len(body) + len(packed)
-    return struct.pack(">iiiii", size, 0, 0, 0, len(body)) + body + struct.pack(">h", len(packed)) + packed
-
-
-def _split(stored: bytes) -> Iterator[records.Record]:
-    at = 0
-    while at < len(stored):
-        record = records.view(stored, at, len(stored))
-        yield record
-        at += record.size
 
 
 def _wait_until(holds: Callable[[], bool], what: Callable[[], str]) -> None:
