@@ -159,9 +159,9 @@ tools: dev             # what tests start: PostgreSQL; Java, Node, other people'
 	@requirements/system "interop?" "database?"
 	@$(PY) tests/interop/prepare.py
 
-control-plane: dev     # an API server, etcd, helm
+control-plane: dev     # an API server, etcd, helm, prometheus-operator's kinds
 	@requirements/system "kube?"
-	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane
+	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane charts
 
 skaffold: control-plane  # what reads skaffold.yaml
 	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare skaffold --tidy
@@ -171,4 +171,4 @@ spark-operator: control-plane  # what runs Spark's jobs on Kubernetes
 
 nodes: control-plane   # and four kubelets
 	@requirements/system "nodes?"
-	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane nodes --tidy
+	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane charts nodes --tidy

@@ -17,11 +17,12 @@ from gantry_operator.api import values
 from gantry_operator.api.brokercluster import Image
 from gantry_operator.desired import brokers, nameservers
 from gantry_operator.settings import from_environment, with_options
-from testkit.kube import binaries, renders
+from testkit.kube import binaries, monitoringkinds, renders, sparkmanifests
 from testkit.kube import clusters as bare
 from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ControlPlane
 from testkit.kube.registers import rendered
+from testkit.kube.sparkmanifests import JOBS_NAMESPACE as SPARKS
 from testkit.pairplay import until
 from testkit.sources import ROOT
 
@@ -107,14 +108,29 @@ def test_the_chart_has_the_definitions_that_the_operator_brings() -> None:
     assert {yaml.safe_load(path.read_text())["metadata"]["name"] for path in (CHART / "crds").iterdir()} == names
 
 
-@pytest.mark.parametrize("name", [name for name in renders.ALL if name not in renders.FOREIGN])
+@pytest.mark.parametrize("name", renders.ALL)
 def test_the_api_server_takes_what_a_chart_renders(plane: ControlPlane, name: str) -> None:
-    for path in (CHART / "crds").iterdir():
-        plane.admin.apply(path.read_text())
+    if name in renders.FOREIGN:
+        require(monitoringkinds.KINDS)
+    kinds = monitoringkinds.definitions() if name in renders.FOREIGN else []
+    for text in (*kinds, *(path.read_text() for path in (CHART / "crds").iterdir())):
+        plane.admin.apply(text)
     for namespace in ("one", "two"):
         plane.admin.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}")
     text = renders.ALL[name].text()
     until(lambda: is_taken(plane, text), f"{name} is taken")
+
+
+def test_the_api_server_takes_the_monitor_of_sparks_jobs_and_no_field_that_it_does_not_know(
+    plane: ControlPlane,
+) -> None:
+    require(monitoringkinds.KINDS)
+    for text in (*monitoringkinds.definitions(), f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {SPARKS}}}}}"):
+        plane.admin.apply(text)
+    text = sparkmanifests.files()["monitor.yaml"]
+    until(lambda: is_taken(plane, text), "the monitor is taken")
+    with pytest.raises(RefusedError, match="interwal"):
+        plane.admin.apply(text.replace("interval:", "interwal:"), is_rehearsal=True)
 
 
 def is_taken(plane: ControlPlane, text: str) -> bool:

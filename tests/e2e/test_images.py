@@ -19,6 +19,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 MEGABYTES_MAX = {"broker": 100, "operator": 250, "spark": 950}
 ENTRYPOINTS = {"broker": "gantry", "operator": "gantry-operator", "spark": "/opt/entrypoint"}
 USERS = {"broker": 10001, "operator": 10001, "spark": 185}  # Spark's own number, which its users' manifests have
+ASSIGNED = "1000650000:0"  # as OpenShift assigns one to a namespace
+# Of each image a command, and a line of what it then says.  Hadoop ends a JVM whose user is "?".
+RUNS = {
+    "broker": ("gantry --help", "usage: gantry"),
+    "operator": ("gantry-operator --help", "usage: gantry-operator"),
+    "spark": ("/opt/entrypoint java -XshowSettings:properties -version 2>&1", "user.name = assigned"),
+}
 COMPILERS = {"gcc", "cc", "g++", "c++", "cpp", "cc1", "as", "ld", "tcc", "clang", "make"}
 
 
@@ -80,6 +87,11 @@ def test_an_image_runs_as_nobody_in_particular_and_owns_nothing(target: str) -> 
     assert found["Entrypoint"] == [ENTRYPOINTS[target]]
     files = list(added(target))
     assert not [each.name for each in files if each.uid == user or (each.mode & 0o6002 and each.isfile())]
+
+
+def test_an_image_runs_with_a_user_id_that_has_no_name(target: str) -> None:
+    command, line = RUNS[target]
+    assert line in projectimages.said(target, ASSIGNED, "sh", "-c", command)
 
 
 def test_the_broker_image_has_its_compiled_core_and_the_operators_programs_are_where_charts_call_them() -> None:

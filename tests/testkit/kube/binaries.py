@@ -6,6 +6,7 @@ Kubernetes' own staging folder, hence a main module of ours that puts the publis
 kubectl come as they were released, out of a package of PyPI that carries them.
 
     control-plane   etcd, kube-apiserver, helm, kubectl: what tests of registers, CRDs and charts need
+    charts          prometheus-operator's kinds, of which our charts make objects
     nodes           kube-controller-manager, kube-scheduler, kubelet, kube-proxy, coredns, pause
     skaffold        skaffold, which checks skaffold.yaml
     spark           Kubeflow's spark-operator and its chart, which has its kinds
@@ -140,8 +141,8 @@ def _pins(folder: Path) -> list[bytes]:
     return [(folder / each).read_bytes() for each in ("go.mod", "go.sum")]
 
 
-def _chart_of(module: str, path: str, name: str) -> Program:
-    """A chart that lies in a module, packed as helm packs it; `name` is the chart's own."""
+def _folder_of(module: str, path: str, name: str) -> Program:
+    """A folder that lies in a module, packed under `name` as helm packs a chart."""
     folder = HERE / "modules" / name
 
     def make(to: Path) -> None:
@@ -188,14 +189,16 @@ def _from_c(name: str) -> Program:
 
 
 _SPARK_OPERATOR = "github.com/kubeflow/spark-operator/v2"
+_PROMETHEUS_OPERATOR = "github.com/prometheus-operator/prometheus-operator"
 PROGRAMS = {
     "pause": _from_c("pause"),
     "coredns": _from_module("github.com/coredns/coredns", "coredns"),
     "etcd": _from_module("go.etcd.io/etcd/server/v3", "etcd"),
     "skaffold": _from_module("github.com/GoogleContainerTools/skaffold/v2/cmd/skaffold", "skaffold"),
     "spark-operator": _from_module(f"{_SPARK_OPERATOR}/cmd/operator", "spark-operator"),
-    "spark-operator-chart.tgz": _chart_of(_SPARK_OPERATOR, "charts/spark-operator-chart", "spark-operator"),
+    "spark-operator-chart.tgz": _folder_of(_SPARK_OPERATOR, "charts/spark-operator-chart", "spark-operator"),
     "helm": _from_layer("helm"),
+    "monitoring-kinds.tgz": _folder_of(_PROMETHEUS_OPERATOR, "example/prometheus-operator-crd", "prometheus-operator"),
     "kubectl": _from_layer("kubectl"),
     **{
         name: _from_module(f"k8s.io/kubernetes/cmd/{name}", "kubernetes")
@@ -204,6 +207,7 @@ PROGRAMS = {
 }
 GROUPS = {
     "control-plane": ("helm", "kubectl", "etcd", "kube-apiserver"),
+    "charts": ("monitoring-kinds.tgz",),
     "nodes": ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "pause"),
     "skaffold": ("skaffold",),
     "spark": ("spark-operator", "spark-operator-chart.tgz"),

@@ -83,6 +83,16 @@ def bud(context: Path, dockerfile: Path, called: str, wanted: Path, *more: str) 
     unfinished.replace(wanted)
 
 
+def said(target: str, user: str, *words: str) -> str:
+    """What a command in a container of the image writes, run as this UID:GID; RuntimeError when it fails."""
+    stands_on(name(target), tar(target))
+    container = _buildah("from", "--pull-never", name(target)).split()[-1]
+    try:
+        return _buildah("run", "--user", user, container, "--", *words)
+    finally:
+        _buildah("rm", container)
+
+
 def stands_on(called: str, image: Path) -> None:
     """An image in a tar can be built on, under its name."""
     if not _buildah("images", "-q", "--filter", f"reference={called}", "--no-trunc").strip():

@@ -24,9 +24,13 @@ class Render(NamedTuple):
     chart: str
     flags: tuple[str, ...] = ()
 
+    def words(self) -> tuple[str, ...]:
+        """Of `helm template`, behind the chart."""
+        return (*_PLAIN, *(_WITHOUT if self.chart == "gantrymq" else ()), *self.flags)
+
     def text(self) -> str:
         """As helm writes it."""
-        return rendered(self.chart, *_PLAIN, *(_WITHOUT if self.chart == "gantrymq" else ()), *self.flags)
+        return rendered(self.chart, *self.words())
 
 
 FOREIGN = ("operator-with-rules", "operator-with-monitors")  # kinds that a bare API server does not know
