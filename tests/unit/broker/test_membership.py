@@ -10,7 +10,7 @@ import pytest
 from gantry.broker import loading
 from gantry.broker.config import BrokerConfig
 from gantry.broker.machine import Machine
-from gantry.broker.membership import Membership, cluster_uid, join, read_keys, take_epoch
+from gantry.broker.membership import KeyFile, Membership, cluster_uid, join, read_keys, take_epoch
 from gantry.broker.seat import Seat
 from gantry.errors import ConfigError
 from gantry.replication import papers
@@ -45,6 +45,37 @@ def test_a_secret_is_read_without_the_space_around_it_and_may_not_be_short(tmp_p
         read_keys(str(path))
     with pytest.raises(ConfigError, match="No such file"):
         read_keys(str(tmp_path / "nowhere"))
+
+
+def test_another_secret_is_taken_while_the_broker_runs_and_the_former_one_stays_good(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "secret"
+    path.write_text("sixteen bytes ok\n")
+    keys = read_keys(str(path))
+    file, old, new = KeyFile(str(path), keys), b"sixteen bytes ok", b"another one of sixteen"
+    file.look()
+    assert keys.good == (old,) and not caplog.text
+    other = tmp_path / "other"
+    other.write_bytes(new + b"\n")
+    other.replace(path)
+    file.look()
+    assert keys.first == new and set(keys.good) == {old, new} and "has changed" in caplog.text
+    for broken in ("", "short\n"):
+        other.write_text(broken)
+        other.replace(path)
+        caplog.clear()
+        file.look()
+        file.look()
+        assert keys.good == (new, old), "a file that cannot be used changes nothing"
+        assert caplog.text.count("the former secret stays in use") == 1
+    path.unlink()
+    file.look()
+    assert keys.good == (new, old)
+    other.write_bytes(old + b"\n" + new + b"\n")
+    other.replace(path)
+    file.look()
+    assert keys.first == old and set(keys.good) == {old, new}, "also back"
 
 
 def test_a_broker_without_a_secret_is_no_member_and_its_folder_is_left_alone() -> None:

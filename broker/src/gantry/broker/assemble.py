@@ -41,7 +41,7 @@ from gantry.broker.jobs import Job, Jobs
 from gantry.broker.live import LiveConfig
 from gantry.broker.looplag import LoopLag
 from gantry.broker.machine import Machine
-from gantry.broker.membership import Membership, cluster_uid
+from gantry.broker.membership import KeyFile, Membership, cluster_uid
 from gantry.broker.parts import Parts
 from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
@@ -264,7 +264,11 @@ def assemble(
     if opened.member is not None:
         parts.group = make_group(config, parts, opened.ground(restart), durably)
     _obey(parts, admission, checks, permitted)
-    return parts, job_table(parts, notices)
+    return parts, job_table(parts, notices, _key_file(config, opened.member))
+
+
+def _key_file(config: BrokerConfig, member: Membership | None) -> KeyFile | None:
+    return None if member is None else KeyFile(config.replication.secret_file, member.keys)
 
 
 def _unique_ids(opened: Opened) -> UniqueIds:

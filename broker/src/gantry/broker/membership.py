@@ -11,6 +11,7 @@ about a longer log than the one that was found is dropped.
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from gantry.replication.record import Holder
 from gantry.replication.vows import Beginning, Ending, Vows
 from gantry.store import recoverypoint
 from gantry.store.disk import Disk
+
+log = logging.getLogger("gantry.broker")
 
 _SECRET_BYTES_MAX = 64 << 10
 
@@ -49,6 +52,34 @@ def read_keys(path: str) -> Keys:
                 f"{_SECRET_BYTES_MAX}; `head -c 32 /dev/urandom | base64` makes one"
             )
     return Keys(*lines)
+
+
+class KeyFile:
+    """The file of the secret while the broker runs: `look` takes a change over (`haproof.Keys.renew`).
+
+    A file that cannot be read, or not be used, changes nothing; that is logged once for each state of the file.
+    """
+
+    def __init__(self, path: str, keys: Keys) -> None:
+        self._path = os.path.expanduser(path)
+        self._keys = keys
+        self._seen: object = None  # first of all the file is read: it may have changed since `keys` were
+
+    def look(self) -> None:
+        """One stat, and the file where that differs from the last one.  A kubelet exchanges the whole folder."""
+        try:
+            about = os.stat(self._path)
+            now: object = about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size
+        except OSError as error:
+            now = error.strerror
+        if now == self._seen:
+            return
+        self._seen = now
+        try:
+            if self._keys.renew(read_keys(self._path)):
+                log.warning("replication.secret_file %s has changed: the new secret is used from now on", self._path)
+        except ConfigError as error:
+            log.warning("%s; the former secret stays in use", error)
 
 
 @dataclass(slots=True)

@@ -15,7 +15,9 @@ again with that.  So no failover depends on clocks that agree.
 A taker that starts anew has an empty table.  A seal therefore names an epoch, and is done twice without harm; an order
 names the taker's life besides (`haapi`), and is refused by any other.
 
-While a secret is changed two keys are good: either is taken, the first is the one to ask with.
+While a secret is changed two keys are good: either is taken, the first is the one to ask with.  A member that reads
+another secret while it runs (`Keys.renew`) takes the one with which it asked before as well, until its process ends:
+other members, and whoever asks them, read the new one some time earlier or later.
 """
 
 from __future__ import annotations
@@ -44,17 +46,27 @@ class Said(NamedTuple):
     body: bytes = b""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Keys:
-    """The secret, and during a change the other one that is good as well."""
+    """The secret, and during a change the other one that is good as well; shared by all who prove or check."""
 
     first: bytes
     second: bytes = b""
+    former: bytes = b""  # what was asked with before the last change
 
     @property
     def good(self) -> tuple[bytes, ...]:
         """Every key that is taken."""
-        return (self.first, self.second) if self.second else (self.first,)
+        return (self.first, *(each for each in (self.second, self.former) if each))
+
+    def renew(self, found: Keys) -> bool:
+        """Take over what the file says now; whether that changes anything."""
+        if (found.first, found.second) == (self.first, self.second):
+            return False
+        if found.first != self.first:
+            self.former = self.first
+        self.first, self.second = found.first, found.second
+        return True
 
     def ask(self, said: Said, nonce: bytes, time_ms: int) -> dict[str, str]:
         """The headers of a request."""
