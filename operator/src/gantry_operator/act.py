@@ -50,6 +50,10 @@ class Hands:
         """Orders that were refused in a group, and whether each may be given again."""
         return self._orders.denied(key, group, self._clock.monotonic())
 
+    def due_s(self, key: Key, latest_s: float) -> float:
+        """After how long an order that was refused may be given again; `latest_s` at most."""
+        return min(latest_s, self._orders.due_s(key, self._clock.monotonic()))
+
     def forget(self, key: Key) -> None:
         """The cluster is gone."""
         self._orders.forget(key)

@@ -41,8 +41,7 @@ def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) 
         _ready(snapshot, step),
         _reconciling(snapshot, step),
         _stalled(snapshot, image, now_s),
-        _in_sync(snapshot),
-        _failover_possible(snapshot),
+        *lasting(snapshot),
         _paused(snapshot),
         _config_applied(snapshot),
         _image(snapshot),
@@ -51,6 +50,11 @@ def conditions(snapshot: Snapshot, image: str, now_s: float, step: Step | None) 
         _renewal(snapshot, now_s),
         _diverged(snapshot),
     ]
+
+
+def lasting(snapshot: Snapshot) -> list[Condition]:
+    """Those that registers and failover loops alone decide: they are told also where nothing else can be done."""
+    return [_in_sync(snapshot), _failover_possible(snapshot)]
 
 
 def _ready(snapshot: Snapshot, step: Step | None) -> Condition:
@@ -149,6 +153,8 @@ def _in_sync(snapshot: Snapshot) -> Condition:
         for ordinal in wanted
         if each.register is None or ordinal not in each.register.ordinals
     ]
+    if "Lease" in snapshot.unseen:
+        return Condition("InSync", False, "NotRead", "the registers cannot be read")
     if missing:
         return Condition("InSync", False, "MembersBehind", f"not in sync: {', '.join(missing)}")
     return Condition("InSync", True, "AllInSync", "")
@@ -156,8 +162,17 @@ def _in_sync(snapshot: Snapshot) -> Condition:
 
 def _failover_possible(snapshot: Snapshot) -> Condition:
     for each in snapshot.groups:
+        if each.unwatched:
+            said = f"{each.group.short} has no failover loop: {each.unwatched}"
+            return Condition("FailoverPossible", False, "NotWatched", said)
+    if not snapshot.groups:
+        said = "no failover loop: the specification does not say how many groups there are, and none is there"
+        return Condition("FailoverPossible", False, "NotWatched", said)
+    for each in snapshot.groups:
         if each.blocked:
             return Condition("FailoverPossible", False, "Blocked", f"{each.group.short}: {each.blocked}")
+    if "Lease" in snapshot.unseen:
+        return Condition("FailoverPossible", False, "NotRead", "the registers cannot be read")
     alone = [each.group.short for each in snapshot.groups if each.register is None or len(each.register.in_sync) < 2]
     if alone:
         text = f"one member or none is in sync in {', '.join(alone)}: nobody could take over"
@@ -215,6 +230,8 @@ def _image(snapshot: Snapshot) -> Condition:
 
 
 def _volumes(snapshot: Snapshot) -> Condition:
+    if "PersistentVolumeClaim" in snapshot.unseen:
+        return Condition("VolumesMatch", False, "NotRead", "the volume claims cannot be listed")
     if not snapshot.volumes:
         return Condition("VolumesMatch", True, "Match", "")
     said = "; ".join(snapshot.volumes)
@@ -229,10 +246,7 @@ _EXCHANGE = (
 
 def _unreachable(snapshot: Snapshot) -> Condition:
     lost = [
-        pod
-        for each in snapshot.groups
-        for ordinal in sorted(each.absent)
-        if (pod := each.pod(ordinal)) is not None
+        pod for each in snapshot.groups for ordinal in sorted(each.absent) if (pod := each.pod(ordinal)) is not None
     ]
     if not lost:
         return Condition("MemberUnreachable", False, "AllAnswer", "")

@@ -1,7 +1,8 @@
 """Looking: from what the API server and the members say now to a snapshot.  Reads only.
 
-Each kind is listed once, by the cluster's label, whatever the number of groups.  Members that do not answer, and
-volumes that no policy asks about, are left out; everything else is read live.
+Each kind is listed once, by the cluster's label, whatever the number of groups.  A list that fails leaves the others as
+they are, and its kind in `unseen`.  Members that do not answer, and volumes that no policy asks about, are left out;
+everything else is read live.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, Protocol
 
 from gantry_operator import volumes
-from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document, Group
-from gantry_operator.kube import folder_in, typed
+from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT, BrokerCluster, Document, Group, Key
+from gantry_operator.kube import KubeError, folder_in, lease_path, typed
 from gantry_operator.podseen import Pod, pod_seen
 from gantry_operator.snapshot import (
     Answer,
@@ -25,6 +26,8 @@ from gantry_operator.snapshot import (
     roll_seen,
 )
 
+KINDS = ("Pod", "StatefulSet", "Lease", "PersistentVolumeClaim")
+LIST_S = 8.0  # for one list; a pass has 30 s
 _ORDINALS_MAX = 5
 
 
@@ -42,34 +45,100 @@ class Asks(Protocol):
     async def order(self, seen: GroupSeen, key: bytes, ordinal: int, path: str, **more: Any) -> str: ...
 
 
-async def look(kube: Reads, cluster: BrokerCluster) -> Snapshot:
-    """Everything but what members say: one list of each kind, and pull secrets by name."""
-    namespace, labels = cluster.key.namespace, {LABEL_CLUSTER: cluster.key.name}
+class Listing(NamedTuple):
+    """What carries the cluster's label, by kind and name; and which lists failed, and why."""
 
-    async def every(kind: str) -> dict[str, Document]:
-        found = await kube.listed(folder_in(kind, namespace), labels)
+    documents: Mapping[str, Mapping[str, Document]]
+    failed: Mapping[str, KubeError]
+
+    def of(self, kind: str) -> Mapping[str, Document]:
+        """Objects of one kind by name; none where the list failed."""
+        return self.documents.get(kind, {})
+
+    @property
+    def names(self) -> list[str]:
+        """Of everything that is named after a group: sets, registers, pods."""
+        return [name for kind in ("StatefulSet", "Lease", "Pod") for name in self.of(kind)]
+
+    @property
+    def has_brokers(self) -> bool:
+        """Whether a broker's pod is there, or may be."""
+        return "Pod" in self.failed or any(_component(each) == "broker" for each in self.of("Pod").values())
+
+
+    @property
+    def had_brokers(self) -> bool:
+        """Whether brokers run, or may: where pods cannot be listed, a set or a register says that there were some."""
+        if "Pod" not in self.failed:
+            return self.has_brokers
+        return any(kind in self.failed or self.of(kind) for kind in ("StatefulSet", "Lease"))
+
+
+NOTHING = Listing({}, dict.fromkeys(KINDS, KubeError("lists", 0, "not answered yet")))
+
+
+async def listing(kube: Reads, key: Key) -> Listing:
+    """One list of each kind, at the same time, each within `LIST_S`; no error ends it."""
+
+    async def every(kind: str) -> dict[str, Document] | KubeError:
+        try:
+            async with asyncio.timeout(LIST_S):
+                found = await kube.listed(folder_in(kind, key.namespace), {LABEL_CLUSTER: key.name})
+        except KubeError as error:
+            return error
+        except TimeoutError:
+            return KubeError(f"list of {kind}", 0, f"no answer within {LIST_S:g} s")
         return {each["metadata"]["name"]: typed(kind, each) for each in found}
 
-    async def missing(name: str) -> bool:
-        return await kube.get(f"{folder_in('Secret', namespace)}/{name}") is None
+    answers = dict(zip(KINDS, await asyncio.gather(*map(every, KINDS)), strict=True))
+    failed = {kind: each for kind, each in answers.items() if isinstance(each, KubeError)}
+    found = {kind: each for kind, each in answers.items() if not isinstance(each, KubeError)}
+    return Listing(found, failed)
 
-    lists = await asyncio.gather(*map(every, ["Pod", "StatefulSet", "Lease", "PersistentVolumeClaim"]))
-    absent = await asyncio.gather(*map(missing, cluster.image.secrets))
-    pods, sets, leases, claims = lists
+
+async def registers(kube: Reads, cluster: BrokerCluster, listed: Listing) -> Listing:
+    """With the cluster's registers read one by one where their list failed; those that cannot be read are left out."""
+    if "Lease" not in listed.failed:
+        return listed
+    names = [group.name for group in cluster.groups()]
+    found: dict[str, Document] = {}
+    try:
+        async with asyncio.timeout(LIST_S):
+            for name in names:
+                lease = await kube.get(lease_path(cluster.key.namespace, name))
+                found |= {} if lease is None else {name: lease}
+    except (KubeError, TimeoutError):
+        return listed
+    failed = {kind: error for kind, error in listed.failed.items() if kind != "Lease"}
+    return Listing({**listed.documents, "Lease": found}, failed)
+
+
+def seen(cluster: BrokerCluster, listed: Listing) -> Snapshot:
+    """Everything but what members say."""
+    pods, sets, claims = listed.of("Pod"), listed.of("StatefulSet"), listed.of("PersistentVolumeClaim")
     dropped = claims if cluster.drops_claims else {}
-    things = Things({name: pod_seen(each) for name, each in pods.items()}, sets, leases, dropped)
+    things = Things({name: pod_seen(each) for name, each in pods.items()}, sets, listed.of("Lease"), dropped)
     nameservers = [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == "nameserver"]
     groups = [_group(group, things) for group in cluster.groups()]
-    without = [name for name, is_missing in zip(cluster.image.secrets, absent, strict=True) if is_missing]
-    return Snapshot(cluster, groups, nameservers, without, sets, volumes=volumes.differing(cluster, claims))
+    differing = volumes.differing(cluster, claims)
+    return Snapshot(cluster, groups, nameservers, sets=sets, volumes=differing, unseen=frozenset(listed.failed))
+
+
+async def missing_secrets(kube: Reads, cluster: BrokerCluster) -> list[str]:
+    """Secrets that images should be pulled with, and that are not there."""
+
+    async def missing(name: str) -> bool:
+        return await kube.get(f"{folder_in('Secret', cluster.key.namespace)}/{name}") is None
+
+    absent = await asyncio.gather(*map(missing, cluster.image.secrets))
+    return [name for name, is_missing in zip(cluster.image.secrets, absent, strict=True) if is_missing]
 
 
 def with_sets(snapshot: Snapshot, applied: Iterable[Document]) -> Snapshot:
     """The same after these objects were applied: of sets, what the API server answered."""
     sets = {each["metadata"]["name"]: each for each in applied if each["kind"] == "StatefulSet"}
     groups = [
-        replace(seen, **_of_set(sets[seen.group.name])) if seen.group.name in sets else seen
-        for seen in snapshot.groups
+        replace(seen, **_of_set(sets[seen.group.name])) if seen.group.name in sets else seen for seen in snapshot.groups
     ]
     return replace(snapshot, groups=groups, sets={**snapshot.sets, **sets})
 

@@ -44,6 +44,11 @@ class Orders:
         self._refused[key, group] = kept
         return {order: Denied(each.reason, now_s - each.at_s >= each.pause_s) for order, each in kept.items()}
 
+    def due_s(self, key: Key, now_s: float) -> float:
+        """After how long the next order of a cluster may be given again; infinite where none was refused."""
+        known = [each for place, held in self._refused.items() if place[0] == key for each in held.values()]
+        return min((max(0.0, each.at_s + each.pause_s - now_s) for each in known), default=float("inf"))
+
     def forget(self, key: Key) -> None:
         """The cluster is gone."""
         self._refused = {place: each for place, each in self._refused.items() if place[0] != key}

@@ -4,42 +4,37 @@ Every pass begins with what the API server and the members say now, and keeps no
 it may be repeated, missed or broken off anywhere.  An object that is as it was applied (`drift`) is not applied again,
 and a status that says nothing new is not written: an unchanged cluster costs reads only, one list of each kind.
 
-The failover loops are given their orders first: whatever is refused, paused or slow after that does not concern them.
+The failover loops are begun first (`following`): whatever is unreadable, refused, paused or slow after that does not
+concern them.  The status says who leads in every case, also of a cluster that is Stalled, paused or being deleted.
 """
 
 from __future__ import annotations
 
-import base64
-import secrets
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Protocol
 
 from gantry.clock import Clock
 from gantry.errors import ConfigError
-from gantry.failover.decide import Blocked, Decision, Wait
-from gantry_operator import conditions, events, observe, plan, status, steps, teardown
+from gantry.failover.decide import Decision
+from gantry_operator import conditions, hakeys, hindrances, observe, plan, status, steps, teardown
 from gantry_operator.act import Hands
-from gantry_operator.api import brokercluster
-from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_ROLE, BrokerCluster, Document, Image, Key
+from gantry_operator.api.brokercluster import LABEL_ROLE, Document, Image, Key
+from gantry_operator.conditions import Condition
 from gantry_operator.desired import binding, brokers, nameservers, policies
-from gantry_operator.desired.labels import owned
 from gantry_operator.drift import leftover
 from gantry_operator.events import News
-from gantry_operator.kube import KubeError, cluster_path, path_of
+from gantry_operator.following import Followed, Following
+from gantry_operator.hindrances import Hindrance
+from gantry_operator.kube import KubeError, cluster_path
 from gantry_operator.owned import Owned
-from gantry_operator.recording import Recorder
 from gantry_operator.refusals import Refusals, is_refusal
 from gantry_operator.settings import Settings
 from gantry_operator.snapshot import GroupSeen, Snapshot
+from gantry_operator.telling import Telling
 from gantry_operator.turns import Turns, not_held
 
 SOON_S, LATER_S = 2.0, 60.0
-TELL_S = 2.0  # between two statuses that differ in nothing that people are woken for
-SECRET_BYTES = 32
-_KEY = "key"
-_ASKED_FOR = "; the failover that was asked for: "
 
 
 class Objects(Protocol):
@@ -58,6 +53,8 @@ class Groups(Protocol):
 
     def expect(self, key: Key) -> None: ...
     def keep(self, snapshot: Snapshot, key: bytes) -> None: ...
+    def key_of(self, key: Key) -> bytes | None: ...
+    def unwatched(self, key: Key) -> dict[str, str]: ...
     def last(self, key: Key, group: str) -> Decision | None: ...
     def news(self, key: Key) -> list[tuple[str, Decision]]: ...
     def forget(self, key: Key) -> None: ...
@@ -70,133 +67,159 @@ class Reconciler:
     def __init__(self, kube: Objects, settings: Settings, watches: Groups, asks: observe.Asks, clock: Clock) -> None:
         self._kube = kube
         self._settings = settings
-        self._watches = watches
         self._asks = asks
         self._clock = clock
+        self._following = Following(kube, watches, makes=True)
         self._hands = Hands(kube, asks, watches, clock)
         self._owned = Owned(kube)
-        self._recorder = Recorder(kube)
+        self._telling = Telling(kube, watches, clock)
         self._turns = Turns(kube, settings)
-        self._keys: dict[Key, bytes] = {}  # a secret that somebody deletes is made again as it was
-        self._told_s: dict[Key, float] = {}
 
     async def once(self, key: Key) -> float | None:
         """None: there is no such cluster any more."""
         found = await self._kube.get(cluster_path(key))
         if found is None:
-            self._watches.forget(key)
-            for each in (self._owned, self._hands, self._recorder):
+            for each in (self._following, self._owned, self._hands, self._telling):
                 each.forget(key)
-            self._keys.pop(key, None)
             return None
-        self._watches.expect(key)
+        followed = await self._following.begun(key, found)
+        snapshot = self._with_denied(followed.snapshot)
+        if snapshot.cluster.is_going:
+            return await self._end(followed, snapshot, found)
+        refusals = Refusals()
+        await self._label(snapshot, refusals)
+        if followed.reading.faults:
+            return await self._stall(snapshot, [*followed.hindrances, *hindrances.of_refusals(refusals)])
+        snapshot = replace(snapshot, cluster=await self._turns.resolved(snapshot.cluster, found))
+        snapshot = _of_cluster(snapshot)
         try:
-            cluster = brokercluster.read(found)
-        except ValueError as error:
-            await self._stall(key, found, "Invalid", str(error))
-            return LATER_S
-        if cluster.is_going:
-            return await self._end(cluster, found)
-        cluster = await self._turns.resolved(cluster, found)
-        secret = await self._secret(cluster)
-        snapshot, refusals = await self._look(cluster, secret), Refusals()
-        try:
-            brokers.as_run(next(cluster.groups()))
+            brokers.as_run(next(snapshot.cluster.groups()))
         except ConfigError as error:
-            await self._label(snapshot)
-            await self._stall(key, found, "Refused", f"{error}; nothing is changed")
-            return LATER_S
-        snapshot, news = await self._put(snapshot, found, refusals)
-        snapshot = await self._ask(snapshot, secret)
-        await self._label(snapshot)
-        return await self._go_on(snapshot, secret, refusals, news)
+            return await self._stall(snapshot, [Hindrance("Refused", f"{error}; nothing is changed")])
+        try:
+            absent = await observe.missing_secrets(self._kube, snapshot.cluster)
+            snapshot = replace(snapshot, missing_secrets=absent)
+        except KubeError as error:
+            refusals.add("a Secret of spec.imagePullSecrets", error)
+        snapshot, news = await self._put(snapshot, found, refusals, has_key=followed.key.key is not None)
+        return await self._go_on(followed, snapshot, refusals, news)
 
     async def failed(self, key: Key, error: Exception) -> None:
-        """Write into the status that a pass failed, where a person has something to do about it."""
-        if isinstance(error, TimeoutError) or (isinstance(error, KubeError) and not is_refusal(error)):
-            return
+        """Write into the status what can be told after a pass that failed: who leads now, and the failure where people
+        have something to do about it.
+        """
         found = await self._kube.get(cluster_path(key))
-        if found is not None and isinstance(error, KubeError):
-            await self._stall(key, found, "Refused", f"the API server refuses {error}; a failover loop goes on")
-        elif found is not None:
-            said = f"the operator failed at this cluster ({error!r}) and tries again; its log has the traceback"
-            await self._stall(key, found, "PassFailed", f"{said}; a failover loop goes on")
+        if found is None:
+            return
+        snapshot = (await self._following.begun(key, found)).snapshot
+        said: list[Condition] = []
+        if isinstance(error, KubeError) and is_refusal(error):
+            said = status.stalled("Refused", f"the API server refuses {error}; a failover loop goes on")
+        elif not isinstance(error, KubeError | TimeoutError):
+            text = f"the operator failed at this cluster ({error!r}) and tries again; its log has the traceback"
+            said = status.stalled("PassFailed", f"{text}; a failover loop goes on")
+        await self._telling.live(snapshot, said)
 
-    async def _look(self, cluster: BrokerCluster, secret: bytes) -> Snapshot:
-        snapshot = await observe.look(self._kube, cluster)
-        self._watches.keep(snapshot, secret)
-        groups = [self._with_decision(each) for each in snapshot.groups]
-        return replace(snapshot, groups=groups)
-
-    async def _ask(self, snapshot: Snapshot, secret: bytes) -> Snapshot:
-        return await observe.answers(self._asks, snapshot, secret, self._clock.now_ms() / 1000)
-
-    def _with_decision(self, seen: GroupSeen) -> GroupSeen:
-        """With what the failover loop says of the group, and what its members refused."""
-        key = seen.group.cluster.key
-        seen = replace(seen, denied=self._hands.denied(key, seen.group.short))
-        last = self._watches.last(key, seen.group.short)
-        if not isinstance(last, Blocked | Wait):
-            return seen
-        reason, _, refused = last.reason.partition(_ASKED_FOR)
-        return replace(seen, blocked=reason if isinstance(last, Blocked) else "", refused=refused)
-
-    async def _go_on(self, snapshot: Snapshot, secret: bytes, refusals: Refusals, repaired: list[News]) -> float:
-        """The next step, and the status."""
-        cluster, image = snapshot.cluster, self._image(snapshot.cluster)
-        step = None if cluster.wishes.is_paused else plan.next_step(snapshot)
-        if isinstance(step, steps.Resize) and refusals:
-            step = steps.Hold(f"{step.group.group.short}: its set is resized when nothing is refused any more")
-        found = conditions.conditions(snapshot, image.name, self._clock.now_ms() / 1000, step)
-        if refusals:
-            found = status.hindered(found, "Refused", refusals.message)
-        told = status.status_of(snapshot, found, self._now())
-        decided = [events.decided(group, decision) for group, decision in self._watches.news(cluster.key)]
-        is_told = await self._tell(cluster.key, cluster.status, told)
-        news: list[News] = [*repaired, *(each for each in decided if each is not None)]
-        if is_told:
-            news += events.changed(cluster.status, told)
-        if step is not None:
-            done = await self._hands.carry_out(cluster, step, secret, image)
-            news += [done] if done is not None else []
-        await self._recorder.record(cluster.key, cluster.uid, news, self._now())
-        is_waiting = (refusals or cluster.wishes.is_paused) and (step is None or isinstance(step, steps.Hold))
-        return LATER_S if is_told and (is_waiting or status.is_settled(told)) else SOON_S
-
-    async def _end(self, cluster: BrokerCluster, found: Document) -> float | None:
+    async def _end(self, followed: Followed, snapshot: Snapshot, found: Document) -> float | None:
+        """A round of a deletion; failover loops go on until no broker's pod is left."""
+        cluster, listed = snapshot.cluster, followed.listed
+        if not followed.listed.has_brokers:
+            self._following.forget(cluster.key)
         if not cluster.has_finalizer:
-            return LATER_S
-        if not cluster.drops_claims:
+            pods = list(listed.of("Pod").values())
+            said = teardown.waits_for(pods) if pods else "it waits for the finalizers of others"
+        elif followed.reading.faults:
+            said = f"its volumes stay until its specification can be read: {followed.reading.message}"
+        elif not cluster.drops_claims:
             await teardown.mark(self._kube, cluster, found, False)
             return LATER_S
-        self._watches.forget(cluster.key)
-        return LATER_S if await teardown.clear(self._kube, cluster, found) else SOON_S
+        else:
+            said = await teardown.clear(self._kube, cluster, found)
+            if not said:
+                return LATER_S
+        is_told = await self._telling.live(snapshot, status.going(said))
+        return LATER_S if is_told and not (cluster.has_finalizer and cluster.drops_claims) else SOON_S
 
-    async def _secret(self, cluster: BrokerCluster) -> bytes:
-        """What the members prove to each other; made once, and whoever made it first is right."""
-        known = self._keys.get(cluster.key) or secrets.token_hex(SECRET_BYTES).encode()
-        wanted: Document = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": cluster.secret},
-            "type": "Opaque",
-            "data": {_KEY: base64.b64encode(known).decode()},
-        }
-        document = owned(cluster, wanted, {LABEL_CLUSTER: cluster.key.name})
-        found = await self._kube.get(path_of(document))
-        if found is None:
-            await self._kube.create(document)
-            found = await self._kube.get(path_of(document))
-        if found is None or _KEY not in found.get("data", {}):
-            raise KubeError(f"Secret {cluster.secret}", 422, f"it has no {_KEY!r}; delete it, and it is made anew")
-        self._keys[cluster.key] = base64.b64decode(found["data"][_KEY])
-        return self._keys[cluster.key]
+    async def _stall(self, snapshot: Snapshot, found: list[Hindrance]) -> float:
+        """Nothing is changed; who leads is told all the same."""
+        message = "; ".join(each.message for each in found)
+        is_told = await self._telling.live(snapshot, status.stalled(found[0].reason, message))
+        return LATER_S if is_told else SOON_S
 
-    async def _put(self, snapshot: Snapshot, found: Document, refusals: Refusals) -> tuple[Snapshot, list[News]]:
+    async def _go_on(self, followed: Followed, snapshot: Snapshot, refusals: Refusals, repaired: list[News]) -> float:
+        """The next step, and the status."""
+        key, cluster, image = followed.key, snapshot.cluster, self._image(snapshot)
+        if key.key is not None:
+            snapshot = await observe.answers(self._asks, snapshot, key.key, self._clock.now_ms() / 1000)
+        found = [*followed.hindrances, *hakeys.replaced(key, snapshot), *hindrances.of_refusals(refusals)]
+        if snapshot.unseen & {"Pod", "StatefulSet"}:
+            is_told = await self._tell_unseen(snapshot, found)
+            self._raise_silent(followed)
+            return LATER_S if is_told else SOON_S
+        step = self._step(snapshot, found)
+        told_of = hindrances.applied(
+            conditions.conditions(snapshot, image.name, self._clock.now_ms() / 1000, step), found
+        )  # fmt: skip
+        told = status.status_of(snapshot, told_of, self._telling.now)
+        is_told = await self._telling.tell(cluster.key, cluster.status, told)
+        news = list(repaired)
+        if step is not None and key.key is not None:
+            done = await self._hands.carry_out(cluster, step, key.key, image)
+            news += [done] if done is not None else []
+        await self._telling.record(cluster, told if is_told else None, news)
+        self._raise_silent(followed)
+        is_waiting = (found or cluster.wishes.is_paused) and (step is None or isinstance(step, steps.Hold))
+        if not is_told:
+            return SOON_S
+        if is_waiting or status.is_settled(told):
+            return LATER_S
+        if status.waits_for_people(told):  # for the next order that was refused and may be given again
+            return max(SOON_S, self._hands.due_s(cluster.key, LATER_S))
+        return SOON_S
+
+    def _step(self, snapshot: Snapshot, found: list[Hindrance]) -> steps.Step | None:
+        """What the plan does next; while something is not known, nobody is taken away."""
+        cluster = snapshot.cluster
+        if cluster.wishes.is_paused:
+            return None
+        needed = {"Lease", "PersistentVolumeClaim"} if cluster.drops_claims else {"Lease"}
+        step = plan.next_step(snapshot)
+        held = next((each for each in found if each.holds), None)
+        if step is not None and (held is not None or snapshot.unseen & needed):
+            why = f"the Secret {cluster.secret} can be used" if held else "everything can be listed"
+            return steps.Hold(f"no member is changed until {why}")
+        if isinstance(step, steps.Resize) and any(each.reason == "Refused" for each in found):
+            return steps.Hold(f"{step.group.group.short}: its set is resized when nothing is refused any more")
+        return step
+
+    async def _tell_unseen(self, snapshot: Snapshot, found: list[Hindrance]) -> bool:
+        """Pods or sets could not be listed: the plan waits, and what depends on them stays as it was told."""
+        kinds = ", ".join(sorted(snapshot.unseen))
+        said = status.stalled(found[0].reason, "; ".join(each.message for each in found)) if found else []
+        said = said or [Condition("Reconciling", True, "NotRead", f"not listed now, and asked for again: {kinds}")]
+        return await self._telling.live(snapshot, said)
+
+    def _raise_silent(self, followed: Followed) -> None:
+        """What the API server did not answer: the pass is to be repeated."""
+        if followed.key.error is not None:
+            raise followed.key.error
+        for error in followed.listed.failed.values():
+            if not is_refusal(error):
+                raise error
+
+    def _with_denied(self, snapshot: Snapshot) -> Snapshot:
+        """With what the members of each group refused to do."""
+        key = snapshot.cluster.key
+        groups = [replace(each, denied=self._hands.denied(key, each.group.short)) for each in snapshot.groups]
+        return replace(snapshot, groups=groups)
+
+    async def _put(
+        self, snapshot: Snapshot, found: Document, refusals: Refusals, has_key: bool
+    ) -> tuple[Snapshot, list[News]]:
         """Apply the objects that differ; those that are refused go to `refusals`. While paused, only name them."""
         cluster = snapshot.cluster
         there = await self._owned.look(cluster, snapshot.sets.values(), [binding.name_of(cluster)])
-        wanted = self._wanted(snapshot)
+        wanted = self._wanted(snapshot, has_key)
         differing = self._owned.differences(wanted, there)
         if cluster.wishes.is_paused:
             names = sorted(each.name for batch in differing for each in batch)
@@ -208,52 +231,41 @@ class Reconciler:
                 refusals.add(f"the finalizer of {cluster.key.name}", error)
         outcome = await self._owned.put(not_held(cluster, differing), refusals)
         snapshot = observe.with_sets(snapshot, outcome.applied)
-        await self._owned.remove(leftover(wanted, there, snapshot), there, refusals)
+        if not snapshot.unseen & {"Pod", "StatefulSet"}:
+            await self._owned.remove(leftover(wanted, there, snapshot), there, refusals)
         return snapshot, outcome.news()
 
-    def _wanted(self, snapshot: Snapshot) -> list[list[Document]]:
+    def _wanted(self, snapshot: Snapshot, has_key: bool) -> list[list[Document]]:
         """Batches of objects that belong together, what a set needs before it."""
-        cluster, image = snapshot.cluster, self._image(snapshot.cluster)
+        cluster, image = snapshot.cluster, self._image(snapshot)
         batches = [policies.objects(cluster, self._settings.home), binding.objects(cluster)]
         batches.append(nameservers.objects(cluster, image))
         for seen in snapshot.groups:
             shape = brokers.Shape(seen.set_replicas, brokers.rolled(cluster.wishes.roll, seen.set_roll))
-            batches.append(brokers.objects(seen.group, image, shape))
+            objects = brokers.objects(seen.group, image, shape)
+            # Pods that are made before their key would be taken for brokers that run with a lost one.
+            batches.append([each for each in objects if has_key or each["kind"] != "StatefulSet"])
+        if "StatefulSet" in snapshot.unseen:  # how many members a set has, and which values it follows, is not known
+            return [[each for each in batch if each["kind"] != "StatefulSet"] for batch in batches]
         return batches
 
-    async def _label(self, snapshot: Snapshot) -> None:
+    async def _label(self, snapshot: Snapshot, refusals: Refusals) -> None:
         """Who leads, for people and for `kubectl get pods -L`; nothing is decided by it."""
         folder = f"/api/v1/namespaces/{snapshot.cluster.key.namespace}/pods"
-        for group in snapshot.groups:
+        for group in snapshot.groups if "Lease" not in snapshot.unseen else ():
             for pod, role in group.roles().items():
-                if group.pods[pod].role != role:
+                if group.pods[pod].role == role:
+                    continue
+                try:
                     await self._kube.merge(f"{folder}/{pod}", {"metadata": {"labels": {LABEL_ROLE: role}}})
+                except KubeError as error:
+                    refusals.add(f"the label {LABEL_ROLE} of Pod {pod}", error)
 
-    async def _stall(self, key: Key, found: Document, reason: str, message: str) -> None:
-        former = found.get("status", {})
-        told = status.stalled(former, int(found["metadata"]["generation"]), reason, message, self._now())
-        if await self._tell(key, former, told):
-            await self._recorder.record(key, str(found["metadata"]["uid"]), events.changed(former, told), self._now())
-
-    async def _tell(self, key: Key, former: Mapping[str, Any], told: Document) -> bool:
-        """False: later, since nothing in it is urgent and the last one is not `TELL_S` old."""
-        if told == former:
-            return True
-        now_s = self._clock.monotonic()
-        is_urgent = _said(told) != _said(former)
-        if not is_urgent and now_s - self._told_s.get(key, -TELL_S) < TELL_S:
-            return False
-        self._told_s[key] = now_s
-        await self._kube.merge(f"{cluster_path(key)}/status", {"status": told})
-        return True
-
-    def _image(self, cluster: BrokerCluster) -> Image:
-        return replace(cluster.image, volume_group=self._settings.volume_group)
-
-    def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    def _image(self, snapshot: Snapshot) -> Image:
+        return replace(snapshot.cluster.image, volume_group=self._settings.volume_group)
 
 
-def _said(told: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """What people are woken for."""
-    return [(each["type"], each["status"], each["reason"]) for each in told.get("conditions", [])]
+def _of_cluster(snapshot: Snapshot) -> Snapshot:
+    """With the snapshot's own cluster in every group: its image was decided meanwhile."""
+    groups = [replace(each, group=replace(each.group, cluster=snapshot.cluster)) for each in snapshot.groups]
+    return replace(snapshot, groups=groups)

@@ -81,6 +81,7 @@ class GroupSeen:
     refused: str = ""  # why the failover that a person asked for is not done
     absent: frozenset[int] = frozenset()  # as `lost` said when members had been asked
     denied: Mapping[Order, Denied] = field(default_factory=dict)  # what members refused to do
+    unwatched: str = ""  # why it has no failover loop; empty: it has one
 
     @property
     def size(self) -> int:
@@ -149,6 +150,7 @@ class Snapshot:
     sets: Mapping[str, Document] = field(default_factory=dict)  # by name, as the API server has them
     volumes: Sequence[str] = ()  # what differs from spec.brokers.storage, one text for each volume
     unapplied: Sequence[str] = ()  # objects that differ from the specification while it is paused
+    unseen: frozenset[str] = frozenset()  # kinds whose list failed: nothing of them is known
 
     @property
     def nameservers_ready(self) -> int:

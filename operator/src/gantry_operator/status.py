@@ -11,7 +11,7 @@ from typing import Any
 
 from gantry_operator.api.brokercluster import LABEL_CLUSTER, LABEL_COMPONENT
 from gantry_operator.api.wishes import FORCE, ROLL, Choice
-from gantry_operator.conditions import Condition
+from gantry_operator.conditions import Condition, lasting
 from gantry_operator.desired import binding
 from gantry_operator.snapshot import GroupSeen, Register, Snapshot
 
@@ -23,9 +23,6 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
     """The whole of it; `now` is for conditions that have just changed."""
     cluster = snapshot.cluster
     members = cluster.brokers.groups * cluster.brokers.replicas
-    in_sync = sum(len(each.register.in_sync) for each in snapshot.groups if each.register is not None)
-    ready = sum(pod.is_ready for each in snapshot.groups for pod in each.pods.values())
-    former = {each["name"]: each for each in cluster.status.get("groups", [])}
     return {
         "observedGeneration": cluster.generation,
         "image": snapshot.image or str(cluster.status.get("image", "")),
@@ -35,29 +32,65 @@ def status_of(snapshot: Snapshot, found: Iterable[Condition], now: str) -> Docum
         "flush": cluster.brokers.promise.flush,
         "binding": {"name": binding.name_of(cluster)},
         "summary": {
-            "masters": f"{sum(each.is_writable for each in snapshot.groups)}/{cluster.brokers.groups}",
-            "inSync": f"{in_sync}/{members}",
-            "ready": f"{ready}/{members}",
+            **_summary(snapshot),
             "updated": f"{members - sum(len(each.outdated) for each in snapshot.groups)}/{members}",
             "nameservers": f"{snapshot.nameservers_ready}/{cluster.nameservers}",
         },
         "conditions": documents(found, cluster.status, cluster.generation, now),
         "requests": requests(snapshot),
-        "groups": [_group(each, former.get(each.group.short, {})) for each in snapshot.groups],
+        "groups": _groups(snapshot),
     }
 
 
-def stalled(former: Mapping[str, Any], generation: int, reason: str, message: str, now: str) -> Document:
-    """Of a cluster about which nothing can be done: `message` says what to change; what else was said stays."""
-    said = [
+def stalled(reason: str, message: str) -> list[Condition]:
+    """Of a cluster about which nothing can be done: `message` says what to change."""
+    return [
         Condition("Ready", False, reason, message),
         Condition("Reconciling", False, reason, ""),
         Condition("Stalled", True, reason, message),
     ]
-    told = documents(said, former, generation, now)
+
+
+def going(waits_for: str) -> list[Condition]:
+    """Of a cluster that is being deleted."""
+    said = f"the cluster is being deleted; {waits_for}"
+    return [Condition("Ready", False, "Deleting", said), Condition("Reconciling", True, "Deleting", said)]
+
+
+def live(snapshot: Snapshot, said: Iterable[Condition], now: str) -> Document:
+    """Of a cluster that is not brought to its specification now: `said`, and beside it what registers and failover
+    loops say at this moment; everything else stays as it was told last.
+    """
+    cluster = snapshot.cluster
+    former = cluster.status
+    told = documents([*said, *lasting(snapshot)], former, cluster.generation, now)
     kinds = {each["type"] for each in told}
     others = [each for each in former.get("conditions", []) if each["type"] not in kinds]
-    return {**former, "observedGeneration": generation, "conditions": [*told, *others]}
+    status: Document = {**former, "observedGeneration": cluster.generation, "conditions": [*told, *others]}
+    if snapshot.groups:
+        status["groups"] = _groups(snapshot)
+    if not snapshot.unseen & {"Pod", "Lease"}:
+        status["summary"] = {**former.get("summary", {}), **_summary(snapshot)}
+    return status
+
+
+def _summary(snapshot: Snapshot) -> Document:
+    """What registers and pods of brokers say."""
+    groups, cluster = snapshot.groups, snapshot.cluster
+    members = cluster.brokers.groups * cluster.brokers.replicas
+    in_sync = sum(len(each.register.in_sync) for each in groups if each.register is not None)
+    ready = sum(pod.is_ready for each in groups for pod in each.pods.values())
+    return {
+        "masters": f"{sum(each.is_writable for each in groups)}/{cluster.brokers.groups}",
+        "inSync": f"{in_sync}/{members}",
+        "ready": f"{ready}/{members}",
+    }
+
+
+def _groups(snapshot: Snapshot) -> list[Document]:
+    former = {each["name"]: each for each in snapshot.cluster.status.get("groups", [])}
+    is_read = "Lease" not in snapshot.unseen
+    return [_group(each, former.get(each.group.short, {}), is_read) for each in snapshot.groups]
 
 
 def hindered(found: Iterable[Condition], reason: str, message: str) -> list[Condition]:
@@ -83,6 +116,13 @@ def is_settled(status: Document) -> bool:
     """Whether nothing is left to wait for."""
     found = {each["type"]: each["status"] for each in status["conditions"]}
     return (found.get("Ready"), found.get("Reconciling"), found.get("InSync")) == ("True", "False", "True")
+
+
+def waits_for_people(status: Document) -> bool:
+    """Whether everything is in place, and members refuse values of their configuration."""
+    found = {each["type"]: (each["status"], each["reason"]) for each in status["conditions"]}
+    is_denied = found.get("Ready") == found.get("Reconciling") == ("False", "ConfigRefused")
+    return is_denied and found.get("InSync", ("", ""))[0] == "True"
 
 
 def documents(found: Iterable[Condition], former: Mapping[str, Any], generation: int, now: str) -> list[Document]:
@@ -143,14 +183,14 @@ def _is_past(register: Register, choice: Choice) -> bool:
     return register.epoch != choice.epoch
 
 
-def _group(seen: GroupSeen, former: Mapping[str, Any]) -> Document:
+def _group(seen: GroupSeen, former: Mapping[str, Any], is_read: bool) -> Document:
     document: Document = {"name": seen.group.short, "lease": seen.group.name, "syncSet": []}
     # Members that cut the same messages count them each, and one that does not answer has lost no less than before.
     lost = max([former.get("lostMessages", 0), *(answer.lost for answer in seen.answers.values())])
     if lost:
         document["lostMessages"] = lost
     if seen.register is None:
-        return document | {"epoch": 0, "phase": "None"}
+        return document | {"epoch": 0, "phase": "None" if is_read else "Unknown"}
     told: Document = {
         "epoch": seen.register.epoch, "phase": seen.register.phase, "syncSet": sorted(seen.register.ordinals),
     }  # fmt: skip

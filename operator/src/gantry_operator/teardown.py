@@ -1,13 +1,14 @@
 """The end of a cluster whose volumes are to go with it (`deletionPolicy: Delete`); any other needs no operator to end.
 
 Step by step, each read off what is still there: the sets, and with them the pods; when no pod is left, the registers
-and the volume claims; then the finalizer.  Every deletion names the uid that was seen.  A namespace that is being
+and the volume claims; then the finalizer.  Failover loops go on until no pod is left, and the status names what the
+deletion waits for.  Every deletion names the uid that was seen.  A namespace that is being
 deleted takes all of that with it, and only the finalizer is left to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gantry_operator.api.brokercluster import FINALIZER, LABEL_CLUSTER, BrokerCluster, Document
@@ -25,22 +26,41 @@ class Clears(Protocol):
     async def delete(self, path: str, uid: str) -> None: ...
 
 
-async def clear(kube: Clears, cluster: BrokerCluster, found: Document) -> bool:
-    """One round; True when nothing is left of it."""
+_NAMED_MAX = 5
+
+
+async def clear(kube: Clears, cluster: BrokerCluster, found: Document) -> str:
+    """One round; what it waits for, empty when nothing is left of it."""
     space = f"namespaces/{cluster.key.namespace}"
     labels = {LABEL_CLUSTER: cluster.key.name}
     await _delete(kube, f"/apis/apps/v1/{space}/{_SETS}", labels)
-    if await kube.listed(f"/api/v1/{space}/{_PODS}", labels):
-        return False
+    if pods := await kube.listed(f"/api/v1/{space}/{_PODS}", labels):
+        return waits_for(pods)
     for group in cluster.groups():
         path = lease_path(cluster.key.namespace, group.name)
         lease = await kube.get(path)
         if lease is not None:
             await kube.delete(path, lease["metadata"]["uid"])
     if await _delete(kube, f"/api/v1/{space}/{_CLAIMS}", labels):
-        return False
+        return "it waits for its volume claims to go"
     await mark(kube, cluster, found, False)
-    return True
+    return ""
+
+
+def waits_for(pods: Sequence[Document]) -> str:
+    """Names the pods that are still there, with their nodes, and what to do about one that does not go."""
+    named = [f"{each['metadata']['name']}{_node(each)}" for each in pods]
+    more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+    hint = (
+        "a pod stays for as long as its node does not answer: bring the node back, or, if it is lost for good, kubectl "
+        "taint nodes NODE node.kubernetes.io/out-of-service=:NoExecute"
+    )
+    return f"it waits for pods to end: {', '.join(sorted(named)[:_NAMED_MAX])}{more}; {hint}"
+
+
+def _node(pod: Document) -> str:
+    node = pod.get("spec", {}).get("nodeName", "")
+    return f" on node {node}" if node else ""
 
 
 async def _delete(kube: Clears, folder: str, labels: Mapping[str, str]) -> bool:

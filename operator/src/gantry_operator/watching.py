@@ -84,11 +84,18 @@ class Watches:
         self._groups.setdefault(key, frozenset())
 
     def keep(self, snapshot: Snapshot, key: bytes) -> None:
-        """Watch each group of the cluster, on the terms on which its members work now."""
+        """Watch each group of the cluster, on the terms on which its members work now.
+
+        While pods cannot be listed, a loop that is there stays as it is, and one that is not begins with careful terms.
+        """
+        is_careful = "Pod" in snapshot.unseen
         for seen in snapshot.groups:
             place = snapshot.cluster.key, seen.group.short
-            wanted = order_of(seen)
-            if self._orders.get(place) == (wanted, key):
+            former_order = self._orders.get(place)
+            if is_careful and former_order is not None and former_order[1] == key:
+                continue
+            wanted = former_order[0] if is_careful and former_order is not None else order_of(seen, is_careful)
+            if former_order == (wanted, key):
                 continue
             former = self._tasks.pop(place, None)
             if former is not None:
@@ -207,11 +214,15 @@ class Watches:
         self._told(key, group.short, decision)
 
 
-def order_of(seen: GroupSeen) -> Order:
-    """How a group is watched: with the members that there are, on the weakest of their terms, as people wish."""
+def order_of(seen: GroupSeen, is_careful: bool = False) -> Order:
+    """How a group is watched: with the members that there are, on the weakest of their terms, as people wish.
+
+    `is_careful`: there may be a member whose terms are not known, so a former master is given its whole Lease.
+    """
     cluster, group = seen.group.cluster, seen.group
     failover, wishes = cluster.brokers.failover, cluster.wishes
-    terms = weakest(terms_of(cluster.brokers), [pod.terms for pod in seen.pods.values()])
+    found = [pod.terms for pod in seen.pods.values()]
+    terms = weakest(terms_of(cluster.brokers), [*found, None] if is_careful else found)
     choice = wishes.choice
     forced = None
     if choice is not None and choice.group == group.number and choice.ordinal < seen.size:

@@ -35,7 +35,8 @@ STORES = ",".join(f"{ordinal}=disk{ordinal}:0" for ordinal in range(5))
 class Server:
     """Documents by path; `reads` and `writes` in their order; sets are seen by their controller.
 
-    `refuses` a kind with a status; `admits` a kind changed, as an admission webhook does.
+    `refuses` to apply a kind with a status; `unlisted` answers a list of a kind (its plural), and `unread` any read of
+    a path, in the same way; `admits` a kind changed, as an admission webhook does.
     """
 
     def __init__(self, **brokers: object) -> None:
@@ -43,14 +44,21 @@ class Server:
         self.writes: list[str] = []
         self.reads: list[str] = []
         self.refuses: dict[str, int] = {}
+        self.unlisted: dict[str, int] = {}
+        self.unread: dict[str, int] = {}
         self.admits: dict[str, Callable[[Document], None]] = {}
 
     async def get(self, path: str) -> Document | None:
         self.reads.append(path)
+        if path in self.unread:
+            raise KubeError(f"GET {path}", self.unread[path], "as the test wants it")
         return copy.deepcopy(self.documents.get(path))
 
     async def listed(self, folder: str, labels: Mapping[str, str]) -> list[Document]:
         self.reads.append(folder)
+        kind = folder.rsplit("/", 1)[-1]
+        if kind in self.unlisted:
+            raise KubeError(f"GET {folder}", self.unlisted[kind], "as the test wants it")
         found = [each for path, each in self.documents.items() if path.startswith(f"{folder}/")]
         return [copy.deepcopy(each) for each in found if labels.items() <= each["metadata"].get("labels", {}).items()]
 
@@ -146,6 +154,7 @@ class Loops:
     def __init__(self) -> None:
         self.kept: dict[Key, bytes] = {}
         self.expected: set[Key] = set()
+        self.faults: dict[str, str] = {}
         self.decision: Decision | None = None
         self.heard: list[tuple[str, Decision]] = []
         self.forgotten: list[int] = []
@@ -155,6 +164,12 @@ class Loops:
 
     def keep(self, snapshot: Snapshot, key: bytes) -> None:
         self.kept[snapshot.cluster.key] = key
+
+    def key_of(self, key: Key) -> bytes | None:
+        return self.kept.get(key)
+
+    def unwatched(self, key: Key) -> dict[str, str]:
+        return self.faults
 
     def last(self, key: Key, group: str) -> Decision | None:
         return self.decision

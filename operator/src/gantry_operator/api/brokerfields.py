@@ -34,12 +34,10 @@ _FIXED = (
     "themselves where their class allows that; for another class move the messages to another BrokerCluster"
 )
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTP]i?)?$"
-_TIME = r"^[1-9][0-9]{0,5}(ms|s|m)$"
-_SECONDS = r"^[1-9][0-9]{0,3}(s|m)$"
+TIME = r"^[1-9][0-9]{0,5}(ms|s|m)$"
+SECONDS = r"^[1-9][0-9]{0,3}(s|m)$"
 
-_MODE = (
-    "(has(self.replication.mode) ? self.replication.mode : self.profile == 'fast' ? 'ASYNC_MASTER' : 'SYNC_MASTER')"
-)
+_MODE = "(has(self.replication.mode) ? self.replication.mode : self.profile == 'fast' ? 'ASYNC_MASTER' : 'SYNC_MASTER')"
 _FLUSH = "(has(self.flush.mode) ? self.flush.mode : self.profile == 'durable' ? 'SYNC' : 'ASYNC')"
 _IS_SYNC = f"{_MODE} == 'SYNC_MASTER'"
 _LEAST = f"(has(self.replication.minInSync) ? self.replication.minInSync : {_IS_SYNC} ? 2 : 1)"
@@ -218,7 +216,7 @@ def _failover() -> Schema:
                 "as `timers` says.",
                 "",
                 ("3s", "60m"),
-                _SECONDS,
+                SECONDS,
             ),
             "fastPath": choice(
                 "WhenSafe: under SYNC_MASTER an election does not wait for leaseDuration, since the promises of the "
@@ -294,7 +292,7 @@ def _optional(values: list[str], description: str) -> Schema:
     return {"description": description, "type": "string", "enum": values}
 
 
-def _time(description: str, default: str, bounds: tuple[str, str], pattern: str = _TIME) -> Schema:
+def _time(description: str, default: str, bounds: tuple[str, str], pattern: str = TIME) -> Schema:
     """A time with its unit; without a default where none is given."""
     low, high = bounds
     made = words(f"{description} From {low} to {high}.", default, 8, pattern, ROLLS)

@@ -67,7 +67,7 @@ def _group() -> Schema:
             "epoch": count("Number of the mastership; each failover or handover raises it. 0: no register yet."),
             "phase": text(
                 "State of the register: Active, Sealed (an election is under way), Bootstrapping (the first one), "
-                "Recovering (after a loss of power), None (no register yet)."
+                "Recovering (after a loss of power), None (no register yet), Unknown (it cannot be read)."
             ),
             "syncSet": {
                 "description": "Ordinals of the members that count for an acknowledgement, the master included.",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gantry.clock import Clock
-from gantry_operator.api import brokercluster
+from gantry_operator.api import lenient
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Group, Key
 from gantry_operator.desired.brokers import PORT
 from gantry_operator.kube import cluster_path, lease_path
@@ -70,7 +70,7 @@ class Territories:
             if document is None:
                 self._known.pop(key, None)
                 return None
-            cluster = brokercluster.read(document)
+            cluster = lenient.read(document)
             places = tuple([await self._place(cluster, group) for group in cluster.groups()])
             found = Territory(key, cluster.is_going, places, tuple(cluster.nameserver_addresses))
             self._known[key] = self._clock.monotonic(), found

@@ -130,8 +130,8 @@ ALERTS = (
         "2m",
         "critical",
         "{{ $value }} groups have no failover loop: if their master dies, nobody takes over",
-        "The condition FailoverWatched of their BrokerCluster says why and what to do (kubectl get brokerclusters -A); "
-        "where a cluster cannot be read at all, the operator's log does.",
+        "The condition FailoverPossible of their BrokerCluster is False with the reason NotWatched and says why "
+        "(kubectl get brokerclusters -A -o yaml); where its status cannot be written, the operator's log does.",
     ),
     Alert(
         "GantryOperatorBehind",

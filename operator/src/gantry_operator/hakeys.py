@@ -1,0 +1,175 @@
+"""The key that the members of a cluster prove to each other and to the operator: the Secret `CLUSTER-ha`, field `key`.
+
+One line of 16 bytes or more; during a change of the key two lines, of which brokers take both and the operator asks
+with the first.  The operator makes the Secret once.
+
+    it is there and can be read          that key
+    it is there and cannot be used       the last key that was known; the fault names the Secret
+    it is gone, the key is known         made again as it was: known to this process, or to its failover loops, which a
+                                         standby has too
+    it is gone, nobody knows the key,    made anew and marked (`REPLACED`).  Brokers read the file again while they run
+    and brokers may be running           and take both keys from then on (ADR replication-key-reread); until every
+                                         broker answers, the condition Stalled says so
+    it is gone, and no broker is there   made anew
+
+A key is never replaced because its Secret cannot be read: whoever broke it may still have the right value.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import secrets
+from typing import NamedTuple, Protocol
+
+from gantry.replication.handshake import SECRET_BYTES_MIN
+from gantry_operator.api.brokercluster import GROUP, LABEL_CLUSTER, BrokerCluster, Document, Key
+from gantry_operator.desired.labels import owned
+from gantry_operator.hindrances import Hindrance
+from gantry_operator.kube import KubeError, folder_in
+from gantry_operator.refusals import is_refusal
+from gantry_operator.snapshot import Snapshot
+
+SECRET_BYTES = 32
+REPLACED = f"{GROUP}/key-replaced"  # on the Secret: the former key was lost while brokers ran
+_KEY, _LINES_MAX = "key", 2
+
+
+class Secrets(Protocol):
+    """The API server, as `kube.Kube` asks it."""
+
+    async def get(self, path: str) -> Document | None: ...
+    async def create(self, document: Document) -> bool: ...
+
+
+class Knows(Protocol):
+    """The failover loops, as `watching.Watches` keeps them."""
+
+    def key_of(self, key: Key) -> bytes | None: ...
+
+
+class HaKey(NamedTuple):
+    """What is known of a cluster's key now."""
+
+    key: bytes | None  # to ask with; None: nobody knows it
+    is_missing: bool = False  # there is no Secret
+    fault: Hindrance | None = None  # why the Secret cannot be used
+    is_replaced: bool = False  # brokers that started before it may not have it yet
+    error: KubeError | None = None  # the API server did not answer: the pass is to be repeated
+
+
+class HaKeys:
+    """By cluster."""
+
+    def __init__(self, kube: Secrets, loops: Knows) -> None:
+        self._kube = kube
+        self._loops = loops
+        self._known: dict[Key, bytes] = {}  # the whole field, so that it is made again as it was
+
+    async def read(self, key: Key) -> HaKey:
+        """Reads only; an API server that does not answer is a fault as well."""
+        name = name_of(key)
+        last = _lines(self._known.get(key, b""))[:1]
+        known = last[0] if last else self._loops.key_of(key)
+        try:
+            found = await self._kube.get(f"{folder_in('Secret', key.namespace)}/{name}")
+        except KubeError as error:
+            return _failed(known, f"Secret {name} cannot be read", error)
+        if found is None:
+            return HaKey(known, is_missing=True)
+        said = _field(found)
+        if isinstance(said, str):
+            hint = (
+                "put the former value back, or delete the Secret: it is made again as it was"
+                if known is not None
+                else "put the former value back; where nobody has it, delete the Secret, and a new key is made, which "
+                "running brokers take within two minutes"
+            )
+            text = f"Secret {name}: {said}; brokers that start cannot join their group; {hint}"
+            return HaKey(known, fault=Hindrance("SecretInvalid", text, holds=True))
+        self._known[key] = said
+        is_replaced = REPLACED in (found["metadata"].get("annotations") or {})
+        return HaKey(_lines(said)[0], is_replaced=is_replaced)
+
+    async def make(self, cluster: BrokerCluster, known: bytes | None, may_run: bool) -> HaKey:
+        """The Secret is missing: make it; whoever made it first is right.  `may_run`: brokers may be running."""
+        kept = self._known.get(cluster.key) or known
+        wanted: Document = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": cluster.secret},
+            "type": "Opaque",
+            "data": {_KEY: base64.b64encode(kept or secrets.token_hex(SECRET_BYTES).encode()).decode()},
+        }
+        if kept is None and may_run:
+            wanted["metadata"]["annotations"] = {REPLACED: "true"}
+        document = owned(cluster, wanted, {LABEL_CLUSTER: cluster.key.name})
+        try:
+            await self._kube.create(document)
+        except KubeError as error:
+            return _failed(known, f"Secret {cluster.secret} is missing and cannot be made", error)
+        made = await self.read(cluster.key)
+        if made.is_missing:  # an answer that came from before
+            return _failed(known, f"Secret {cluster.secret} was made", KubeError("it", 0, "is not there yet"))
+        return made
+
+    def forget(self, key: Key) -> None:
+        """The cluster is gone."""
+        self._known.pop(key, None)
+
+
+def name_of(key: Key) -> str:
+    """The Secret's name; also of a cluster whose specification cannot be read."""
+    return f"{key.name}-ha"
+
+
+def replaced(found: HaKey, snapshot: Snapshot) -> list[Hindrance]:
+    """What to tell while brokers do not have a key that replaced a lost one."""
+    silent = [
+        pod.name
+        for group in snapshot.groups
+        for ordinal in range(group.size)
+        if (pod := group.pod(ordinal)) is not None and ordinal not in group.answers
+    ]
+    if not found.is_replaced or not silent:
+        return []
+    name = snapshot.cluster.secret
+    said = (
+        f"Secret {name} was lost while brokers ran, and a new key was made; {', '.join(silent)} cannot be asked with "
+        "it yet, and no group of theirs fails over. Brokers take it within two minutes; those of an older image when "
+        "all pods of their group were deleted at once (kubectl delete pod -l gantrymq.io/group=b0,gantrymq.io/cluster="
+        f"{snapshot.cluster.key.name}), or put the former key back into the Secret"
+    )
+    return [Hindrance("KeyReplaced", said, holds=True)]
+
+
+def _failed(known: bytes | None, said: str, error: KubeError) -> HaKey:
+    """A refusal is told; an API server that did not answer is told only where no key is known."""
+    if is_refusal(error):
+        return HaKey(known, fault=Hindrance("SecretRefused", f"{said}: {error}", holds=True))
+    fault = None if known is not None else Hindrance("SecretNotRead", f"{said}: {error}", holds=True)
+    return HaKey(known, fault=fault, error=error)
+
+
+def _field(secret: Document) -> bytes | str:
+    """The field's bytes; a text says what is wrong with it."""
+    given = (secret.get("data") or {}).get(_KEY)
+    if given is None:
+        return f"it has no field {_KEY!r}"
+    try:
+        found = base64.b64decode(given, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        return f"its field {_KEY!r} is no base64"
+    lines = _lines(found)
+    if not lines:
+        return f"its field {_KEY!r} is empty"
+    if len(lines) > _LINES_MAX:
+        return f"its field {_KEY!r} has {len(lines)} lines, expected a key, or two of them"
+    if short := [line for line in lines if len(line) < SECRET_BYTES_MIN]:
+        return f"its field {_KEY!r} has a key of {len(short[0])} bytes, expected {SECRET_BYTES_MIN} or more"
+    return found
+
+
+def _lines(field: bytes) -> list[bytes]:
+    """As brokers read the file (`gantry.broker.membership.read_keys`)."""
+    return [line.strip() for line in field.split(b"\n") if line.strip()]

@@ -1,0 +1,46 @@
+"""What keeps a cluster from being brought to its specification, while everything else of it goes on; pure.
+
+Each is a reason and a text for the condition Stalled: a specification that cannot be read (`Invalid`), a key that
+cannot be used (`SecretInvalid`, `KeyReplaced`), a list or an object that the API server refuses (`Refused`).  The first
+one names the reason; all texts are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from gantry_operator import status
+from gantry_operator.conditions import Condition
+from gantry_operator.kube import KubeError
+from gantry_operator.refusals import Refusals, is_refusal
+
+
+class Hindrance(NamedTuple):
+    """One of them; `holds`: no member is taken away because of it."""
+
+    reason: str
+    message: str
+    holds: bool = False
+
+
+def of_lists(failed: Mapping[str, KubeError]) -> list[Hindrance]:
+    """Lists that the API server refuses; one that it did not answer is asked for again, and is no news for people."""
+    said = [f"{kind}s ({error})" for kind, error in sorted(failed.items()) if is_refusal(error)]
+    if not said:
+        return []
+    hint = "grant the operator's role the right to list them; failover goes on, and what depends on them waits"
+    return [Hindrance("Refused", f"the API server refuses to list {', '.join(said)}; {hint}")]
+
+
+def of_refusals(refusals: Refusals) -> list[Hindrance]:
+    """Objects that the API server refused in this pass."""
+    return [Hindrance("Refused", refusals.message)] if refusals else []
+
+
+def applied(found: Iterable[Condition], hindrances: Iterable[Hindrance]) -> list[Condition]:
+    """The conditions with all of these."""
+    told = list(found)
+    for each in reversed(list(hindrances)):
+        told = status.hindered(told, each.reason, each.message)
+    return told
