@@ -159,7 +159,7 @@ tools: dev             # what tests start: PostgreSQL; Java, Node, other people'
 	@requirements/system "interop?" "database?"
 	@$(PY) tests/interop/prepare.py
 
-control-plane: dev     # an API server, etcd, helm, prometheus-operator's kinds
+control-plane: dev     # an API server, etcd, helm in two versions, kinds
 	@requirements/system "kube?"
 	@PYTHONPATH=tests $(PY) -m testkit.kube.prepare control-plane charts
 

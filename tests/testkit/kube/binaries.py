@@ -6,7 +6,7 @@ Kubernetes' own staging folder, hence a main module of ours that puts the publis
 kubectl come as they were released, out of a package of PyPI that carries them.
 
     control-plane   etcd, kube-apiserver, helm, kubectl: what tests of registers, CRDs and charts need
-    charts          prometheus-operator's kinds, of which our charts make objects
+    charts          the oldest helm that the charts promise to work with, prometheus-operator's kinds
     nodes           kube-controller-manager, kube-scheduler, kubelet, kube-proxy, coredns, pause
     skaffold        skaffold, which checks skaffold.yaml
     spark           Kubeflow's spark-operator and its chart, which has its kinds
@@ -23,11 +23,12 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -110,11 +111,11 @@ def _go_caches() -> Path:
     return cache().parent / "go"
 
 
-def _from_module(package: str, module: str) -> Program:
+def _from_module(package: str, module: str, stamped: Mapping[str, str] = _STAMPED) -> Program:
     folder = HERE / "modules" / module
 
     def make(to: Path) -> None:
-        flags = " ".join(["-s", "-w", *(f"-X {variable}={value}" for variable, value in _STAMPED.items())])
+        flags = " ".join(["-s", "-w", *(f"-X {variable}={value}" for variable, value in stamped.items())])
         command = [str(go.command(_go_caches())), "build", "-ldflags", flags, "-o", str(to), package]
         done = subprocess.run(
             command, cwd=folder, env=_environment(), stdin=subprocess.DEVNULL,
@@ -123,7 +124,19 @@ def _from_module(package: str, module: str) -> Program:
         if done.returncode:
             raise RuntimeError(f"go build of {package} failed:\n{done.stdout.decode('utf-8', 'replace')[-4000:]}")
 
-    return Program(make, (*_pins(folder), package.encode(), repr(_STAMPED).encode()))
+    return Program(make, (*_pins(folder), package.encode(), repr(stamped).encode()))
+
+
+def _helm(module: str) -> Program:
+    """A helm 3, which thinks that it renders for the Kubernetes of its own release, as its Makefile has it."""
+    pins = (HERE / "modules" / module / "go.mod").read_text()
+    version, minor = (re.search(rf"{each} v(\S+)", pins) for each in ("helm.sh/helm/v3", r"k8s\.io/client-go"))
+    assert version is not None and minor is not None
+    stamped = {"helm.sh/helm/v3/internal/version.version": f"v{version[1]}"}
+    for package in ("chartutil", "lint/rules"):
+        at = f"helm.sh/helm/v3/pkg/{package}.k8sVersion"
+        stamped |= {f"{at}Major": "1", f"{at}Minor": minor[1].split(".")[1]}
+    return _from_module("helm.sh/helm/v3/cmd/helm", module, stamped)
 
 
 def _environment() -> dict[str, str]:
@@ -198,6 +211,7 @@ PROGRAMS = {
     "spark-operator": _from_module(f"{_SPARK_OPERATOR}/cmd/operator", "spark-operator"),
     "spark-operator-chart.tgz": _folder_of(_SPARK_OPERATOR, "charts/spark-operator-chart", "spark-operator"),
     "helm": _from_layer("helm"),
+    **{name: _helm(name) for name in ("helm-3.14",)},
     "monitoring-kinds.tgz": _folder_of(_PROMETHEUS_OPERATOR, "example/prometheus-operator-crd", "prometheus-operator"),
     "kubectl": _from_layer("kubectl"),
     **{
@@ -207,7 +221,7 @@ PROGRAMS = {
 }
 GROUPS = {
     "control-plane": ("helm", "kubectl", "etcd", "kube-apiserver"),
-    "charts": ("monitoring-kinds.tgz",),
+    "charts": ("helm-3.14", "monitoring-kinds.tgz"),
     "nodes": ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "pause"),
     "skaffold": ("skaffold",),
     "spark": ("spark-operator", "spark-operator-chart.tgz"),
