@@ -43,13 +43,16 @@ def watched(kinds: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> It
     ("title", "text"), [(panel.title, query.text) for panel in operatorboard.BOARD.panels for query in panel.queries]
 )
 def test_a_panel_shows_something(watched: Prometheus, title: str, text: str) -> None:
-    assert watched.query(answered(text)), f"{title}: {text} has no series"
+    until(lambda: watched.query(answered(text)), f"{title}: {text} has a series")
 
 
 def test_one_of_two_works(watched: Prometheus) -> None:
-    (found,) = watched.query("sum(gantrymq_operator_leader)")
-    (both,) = watched.query("count(gantrymq_operator_leader)")
-    assert (found["value"], both["value"]) == ([found["value"][0], "1"], [both["value"][0], "2"])  # type: ignore[index]
+    def each() -> list[str]:
+        found = watched.query("gantrymq_operator_leader")
+        return sorted(str(series["value"][1]) for series in found)  # type: ignore[index]
+
+    until(lambda: each() == ["0", "1"], "both are scraped, and one works")  # a busy machine scrapes late
+    assert not watched.query("max_over_time(sum(gantrymq_operator_leader)[10m:1s]) > 1")
 
 
 @pytest.mark.parametrize("alert", operatorboard.ALERTS, ids=lambda each: each.name)
