@@ -37,6 +37,7 @@ class Folder:
     queues: dict[tuple[str, int], list[bytes]] = field(default_factory=dict)
     number: int = 0
     known: set[str] = field(default_factory=set)  # topics that our table of queues has
+    came_back: set[tuple[str, int]] = field(default_factory=set)  # queues of which nobody has acknowledged a message
 
     def open(self) -> Store:
         self.clock.advance(60_000)
@@ -44,23 +45,27 @@ class Folder:
         return opened(given, self.clock, disk=self.disk)
 
     def session(self, store: Store, operations: list[tuple[str, str, int, int]]) -> None:
-        # Without a message of its own a session of RocketMQ's would leave no trace.
-        for what, topic, queue_id, count in [*operations, ("send", "Z", 0, 1)]:
+        for what, topic, queue_id, count in operations:
             if what == "delete":
                 store.delete_queues(topic)
                 self.queues = {key: found for key, found in self.queues.items() if key[0] != topic}
+                self.came_back &= set(self.queues)
             for _ in range(count):
                 self.number += 1
                 body = b"%d" % self.number + b"x" * 900
                 store.append([message(topic, queue_id, body)])
                 self.queues.setdefault((topic, queue_id), []).append(body)
+                self.came_back.discard((topic, queue_id))
 
     def check(self, store: Store, *, may_come_back: bool) -> None:
         """All is there under its offsets.
 
         Topics of which only the log knows may come back when they were deleted; after a stop in order only their
-        queues that were not made again with them.
+        queues that were not made again with them.  What came back may go when queues are built again.
         """
+        for key in {key for key in self.came_back if store.queue_range(*key) is None}:
+            self.came_back.discard(key)
+            del self.queues[key]
         for (topic, queue_id), expected in self.queues.items():
             assert bodies(store, topic, queue_id) == expected, (topic, queue_id)
             assert store.queue_range(topic, queue_id) == (0, len(expected))
@@ -68,6 +73,7 @@ class Folder:
         assert may_come_back or {topic for topic, _ in back} <= {topic for topic, _ in self.queues}, back
         assert {topic for topic, _ in back} & self.known == set()
         self.queues |= {key: bodies(store, *key) for key in back}
+        self.came_back |= back
 
     def to_rocketmq(self) -> None:
         self.kept = {path: data for path, data in self.disk.files().items() if path.startswith(OURS)}
@@ -78,7 +84,9 @@ class Folder:
                 self.disk.unlink(path)
         for path, data in self.kept.items():
             self._write(path, data)
-        topics = {topic: {"topicName": topic} for topic, _ in self.queues}
+        topics = {topic: {"topicName": topic} for topic in ("TBW102", *(topic for topic, _ in self.queues))}
+        self._write(filenames.lock(ROOT), b"lock7\n")
+        self.disk.make_folders(filenames.consume_queues(ROOT))
         self._write(filenames.config(ROOT, "topics.json"), json.dumps({"topicConfigTable": topics}).encode())
 
     def _write(self, path: str, data: bytes) -> None:

@@ -282,3 +282,22 @@ def test_a_start_that_loses_its_power_anywhere_does_not_forget_who_had_the_folde
         store = opened(_SETTINGS, disk=disk.crash())
         assert set(store.queues()) == {("U", 0), ("U", 1)}, cut_at
         store.close()
+
+
+def test_what_followed_old_messages_that_came_back_stays_when_queues_are_built_again() -> None:
+    def play(store: Store) -> None:
+        store.append([message("T", 1, b"old"), message("T", 0, b"old")])
+        store.delete_queues("T")
+        store.append([message("T", 0, b"new")])
+
+    disk, store = _back_from_rocketmq(1 << 20, play, first="U")
+    assert bodies(store, "T", 1) == [b"old"], "a queue that was not made again, of a topic that was not known"
+    store.append([message("T", 1, body) for body in (b"first", b"second")])
+    store.close()
+    for _ in range(2):
+        disk.remove_tree(filenames.consume_queues(ROOT))
+        store = opened(_SETTINGS, disk=disk)
+        assert bodies(store, "T", 0) == [b"new"]
+        assert bodies(store, "T", 1)[-2:] == [b"first", b"second"] and store.next_queue_offset("T", 1) == 3
+        assert bodies(store, "T", 1, start=1) == [b"first", b"second"], "under their numbers"
+        store.close()

@@ -158,13 +158,14 @@ def bury_before(table: QueueTable, topic: str, log_start: int, old_end: int = 0)
     """Bury what the log has of a topic before it was made again.
 
     old_end: where the last record of its former queues ends that is known; queues that begin before it are of those,
-    unless it is gone from the log, for then only a queue may have begun anew and not the topic.
+    unless it is gone from the log, for then only a queue may have begun anew and not the topic.  One that goes on
+    behind the new beginning stays: its old messages came back, and acknowledged ones followed under the next numbers.
     """
-    begins = {queue: queue.begins for queue in table if queue.topic == topic}
+    begins = {queue: at for queue in table if queue.topic == topic and (at := queue.begins) is not None}
+    at = min((at for at in begins.values() if at >= old_end or old_end <= log_start), default=0)
     if old_end > log_start:
-        for queue, at in begins.items():
-            if at is not None and at < old_end:
+        for queue, first in begins.items():
+            if first < old_end and queue.log_end <= at:
                 table.drop(topic, queue.queue_id)
-    at = min((at for at in begins.values() if at is not None and (at >= old_end or old_end <= log_start)), default=0)
     if at > log_start:
         table.bury(topic, at)
