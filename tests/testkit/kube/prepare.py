@@ -2,7 +2,7 @@
 
     control-plane   seven minutes of two busy cores, 0.3 GB       nodes   ten more, 0.7 GB with the base of images
     charts          some three, 0.1 GB
-    skaffold        five, 0.2 GB                               spark   two, 0.1 GB
+    skaffold        eight, 0.3 GB                              spark   two, 0.1 GB
 
 What is there already costs nothing.
 """
