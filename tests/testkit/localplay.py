@@ -10,7 +10,9 @@ A ledger has what its producer was told SEND_OK for, and when; `gantry local dow
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -108,16 +110,17 @@ class Cluster:
         return asyncio.run(look())
 
     def until_served(self, above: int, group: int = 0) -> Record:
-        """Until somebody leads and takes writes in an epoch above this one; the register then."""
+        """Until somebody leads, takes writes and listens in an epoch above this one; the register then."""
         found: list[Record] = []
 
         def is_served() -> bool:
             seen = self.survey()
-            record = seen.registers[group]
-            if record is None or record.phase is not Phase.ACTIVE or seen.master(group) is None:
+            record, master = seen.registers[group], seen.master(group)
+            if record is None or record.phase is not Phase.ACTIVE or master is None:
                 return False
             found.append(record)
-            return record.epoch > above
+            # Its side door tells who leads before its port is open again.
+            return record.epoch > above and _listens(seen.layout.address(master.who), seen.layout.ports.broker)
 
         self.until(is_served, f"somebody leads above epoch {above}")
         return found[-1]
@@ -222,3 +225,9 @@ class Producing:
         """Until so many more messages were acknowledged."""
         before = len(self.acknowledged())
         until(lambda: len(self.acknowledged()) >= before + count, f"{count} more messages are acknowledged")
+
+
+def _listens(host: str, port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((host, port), 1.0):
+        return True
+    return False

@@ -95,7 +95,7 @@ class Operator:
             kube = await stack.enter_async_context(Kube(self._account, token, wrote=self._metrics.wrote))
             watches = self._watches_of(token, election)
             asks = Members(self._sightings, self._clock)
-            reconciler = Reconciler(kube, self._settings, watches, asks, self._clock)
+            reconciler = Reconciler(kube, self._settings, watches, asks, self._clock, self._metrics.refused)
             passes = Passes(reconciler.once, self._metrics, self._clock, tell=reconciler.failed)
             self._declared = DeclaredKinds(kube, self._clock, self._metrics, self._add)
             stack.push_async_callback(self._declared.close)

@@ -49,7 +49,8 @@ class Metrics:
         )
         self.errors = Counter(
             "gantrymq_operator_errors",
-            "What failed: transient (API server away or busy), timeout, conflict, forbidden, invalid, other, bug",
+            "What failed or was refused: transient (API server away or busy), timeout, conflict, forbidden, invalid, "
+            "other, bug",
             ["class"],
             registry=self.registry,
         )
@@ -74,6 +75,10 @@ class Metrics:
     def wrote(self, verb: str, resource: str) -> None:
         """The API server took a write."""
         self.writes.labels(verb, resource).inc()
+
+    def refused(self, status: int) -> None:
+        """The API server refused something (HTTP status) and the pass went on."""
+        self.errors.labels(class_of(status)).inc()
 
     def watch(self, gauges: Callable[[], Gauges]) -> None:
         """From now on."""

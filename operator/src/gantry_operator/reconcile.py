@@ -10,7 +10,7 @@ concern them.  The status says who leads in every case, also of a cluster that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -62,13 +62,24 @@ class Groups(Protocol):
 
 
 class Reconciler:
-    """`once(key)`; answers when it wants to look again."""
+    """`once(key)`; answers when it wants to look again.  `refused` hears the HTTP status of what the API server refuses
+    without the pass failing.
+    """
 
-    def __init__(self, kube: Objects, settings: Settings, watches: Groups, asks: observe.Asks, clock: Clock) -> None:
+    def __init__(
+        self,
+        kube: Objects,
+        settings: Settings,
+        watches: Groups,
+        asks: observe.Asks,
+        clock: Clock,
+        refused: Callable[[int], None] = lambda status: None,
+    ) -> None:
         self._kube = kube
         self._settings = settings
         self._asks = asks
         self._clock = clock
+        self._refused = refused
         self._following = Following(kube, watches, makes=True)
         self._hands = Hands(kube, asks, watches, clock)
         self._owned = Owned(kube)
@@ -86,7 +97,8 @@ class Reconciler:
         snapshot = self._with_denied(followed.snapshot)
         if snapshot.cluster.is_going:
             return await self._end(followed, snapshot, found)
-        refusals = Refusals()
+        self._count(followed.listed.failed)
+        refusals = Refusals(self._refused)
         await self._label(snapshot, refusals)
         if followed.reading.faults:
             return await self._stall(snapshot, [*followed.hindrances, *hindrances.of_refusals(refusals)])
@@ -198,6 +210,11 @@ class Reconciler:
         said = status.stalled(found[0].reason, "; ".join(each.message for each in found)) if found else []
         said = said or [Condition("Reconciling", True, "NotRead", f"not listed now, and asked for again: {kinds}")]
         return await self._telling.live(snapshot, said)
+
+    def _count(self, failed: Mapping[str, KubeError]) -> None:
+        """Lists that were refused; the pass does not fail by them."""
+        for error in filter(is_refusal, failed.values()):
+            self._refused(error.status)
 
     def _raise_silent(self, followed: Followed) -> None:
         """What the API server did not answer: the pass is to be repeated."""

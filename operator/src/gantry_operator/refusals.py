@@ -10,6 +10,8 @@ is refused (`NEEDED`), since its template would promise what they cannot have.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gantry_operator.kube import KubeError
 
 STATUSES = frozenset({400, 403, 404, 422})
@@ -23,9 +25,10 @@ def is_refusal(error: KubeError) -> bool:
 
 
 class Refusals:
-    """Of one pass over one cluster."""
+    """Of one pass over one cluster; `count` hears the status of every one."""
 
-    def __init__(self) -> None:
+    def __init__(self, count: Callable[[int], None] = lambda status: None) -> None:
+        self._count = count
         self._said: dict[str, str] = {}  # by object
 
     def __bool__(self) -> bool:
@@ -35,6 +38,7 @@ class Refusals:
         """`what` (kind and name) was refused; KubeError again for an answer that is no refusal."""
         if not is_refusal(error):
             raise error
+        self._count(error.status)
         self._said[what] = f"{error.status} {error.reason[:_REASON_CHARS_MAX]}"
 
     @property

@@ -208,12 +208,13 @@ class Bench:
 
     def __init__(self, **brokers: object) -> None:
         self.server, self.loops, self.doors, self.clock = Server(**brokers), Loops(), Doors(), SimClock()
+        self.refused: list[int] = []  # statuses that an alert counts
         self.upgrade("image:1", OnUpgrade.ONE_BY_ONE)
 
     def upgrade(self, image: str, policy: OnUpgrade) -> None:
         """Another operator takes over, with this default image."""
         settings = Settings(image, on_upgrade=policy)
-        self.operator = Reconciler(self.server, settings, self.loops, self.doors, self.clock)
+        self.operator = Reconciler(self.server, settings, self.loops, self.doors, self.clock, self.refused.append)
 
     def once(self) -> float | None:
         self.clock.advance(3000)

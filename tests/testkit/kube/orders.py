@@ -109,6 +109,7 @@ class Orders:
         self._api.apply(yaml.safe_dump(document))
         self.until(lambda: self.is_ready(), "the cluster is ready")
         self.until_in_sync()
+        self.until(self.is_reached, "the client reaches the name servers by their Service")
         print(f"ready, and all in sync, {time.monotonic() - start:.1f} s after it was applied")
 
     def until(self, holds: Callable[[], object], what: str) -> None:
@@ -129,6 +130,11 @@ class Orders:
             return condition(self._api.get(path), "Ready") == "True"
         except RefusedError:
             return False
+
+    def is_reached(self) -> bool:
+        """Whether every node between has heard of the name servers; Ready tells of pods, not of kube-proxy's rules."""
+        words = ["exec", "-n", "clients", "client", "--", "gantry", "topic", "list", "--namesrv", NAMES]
+        return self.kubectl(*words).returncode == 0
 
     def in_sync(self) -> list[int]:
         """The ordinals of the in-sync set, as the status has it."""

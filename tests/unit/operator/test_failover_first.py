@@ -122,7 +122,7 @@ def test_registers_whose_list_is_refused_are_read_one_by_one() -> None:
     bench.server.runs(master=1)
     bench.server.unlisted["leases"] = 403
     bench.once()
-    assert master(bench) == "orders-b0-1"
+    assert master(bench) == "orders-b0-1" and bench.refused == [403]
     bench.server.unread[lease_path("messaging", "orders-b0")] = 403
     bench.once()
     (group,) = bench.server.documents[PATH]["status"]["groups"]

@@ -28,8 +28,12 @@ def test_one_object_that_is_refused_stops_nothing_else_and_each_is_named(status:
         assert f"{each}: {status} as the test wants it" in bench.said("Stalled")
     assert bench.conditions()["Reconciling"][0] == "True", "the plan goes on"
     assert KEY in bench.loops.kept
+    assert bench.refused == [status] * 3, (
+        "both policies and a budget: an alert counts them although the pass does not fail"
+    )
     bench.server.refuses.clear()
     bench.once()
+    assert len(bench.refused) == 3
     assert bench.conditions()["Stalled"] == ("False", "NoError")
 
 
