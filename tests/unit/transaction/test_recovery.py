@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gantry.leaves import frames, properties
 from gantry.model import names
+from gantry.store.settings import Flush
 from gantry.transaction import half as halves
 from gantry.transaction.oplog import Outcome
 from testkit.memory_state import MemoryState
@@ -122,3 +123,17 @@ def test_saved_positions_behind_the_queues_ends_are_cut_to_them() -> None:
     assert play.book.half_offset == 1
     fresh = play.half(key="next")
     assert play.book.outcome(fresh.queue_offset) is Outcome.OPEN
+
+
+def test_positions_are_saved_when_the_log_up_to_them_is_on_the_disk() -> None:
+    play = TransactionPlay(Flush.ASYNC)
+    half = play.half()
+    assert play.end(half, COMMIT) == 0
+    for _ in range(3):
+        play.tick()
+    place = names.TRANSACTION_GROUP, names.HALF_TOPIC, 0
+    assert play.offsets.query(*place) == -1, "a power cut may still take the end"
+    play.store._flush.finish()
+    play.flush()
+    play.tick()
+    assert play.offsets.query(*place) == 1
