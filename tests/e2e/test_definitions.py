@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import yaml
 
 from e2e.conftest import require
 from gantry_operator.api import schema
-from testkit.kube import binaries, olderkinds
+from testkit.kube import binaries, olderkinds, upgrading
 from testkit.kube.api import RefusedError
 from testkit.kube.controlplane import ADMIN_TOKEN, ControlPlane
 from testkit.kube.registers import NAMESPACE, fresh_name, prepare, rendered
@@ -28,7 +27,6 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 CLUSTERS = f"/apis/gantrymq.io/v1alpha1/namespaces/{NAMESPACE}/brokerclusters"
 REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 HOME, ACCOUNT, RELEASED = "default", "gantrymq-crds", "released"
-OPERATORS = ROOT / "operator/docs/operator.md"
 RIGHTS = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding")
 
 
@@ -130,16 +128,11 @@ def helm(plane: ControlPlane, *words: str) -> str:
 
 
 def test_the_documented_line_brings_images_and_kinds_of_the_new_chart(job: ControlPlane, tmp_path: Path) -> None:
-    (line,) = [each for each in OPERATORS.read_text().splitlines() if each.startswith("    helm upgrade gantrymq ")]
-    flags = line.split()[line.split().index("gantrymq-system") + 1 :]
-    former, newer = tmp_path / "former", ROOT / "charts" / "gantrymq"
-    shutil.copytree(newer, former)
-    about = yaml.safe_load((newer / "Chart.yaml").read_text())
-    version = about["appVersion"]
-    (former / "Chart.yaml").write_text(yaml.safe_dump(about | {"version": "0.0.9", "appVersion": "0.0.9"}))
-    older = olderkinds.definition()
-    (former / "crds" / "gantrymq.io_brokerclusters.yaml").write_text(yaml.safe_dump(older))
-    path = f"{DEFINITIONS}/{older['metadata']['name']}"
+    line = upgrading.line().split()
+    flags = line[line.index("gantrymq-system") + 1 :]
+    former, newer = upgrading.chart(tmp_path / "former", "0.0.9"), ROOT / "charts" / "gantrymq"
+    version = yaml.safe_load((newer / "Chart.yaml").read_text())["appVersion"]
+    path = f"{DEFINITIONS}/{olderkinds.definition()['metadata']['name']}"
     if not is_gone(job, path):
         job.admin.delete(path)
     until(lambda: is_gone(job, path), "the kind is gone")

@@ -19,8 +19,8 @@ import pytest
 import yaml
 
 from e2e.conftest import require
-from e2e.test_definitions import DEFINITIONS, OPERATORS, RELEASED, is_served, put, run, running
-from testkit.kube import binaries, olderkinds, renders
+from e2e.test_definitions import DEFINITIONS, RELEASED, is_served, put, run, running
+from testkit.kube import binaries, olderkinds, renders, upgrading
 from testkit.kube.api import Document
 from testkit.kube.controlplane import ADMIN_TOKEN, ControlPlane
 from testkit.kube.registers import prepare
@@ -131,7 +131,7 @@ def work_off(plane: ControlPlane, folder: Path, job: Document) -> None:
 def test_the_documented_line_upgrades_with_its_hooks_and_an_uninstallation_has_its_own(
     helm: str, bare: ControlPlane, tmp_path: Path
 ) -> None:
-    (line,) = [each for each in OPERATORS.read_text().splitlines() if each.startswith("    helm upgrade gantrymq ")]
+    line = upgrading.line()
     flags = line.split()[line.split().index("gantrymq-system") + 1 :]
     assert flags == ["--reset-then-reuse-values"]
     chart = CHARTS / "gantrymq"

@@ -1,14 +1,15 @@
-"""What each commit has to do on real kubelets: install, produce, lose the master's node, roll a change out.
+"""What each commit has to do on real kubelets: install, produce, lose the master's node, upgrade and go back.
 
 One test, because a cluster of four nodes is brought up for it.
 """
 
 from __future__ import annotations
 
-import time
+from pathlib import Path
 
 import pytest
 
+from testkit.kube import upgrading
 from testkit.kube.cluster import Cluster
 from testkit.kube.orders import BROKERCLUSTER, HOME, LEASE, Orders
 
@@ -16,9 +17,12 @@ pytestmark = pytest.mark.timeout(1500)
 PRODUCER_S = 600  # at most; it is stopped when what it was meant to see is over
 
 
-def test_an_installed_cluster_loses_a_node_and_is_rolled_and_nothing_acknowledged_is_lost(cluster: Cluster) -> None:
+def test_an_installed_cluster_loses_a_node_and_is_upgraded_and_back_and_nothing_acknowledged_is_lost(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     orders = Orders(cluster)
-    orders.install()
+    upgrading.load(cluster)
+    orders.install_as_is(upgrading.chart(tmp_path / "earlier"), "--no-hooks")  # the kinds are the earlier chart's
     orders.apply()
     orders.client("topic", "create", "tea")
     orders.client("produce", "tea", "Assam", "Darjeeling")
@@ -27,7 +31,8 @@ def test_an_installed_cluster_loses_a_node_and_is_rolled_and_nothing_acknowledge
     holder = cluster.admin.get(LEASE)["spec"]["holderIdentity"]
     orders.until(lambda: orders.masters() == [f"orders-b0-{holder[0]}"], "the label names the register's master")
     loses_its_node(orders, "/tmp/cut")
-    is_rolled(orders, "/tmp/rolled")
+    upgrading.up_and_back(orders, upgrading.name("broker"), "/tmp/upgraded")
+    is_changed(orders)
     orders.uninstall()
 
 
@@ -51,19 +56,10 @@ def loses_its_node(orders: Orders, book: str) -> None:
     orders.report(book, "second")
 
 
-def is_rolled(orders: Orders, book: str) -> None:
-    """A change that needs new processes replaces one member at a time."""
-    orders.until_in_sync()
+def is_changed(orders: Orders) -> None:
+    """A change that needs new processes replaces one member at a time, and all run with it."""
     before = orders.uids()
-    with orders.producer(book, "r", PRODUCER_S) as producer:
-        orders.until_producing(book)
-        start = time.monotonic()
-        change = {"spec": {"brokers": {"config": {"pull.count_max": "512"}}}}
-        orders.cluster.admin.merge(BROKERCLUSTER, change)
-        orders.until_rolled(before)
-        print(f"three members replaced in {time.monotonic() - start:.1f} s")
-        orders.stop_producers()
-        producer.wait(120)
-    orders.report(book, "rolled")
+    orders.cluster.admin.merge(BROKERCLUSTER, {"spec": {"brokers": {"config": {"pull.count_max": "512"}}}})
+    orders.until_rolled(before)
     told = orders.kubectl("exec", "-n", HOME, "orders-b0-0", "--", "cat", "/etc/gantrymq/config/broker.yaml").stdout
     assert "pull.count_max:" in told and "512" in told

@@ -1,21 +1,21 @@
-"""An upgrade from an earlier version to this one and back, on four real kubelets, while a producer keeps a ledger."""
+"""An upgrade from a commit of the past to this one and back, on four real kubelets, and what is documented beside it.
+
+Each commit upgrades from this tree under another version (test_smoke).
+"""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from e2e.test_definitions import OPERATORS
-from testkit.kube import previous, projectimages, shell
-from testkit.kube.cluster import Cluster, condition
-from testkit.kube.orders import BROKERCLUSTER, CHART, CLIENT, HOME, MEMBERS, SYSTEM, Orders
+from testkit.kube import previous, projectimages, shell, upgrading
+from testkit.kube.cluster import Cluster
+from testkit.kube.orders import BROKERCLUSTER, CHART, HOME, MEMBERS, SYSTEM, Orders
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
-LEDGER, LOAD_S = "/tmp/upgrade", 1500
-KIND = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/brokerclusters.gantrymq.io"
+LEDGER = "/tmp/upgrade"
 
 
 @pytest.fixture(scope="module")
@@ -26,28 +26,12 @@ def orders(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     tree = previous.checked_out(tmp_path_factory.mktemp("previous"))
     cluster.load([previous.tar(target, tree) for target in projectimages.TARGETS])
     shell.load(cluster)
-    chart = str(tree / "charts" / "gantrymq")
-    cluster.helm("install", "gantrymq", chart, "--namespace", SYSTEM, "--create-namespace")
-    cluster.admin.apply(CLIENT)
     play = Orders(cluster)
-    play.until(lambda: play.is_ready("/api/v1/namespaces/clients/pods/client"), "the client is ready")
+    play.install_as_is(tree / "charts" / "gantrymq")
     play.apply()
+    play.client("topic", "create", "tea")
     yield play, tree
     play.stop_producers()
-
-
-def images(orders: Orders) -> set[str]:
-    """Of brokers' pods."""
-    return {each["spec"]["containers"][0]["image"] for each in orders.members()}
-
-
-def rolled(orders: Orders, book: str, image: str, before: set[str]) -> None:
-    """All members run this image and are in sync; prints the longest pause of the ledger so far."""
-    orders.until_rolled(before)
-    assert images(orders) == {image}
-    times = sorted(orders.ledger(book).values())
-    pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
-    print(f"{image}: {len(times)} acknowledged, longest pause so far {max(pauses) / 1000:.1f} s")
 
 
 def test_an_upgrade_under_load_and_back_lose_nothing_and_after_an_uninstallation_everything_can_be_deleted(
@@ -55,32 +39,11 @@ def test_an_upgrade_under_load_and_back_lose_nothing_and_after_an_uninstallation
 ) -> None:
     """One test, since each part begins where the one before ended."""
     play, _ = orders
-    up_and_back(play)
+    upgrading.up_and_back(play, previous.name("broker"), LEDGER)
     play.cluster.helm("upgrade", "gantrymq", str(CHART), "--namespace", SYSTEM, "--reset-then-reuse-values")
-    play.until(lambda: images(play) == {projectimages.charted("broker")}, "this version is back")
+    play.until(lambda: upgrading.images(play) == {projectimages.charted("broker")}, "this version is back")
     volumes_are_exchanged(play)
     leave(play)
-
-
-def up_and_back(play: Orders) -> None:
-    """By the documented line, and by helm's own rollback."""
-    assert images(play) == {previous.name("broker")}
-    play.client("topic", "create", "tea")
-    producer = play.producer(LEDGER, "p", LOAD_S)
-    play.until_producing(LEDGER)
-    (line,) = [each for each in OPERATORS.read_text().splitlines() if each.startswith("    helm upgrade gantrymq ")]
-    before = play.uids()
-    done = shell.run(play.cluster, line.strip())
-    assert done.returncode == 0, done.stdout + done.stderr + play.trouble()
-    rolled(play, LEDGER, projectimages.charted("broker"), before)
-    assert condition(play.cluster.admin.get(BROKERCLUSTER), "ImageUpToDate") == "True"
-    assert play.cluster.admin.get(KIND)["metadata"]["generation"] > 1, "the Job brought the new kinds"
-    before = play.uids()
-    play.cluster.helm("rollback", "gantrymq", "1", "--namespace", SYSTEM)
-    rolled(play, LEDGER, previous.name("broker"), before)
-    play.stop_producers()
-    producer.wait(60)
-    play.report(LEDGER, "after")
 
 
 def volumes_are_exchanged(play: Orders) -> None:
@@ -91,7 +54,7 @@ def volumes_are_exchanged(play: Orders) -> None:
     said = "store-orders-b0-2 has 1Gi, not 2Gi"
     play.until(lambda: said in message(play, "VolumesMatch"), "the volumes that differ are named")
     slave = next(f"orders-b0-{ordinal}" for ordinal in (2, 1) if f"orders-b0-{ordinal}" != play.master())
-    text = OPERATORS.read_text().partition("## Storage")[2].partition("## Leaving")[0]
+    text = upgrading.OPERATORS.read_text().partition("## Storage")[2].partition("## Leaving")[0]
     lines = [each.strip() for each in text.splitlines() if each.startswith("      kubectl delete ")]
     assert len(lines) == 2
     for each in lines:

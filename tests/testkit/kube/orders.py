@@ -82,9 +82,11 @@ class Orders:
         """The chart with the images that the Dockerfile builds, and the client; `values` are more of helm's words."""
         self.cluster.load([projectimages.tar(target) for target in projectimages.TARGETS])
         images = projectimages.flags(projectimages.name("operator"), projectimages.name("broker"))
-        self.cluster.helm(
-            "install", "gantrymq", str(CHART), "--namespace", SYSTEM, "--create-namespace", *images, *values
-        )
+        self.install_as_is(CHART, *images, *values)
+
+    def install_as_is(self, chart: Path, *values: str) -> None:
+        """A chart whose images the nodes have, and the client, which has the image that the Dockerfile builds."""
+        self.cluster.helm("install", "gantrymq", str(chart), "--namespace", SYSTEM, "--create-namespace", *values)
         self._api.apply(CLIENT)
         self.until(lambda: self.is_ready("/api/v1/namespaces/clients/pods/client"), "the client is ready")
 

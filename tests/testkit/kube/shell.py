@@ -27,9 +27,13 @@ def load(cluster: Cluster) -> None:
     """The images, as the chart's values name them."""
     cluster.load([projectimages.tar(target) for target in projectimages.TARGETS])
     for target in projectimages.TARGETS:
-        wanted = projectimages.charted(target)
-        for node in cluster.nodes:
-            node.run("ctr", "-n", "k8s.io", "image", "tag", "--force", projectimages.name(target), wanted)
+        tag(cluster, target, projectimages.charted(target))
+
+
+def tag(cluster: Cluster, target: str, wanted: str) -> None:
+    """An image that is loaded, by another name too."""
+    for node in cluster.nodes:
+        node.run("ctr", "-n", "k8s.io", "image", "tag", "--force", projectimages.name(target), wanted)
 
 
 def surroundings(cluster: Cluster) -> dict[str, str]:
