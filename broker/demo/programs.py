@@ -8,7 +8,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import random
 import signal
+import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,6 +20,20 @@ GANTRY = [sys.executable, "-m", "gantry.cli.main"]
 READY_WITHIN_S = 60.0
 # What every broker of the demonstration is told: ask about open halves after one second, every two seconds.
 ASK = ("--set", "transactions.immunity_s=1", "--set", "transactions.check_interval_s=2")
+_PORTS = range(10_000, 32_000)  # below those that systems give to outgoing connections
+_PORT_TRIES = 100
+
+
+def free_port() -> str:
+    """Return a port that is free, and that no outgoing connection is given while a broker is away from it."""
+    for port in random.SystemRandom().sample(_PORTS, _PORT_TRIES):
+        with socket.socket() as looking:
+            try:
+                looking.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return str(port)
+    raise SystemExit(f"no free port among {_PORT_TRIES} from {_PORTS.start} to {_PORTS.stop - 1}; end other servers")
 
 
 class Program:
@@ -98,6 +114,12 @@ class Programs:
         program = await self.start("commands", [*GANTRY, *arguments])
         printed, _ = await program.process.communicate()
         return printed.decode() if program.process.returncode == 0 else None
+
+    def did_not_start(self, name: str) -> SystemExit:
+        """Return the error that says which program it was, where its log is, and the log's last line."""
+        path = self.folder / f"{name}.log"
+        said = path.read_text(errors="replace").strip().splitlines()
+        return SystemExit(f"the {name} did not start; see {path}; it ends with: {said[-1] if said else 'nothing'}")
 
     async def stop(self) -> None:
         """Whatever still runs ends, last begun first."""

@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from account import Account, settle, strike
-from programs import ASK, GANTRY, READY_WITHIN_S, Program, Programs
+from programs import ASK, GANTRY, READY_WITHIN_S, Program, Programs, free_port
 from screen import Screen, closing_table, second_table, things_to_try
 from second import SecondAct
 
@@ -49,7 +49,7 @@ class Demonstration:
         self.programs = Programs(folder)
         self.orders = orders
         self.screen = screen
-        self.ports = {"nameserver": "0", "broker": "0", "http": "0"}
+        self.ports = {name: free_port() for name in ("nameserver", "broker", "http")}
         self.broker: Program | None = None
 
     async def run(self) -> Account:
@@ -76,16 +76,15 @@ class Demonstration:
         return strike(self.folder)
 
     async def start_broker(self) -> None:
-        """Start it and wait for its `ready` line; the second time on the ports of the first."""
+        """Start it and wait for its `ready` line; the second time on the same ports."""
         flags = [f"--{name}-port={port}" for name, port in self.ports.items()]
         begun = time.monotonic()
         command = ["standalone", "--data", str(self.folder / "store"), "--bind", "127.0.0.1", "--flush", "SYNC_FLUSH"]
         self.broker = await self.programs.start("broker", [*GANTRY, *command, "--vip-port=-2", *flags, *ASK])
         line = await self.broker.first_line(READY_WITHIN_S)
         if not line.startswith("ready "):
-            raise SystemExit(f"the broker did not start; see {self.folder}/broker.log")
+            raise self.programs.did_not_start("broker")
         pairs = dict(pair.split("=", 1) for pair in line.split()[1:])
-        self.ports = {name: pairs[name].rpartition(":")[2] for name in self.ports}
         self.programs.namesrv = pairs["nameserver"]
         took_s = time.monotonic() - begun
         self.screen.say(f"broker is up after {took_s:.2f} s: {line}")

@@ -1,10 +1,10 @@
 """The second act: three brokers of which each has every message, and the master is killed in the middle and stays away.
 
-    1. a group of one master and two slaves, SYNC_FLUSH, with a name server and a coordinator (`gantry local up`)
-    2. two packers, and an order service that places orders in transactions as in the first act
-    3. in the middle the master gets kill -9 and is kept down: the coordinator seals the group and promotes a slave,
-       which knows every acknowledged message, every open transaction and how far the packers are
-    4. everybody stops, and the ledgers are compared; the outage is the longest time without an acknowledged order
+1. a group of one master and two slaves, SYNC_FLUSH, with a name server and a coordinator (`gantry local up`)
+2. two packers, and an order service that places orders in transactions as in the first act
+3. in the middle the master gets kill -9 and is kept down: the coordinator seals the group and promotes a slave,
+   which knows every acknowledged message, every open transaction and how far the packers are
+4. everybody stops, and the ledgers are compared; the outage is the longest time without an acknowledged order
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class SecondAct:
         cluster = await self._programs.start("cluster", [*GANTRY, "local", "up", *flags, *patience, *ASK])
         line = await cluster.first_line(UP_WITHIN_S)
         if not line.startswith("ready nameserver="):
-            raise SystemExit(f"the cluster did not start; see {self._folder}/cluster.log")
+            raise self._programs.did_not_start("cluster")
         cluster.reading = asyncio.create_task(cluster.follow())
         self._programs.namesrv = line.rpartition("=")[2]
         took_s = time.monotonic() - begun
