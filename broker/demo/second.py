@@ -1,10 +1,10 @@
 """The second act: three brokers of which each has every message, and the master is killed in the middle and stays away.
 
-1. a group of one master and two slaves, SYNC_FLUSH, with a name server and a coordinator (`gantry local up`)
-2. two packers, and an order service that places orders in transactions as in the first act
-3. in the middle the master gets kill -9 and is kept down: the coordinator seals the group and promotes a slave,
-   which knows every acknowledged message, every open transaction and how far the packers are
-4. everybody stops, and the ledgers are compared; the outage is the longest time without an acknowledged order
+    1. a group of one master and two slaves, SYNC_FLUSH, with a name server and a coordinator (`gantry local up`)
+    2. two packers, and an order service that places orders in transactions as in the first act
+    3. in the middle the master gets kill -9 and is kept down: the coordinator seals the group and promotes a slave,
+       which knows every acknowledged message, every open transaction and how far the packers are
+    4. everybody stops, and the ledgers are compared; the outage is the longest time without an acknowledged order
 """
 
 from __future__ import annotations

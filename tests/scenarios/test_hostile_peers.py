@@ -18,10 +18,7 @@ _NESTED = b'{"code":310,"extFields":' + b"[" * 5000 + b"]" * 5000 + b"}"
 
 def _frame(header: bytes, body: bytes = b"", kind: int = 0) -> bytes:
     return (
-        (4 + len(header) + len(body)).to_bytes(4, "big")
-        + (kind << 24 | len(header)).to_bytes(4, "big")
-        + header
-        + body
+        (4 + len(header) + len(body)).to_bytes(4, "big") + (kind << 24 | len(header)).to_bytes(4, "big") + header + body
     )
 
 
@@ -65,9 +62,7 @@ async def test_a_header_without_its_fields_is_answered_by_name_and_keeps_the_con
     async with running_broker(tmp_path) as broker, peer(broker) as client:
         reply = await client.call(Command(code, ext={"topic": "orders"}))
         assert reply.code == 1 and reply.remark is not None and "missing" in reply.remark
-        assert (
-            await client.call(send("orders", g="soon"))
-        ).remark == "header field g is no 64-bit integer: 'soon'"
+        assert (await client.call(send("orders", g="soon"))).remark == "header field g is no 64-bit integer: 'soon'"
         assert (await client.call(send("orders"))).code == 0
 
 
@@ -91,7 +86,12 @@ async def test_a_bad_body_is_a_bad_request(tmp_path: Path) -> None:
 
 
 async def test_a_peer_that_never_reads_is_cut_off_and_nobody_else_waits(tmp_path: Path) -> None:
-    limits = {"network__output_bytes_max": 1 << 20, "network__output_bytes_high": 1 << 18}
+    limits = {
+        "network__output_bytes_max": 1 << 20,
+        "network__output_bytes_high": 1 << 18,
+        "pull__bytes_max": 512 << 10,
+        "messages__body_bytes_max": 512 << 10,
+    }
     async with running_broker(tmp_path, **limits) as broker, peer(broker) as good, peer(broker) as greedy:
         assert (await good.call(send("orders", bytes(200_000)))).code == 0
         assert broker.parts is not None

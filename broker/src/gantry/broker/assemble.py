@@ -136,8 +136,8 @@ def assemble(
     fail: the process has to end, and why; restart: the broker has to stop and start anew.
     """
     store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
-    live, gate, activity, complaints = LiveConfig(config), WriteGate(), Activity(), Complaints(log, clock)
-    durably = Durably(config.messages.ack_wait_s)
+    live, gate, activity = LiveConfig(config, store.settings.segment_bytes), WriteGate(), Activity()
+    complaints, durably = Complaints(log, clock), Durably(config.messages.ack_wait_s)
     state = tables.states(store_root(config), opened.machine.disk, opened.background.housekeeper, complaints, durably)
     topics, groups, offsets = tables.metadata(config, clock, state)
     durably.watch(store.deleting)

@@ -44,7 +44,7 @@ class BrokerConfig:
         "`durable` (on two disks), `replicated` (in two machines' memory) or `fast`. Each of those keys is stronger.",
     )
     id: int = number(
-        0, 0, MEMBERS_MAX - 1, "", "Number in the group: 0 for the master, each slave its own. Not set with a register."
+        0, 0, MEMBERS_MAX, "", "Number in the group: 0 for the master, each slave its own. Not set with a register."
     )
     role: Role = choice(
         Role.ASYNC_MASTER, "SYNC_MASTER waits for slaves before it acknowledges a message; ASYNC_MASTER does not."

@@ -23,6 +23,11 @@ _PAGE_BYTES = 4096
 _INDEX_FILE_BYTES_MAX = 2048 * MIB - 1
 
 
+def body_bytes_most(segment_bytes: int) -> int:
+    """Return the largest `messages.body_bytes_max` of segments of this size: two bodies and what records add fit."""
+    return (segment_bytes - RECORD_OVERHEAD_BYTES) // 2
+
+
 class Fault(NamedTuple):
     """What is wrong, and the keys that it is about."""
 
@@ -84,6 +89,14 @@ def _of_limits(config: BrokerConfig) -> Iterator[Fault]:
             f"network.output_bytes_max {shown(network.output_bytes_max, BYTES)}",
             ("network.output_bytes_high", "network.output_bytes_max"),
         )
+    answer = max(config.pull.bytes_max, config.messages.body_bytes_max) + RECORD_OVERHEAD_BYTES
+    if network.output_bytes_max < answer:
+        yield Fault(
+            f"network.output_bytes_max {shown(network.output_bytes_max, BYTES)}: expected at least "
+            f"{shown(answer, BYTES)}, for one answer of pull.bytes_max {shown(config.pull.bytes_max, BYTES)} or one "
+            f"message of messages.body_bytes_max {shown(config.messages.body_bytes_max, BYTES)}",
+            ("network.output_bytes_max", "pull.bytes_max", "messages.body_bytes_max"),
+        )
     # disk_used_max and disk_used_clean are not compared: stock broker.conf files have 88 above the forced 85.
 
 
@@ -94,7 +107,8 @@ def _of_a_member(config: BrokerConfig) -> Iterator[Fault]:
             "more, the same on all brokers of the group (haSecretFile in a broker.conf)",
             ("role",),
         )
-    if not config.replication.register and (config.id == 0) is (config.role is Role.SLAVE):
+    is_slave = config.role is Role.SLAVE
+    if not config.replication.register and not (0 < config.id < MEMBERS_MAX if is_slave else config.id == 0):
         yield Fault(
             f"id {config.id} with role {config.role}: a master's id is 0, a slave's 1 to {MEMBERS_MAX - 1}",
             ("id", "role"),

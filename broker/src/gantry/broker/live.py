@@ -20,8 +20,10 @@ from gantry.wire.codes import ResponseCode
 class LiveConfig:
     """Holds the current tree and tells of changes."""
 
-    def __init__(self, config: BrokerConfig) -> None:
+    def __init__(self, config: BrokerConfig, segment_bytes: int | None = None) -> None:
         self.current = config
+        # Of the folder that is open: it keeps the size that it was made with, whatever the configuration says.
+        self._segment_bytes = config.store.segment_bytes if segment_bytes is None else segment_bytes
         self.version = DataVersion()
         self._listeners: list[Callable[[BrokerConfig], None]] = []
 
@@ -41,6 +43,7 @@ class LiveConfig:
         try:
             config = replaced(self.current, changes, "request")
             keyrules.check(config)
+            self._check_folder(config)
         except ConfigError as error:
             return Refusal(ResponseCode.INVALID_PARAMETER, str(error))
         self.current = config
@@ -48,3 +51,11 @@ class LiveConfig:
         for listener in self._listeners:
             listener(config)
         return None
+
+    def _check_folder(self, config: BrokerConfig) -> None:
+        body, most = config.messages.body_bytes_max, keyrules.body_bytes_most(self._segment_bytes)
+        if body > most:
+            raise ConfigError(
+                f"messages.body_bytes_max {body}: expected at most {most}, since two bodies have to fit into a segment "
+                f"and the segments of this folder have {self._segment_bytes} bytes"
+            )

@@ -74,8 +74,8 @@ class NetworkConfig:
         MIB,
         GIB,
         BYTES,
-        "A connection for which more output than this waits is closed. One answer has to fit: keep it well above "
-        "`pull.bytes_max` and `messages.body_bytes_max`.",
+        "A connection for which more output than this waits is closed. One answer has to fit: at least 64 KiB more "
+        "than `pull.bytes_max` and `messages.body_bytes_max`.",
     )
     connections_max: int = number(
         20_000, 1, 1_000_000, "connections", "Largest number of open connections; the next one is closed at once."
@@ -179,7 +179,10 @@ class MessagesConfig:
         BYTES,
         "While more bytes of answers than this wait for disk or slaves, producers are not read from.",
     )
-    region: str = words("DefaultRegion", "Name of the region; written into messages for tracing.", high=127)
+    region: str = words(
+        "DefaultRegion", "Name of the region; written into messages for tracing.",
+        r"[^\x00-\x1f\x7f\ud800-\udfff]*", "text of at most 127 characters without control characters", high=127,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,9 +353,7 @@ class ReplicationConfig:
         "A slave that is further behind leaves the in-sync set (`maxLag` of a BrokerCluster).",
         {0: "15 s, with a register four times replication.renew_every_s if that is less"},
     )
-    slave_read: bool = switch(
-        True, "Whether consumers further behind than `store.warm_bytes` read from a slave."
-    )
+    slave_read: bool = switch(True, "Whether consumers further behind than `store.warm_bytes` read from a slave.")
     register: str = words(
         "",
         "Where it is written who leads: file:/PATH, or lease:NAMESPACE/NAME in Kubernetes. Empty: a static pair.",

@@ -10,7 +10,7 @@ from gantry.append.acks import AckLimits
 from gantry.append.admit import Limits
 from gantry.append.batch import Marks
 from gantry.broker.config import HOT, BrokerConfig, Role
-from gantry.broker.keyrules import RECORD_OVERHEAD_BYTES
+from gantry.broker.keyrules import RECORD_OVERHEAD_BYTES, body_bytes_most
 from gantry.broker.ports import VIP_NONE, Addresses
 from gantry.broker.registration import Identity
 from gantry.broker.sections import ReplicationConfig, TransactionProfile
@@ -95,9 +95,7 @@ def settled(
     http, ha_api = (HTTP_NONE if port is None else port for port in http_ports)
     vip = VIP_NONE if addresses.vip_port is None else addresses.vip_port
     ha = config.network.ha_port if addresses.ha_port is None else addresses.ha_port
-    network = replace(
-        config.network, port=addresses.port, vip_port=vip, http_port=http, ha_port=ha, ha_api_port=ha_api
-    )
+    network = replace(config.network, port=addresses.port, vip_port=vip, http_port=http, ha_port=ha, ha_api_port=ha_api)
     if live is not None:
         values = flat(live)
         config = replaced(config, {key: values[key] for key in HOT}, "changed while it ran")
@@ -112,7 +110,7 @@ def settings_of_folder(config: BrokerConfig, disk: Disk, settings: StoreSettings
         raise StoreError(
             f"{settings.root} has segments of {found.segment_bytes} bytes, expected at least {needed} for two bodies "
             f"of messages.body_bytes_max {config.messages.body_bytes_max}; set messages.body_bytes_max "
-            f"(maxMessageSize in a broker.conf) to {(found.segment_bytes - RECORD_OVERHEAD_BYTES) // 2} or less"
+            f"(maxMessageSize in a broker.conf) to {body_bytes_most(found.segment_bytes)} or less"
         )
     if found.sizes != settings.sizes:
         log.info(

@@ -30,6 +30,8 @@ _NOT_OURS = frozenset({"GANTRY_PURE", "GANTRY_COMPILED", "GANTRY_CACHE"})
 _KUBERNETES = re.compile(r"_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP)\w*)?)$")
 # Deeper than any tree of keys is, and less than what recursion allows.
 _DEPTH_MAX = 8
+# Python refuses to write integers of more than 4300 digits; an error needs none of that length.
+_INTEGER_BITS_SHOWN = 256
 
 
 class Source(NamedTuple):
@@ -167,7 +169,9 @@ def _flattened(
         key, line = f"{prefix}{loader.construct_object(name, deep=True)}", name.start_mark.line + 1
         if key.count(".") > _DEPTH_MAX:
             raise ConfigError(f"{path}:{line}: {key}: expected keys in sections, not deeper")
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, yaml.MappingNode) and not node.value:
+            yield key, line, None  # a section without keys, which may still have an unknown name
+        elif isinstance(node, yaml.MappingNode):
             yield from _flattened(path, f"{key}.", node, loader)
         else:
             yield key, line, loader.construct_object(node, deep=True)
@@ -175,6 +179,8 @@ def _flattened(
 
 def quoted(value: object) -> str:
     """A value in an error, in 80 characters at most."""
+    if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_SHOWN:
+        return f"a whole number of {value.bit_length()} bits"
     return "without a value" if value is None else repr(value if isinstance(value, float) else str(value)[:80])
 
 
