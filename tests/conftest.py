@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from testkit.leftopen import left_open, watched
+from testkit.runfolder import RunFolder, remove_old
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 # Their servers cost more to start than most of their tests: a control plane, JVMs.  The largest groups are begun first.
 LEVELS_OF_ONE_WORKER = ("e2e", "interop")
+RUN_FOLDER, HAS_FAILED = pytest.StashKey[RunFolder](), pytest.StashKey[bool]()
 ON_CI = os.environ.get("CI") == "true"
 
 
@@ -69,12 +72,30 @@ def debugging_loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def pytest_configure() -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput") and config.option.basetemp is None:
+        parent = Path(tempfile.gettempdir())
+        remove_old(parent)
+        config.stash[RUN_FOLDER] = folder = RunFolder(parent)
+        config.option.basetemp = str(folder.tests)
     # In the place of a policy, which Python 3.14 deprecates: both names, asyncio.run looks up the second.
     asyncio.new_event_loop = asyncio.events.new_event_loop = debugging_loop
     untimed = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
     settings.register_profile("untimed", parent=untimed)
     settings.load_profile("untimed")
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Note whether the folder of this run is worth keeping."""
+    session.config.stash[HAS_FAILED] = exitstatus not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Remove the folder of this run, or keep it when a test failed."""
+    folder = config.stash.get(RUN_FOLDER, None)
+    if folder is not None:
+        folder.end(config.stash.get(HAS_FAILED, True))
 
 
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
