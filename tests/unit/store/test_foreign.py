@@ -268,6 +268,27 @@ def test_a_topic_that_was_deleted_stays_away_where_rocketmqs_checkpoint_tells_no
     store.close()
 
 
+def test_a_start_without_room_takes_the_folder_over_with_the_first_cycle_that_has_room() -> None:
+    disk, clock = SimDisk(), SimClock()
+    opened(_SETTINGS, clock, disk=disk).close()
+    _write(disk, filenames.lock(ROOT), b"lock7\n")
+    disk.unlink(filenames.reserve(ROOT))
+    disk.quota_bytes = disk._used_bytes()
+    store = opened(_SETTINGS, clock, disk=disk)
+    assert foreign.has_opened(disk, ROOT), "no recovery point of ours is there yet"
+    disk.quota_bytes = 1 << 40
+    clock.advance(10_000)
+    for _ in store.tick(clock.now_ms()):
+        pass
+    store.append([message("T", 0, b"new")])
+    crash(store)
+    disk.restart()
+    store = opened(_SETTINGS, disk=disk)
+    assert store.report.start is Start.CRASHED, "our own log is read as ours"
+    assert bodies(store, "T") == [b"new"]
+    store.close()
+
+
 def test_a_start_that_loses_its_power_anywhere_does_not_forget_who_had_the_folder() -> None:
     whole = _deleted_without_a_message()
     before = whole.faults.seen

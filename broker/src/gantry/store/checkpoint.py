@@ -8,7 +8,7 @@ offset is copied.  The housekeeper gets one job, which does only input and outpu
     2. index entries, then index slots and headers, synced
     3. the queue-base table, when it is due
     4. the recovery file
-    5. RocketMQ's checkpoint
+    5. RocketMQ's checkpoint; with the first cycle, that RocketMQ's broker had the folder is forgotten
     6. index files that retention gave up are unlinked
 
 On the loop again, what was written leaves memory.  Nothing that is not flushed in the log goes into a queue file
@@ -24,7 +24,7 @@ that is deleted between two slices is left out, and so is the queue-base table t
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple, TypeVar
 
@@ -96,6 +96,8 @@ class Checkpoint:
     ) -> None:
         self.reserve = Reserve(disk, settings)
         self.is_short = False  # the last cycle found no room, or only that of the reserve
+        # To be done once, after the first recovery point is on the disk, which may be long after a start without room.
+        self.taken_in: Callable[[], None] | None = None
         self._disk = disk
         self._settings = settings
         self._clock = clock
@@ -221,6 +223,8 @@ class Checkpoint:
             queuebase.save(disk, root, picture.base)
         recoverypoint.save(disk, root, picture.point)
         javacheckpoint.save(disk, root, picture.java)
+        if self.taken_in is not None:
+            self.taken_in()
         for path in picture.dropped:
             disk.unlink(path)
         self.reserve.keep()
@@ -242,7 +246,7 @@ class Checkpoint:
                 yield
             self._table.settle(tails)
         self._index.thaw(picture.indexes)
-        self._point, self._java = picture.point, picture.java
+        self._point, self._java, self.taken_in = picture.point, picture.java, None
         if picture.base is not None:
             self._base_due_s = self._clock.monotonic() + _BASE_INTERVAL_S
             self._base_changes = picture.changes

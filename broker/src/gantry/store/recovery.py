@@ -300,13 +300,13 @@ class Recovery:
         )
         self._bury_nothing_to_come(end, checkpoint)
         checkpoint.start_from(found.point, found.java, store_ms)
+        checkpoint.taken_in = partial(foreign.forget_opening, self._disk, root)
         # A full disk opens for reading; anything else that keeps the first checkpoint from being written does not.
         error = checkpoint.now(end, confirmed)
         if error is not None and not isinstance(error, DiskFullError):
             raise error
         if error is None:
             reviving.done(self._disk, root, self._revived)
-            foreign.forget_opening(self._disk, root)
         self.parts = Parts(
             self._settings,
             self._disk,
