@@ -9,6 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from gantry.cli import coordinator
+from gantry.cli.watched import Plan
 from gantry.clock import SystemClock
 from gantry.replication.haproof import Keys
 from gantry.replication.haserver import HaServer
@@ -74,6 +78,20 @@ async def test_it_says_ready_once_then_what_it_decides_and_ends_in_order(tmp_pat
             await process.wait()
         for door in doors:
             await door.close()
+
+
+async def test_a_changed_secret_is_taken_over_as_brokers_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(coordinator, "KEY_LOOK_S", 0.01)
+    secret, old, new = tmp_path / "secret", b"the secret of before", b"the secret of today."
+    secret.write_bytes(new)
+    keys = Keys(old)
+    watching = coordinator.Watching(Plan(str(secret), "", {}), keys, SystemClock(), lambda *_: "", lambda: None)
+    await watching.start()
+    async with asyncio.timeout(HANG_S):
+        while keys.good != (new, old):
+            assert watching.failure is None
+            await asyncio.sleep(0.01)
+    await watching.stop()
 
 
 def test_what_is_missing_on_the_command_line_is_named() -> None:

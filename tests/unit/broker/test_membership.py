@@ -72,16 +72,21 @@ def test_another_secret_is_taken_while_the_broker_runs_and_the_former_one_stays_
     path.unlink()
     file.look()
     assert keys.good == (new, old)
+    config = loaded(tmp_path)
+    path.write_bytes(new + b"\n")
+    member = join(config, SimDisk(), ROOT, random.Random(1), kept=keys)
+    assert member.keys is keys and keys.good == (new, old), "a promotion forgets the key that others still use"
+    path.unlink()
     other.write_bytes(old + b"\n" + new + b"\n")
     other.replace(path)
     file.look()
     assert keys.first == old and set(keys.good) == {old, new}, "also back"
 
 
-def test_a_broker_without_a_secret_is_no_member_and_its_folder_is_left_alone() -> None:
+async def test_a_broker_without_a_secret_is_no_member_and_its_folder_is_left_alone() -> None:
     disk = SimDisk()
     seat = Seat(BrokerConfig(), Machine(disk=disk))
-    seat.prepare(StoreSettings(ROOT))
+    await seat.prepare(StoreSettings(ROOT))
     assert not seat.has_register and not disk.files()
 
 

@@ -66,7 +66,7 @@ def test_flags_that_cannot_be_meant_are_named(change: dict[str, object], reason:
         ("a: [", "is not YAML"),
         ("- a", "expected keys"),
         ("secret-file: x", "groups: found 0, expected 1 to 64"),
-        ("secret-file: x\ngroups: {}", "groups: found 0"),
+        ("secret-file: x\ngroups: {}", ":2: groups: expected keys"),
         ("secret-file: x\ngroups: 5", ":2: groups: expected keys"),
         ("secret-file: x\ngroups: {b: }", ":2: groups.b: expected the group's keys"),
         ("groups: {b: {members: 'h:1', register: 'file:/a', role: ASYNC_MASTER}}", "secret-file is missing"),

@@ -264,13 +264,13 @@ class Broker:
         machine = self._machine
         settings = store_settings(self._config, addresses)
         if self._is_carried:
-            self.seat.prepare(settings, is_carried=True)
+            await self.seat.prepare(settings, is_carried=True)
             assert self._store is not None and self._background is not None
             return Opened(self._store, machine, self._background, addresses)
         self._background = machine.background(machine.disk)
         self._lock = lock_folder(machine.disk, settings.root)
         settings = settings_of_folder(self._config, machine.disk, settings)
-        self.seat.prepare(settings)
+        await self.seat.prepare(settings)
         opening = Opening(settings, machine.disk, machine.clock, self._background, is_locked=True)
         for progress in opening.steps():
             self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"

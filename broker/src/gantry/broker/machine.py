@@ -18,6 +18,7 @@ from gantry.broker.ports import Addresses, Reserved, reserve
 from gantry.broker.registers import open_register
 from gantry.broker.sections import NetworkConfig, ReplicationConfig
 from gantry.clock import Clock, SystemClock
+from gantry.replication.haproof import Keys
 from gantry.replication.register import Register
 from gantry.store.background import Background, ThreadBackground
 from gantry.store.disk import Disk, Lock, RealDisk
@@ -62,9 +63,10 @@ class Carried(NamedTuple):
 
 
 class Carrying:
-    """What one life of a broker leaves open for the next one in the same process; at most one store."""
+    """What one life of a broker leaves to the next one in the same process: at most one open store, and the keys."""
 
     def __init__(self) -> None:
+        self.keys: Keys | None = None  # of a member of a group
         self._left: Carried | None = None
 
     @property

@@ -34,6 +34,7 @@ from gantry.store.disk import Disk
 log = logging.getLogger("gantry.broker")
 
 _SECRET_BYTES_MAX = 64 << 10
+KEY_LOOK_S = 5.0  # a kubelet needs a minute to bring a new secret
 
 
 def read_keys(path: str) -> Keys:
@@ -112,9 +113,17 @@ class Membership:
         return Known(self.me, identity.cluster_uid, identity.store_uid, log_end, last_epoch, self.promised)
 
 
-def join(config: BrokerConfig, disk: Disk, root: str, chance: random.Random, process: str = "") -> Membership:
-    """The member that this folder is, made one if it is none yet."""
+def join(
+    config: BrokerConfig, disk: Disk, root: str, chance: random.Random, process: str = "", kept: Keys | None = None
+) -> Membership:
+    """The member that this folder is, made one if it is none yet.
+
+    kept: the keys of this process's life before; they are renewed, so that a key that was just exchanged stays good.
+    """
     keys = read_keys(config.replication.secret_file)
+    if kept is not None:
+        kept.renew(keys)
+        keys = kept
     has_register = bool(config.replication.register)
     is_told = has_register or config.role is Role.SLAVE  # by the register, or by the master
     identity = papers.load_identity(disk, root)

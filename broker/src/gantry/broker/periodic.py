@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from gantry.append.batch import GATE_DISK_FULL
 from gantry.broker.jobs import Job
 from gantry.broker.looplag import PERIOD_S
+from gantry.broker.membership import KEY_LOOK_S
 from gantry.broker.rates import SAMPLE_S
 from gantry.consume.grouprates import SAMPLE_S as GROUP_SAMPLE_S
 from gantry.consume.statistics import SAMPLE_S as STATISTICS_SAMPLE_S
@@ -37,7 +38,6 @@ _DELAYS_S = 1.0
 _REPLICATION_S = 0.1
 _IDLE_S = 1.0
 _STALLED_S = 0.25  # a part of the shortest time that a disk may take
-_KEY_S = 5.0  # a kubelet needs a minute to bring a new secret
 _DISK_S = 1.0  # after a full disk one attempt a second finds out whether there is room again
 
 
@@ -66,7 +66,7 @@ def table(parts: Parts, notices: ChangeNotices, key_file: KeyFile | None) -> lis
         Job(DELIVERY, _DUE_S, _if_active(parts, parts.delays.deliver), lambda: _delivery_rest_s(parts)),
         Job("delays", _DELAYS_S, _if_active(parts, parts.delays.tick)),
         *([Job("replication", _REPLICATION_S, parts.group.tick)] if parts.group is not None else []),
-        *([Job("replication secret", _KEY_S, key_file.look)] if key_file is not None else []),
+        *([Job("replication secret", KEY_LOOK_S, key_file.look)] if key_file is not None else []),
         Job("silent clients", _EXPIRY_S, lambda: parts.clients.expire(clock.monotonic())),
         Job("queue locks", _LOCKS_S, _if_active(parts, lambda: parts.locks.expire(clock.monotonic()))),
         Job("full disk", _DISK_S, lambda: parts.gate.reopen(GATE_DISK_FULL)),

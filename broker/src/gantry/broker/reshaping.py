@@ -6,6 +6,7 @@ is cut all the same and one line says so.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 
 from gantry.broker.config import Role
@@ -19,7 +20,7 @@ from gantry.store.disk import Disk
 log = logging.getLogger("gantry.broker")
 
 
-def carry_out(role: Role, machine: Machine, root: str, segment_bytes: int) -> Losses:
+async def carry_out(role: Role, machine: Machine, root: str, segment_bytes: int) -> Losses:
     """Do what the plan says, if there is one; what this folder has lost so far.
 
     role is the group's policy; of a slave in a static pair the policy is not known, and it counts as ASYNC_MASTER.
@@ -30,7 +31,9 @@ def carry_out(role: Role, machine: Machine, root: str, segment_bytes: int) -> Lo
     found = (0, 0)
     if plan is not None and plan.step is Step.CUT:
         try:
-            found = losses.behind(disk, root, plan.at, segment_bytes, machine.clock)
+            for so_far in losses.behind(disk, root, plan.at, segment_bytes, machine.clock):
+                found = so_far
+                await asyncio.sleep(0)
             if found[0] and role is not Role.SYNC_MASTER:
                 lost = losses.count(disk, root, plan.at, found)
         except (StoreError, ValueError) as error:
@@ -52,9 +55,15 @@ def known(disk: Disk, root: str) -> Losses:
 
 def _tell(plan: papers.Plan, role: Role, found: tuple[int, int], lost: Losses | None) -> None:
     if plan.step is not Step.CUT:
-        log.info("the log was begun at %d", plan.at)
+        log.warning("the log begins at %d: the master no longer has what this member would need to catch up", plan.at)
     elif lost is None:
-        log.info("the log was cut at %d: %d messages (%d bytes) were never acknowledged", plan.at, *found)
+        log.log(
+            logging.WARNING if found[0] else logging.INFO,
+            "the log was cut at %d: %d messages (%d bytes) are gone that SYNC_MASTER does not acknowledge; look for "
+            "them where a member was forced to lead, or the group was ASYNC_MASTER before",
+            plan.at,
+            *found,
+        )
     else:
         log.warning(
             "the log was cut at %d: %d messages (%d bytes) are lost that %s; %d in all on this disk",

@@ -69,7 +69,7 @@ class Seat:
         """Whether who leads stands in a register."""
         return self._member is not None and self._member.has_register
 
-    def prepare(self, settings: StoreSettings, is_carried: bool = False) -> None:
+    async def prepare(self, settings: StoreSettings, is_carried: bool = False) -> None:
         """The store is about to be opened; is_carried: it is open, as the broker before this one left it."""
         machine, root = self._machine, settings.root
         if not self._config.replication.secret_file:
@@ -77,11 +77,20 @@ class Seat:
         self._is_carried = is_carried
         if is_carried:
             self._losses = reshaping.known(machine.disk, root)
-            self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
+            self._join(root)
             return
-        self._losses = reshaping.carry_out(self._config.role, machine, root, settings.segment_bytes)
-        member = self._member = membership.join(self._config, machine.disk, root, machine.chance, machine.process)
+        self._losses = await reshaping.carry_out(self._config.role, machine, root, settings.segment_bytes)
+        member = self._join(root)
         Reserve(machine.disk, settings).carry_out(partial(membership.expect, member, machine.disk, root))
+
+    def _join(self, root: str) -> Membership:
+        machine, carrying = self._machine, self._machine.carrying
+        kept = None if carrying is None else carrying.keys
+        member = membership.join(self._config, machine.disk, root, machine.chance, machine.process, kept)
+        if carrying is not None:
+            carrying.keys = member.keys
+        self._member = member
+        return member
 
     async def choose(self, opened: Opened) -> tuple[BrokerConfig, Opened]:
         """The configuration of this life, and what everything is built upon."""

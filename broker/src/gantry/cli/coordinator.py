@@ -23,7 +23,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gantry.broker.membership import read_keys
+from gantry.broker.membership import KEY_LOOK_S, KeyFile, read_keys
 from gantry.broker.registers import open_register
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.numbers import Whole
@@ -109,6 +109,9 @@ class Watching:
             task = asyncio.ensure_future(watch.run())
             task.add_done_callback(self._ended)
             self._tasks.append(task)
+        looking = asyncio.ensure_future(self._look_at_keys())
+        looking.add_done_callback(self._ended)
+        self._tasks.append(looking)
 
     async def stop(self) -> None:
         """No more decisions; one write that is under way is waited for no longer than it may take."""
@@ -118,6 +121,13 @@ class Watching:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         for register in self._registers:
             await register.close()
+
+    async def _look_at_keys(self) -> None:
+        """Take a changed secret over, as brokers do."""
+        file = KeyFile(self._plan.secret_file, self._keys)
+        while True:
+            file.look()
+            await asyncio.sleep(KEY_LOOK_S)
 
     def _teller(self, name: str) -> Callable[[Decision], None]:
         return lambda decision: print(self._line(name, decision, self._clock.now_ms()), flush=True)

@@ -6,12 +6,19 @@ cuts its log where the logs part, and the messages behind that are gone.  They a
 The count is durable before the log is cut and names the cut as under way, so that a start that was interrupted does not
 count the same messages twice; `settle` ends that when the plan is gone.
 
-What is not counted: messages of a member whose disk is gone, since nobody has them.  Two members that cut the same
-messages count them each; of a group the largest number is the truth.
+What is not counted:
+
+    - messages of a member whose disk is gone, since nobody has them
+    - cuts under SYNC_MASTER, which acknowledges nothing behind the cut; where a member was forced to lead, or the group
+      was ASYNC_MASTER when the messages were stored, some may have been acknowledged, and only a log line tells
+    - a log that is begun further on, because the master no longer has what this member would need to catch up
+
+Two members that cut the same messages count them each; of a group the largest number is the truth.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from gantry.clock import Clock
@@ -50,16 +57,20 @@ def load(disk: Disk, root: str) -> Losses:
     )
 
 
-def behind(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> tuple[int, int]:
-    """How many whole records stand behind a log offset of a closed store, and how many bytes they have."""
+def behind(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> Iterator[tuple[int, int]]:
+    """Count the whole records behind a log offset of a closed store, and their bytes; the sums so far, slice by slice.
+
+    A slice takes some 10 ms. There may be gigabytes, and nobody is answered meanwhile.
+    """
     segments = Segments(disk, root, segment_bytes, clock, InlineBackground().housekeeper)
     try:
         segments.load()
         if not segments.start <= at < segments.end:
-            return 0, 0
-        scan = LogScan(segments, at)
-        size = sum(entry.size for found in scan.entries() for entry in found)
-        return scan.count, size
+            return
+        scan, size = LogScan(segments, at), 0
+        for found in scan.entries():
+            size += sum(entry.size for entry in found)
+            yield scan.count, size
     finally:
         segments.close()
 
