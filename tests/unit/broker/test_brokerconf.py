@@ -52,12 +52,12 @@ def test_a_stock_file_is_translated_key_by_key(tmp_path: Path) -> None:
     assert "mySpecialKey has no meaning here; it is not known" in notices[1]
 
 
-def test_a_value_that_cannot_be_translated_names_key_and_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("value", ["soon", "9" * 400, "9" * 5000])
+def test_a_value_that_cannot_be_translated_names_key_and_file(tmp_path: Path, value: str) -> None:
     path = tmp_path / "broker.properties"
-    path.write_text("syncFlushTimeout=soon\n")
-    with pytest.raises(
-        ConfigError, match=r"broker\.properties:1: syncFlushTimeout: expected a whole number, found 'soon'"
-    ):
+    path.write_text(f"syncFlushTimeout={value}\n")
+    found = rf"broker\.properties:1: syncFlushTimeout: expected a whole number, found '{value[:80]}'"
+    with pytest.raises(ConfigError, match=found):
         loading.load(str(path))
     path.write_text("brokerRole=SLAVE\n")
     with pytest.raises(ConfigError, match=r"set replication\.secret_file"):

@@ -62,6 +62,13 @@ def test_values_are_read_in_the_units_people_write() -> None:
     assert loaded.store.disk_used_max == 0.5
 
 
+@pytest.mark.parametrize("key", [key for key, entry in KEYS.items() if isinstance(entry.default, str | tuple)])
+def test_a_text_that_has_no_bytes_in_utf_8_is_refused(key: str) -> None:
+    undecodable = b"file:/\xff".decode("utf-8", "surrogateescape")
+    with pytest.raises(ConfigError, match=rf"variable .*: {key} 'file:/\\udcff': expected .*, in UTF-8"):
+        loading.load(environment={f"GANTRY_{key.replace('.', '_').upper()}": undecodable})
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -107,9 +114,21 @@ def test_values_are_read_in_the_units_people_write() -> None:
         ("network: {output_bytes_max: 2MiB}", ["at least 4160 KiB", "pull.bytes_max 4 MiB"]),
         ("role: SLAVE\nid: 64\nreplication: {secret_file: s}", ["id 64", "a slave's 1 to 63"]),
         ("unknown: {}", ["unknown is not known"]),
+        ("unknown: {<<: {}}", ["unknown is not known"]),
         ("store: {root: {}}", ["store.root without a value"]),
         ('messages: {region: "a\\x01b"}', ["messages.region", "control characters"]),
-        (f"id: 0x{'f' * 9999}", ["id a whole number of 39996 bits"]),
+        ('name_servers: ["\\ud800:1"]', ["name_servers", "HOST:PORT"]),
+        ("? [a]\n: 1", [":1: expected the name of a key"]),
+        (f"id: 0x{'f' * 9999}", ["id a whole number of 39996 bits: expected a whole number from 0"]),
+        (f"name: 0x{'f' * 9999}", ["name a whole number of 39996 bits: expected a name of 1 to 100"]),
+        (f"profile: 0x{'f' * 9999}", ["profile a whole number of 39996 bits: expected one of none"]),
+        (f"name_servers: [0x{'f' * 9999}]", ["name_servers with a whole number that is too long", "HOST:PORT"]),
+        (f"? 0x{'f' * 9999}\n: 1", [":1: 0xfff", "is not known"]),
+        (f"id: {'9' * 5000}", [":1: id '999", "cannot be read as int or is too large"]),
+        (f"network: {{idle_s: {'1:' * 3000}1.5}}", [":1: network.idle_s '1:1", "cannot be read as float"]),
+        ("name: 2026-13-01", [":1: name '2026-13-01'", "put quotes around a text"]),
+        ("metrics: {per_queue: !!bool maybe}", ["metrics.per_queue 'maybe'", "cannot be read as bool"]),
+        (f"a: {'[' * 2000}", ["not deeper"]),
         ("store: {index_slots: 100000000, index_entries: 100000000}", ["less than 2 GiB"]),
         ("store: {flush_interval_ms: 1KiB}", ["1KiB", "of milliseconds from 1"]),
         ("standalone: {nameserver_port: 99999}", ["standalone.nameserver_port '99999'", "65535"]),

@@ -219,7 +219,7 @@ def translated(name: str, value: str, place: str) -> str:
     """The value of a RocketMQ key as ours; ConfigError when it cannot be one."""
     try:
         return KEYS[name].ours(value)
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise ConfigError(f"{place}: {name}: expected a whole number, found {value[:80]!r}") from error
 
 

@@ -61,7 +61,8 @@ def load(
 def _of_profile(sources: list[Source], is_standalone: bool) -> Source:
     """What the strongest `profile` stands for; its name itself is read with the other keys."""
     given = {key: value for source in sources for key, value in source.values.items()}
-    wanted = str(given.get("profile", Profile.NONE)).strip().lower()
-    profile = Profile(wanted) if wanted in tuple(Profile) else Profile.NONE
+    wanted = given.get("profile")
+    name = wanted.strip().lower() if isinstance(wanted, str) else ""
+    profile = Profile(name) if name in tuple(Profile) else Profile.NONE
     is_alone = is_standalone and not given.get("replication.secret_file")
     return from_flags(profiles.values(profile, is_alone), f"profile {profile}")

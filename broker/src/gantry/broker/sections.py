@@ -181,7 +181,7 @@ class MessagesConfig:
     )
     region: str = words(
         "DefaultRegion", "Name of the region; written into messages for tracing.",
-        r"[^\x00-\x1f\x7f\ud800-\udfff]*", "text of at most 127 characters without control characters", high=127,
+        r"[^\x00-\x1f\x7f]*", "text of at most 127 characters without control characters", high=127,
     )  # fmt: skip
 
 

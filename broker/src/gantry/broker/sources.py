@@ -66,6 +66,8 @@ def from_yaml(path: str) -> Source:
                 raise ConfigError(f"{path}:{line}: {key} was set before, in {places[key]}; keep one of them")
             values[key], places[key] = value, f"{path}:{line}"
         return Source(values, places)
+    except RecursionError as error:
+        raise ConfigError(f"{path}: expected keys in sections, not deeper") from error
     except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"{path} is not YAML: {' '.join(str(error).split())}") from error
 
@@ -166,22 +168,41 @@ def _flattened(
 
     loader.flatten_mapping(section)  # of `<<`
     for name, node in section.value:
-        key, line = f"{prefix}{loader.construct_object(name, deep=True)}", name.start_mark.line + 1
+        line = name.start_mark.line + 1
+        if not isinstance(name, yaml.ScalarNode):
+            raise ConfigError(f"{path}:{line}: expected the name of a key, found a list or a mapping")
+        key = f"{prefix}{name.value}"
         if key.count(".") > _DEPTH_MAX:
             raise ConfigError(f"{path}:{line}: {key}: expected keys in sections, not deeper")
-        if isinstance(node, yaml.MappingNode) and not node.value:
-            yield key, line, None  # a section without keys, which may still have an unknown name
-        elif isinstance(node, yaml.MappingNode):
+        if isinstance(node, yaml.MappingNode):
+            loader.flatten_mapping(node)  # `<<` of an empty mapping leaves nothing
+        if not isinstance(node, yaml.MappingNode):
+            yield key, line, _constructed(f"{path}:{line}: {key}", node, loader)
+        elif node.value:
             yield from _flattened(path, f"{key}.", node, loader)
         else:
-            yield key, line, loader.construct_object(node, deep=True)
+            yield key, line, None  # a section without keys, which may still have an unknown name
+
+
+def _constructed(place: str, node: yaml.Node, loader: yaml.SafeLoader) -> object:
+    """Return the value of a node; ConfigError naming the place when PyYAML lets an error of Python through."""
+    try:
+        return loader.construct_object(node, deep=True)
+    except (ValueError, OverflowError, LookupError, AttributeError) as error:  # 5000 digits, month 13, `!!bool x`
+        found = f" {node.value[:80]!r}" if isinstance(node.value, str) else ""
+        kind = node.tag.rpartition(":")[2]
+        expected = f"cannot be read as {kind} or is too large; put quotes around a text"
+        raise ConfigError(f"{place}{found}: {expected}") from error
 
 
 def quoted(value: object) -> str:
     """A value in an error, in 80 characters at most."""
     if isinstance(value, int) and value.bit_length() > _INTEGER_BITS_SHOWN:
         return f"a whole number of {value.bit_length()} bits"
-    return "without a value" if value is None else repr(value if isinstance(value, float) else str(value)[:80])
+    try:
+        return "without a value" if value is None else repr(value if isinstance(value, float) else str(value)[:80])
+    except ValueError:
+        return "with a whole number that is too long to be shown"  # in a list
 
 
 def nearest(key: str, known: Iterable[str]) -> str:

@@ -32,6 +32,8 @@ _FLOAT_MAX = 1e300  # beyond all bounds; a whole number much above it is no floa
 _SIZES = {"KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
 _TRUE, _FALSE = frozenset({"true", "yes", "on", "1"}), frozenset({"false", "no", "off", "0"})
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
+# What undecodable bytes of the environment become, and what UTF-8 has no bytes for.
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]{1,3})?", re.ASCII | re.IGNORECASE)
 
 
@@ -133,23 +135,13 @@ def _table(tree: type, prefix: str) -> dict[str, Entry]:
 
 def read(value: object, entry: Entry) -> object:
     """Return the value as the key's type; ValueError saying what was expected."""
-    kind, key = entry.kind, entry.key
-    found: object = None
-    if kind is bool:
-        found = _boolean(value)
-    elif kind is int:
-        found = _within(_integer(value, key.unit == BYTES), key)
-    elif kind is float:
-        found = _within(_float(value), key)
-    elif kind is str:
-        found = _text(value, key)
-    elif isinstance(kind, type) and issubclass(kind, enum.Enum):
-        found = next((each for each in kind if str(value).strip().upper() == str(each.value).upper()), None)
-    else:
-        assert kind == tuple[str, ...], f"a configuration key of type {kind}"
-        found = _texts(value, key)
+    try:
+        found = _typed(value, entry.kind, entry.key)
+    except ValueError:  # Python writes no whole number of more than 4300 digits as a text
+        found = None
     if found is None:
-        raise ValueError(f"expected {entry.expected}")
+        encoding = ", in UTF-8" if isinstance(value, str) and _SURROGATE.search(value) else ""
+        raise ValueError(f"expected {entry.expected}{encoding}")
     return found
 
 
@@ -170,6 +162,21 @@ def as_written(entry: Entry) -> str:
     if isinstance(default, int | float):
         return shown(default, entry.key.unit)
     return ";".join(default) if isinstance(default, tuple) else str(default)
+
+
+def _typed(value: object, kind: object, key: Key) -> object:
+    if kind is bool:
+        return _boolean(value)
+    if kind is int:
+        return _within(_integer(value, key.unit == BYTES), key)
+    if kind is float:
+        return _within(_float(value), key)
+    if kind is str:
+        return _text(value, key)
+    if isinstance(kind, type) and issubclass(kind, enum.Enum):
+        return next((each for each in kind if str(value).strip().upper() == str(each.value).upper()), None)
+    assert kind == tuple[str, ...], f"a configuration key of type {kind}"
+    return _texts(value, key)
 
 
 def _expected(kind: object, key: Key) -> str:
@@ -226,7 +233,7 @@ def _text(value: object, key: Key) -> str | None:
     if not isinstance(value, str | int) or isinstance(value, bool):
         return None
     text = str(value)
-    fits = key.low <= len(text) <= key.high and "\0" not in text
+    fits = key.low <= len(text) <= key.high and "\0" not in text and not _SURROGATE.search(text)
     return text if fits and (not key.pattern or re.fullmatch(key.pattern, text)) else None
 
 
@@ -236,4 +243,5 @@ def _texts(value: object, key: Key) -> tuple[str, ...] | None:
     if not isinstance(value, list | tuple) or not key.low <= len(value) <= key.high:
         return None
     parts = [str(part).strip() if isinstance(part, str | int) and not isinstance(part, bool) else "" for part in value]
-    return tuple(parts) if all(re.fullmatch(key.pattern, part) for part in parts) else None
+    fits = all(re.fullmatch(key.pattern, part) and not _SURROGATE.search(part) for part in parts)
+    return tuple(parts) if fits else None
