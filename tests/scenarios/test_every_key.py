@@ -120,8 +120,12 @@ _OF_A_MASTER = ("replication.ack_timeout_s", "replication.max_lag_s")
 _WITH: dict[tuple[str, float], dict[str, object]] = {
     ("store.segment_bytes", 128 << 10): {"messages.body_bytes_max": 16 << 10},
     ("messages.body_bytes_max", 12 << 20): {"store.segment_bytes": 32 << 20},
-    ("network.output_bytes_max", 1 << 20): {"messages.body_bytes_max": 512 << 10, "pull.bytes_max": 512 << 10},
-    ("network.output_bytes_high", 1 << 30): {"network.output_bytes_max": 1 << 30},
+    ("network.output_bytes_max", 1 << 20): {
+        "network.output_bytes_high": 256 << 10,
+        "messages.body_bytes_max": 512 << 10,
+        "pull.bytes_max": 512 << 10,
+    },
+    ("network.output_bytes_high", 1 << 30): {"network.output_bytes_max": 2 << 30},
     ("store.index_entries", 100_000_000): {"store.index_slots": 1},
 }
 

@@ -11,6 +11,7 @@ import pytest
 
 from gantry.leaves import frames
 from gantry.leaves.frames import Command
+from gantry.wire.codes import RequestCode
 from testkit.brokerplay import bodies, peer, pull, running_broker, send
 
 _NESTED = b'{"code":310,"extFields":' + b"[" * 5000 + b"]" * 5000 + b"}"
@@ -85,14 +86,32 @@ async def test_a_bad_body_is_a_bad_request(tmp_path: Path) -> None:
         assert broker.parts is not None and not broker.parts.router.errors, "a bad request is no bug of ours"
 
 
+_TIGHT = {
+    "network__output_bytes_max": 1 << 20,
+    "network__output_bytes_high": 1 << 18,
+    "pull__bytes_max": 512 << 10,
+    "messages__body_bytes_max": 512 << 10,
+}
+
+
+async def test_a_peer_that_reads_gets_all_it_asks_for_whatever_it_asks_at_once(tmp_path: Path) -> None:
+    async with running_broker(tmp_path, **_TIGHT) as broker, peer(broker) as client:
+        for queue in range(4):
+            assert (await client.call(send("orders", bytes(400_000), queue_id=queue, pairs={"KEYS": "k"}))).code == 0
+        left = set(range(4))
+        while left:
+            asked = sorted(left)
+            await client.send(*(pull("orders", queue_id=queue) for queue in asked))
+            replies = await client.receive(len(asked))
+            assert replies[0].code == 0, "each round brings something"
+            left -= {queue for queue, reply in zip(asked, replies, strict=True) if reply.code == 0}
+        asked_for = {"topic": "orders", "key": "k", "maxNum": "9", "beginTimestamp": "0", "endTimestamp": str(1 << 60)}
+        found = await client.call(Command(RequestCode.QUERY_MESSAGE, ext=asked_for))
+        assert found.code == 0 and 400_000 < len(found.body) < 1 << 20
+
+
 async def test_a_peer_that_never_reads_is_cut_off_and_nobody_else_waits(tmp_path: Path) -> None:
-    limits = {
-        "network__output_bytes_max": 1 << 20,
-        "network__output_bytes_high": 1 << 18,
-        "pull__bytes_max": 512 << 10,
-        "messages__body_bytes_max": 512 << 10,
-    }
-    async with running_broker(tmp_path, **limits) as broker, peer(broker) as good, peer(broker) as greedy:
+    async with running_broker(tmp_path, **_TIGHT) as broker, peer(broker) as good, peer(broker) as greedy:
         assert (await good.call(send("orders", bytes(200_000)))).code == 0
         assert broker.parts is not None
         connections = broker.parts.server.connections

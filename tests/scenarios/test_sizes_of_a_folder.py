@@ -8,6 +8,8 @@ import pytest
 
 from gantry.broker.broker import Broker
 from gantry.errors import StoreError
+from gantry.leaves.frames import Command
+from gantry.wire.codes import RequestCode
 from testkit.brokerplay import bodies, configuration, peer, pull, running_broker
 from testkit.smallstore import message, opened, small
 
@@ -44,3 +46,15 @@ async def test_segments_too_small_for_the_largest_message_are_refused_with_the_k
     with pytest.raises(StoreError, match=r"set messages.body_bytes_max .* to 491520 or less"):
         await play(1 << 20)
     await play(491_520)
+
+
+async def test_a_hot_change_is_held_against_the_segments_of_the_folder(tmp_path: Path) -> None:
+    _folder_of_rocketmq(tmp_path, 1 << 20)
+    async with running_broker(tmp_path, messages__body_bytes_max=1000) as broker, peer(broker) as client:
+
+        async def refused(body_bytes_max: int) -> str | None:
+            lines = f"maxMessageSize={body_bytes_max}\n".encode()
+            return (await client.call(Command(RequestCode.UPDATE_BROKER_CONFIG, body=lines))).remark
+
+        assert "messages.body_bytes_max 491521: expected at most 491520" in str(await refused(491_521))
+        assert not await refused(491_520)

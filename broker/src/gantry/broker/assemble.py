@@ -58,6 +58,7 @@ from gantry.broker.shares import (
     connection_limits,
     delay_rules,
     identity,
+    lookup_bytes_max,
     message_limits,
     pull_settings,
     store_root,
@@ -196,7 +197,7 @@ def assemble(
         topics=TopicHandlers(topics, offsets),
         groups=GroupHandlers(groups, offsets),
         offsets=OffsetHandlers(offsets, topics, groups, store, config.store.warm_bytes),
-        lookups=LookupHandlers(store, clock),
+        lookups=LookupHandlers(store, clock, lookup_bytes_max(config)),
         send_back=SendBack(store, acks, admission, topics, groups, delay_intake.take),
         progress=ProgressHandlers(store, offsets, topics, clients, pulls.rates, config.name),
         topic_stats=TopicStatsHandlers(

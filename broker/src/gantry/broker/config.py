@@ -44,7 +44,12 @@ class BrokerConfig:
         "`durable` (on two disks), `replicated` (in two machines' memory) or `fast`. Each of those keys is stronger.",
     )
     id: int = number(
-        0, 0, MEMBERS_MAX, "", "Number in the group: 0 for the master, each slave its own. Not set with a register."
+        0,
+        0,
+        MEMBERS_MAX,
+        "",
+        f"Number in the group: 0 for the master, each slave its own from 1 to {MEMBERS_MAX - 1}. Not set with a "
+        "register: there a slave's is `replication.ordinal` + 1.",
     )
     role: Role = choice(
         Role.ASYNC_MASTER, "SYNC_MASTER waits for slaves before it acknowledges a message; ASYNC_MASTER does not."

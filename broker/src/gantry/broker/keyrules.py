@@ -83,19 +83,15 @@ def _of_store(config: BrokerConfig) -> Iterator[Fault]:
 
 def _of_limits(config: BrokerConfig) -> Iterator[Fault]:
     network = config.network
-    if network.output_bytes_high > network.output_bytes_max:
-        yield Fault(
-            f"network.output_bytes_high {shown(network.output_bytes_high, BYTES)}: expected at most "
-            f"network.output_bytes_max {shown(network.output_bytes_max, BYTES)}",
-            ("network.output_bytes_high", "network.output_bytes_max"),
-        )
     answer = max(config.pull.bytes_max, config.messages.body_bytes_max) + RECORD_OVERHEAD_BYTES
-    if network.output_bytes_max < answer:
+    least = network.output_bytes_high + answer  # a request is read while no more than output_bytes_high waits
+    if network.output_bytes_max < least:
         yield Fault(
             f"network.output_bytes_max {shown(network.output_bytes_max, BYTES)}: expected at least "
-            f"{shown(answer, BYTES)}, for one answer of pull.bytes_max {shown(config.pull.bytes_max, BYTES)} or one "
-            f"message of messages.body_bytes_max {shown(config.messages.body_bytes_max, BYTES)}",
-            ("network.output_bytes_max", "pull.bytes_max", "messages.body_bytes_max"),
+            f"{shown(least, BYTES)}, for network.output_bytes_high {shown(network.output_bytes_high, BYTES)} and one "
+            f"answer of pull.bytes_max {shown(config.pull.bytes_max, BYTES)} or one message of "
+            f"messages.body_bytes_max {shown(config.messages.body_bytes_max, BYTES)}; raise it or lower the others",
+            ("network.output_bytes_max", "network.output_bytes_high", "pull.bytes_max", "messages.body_bytes_max"),
         )
     # disk_used_max and disk_used_clean are not compared: stock broker.conf files have 88 above the forced 85.
 

@@ -21,7 +21,7 @@ MIB = 1 << 20
 KIB = 1 << 10
 PORT_MAX = 65535
 # A frame has 16 MiB at most; the rest is for headers and properties.
-_BODY_BYTES_MAX = 12 * MIB
+BODY_BYTES_MAX = 12 * MIB
 _DAY_S, _CENTURY_HOURS = 86_400.0, 876_000.0
 _TOKEN = "/var/run/secrets/kubernetes.io/serviceaccount"
 HOST_PORT = r"\s*(http://)?(\[[^\[\]\s]+\]|[^\[\]\s:/]+):0*([1-9][0-9]{0,3}|[1-5][0-9]{4}|6[0-5][0-9]{3})/?\s*"
@@ -72,10 +72,10 @@ class NetworkConfig:
     output_bytes_max: int = number(
         64 * MIB,
         MIB,
-        GIB,
+        2 * GIB,
         BYTES,
-        "A connection for which more output than this waits is closed. One answer has to fit: at least 64 KiB more "
-        "than `pull.bytes_max` and `messages.body_bytes_max`.",
+        "A connection for which more output than this waits is closed. At least `network.output_bytes_high`, 64 KiB "
+        "and the larger of `pull.bytes_max` and `messages.body_bytes_max` together.",
     )
     connections_max: int = number(
         20_000, 1, 1_000_000, "connections", "Largest number of open connections; the next one is closed at once."
@@ -166,7 +166,7 @@ class MessagesConfig:
     """What producers may send, and how long they wait."""
 
     body_bytes_max: int = number(
-        4 * MIB, 1, _BODY_BYTES_MAX, BYTES, "Largest body of a message, and of a batch as a whole.", is_hot=True
+        4 * MIB, 1, BODY_BYTES_MAX, BYTES, "Largest body of a message, and of a batch as a whole.", is_hot=True
     )
     batch_messages_max: int = number(10_000, 1, 1_000_000, "messages", "Largest number of messages in one batch.")
     ack_wait_s: float = number(
@@ -207,10 +207,10 @@ class PullConfig:
 
     count_max: int = number(1024, 1, 1_000_000, "messages", "Largest number of messages in one answer.")
     bytes_default: int = number(
-        256 * KIB, 1, _BODY_BYTES_MAX, BYTES, "Size of an answer where the pull does not name one."
+        256 * KIB, 1, BODY_BYTES_MAX, BYTES, "Size of an answer where the pull does not name one."
     )
     bytes_max: int = number(
-        4 * MIB, 1, _BODY_BYTES_MAX, BYTES, "Largest size of an answer; one message is given whatever its size."
+        4 * MIB, 1, BODY_BYTES_MAX, BYTES, "Largest size of an answer; one message is given whatever its size."
     )
     suspend_ms_max: int = number(
         60_000, 1, 3_600_000, "milliseconds", "How long a pull that finds nothing is held at most."

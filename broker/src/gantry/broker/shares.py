@@ -13,9 +13,10 @@ from gantry.broker.config import HOT, BrokerConfig, Role
 from gantry.broker.keyrules import RECORD_OVERHEAD_BYTES, body_bytes_most
 from gantry.broker.ports import VIP_NONE, Addresses
 from gantry.broker.registration import Identity
-from gantry.broker.sections import ReplicationConfig, TransactionProfile
+from gantry.broker.sections import BODY_BYTES_MAX, ReplicationConfig, TransactionProfile
 from gantry.broker.sources import flat, replaced
 from gantry.consume.handlers import PullSettings
+from gantry.consume.lookups import LOOKUP_BYTES_MAX
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
 from gantry.replication.mastery import Rules as ReplicationRules
@@ -177,15 +178,28 @@ def client_limits(config: BrokerConfig) -> ClientLimits:
 
 
 def pull_settings(config: BrokerConfig) -> PullSettings:
-    """How much a pull may take."""
-    pull = config.pull
-    return PullSettings(
+    """How much a pull may take, and how much pulls that come together: the last of them may bring a largest message."""
+    pull, settings = config.pull, PullSettings()
+    room = output_room(config) - BODY_BYTES_MAX - RECORD_OVERHEAD_BYTES
+    return replace(
+        settings,
+        run_bytes_max=max(0, min(settings.run_bytes_max, room)),
         count_max=pull.count_max,
         bytes_default=pull.bytes_default,
         bytes_max=pull.bytes_max,
         held_max=pull.held_max,
         suspend_ms_max=pull.suspend_ms_max,
     )
+
+
+def output_room(config: BrokerConfig) -> int:
+    """Return the bytes that one batch of requests may add to what waits for a client; more closes the connection."""
+    return config.network.output_bytes_max - config.network.output_bytes_high
+
+
+def lookup_bytes_max(config: BrokerConfig) -> int:
+    """Return the bytes of records in one answer to a question by key; the first record is given whatever its size."""
+    return min(LOOKUP_BYTES_MAX, output_room(config) - RECORD_OVERHEAD_BYTES)
 
 
 def connection_limits(config: BrokerConfig) -> ConnectionLimits:

@@ -37,7 +37,7 @@ _WALKED_MAX = _STEPS_MAX * WALKED_AT_ONCE
 _HITS_AT_ONCE = 16
 _HEAD_BYTES = records.RECORD_BYTES_MIN
 # Half of the longest frame; the first hit always goes.
-_BODY_BYTES_MAX = 8 << 20
+LOOKUP_BYTES_MAX = 8 << 20
 _ANY_BYTES = 1 << 30
 
 
@@ -53,9 +53,10 @@ class _Question(NamedTuple):
 class LookupHandlers:
     """Questions to the store that are not on the hot path."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, bytes_max: int = LOOKUP_BYTES_MAX) -> None:
         self._store = store
         self._clock = clock
+        self._bytes_max = bytes_max
 
     async def query(self, connection: Connection, command: Command) -> Command:
         """QUERY_MESSAGE: the records with a key, as they are stored."""
@@ -71,7 +72,7 @@ class LookupHandlers:
         if not found:
             remark = cut if is_cut else "can not find message, maybe time range not correct"
             return reply(command, ResponseCode.QUERY_NOT_FOUND, remark, self._index_state())
-        return reply(command, remark=cut if is_cut else "", ext=self._index_state(), body=_joined(found))
+        return reply(command, remark=cut if is_cut else "", ext=self._index_state(), body=self._joined(found))
 
     async def _find(self, question: _Question, count_max: int) -> tuple[dict[int, int], bool]:
         """Sizes of the newest records that answer, by log offset, and whether the walk ended before the index did."""
@@ -159,14 +160,13 @@ class LookupHandlers:
         header = headers.parse(command.code, command.ext)
         return self._store.queue_range(header.text("topic"), header.integer("queueId"))
 
-
-def _joined(found: list[memoryview]) -> bytes:
-    """As many of the records as one reply holds, whole ones only."""
-    taken: list[memoryview] = []
-    total = 0
-    for record in found:
-        total += len(record)
-        if taken and total > _BODY_BYTES_MAX:
-            break
-        taken.append(record)
-    return b"".join(taken)
+    def _joined(self, found: list[memoryview]) -> bytes:
+        """As many of the records as one reply holds, whole ones only."""
+        taken: list[memoryview] = []
+        total = 0
+        for record in found:
+            total += len(record)
+            if taken and total > self._bytes_max:
+                break
+            taken.append(record)
+        return b"".join(taken)
