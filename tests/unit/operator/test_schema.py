@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from gantry.broker.config import HOT
+from gantry.replication.members import MEMBERS_MAX
 from gantry_operator.api import groupdefinition, topicdefinition
+from gantry_operator.api.brokerfields import REPLICAS_MAX
 from gantry_operator.api.definitions import definitions, files
 from gantry_operator.api.schema import Schema, definition
 from testkit.sources import ROOT
@@ -109,3 +112,13 @@ def test_a_field_has_a_default_and_is_refused_where_it_cannot_change(path: str, 
     rules = [each for each in field.get("x-kubernetes-validations", []) if each["rule"] == "self == oldSelf"]
     assert bool(rules) is (path in STAYS)
     assert all(each["message"].startswith(path) for each in rules)
+
+
+def test_the_fields_agree_with_what_brokers_take() -> None:
+    brokers = root_of(definition())["properties"]["spec"]["properties"]["brokers"]["properties"]
+    told = brokers["config"]["description"]
+    assert set(re.findall(r"`([\w.]+)`", told)) == HOT, "these keys replace no pod"
+    for path in ("operator/docs/operator.md", "broker/docs/divergence.md"):
+        text = (ROOT / path).read_text()
+        assert all(f"`{key}`" in text for key in HOT), path
+    assert brokers["replicasPerGroup"]["maximum"] == REPLICAS_MAX <= MEMBERS_MAX

@@ -275,8 +275,8 @@ def _config() -> Schema:
     owned = " || ".join([f"k in {list(OWNED)}", *(f"k.startsWith('{each}')" for each in OWNED_SECTIONS)])
     told = (
         "Keys of broker.yaml, dotted (store.segment_bytes), with values as text, beyond those that the operator sets. "
-        "A change of `permission` and `messages.body_bytes_max` takes effect at once; a change of another key replaces "
-        "the pods, one after the other."
+        "A change of `permission`, `messages.body_bytes_max` and `topics.check_message_type` takes effect at once; a "
+        "change of another key replaces the pods, one after the other."
     )
     return texts(told, 1024, CONFIG_MAX) | {
         "x-kubernetes-validations": [
