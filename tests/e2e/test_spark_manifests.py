@@ -188,7 +188,7 @@ def test_a_job_asks_with_its_own_rights_where_its_executors_are(plane: ControlPl
     namespace = f"spark-{mode.lower()}"
     plane.admin.apply(f"{{apiVersion: v1, kind: Namespace, metadata: {{name: {namespace}}}}}")
     for name in ("rights.yaml", "volume.yaml"):
-        text = (FOLDER / name).read_text().replace("namespace: spark", f"namespace: {namespace}")
+        text = (FOLDER / name).read_text().replace('namespace: "spark"', f"namespace: {namespace}")
         plane.admin.apply(text.replace("[ReadWriteMany]", f"[{mode}]"))
     wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
     account = f"/api/v1/namespaces/{namespace}/serviceaccounts/{CLAIM}/token"

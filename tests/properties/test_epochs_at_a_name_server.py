@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gantry.errors import Refusal
@@ -22,6 +22,8 @@ def news(broker_id: int, member: int, epoch: int) -> Registration:
 
 
 @given(registrations)
+@example([(0, 1, 1, False), (1, 0, 1, False), (1, 1, 0, False)])  # the master's late registration as a slave
+@example([(2, 1, 1, False), (1, 0, 2, False), (1, 1, 1, False)])  # a slave wants an id that a later epoch has
 def test_the_master_that_is_named_is_one_of_the_highest_epoch(drawn: list[tuple[int, int, int, bool]]) -> None:
     table = RouteTable()
     highest = 0
@@ -37,9 +39,11 @@ def test_the_master_that_is_named_is_one_of_the_highest_epoch(drawn: list[tuple[
             highest = 0
             continue
         assert len(set(group.addresses.values())) == len(group.addresses), "an address under two ids"
+        known = {address: table.version_of("C", address) for address in group.addresses.values()}
+        assert None not in known.values(), "an address that would never expire"
         if (master := group.addresses.get(0)) is not None:
-            known = table.version_of("C", master)
-            assert known is not None and known.state_version == highest
+            version = known[master]
+            assert version is not None and version.state_version == highest
 
 
 @given(registrations)

@@ -68,7 +68,7 @@ volumes:
   - name: work
     persistentVolumeClaim: {claimName: {{ include "gantrymq-cluster.sparkName" $root }}}
 driver:
-  serviceAccount: {{ include "gantrymq-cluster.sparkName" $root }}
+  serviceAccount: {{ include "gantrymq-cluster.sparkName" $root | quote }}
   annotations:
     prometheus.io/scrape: "true"
     prometheus.io/port: "4040"

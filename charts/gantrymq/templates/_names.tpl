@@ -49,7 +49,7 @@ capabilities: {drop: [ALL]}
 
 {{- define "gantrymq.labels" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
@@ -58,7 +58,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{/* Never changes, since a selector cannot be changed. */}}
 {{- define "gantrymq.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{/*
@@ -87,11 +87,11 @@ activeDeadlineSeconds: 240
 template:
   metadata:
     labels:
-      app.kubernetes.io/name: {{ .name }}
-      app.kubernetes.io/instance: {{ .root.Release.Name }}
+      app.kubernetes.io/name: {{ .name | quote }}
+      app.kubernetes.io/instance: {{ .root.Release.Name | quote }}
   spec:
     restartPolicy: Never
-    serviceAccountName: {{ .account }}
+    serviceAccountName: {{ .account | quote }}
     {{- include "gantrymq.placement" .root | trim | nindent 4 }}
     containers:
       - name: operator

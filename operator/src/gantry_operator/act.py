@@ -16,6 +16,7 @@ from gantry_operator.api.wishes import RECLONE
 from gantry_operator.desired import brokers
 from gantry_operator.desired.labels import stamped
 from gantry_operator.events import NORMAL, WARNING, News
+from gantry_operator.kube import path_of
 from gantry_operator.observe import Asks, claim_path
 from gantry_operator.orders import Orders
 from gantry_operator.snapshot import Denied, GroupSeen, Order
@@ -68,7 +69,11 @@ class Hands:
                 await self._kube.delete(f"{pods}/{pod.name}", pod.uid)
                 return News(NORMAL, "PodReplaced", f"{pod.name} is replaced by one of the present template")
             case Resize(group, replicas):
-                await self._kube.apply(stamped(_set(group, image, replicas)))
+                wanted = stamped(_set(group, image, replicas))
+                if cluster.image.held is None:
+                    await self._kube.apply(wanted)
+                else:  # its template waits for the cluster's turn
+                    await self._kube.merge(path_of(wanted), {"spec": {"replicas": replicas}})
                 return News(NORMAL, "Resized", f"{group.group.name} has {replicas} members now")
             case Configure(group, ordinal, keys):
                 name = group.group.pod(ordinal)

@@ -7,9 +7,10 @@ Three questions, each of which finds what the two others miss:
     ownership   does another field manager own part of the specification? finds an edit that adds something
 
 The API server fills in defaults, which belong to no field manager, so fields that are not wanted are judged by their
-owner alone.  Metadata of others (labels, annotations, finalizers) is left to them, and so is `status`.  An apply sets
-wanted values, and cannot remove what another manager added: `taken_over` gives those fields to the operator first, and
-the apply that follows removes them, since it does not name them any more.
+owner alone.  Metadata of others (labels, annotations, finalizers) is left to them, and so are `status` and the secrets
+that a platform adds to a ServiceAccount.  An apply sets wanted values, and cannot remove what another manager added:
+`taken_over` gives those fields to the operator first, and the apply that follows removes them, since it does not name
+them any more.
 
 Normative: Kubernetes' structured-merge-diff (`fieldsV1`), and the ADR on owned objects in broker/docs/adr.
 """
@@ -29,7 +30,9 @@ from gantry_operator.snapshot import Snapshot
 _QUANTITY = re.compile(r"([+-]?(?:\d+\.?\d*|\.\d+))(?:([KMGTPE])i|([numkMGTPE])|[eE]([+-]?\d+))?")
 _QUANTITIES = ("resources", "sizeLimit", "divisor")  # fields that hold them
 _FIELDS_MAX = 3  # that a text names
-_OURS = frozenset({"f:metadata", "f:status"})  # of every object: not ours to judge by owner
+# Not judged by owner: metadata and status of every object; what platforms add to each ServiceAccount (OpenShift's
+# controller of pull secrets does), and would add again.
+_LEFT_TO_OTHERS = frozenset({"f:metadata", "f:status", "f:secrets", "f:imagePullSecrets"})
 _VOLATILE = ("resourceVersion", "generation", "managedFields")
 
 
@@ -107,8 +110,8 @@ def taken_over(there: Mapping[str, Any]) -> list[Document]:
         elif each.get("subresource") == "status":
             others.append(each)
         else:
-            _join(mine, {key: held for key, held in fields.items() if key not in _OURS})
-            kept = {key: held for key, held in fields.items() if key in _OURS}
+            _join(mine, {key: held for key, held in fields.items() if key not in _LEFT_TO_OTHERS})
+            kept = {key: held for key, held in fields.items() if key in _LEFT_TO_OTHERS}
             others += [each | {"fieldsV1": kept}] if kept else []
     ours = {"manager": FIELD_MANAGER, "operation": "Apply", "apiVersion": there["apiVersion"]}
     return [ours | {"fieldsType": "FieldsV1", "fieldsV1": mine}, *others]
@@ -161,7 +164,7 @@ def _foreign(there: Mapping[str, Any]) -> list[tuple[str, str]]:
         if _is_ours(each) or each.get("subresource") == "status":
             continue
         fields = each.get("fieldsV1", {})
-        found += [(str(each.get("manager", "unknown")), path) for key in fields.keys() - _OURS
+        found += [(str(each.get("manager", "unknown")), path) for key in fields.keys() - _LEFT_TO_OTHERS
                   for path in _paths(key, fields[key])]  # fmt: skip
     return found
 

@@ -9,7 +9,7 @@ with the first.  The operator makes the Secret once.
                                          standby has too
     it is gone, nobody knows the key,    made anew and marked (`REPLACED`).  Brokers read the file again while they run
     and brokers may be running           and take both keys from then on (ADR replication-key-reread); until every
-                                         broker answers, the condition Stalled says so
+                                         broker that is older answers, the condition Stalled says so
     it is gone, and no broker is there   made anew
 
 A key is never replaced because its Secret cannot be read: whoever broke it may still have the right value.
@@ -27,6 +27,7 @@ from gantry_operator.api.brokercluster import GROUP, LABEL_CLUSTER, BrokerCluste
 from gantry_operator.desired.labels import owned
 from gantry_operator.hindrances import Hindrance
 from gantry_operator.kube import KubeError, folder_in
+from gantry_operator.podseen import seconds_of
 from gantry_operator.refusals import is_refusal
 from gantry_operator.snapshot import Snapshot
 
@@ -55,6 +56,7 @@ class HaKey(NamedTuple):
     is_missing: bool = False  # there is no Secret
     fault: Hindrance | None = None  # why the Secret cannot be used
     is_replaced: bool = False  # brokers that started before it may not have it yet
+    made_s: float = 0.0  # when the Secret was made; 0: not known
     error: KubeError | None = None  # the API server did not answer: the pass is to be repeated
 
 
@@ -89,7 +91,8 @@ class HaKeys:
             return HaKey(known, fault=Hindrance("SecretInvalid", text, holds=True))
         self._known[key] = said
         is_replaced = REPLACED in (found["metadata"].get("annotations") or {})
-        return HaKey(_lines(said)[0], is_replaced=is_replaced)
+        made_s = seconds_of(found["metadata"].get("creationTimestamp") or "")
+        return HaKey(_lines(said)[0], is_replaced=is_replaced, made_s=made_s)
 
     async def make(self, cluster: BrokerCluster, known: bytes | None, may_run: bool) -> HaKey:
         """The Secret is missing: make it; whoever made it first is right.  `may_run`: brokers may be running."""
@@ -124,12 +127,14 @@ def name_of(key: Key) -> str:
 
 
 def replaced(found: HaKey, snapshot: Snapshot) -> list[Hindrance]:
-    """What to tell while brokers do not have a key that replaced a lost one."""
+    """What to tell while brokers do not have a key that replaced a lost one; one that started after it has it."""
     silent = [
         pod.name
         for group in snapshot.groups
         for ordinal in range(group.size)
-        if (pod := group.pod(ordinal)) is not None and ordinal not in group.answers
+        if (pod := group.pod(ordinal)) is not None
+        and ordinal not in group.answers
+        and (not found.made_s or pod.started_s < found.made_s)
     ]
     if not found.is_replaced or not silent:
         return []

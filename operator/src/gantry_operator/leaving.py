@@ -89,8 +89,8 @@ async def hand_back(kube: Objects, namespaces: tuple[str, ...]) -> int:
             try:
                 total += await _clear(kube, folder, plural)
             except KubeError as error:
-                if error.status not in (403, 404) or not namespaces:
-                    raise
+                if error.status != 404 and (error.status != 403 or not namespaces):
+                    raise  # 404: the kind is not defined here, so there is nothing to hand back
                 log.warning("%s is skipped: %s", folder, error)
     return total
 

@@ -117,7 +117,10 @@ def seen(cluster: BrokerCluster, listed: Listing) -> Snapshot:
     """Everything but what members say."""
     pods, sets, claims = listed.of("Pod"), listed.of("StatefulSet"), listed.of("PersistentVolumeClaim")
     dropped = claims if cluster.drops_claims else {}
-    things = Things({name: pod_seen(each) for name, each in pods.items()}, sets, listed.of("Lease"), dropped)
+    asked = {revision: _image(each) for each in sets.values() if (revision := revision_seen(each))}
+    found = {name: pod_seen(each) for name, each in pods.items()}
+    found = {name: replace(each, asked_image=asked.get(each.revision, "")) for name, each in found.items()}
+    things = Things(found, sets, listed.of("Lease"), dropped)
     nameservers = [things.pods[name] for name, each in sorted(pods.items()) if _component(each) == "nameserver"]
     groups = [_group(group, things) for group in cluster.groups()]
     differing = volumes.differing(cluster, claims)
@@ -183,3 +186,10 @@ def claim_path(group: Group, ordinal: int) -> str:
 
 def _component(document: Document) -> str:
     return str(document["metadata"].get("labels", {}).get(LABEL_COMPONENT, ""))
+
+
+def _image(made: Document) -> str:
+    """Of a set's template: what its server's container shall run."""
+    template = made["spec"]["template"]
+    containers = template["spec"].get("containers", [])
+    return next((str(each.get("image", "")) for each in containers if each["name"] == _component(template)), "")

@@ -83,7 +83,7 @@ class Owned:
         return [[each for wanted in batch if (each := self._difference(wanted, there))] for batch in batches]
 
     async def put(self, batches: Sequence[Sequence[Difference]], refusals: Refusals) -> Outcome:
-        """Apply them; KubeError for an answer that is no refusal."""
+        """Apply them; what is not applied goes to `refusals`."""
         outcome, places = Outcome(), asyncio.Semaphore(AT_ONCE)
 
         async def one(batch: Sequence[Difference]) -> None:
@@ -128,7 +128,7 @@ class Owned:
             try:
                 answer = await self._apply(each)
             except KubeError as error:
-                refusals.add(each.name, error)
+                refusals.add_apply(each.name, error)
                 is_lacking = is_lacking or kind in NEEDED
                 continue
             outcome.applied.append(answer)

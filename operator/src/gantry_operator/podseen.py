@@ -6,6 +6,7 @@ pod is ready with every container; its server may work beside another container 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -39,8 +40,10 @@ class Pod:
     trouble: str = ""  # "image", "volume", "place", "crash": it does not come up by itself
     trouble_since: str = ""
     container: str = ""  # which one is in trouble, where it is not the server's own
-    image: str = ""  # of the server's container
+    image: str = ""  # of the server's container; a webhook may have put that of a mirror there
     has_server: bool = False  # the server's container is ready, and others of the pod are not
+    started_s: float = 0.0  # when the server's container started; 0: not known; infinite: it has yet to start
+    asked_image: str = ""  # of its set's template, where it is of the present one
 
     @property
     def works(self) -> bool:
@@ -78,7 +81,13 @@ def pod_seen(document: Mapping[str, Any]) -> Pod:
         next((str(each.get("image", "")) for each in spec.get("containers", []) if each["name"] == server), ""),
         # The kubelet says so of a node that it can reach; of a lost node its controller gives another reason.
         not is_going and ready.get("reason") == "ContainersNotReady" and any(each.get("ready") for each in own),
+        min(map(_started_s, own), default=0.0),
     )
+
+
+def _started_s(container: Mapping[str, Any]) -> float:
+    state = container.get("state", {})
+    return math.inf if "waiting" in state else seconds_of(state.get("running", {}).get("startedAt") or "")
 
 
 def _trouble(

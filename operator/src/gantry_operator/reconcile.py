@@ -35,6 +35,7 @@ from gantry_operator.telling import Telling
 from gantry_operator.turns import Turns, not_held
 
 SOON_S, LATER_S = 2.0, 60.0
+NOT_FOUND = 404
 
 
 class Objects(Protocol):
@@ -127,7 +128,10 @@ class Reconciler:
         said: list[Condition] = []
         if isinstance(error, KubeError) and is_refusal(error):
             said = status.stalled("Refused", f"the API server refuses {error}; a failover loop goes on")
-        elif not isinstance(error, KubeError | TimeoutError):
+        elif isinstance(error, KubeError | TimeoutError):
+            if snapshot.cluster.generation != snapshot.cluster.status.get("observedGeneration"):
+                said = [Condition("Reconciling", True, "PassFailed", f"it is tried again: {error}")]
+        else:
             text = f"the operator failed at this cluster ({error!r}) and tries again; its log has the traceback"
             said = status.stalled("PassFailed", f"{text}; a failover loop goes on")
         await self._telling.live(snapshot, said)
@@ -172,14 +176,21 @@ class Reconciler:
         told_of = hindrances.applied(
             conditions.conditions(snapshot, image.name, self._clock.now_ms() / 1000, step), found
         )  # fmt: skip
+        if refusals.failed:
+            told_of = status.not_applied(told_of, refusals.failure)
         told = status.status_of(snapshot, told_of, self._telling.now)
-        is_told = await self._telling.tell(cluster.key, cluster.status, told)
-        news = list(repaired)
+        is_told, news, unwritten = False, list(repaired), None
+        try:
+            is_told = await self._telling.tell(cluster.key, cluster.status, told)
+        except KubeError as error:
+            unwritten = error  # that people cannot read it keeps nothing from being done
         if step is not None and key.key is not None:
             done = await self._hands.carry_out(cluster, step, key.key, image)
             news += [done] if done is not None else []
         await self._telling.record(cluster, told if is_told else None, news)
         self._raise_silent(followed)
+        for undone in filter(None, [unwritten, *refusals.failed.values()]):
+            raise undone
         is_waiting = (found or cluster.wishes.is_paused) and (step is None or isinstance(step, steps.Hold))
         if not is_told:
             return SOON_S
@@ -276,7 +287,8 @@ class Reconciler:
                 try:
                     await self._kube.merge(f"{folder}/{pod}", {"metadata": {"labels": {LABEL_ROLE: role}}})
                 except KubeError as error:
-                    refusals.add(f"the label {LABEL_ROLE} of Pod {pod}", error)
+                    if error.status != NOT_FOUND:  # it went since it was listed, as in a handover
+                        refusals.add(f"the label {LABEL_ROLE} of Pod {pod}", error)
 
     def _image(self, snapshot: Snapshot) -> Image:
         return replace(snapshot.cluster.image, volume_group=self._settings.volume_group)

@@ -44,8 +44,8 @@ class Choice(NamedTuple):
 def candidate(document: Mapping[str, Any], default: str) -> Candidate:
     """Of a BrokerCluster of any version: fields that are missing or of another type count as empty.
 
-    `status.image` names every image that pods run, that of most pods first; one pod on the default means that the
-    cluster is being brought to it.
+    `status.image` names every image that pods run, as their sets name it (pods may name a mirror), that of most pods
+    first; one pod on the default means that the cluster is being brought to it.
     """
     about, spec, status = (_part(document, each) for each in ("metadata", "spec", "status"))
     found = {each.get("type"): each.get("status") for each in status.get("conditions") or [] if isinstance(each, dict)}

@@ -159,9 +159,9 @@ class Snapshot:
 
     @property
     def image(self) -> str:
-        """What pods run, the image of most of them first; empty while there is none."""
+        """What pods run, as their sets name it, the image of most of them first; empty while there is none."""
         pods = [*self.nameservers, *(pod for group in self.groups for pod in group.pods.values())]
-        counted = Counter(pod.image for pod in pods if pod.image)
+        counted = Counter(name for pod in pods if (name := pod.asked_image or pod.image))
         return ", ".join(name for name, _ in sorted(counted.items(), key=lambda each: (-each[1], each[0])))
 
 

@@ -100,6 +100,17 @@ def hindered(found: Iterable[Condition], reason: str, message: str) -> list[Cond
     return [_hindered(each, reason, message) for each in found]
 
 
+def not_applied(found: Iterable[Condition], failure: str) -> list[Condition]:
+    """Conditions of a cluster of which some objects could not be applied in this pass: it is not up to date."""
+    said = f"not applied, and tried again: {failure}; where that stays, correct the field or the webhook that it names"
+    return [
+        each._replace(holds=each.kind == "Reconciling", reason="NotApplied", message=said)
+        if each.kind == "Reconciling" or (each.kind == "Ready" and each.holds)
+        else each
+        for each in found
+    ]
+
+
 def _hindered(condition: Condition, reason: str, message: str) -> Condition:
     match condition:
         case Condition("Stalled", holds, _, text):

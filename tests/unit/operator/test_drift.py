@@ -89,6 +89,16 @@ def test_an_edit_is_found_and_named(change: Any) -> None:
     assert (found.managers == ["kubectl-edit"]) is (change is _foreign_value)
 
 
+def test_secrets_that_a_platform_adds_to_an_account_are_its_own() -> None:
+    """OpenShift would add them again: each repair left one more token behind, and pods without a pull secret."""
+    there = held(wanted("ServiceAccount")) | {"secrets": [{"name": "t"}], "imagePullSecrets": [{"name": "d"}]}
+    platform = {"manager": "openshift-controller-manager", "operation": "Update",
+                "fieldsV1": {"f:secrets": {}, "f:imagePullSecrets": {}}}  # fmt: skip
+    there["metadata"]["managedFields"].append(platform)
+    assert difference(wanted("ServiceAccount"), there) is None
+    assert platform in taken_over(there), "also where something else has to be repaired"
+
+
 def test_another_wish_is_no_drift() -> None:
     found = difference(wanted(config={"pull.count_max": "64"}), held(wanted()))
     assert found is not None and not found.is_drift

@@ -116,6 +116,31 @@ def test_a_lost_key_that_nobody_knows_is_replaced_and_told_until_every_broker_ha
     assert "delete orders-b0-1" in bench.server.deeds
 
 
+@pytest.mark.parametrize(
+    ("state", "is_held"),
+    [
+        ({"running": {"startedAt": "2026-11-21T09:59:00Z"}}, True),
+        ({"running": {"startedAt": "2026-11-21T10:01:00Z"}}, False),
+        ({"waiting": {"reason": "CrashLoopBackOff"}}, False),
+    ],
+)
+def test_only_a_broker_that_is_older_than_the_new_key_can_lack_it(state: dict[str, object], is_held: bool) -> None:
+    """A pod that crashes months after the key was replaced must not hold every change of the cluster."""
+    bench = Bench().works()
+    about = bench.server.documents[SECRET]["metadata"]
+    about["annotations"] = {REPLACED: "true"}
+    about["creationTimestamp"] = "2026-11-21T10:00:00Z"
+    bench.server.documents[f"{PODS}/orders-b0-1"]["status"]["containerStatuses"] = [{"name": "broker", "state": state}]
+    real = bench.doors.look
+
+    async def look(seen: GroupSeen, key: bytes) -> Mapping[int, Answer]:
+        return {ordinal: answer for ordinal, answer in (await real(seen, key)).items() if ordinal != 1}
+
+    bench.doors.look = look  # type: ignore[method-assign]
+    bench.once()
+    assert (bench.conditions()["Stalled"] == ("True", "KeyReplaced")) is is_held
+
+
 def test_a_new_key_is_no_news_where_no_broker_runs() -> None:
     bench = Bench().works()
     del bench.server.documents[SECRET]

@@ -108,6 +108,12 @@ def test_what_a_pause_holds_back_is_named_and_the_image_is_the_one_that_runs() -
     assert "StatefulSet orders-b0, StatefulSet orders-ns" in bench.said("Reconciling")
     assert bench.server.documents[PATH]["status"]["image"] == "image:1"
     assert not [each for each in bench.server.deeds if each.startswith("apply")]
-    bench.server.documents[f"{PODS}/orders-b0-1"]["spec"]["containers"][0]["image"] = "image:2"
+    mirrored = bench.server.documents[f"{PODS}/orders-b0-2"]["spec"]["containers"][0]
+    mirrored["image"] = "mirror.example/image:1"
+    bench.once()
+    assert bench.server.documents[PATH]["status"]["image"] == "image:1", "a webhook wrote the mirror into the pod"
+    other = bench.server.documents[f"{PODS}/orders-b0-1"]
+    other["spec"]["containers"][0]["image"] = "image:2"
+    other["metadata"]["labels"]["controller-revision-hash"] = "of image:2"
     bench.once()
     assert bench.server.documents[PATH]["status"]["image"] == "image:1, image:2"

@@ -9,7 +9,8 @@ clients of other makes count on the details (facts 3.1):
 
     1  an address that was known under another id moves: a slave became master
     2  an id held by another address whose state version is greater stays with it: a late registration
-       of a former master changes nothing, and is answered with success all the same
+       of a former master changes nothing, and is answered with success all the same; unless it is older than
+       what is known of its address, the id that this had is given up (RocketMQ leaves it there for ever)
     3  an unknown id that brings exactly one topic is an incremental registration that overtook the
        first full one: refused, the full one follows
     4  queues are written by the master, or by the smallest slave of a group that asks for an acting
@@ -125,7 +126,9 @@ class RouteTable:
         if self._is_outdated(news):
             return Registered()
         if self._is_overruled(news):
-            self._live.pop((news.cluster, news.address), None)
+            known = self.version_of(news.cluster, news.address)
+            if known is None or known.state_version <= news.version.state_version:
+                self._forget(news.cluster, news.broker_name, news.address)
             return Registered()
         group = self._groups.setdefault(news.broker_name, _Group(news.cluster, news.broker_name))
         self._raise_epoch(group, news.version.state_version)
