@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from servers import gantry
 
-from gantry.client import adminquestions, questions
 from gantry.client.producer import Message, Producer
+from gantry.client.requests import adminquestions, questions
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig

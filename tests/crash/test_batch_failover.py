@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gantry.client.batchadmin import COMMIT, decided
-from gantry.client.blockingsession import BlockingSession
 from gantry.client.blockingsinks import BlockingSinks
+from gantry.client.connections.blockingsession import BlockingSession
+from gantry.client.requests.batchadmin import COMMIT, decided
 from gantry.local.layout import Who
 from testkit.batchledger import SINK, Batches
 from testkit.localplay import Cluster

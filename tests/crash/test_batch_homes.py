@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from gantry.client.batchadmin import COMMIT, decided, ended
-from gantry.client.blockingsession import BlockingSession
 from gantry.client.blockingsinks import BlockingSinks
+from gantry.client.connections.blockingsession import BlockingSession
+from gantry.client.requests.batchadmin import COMMIT, decided, ended
 from gantry.local.layout import Who
 from testkit.batchledger import SINK, Batches
 from testkit.localplay import Cluster

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from gantry.broker import membership
-from gantry.broker.membership import Membership
+from gantry.broker.role import membership
+from gantry.broker.role.membership import Membership
 from gantry.replication import vows
 from gantry.replication.epochs import EpochTable
 from gantry.replication.papers import Identity

@@ -25,7 +25,7 @@ CLAIMS = f"/api/v1/namespaces/{HOME}/persistentvolumeclaims"
 POLICY = f"/apis/networking.k8s.io/v1/namespaces/{HOME}/networkpolicies/orders-broker"
 RUNNING = """
 import asyncio, json, os
-from gantry.broker.membership import read_keys
+from gantry.broker.role.membership import read_keys
 from gantry.clock import SystemClock
 from gantry.failover.asking import AskedMembers
 

@@ -19,8 +19,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gantry.client.assign import share_of
-from gantry.client.lease import Lease
+from gantry.client.consuming.assign import share_of
+from gantry.client.consuming.lease import Lease
 from gantry.consume.locks import QueueLocks
 from gantry.model.route import MessageQueue
 from testkit.memory_state import MemoryState

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gantry.broker import loading
-from gantry.broker.config import KEYS
+from gantry.broker.settings import loading
+from gantry.broker.settings.config import KEYS
 from gantry.errors import ConfigError
 from gantry.model.keys import Entry
 from testkit.brokerplay import bodies, peer, pull, running_broker, send

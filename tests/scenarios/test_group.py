@@ -9,10 +9,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gantry.broker.broker import Broker
-from gantry.broker.following import Following
 from gantry.broker.machine import Machine
-from gantry.broker.mastering import Mastering
 from gantry.broker.parts import Parts
+from gantry.broker.role.following import Following
+from gantry.broker.role.mastering import Mastering
 from gantry.clock import SystemClock
 from gantry.metadata import journal
 from gantry.metadata.clients import ConsumerGroup, Consumption

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gantry.broker.broker import Broker
-from gantry.broker.following import Following
-from gantry.broker.mastering import Mastering
+from gantry.broker.role.following import Following
+from gantry.broker.role.mastering import Mastering
 from gantry.clock import SystemClock
 from gantry.failover.asking import AskedMembers
 from gantry.nameserver.server import NameServer

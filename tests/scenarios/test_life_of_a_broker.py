@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from gantry.broker.broker import Broker
-from gantry.broker.following import Following
 from gantry.broker.machine import Carrying, Machine
+from gantry.broker.role.following import Following
 from gantry.errors import ConfigError, StoreError, SyncFailedError
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gantry.client import questions
 from gantry.client.outgoing import prepare, sharding
+from gantry.client.requests import questions
 from gantry.leaves.frames import Command
 from gantry.model.message import Message
 from gantry.model.route import MessageQueue

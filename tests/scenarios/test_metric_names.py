@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from gantry.broker import metrics
 from gantry.broker.broker import Broker
-from gantry.broker.metrics import Metrics
+from gantry.broker.metrics import metrics
+from gantry.broker.metrics.metrics import Metrics
 from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer

@@ -16,7 +16,7 @@ from gantry.replication.hastate import MemberState
 from simulation import revisions
 
 if TYPE_CHECKING:
-    from gantry.broker.sealing import Sealing
+    from gantry.broker.group.sealing import Sealing
     from simulation.groupmember import GroupMember
     from simulation.network import Network
 

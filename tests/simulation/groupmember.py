@@ -14,8 +14,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gantry.broker.broker import Broker
-from gantry.broker.config import Role
 from gantry.broker.machine import Carrying, Machine
+from gantry.broker.settings.config import Role
 from gantry.errors import GantryError, SyncFailedError
 from simulation.member import Member
 from simulation.revisions import Revision
@@ -24,8 +24,8 @@ from simulation.slowstarts import Delays, SlowBroker
 from testkit.simdisk import SimDisk
 
 if TYPE_CHECKING:
-    from gantry.broker.orders import Orders
-    from gantry.broker.sealing import Sealing
+    from gantry.broker.group.orders import Orders
+    from gantry.broker.group.sealing import Sealing
     from gantry.replication.register import Register
     from simulation.network import Network
     from simulation.world import World

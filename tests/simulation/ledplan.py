@@ -6,7 +6,7 @@ how long producers need to find a new master comes on top of it and is no part o
 
 from __future__ import annotations
 
-from gantry.broker.mastering import Mastering
+from gantry.broker.role.mastering import Mastering
 from simulation.groupplan import GroupRun
 from simulation.groupworld import SUSPECT_S
 from simulation.world import Broken

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Machine
-from gantry.broker.ports import Addresses, Reserved
-from gantry.broker.sections import NetworkConfig
+from gantry.broker.settings.ports import Addresses, Reserved
+from gantry.broker.settings.sections import NetworkConfig
 from gantry.errors import GantryError
 from gantry.transport.addresses import pack_host
 from simulation.network import Network

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 from typing import TypeVar
 
-from gantry.client.batchadmin import ABORT, COMMIT, DONE, PASSING, Decision, SinkBatch, decided, ended
-from gantry.client.question import Question
-from gantry.client.questions import is_in_doubt
+from gantry.client.requests.batchadmin import ABORT, COMMIT, DONE, PASSING, Decision, SinkBatch, decided, ended
+from gantry.client.requests.question import Question
+from gantry.client.requests.questions import is_in_doubt
 from gantry.errors import RefusedError
 from gantry.transaction.batches import PROPERTY
 from gantry.wire.codes import ResponseCode

@@ -14,7 +14,7 @@ from gantry.broker.broker import Broker
 
 if TYPE_CHECKING:
     from gantry.broker.assemble import Opened
-    from gantry.broker.ports import Addresses
+    from gantry.broker.settings.ports import Addresses
 
 
 @dataclass

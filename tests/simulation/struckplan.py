@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gantry.broker.following import Following
-from gantry.broker.mastering import Mastering
+from gantry.broker.role.following import Following
+from gantry.broker.role.mastering import Mastering
 from gantry.errors import CorruptRecordError
 from gantry.failover.decide import MARGIN_S
 from simulation.groupworld import LEASE_S, Shape

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from gantry.broker.config import Role
+from gantry.broker.settings.config import Role
 from simulation.groupworld import Shape
 from simulation.rollplan import RollRun
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gantry.broker.mastering import Mastering
+from gantry.broker.role.mastering import Mastering
 from gantry.replication import papers
 from gantry.replication.members import SyncSet
 from gantry.replication.record import Phase

@@ -14,10 +14,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from gantry.broker import loading
 from gantry.broker.broker import Broker
-from gantry.broker.config import BrokerConfig
 from gantry.broker.machine import Machine
+from gantry.broker.settings import loading
+from gantry.broker.settings.config import BrokerConfig
 from gantry.leaves import frames, properties, records
 from gantry.leaves.frames import Command
 from gantry.store.disk import Disk, RealDisk

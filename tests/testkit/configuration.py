@@ -12,8 +12,8 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 
-from gantry.broker import brokerconf
-from gantry.broker.config import BrokerConfig
+from gantry.broker.settings import brokerconf
+from gantry.broker.settings.config import BrokerConfig
 from gantry.cli.watched import OfAGroup, Shared
 from gantry.model.keys import Entry, as_written, table
 from gantry.nameserver.settings import RUNTIME_KEYS, Switches

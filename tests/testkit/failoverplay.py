@@ -12,9 +12,9 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from gantry.broker.broker import Broker
-from gantry.broker.config import BrokerConfig
 from gantry.broker.machine import Carrying, Machine
-from gantry.broker.mastering import Mastering
+from gantry.broker.role.mastering import Mastering
+from gantry.broker.settings.config import BrokerConfig
 from gantry.clock import SystemClock
 from gantry.failover.asking import AskedMembers
 from gantry.failover.coordinator import Coordinator, Group

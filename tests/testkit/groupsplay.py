@@ -15,9 +15,9 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from gantry.client.batchadmin import SinkBatch
 from gantry.client.blockingsinks import BlockingSinks
-from gantry.client.question import Question
+from gantry.client.requests.batchadmin import SinkBatch
+from gantry.client.requests.question import Question
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from gantry.broker.bounds import FIELDS_CHARS_MAX
 from gantry.broker.parts import Parts
+from gantry.broker.requests.bounds import FIELDS_CHARS_MAX
 from gantry.leaves import frames, properties
 from gantry.leaves.frames import Command
 from gantry.metadata.clients import Consumption, Member

@@ -100,8 +100,8 @@ def _read(shared: mmap.mmap, at: int) -> int:
 def main() -> int:
     """Serve until asked to stop."""
     # Tests that only move the clock run where a broker's packages are not.
-    from gantry.broker.loading import load
     from gantry.broker.machine import Machine
+    from gantry.broker.settings.loading import load
     from gantry.cli.serve import serve
     from gantry.cli.standalone import Standalone
 

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 from gantry.broker import assemble
-from gantry.broker.router import Handlers, table
+from gantry.broker.requests.router import Handlers, table
 from gantry.nameserver.handlers import NameServerHandlers
 from gantry.transaction import batch_handlers
 from gantry.wire.codes import SERVER_TO_CLIENT, UNSUPPORTED, RequestCode

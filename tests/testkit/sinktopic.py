@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from gantry.client.batchadmin import OpenPart
 from gantry.client.blocking import BlockingPuller
 from gantry.client.blockingsinks import BlockingSinks
+from gantry.client.requests.batchadmin import OpenPart
 from gantry.model.message import StoredMessage
 
 PATIENCE_S = 240.0

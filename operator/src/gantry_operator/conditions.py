@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from gantry.broker.config import HOT
+from gantry.broker.settings.config import HOT
 from gantry_operator import troubles
 from gantry_operator.desired.brokers import as_run
 from gantry_operator.plan import refused, settled

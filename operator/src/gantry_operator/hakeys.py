@@ -176,5 +176,5 @@ def _field(secret: Document) -> bytes | str:
 
 
 def _lines(field: bytes) -> list[bytes]:
-    """As brokers read the file (`gantry.broker.membership.read_keys`)."""
+    """As brokers read the file (`gantry.broker.role.membership.read_keys`)."""
     return [line.strip() for line in field.split(b"\n") if line.strip()]

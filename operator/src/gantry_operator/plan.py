@@ -27,7 +27,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from gantry.broker.config import HOT
+from gantry.broker.settings.config import HOT
 from gantry_operator.desired.brokers import as_run
 from gantry_operator.podseen import Pod
 from gantry_operator.snapshot import Denied, GroupSeen, Snapshot

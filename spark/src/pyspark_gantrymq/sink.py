@@ -24,9 +24,9 @@ from uuid import uuid4
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from gantry.client.batchadmin import UNDECIDED, OpenPart, SinkBatch
 from gantry.client.blockingsinks import BlockingSinks
 from gantry.client.identity import Identity
+from gantry.client.requests.batchadmin import UNDECIDED, OpenPart, SinkBatch
 from gantry.clock import SystemClock
 from gantry.errors import GantryError
 from gantry.leaves import properties

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from gantry.client.blockingsession import is_readable
+from gantry.client.connections.blockingsession import is_readable
 from gantry.errors import RemoteProtocolError
 from gantry.leaves.frames import Command, encode
 from gantry.transport.addresses import split_address

@@ -24,11 +24,11 @@ from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from gantry.client import questions
-from gantry.client.blockingsession import BlockingSession, master_of
+from gantry.client.connections.blockingsession import BlockingSession, master_of
 from gantry.client.outgoing import BODY_BYTES_MAX, Outgoing
-from gantry.client.question import number
-from gantry.client.selector import Turn, by_key
+from gantry.client.producing.selector import Turn, by_key
+from gantry.client.requests import questions
+from gantry.client.requests.question import number
 from gantry.clock import SystemClock
 from gantry.errors import GantryError, RefusedError, UnreachableError
 from gantry.leaves import properties

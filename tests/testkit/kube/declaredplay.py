@@ -15,7 +15,7 @@ from gantry.broker.broker import Broker
 from gantry.client.brokeradmin import BrokerAdmin
 from gantry.client.consumer import Consumer, ConsumerSettings
 from gantry.client.producer import Producer
-from gantry.client.question import Question
+from gantry.client.requests.question import Question
 from gantry.errors import UnreachableError
 from gantry.model.message import Message
 from gantry.model.route import MessageQueue

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from gantry.broker.bounds import FIELDS_CHARS_MAX
 from gantry.broker.parts import Parts
+from gantry.broker.requests.bounds import FIELDS_CHARS_MAX
 from gantry.wire.codes import RequestCode
 from testkit.brokerplay import running_broker
 from testkit.hundredfold import Scale, ask, calls, every, fill

@@ -9,7 +9,7 @@ import pytest
 
 from gantry.broker import sinkhomes
 from gantry.broker.complaints import Complaints
-from gantry.broker.config import BrokerConfig
+from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.sinkhomes import SinkHomes
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves.frames import Command

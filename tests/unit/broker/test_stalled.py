@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from gantry.append.admit import WriteGate
-from gantry.broker.config import BrokerConfig
+from gantry.broker.settings.config import BrokerConfig
 from gantry.broker.stalled import FLUSH_S, GATE_STALLED, HOUSEKEEPING_S, StalledDisk, patience_s
 from gantry.failover.timers import TIMERS
 from gantry.wire.codes import ResponseCode

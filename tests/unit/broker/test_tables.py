@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gantry.broker import tables
-from gantry.broker.config import Role
+from gantry.broker.settings.config import Role
 from gantry.errors import DiskFullError
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings

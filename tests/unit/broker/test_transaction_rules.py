@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.broker import loading
+from gantry.broker.settings import loading
 from gantry.broker.shares import transaction_rules
 from gantry.errors import ConfigError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gantry.broker.profiles import Profile
+from gantry.broker.settings.profiles import Profile
 from gantry.cli import broker, coordinator, local, nameserver, standalone
 from gantry.cli.logs import JsonLines
 from gantry.failover.timers import TIMERS

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.broker.config import KEYS, BrokerConfig
+from gantry.broker.settings.config import KEYS, BrokerConfig
 from gantry.cli.serverflags import MEMBERSHIP, NETWORK, STORE, add_server_flags, load_config, port_flags
 from gantry.errors import ConfigError
 from gantry.store.settings import Flush

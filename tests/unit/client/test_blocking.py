@@ -14,9 +14,9 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.client import blockingsession
 from gantry.client.blocking import BlockingProducer, BlockingPuller, Message, ReadFrom
-from gantry.client.blockingsession import is_readable
+from gantry.client.connections import blockingsession
+from gantry.client.connections.blockingsession import is_readable
 from gantry.client.hooks import Sending
 from gantry.client.settings import ProducerSettings
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.client import session
+from gantry.client.connections import session
 from gantry.client.producer import Message, Producer, ProducerSettings
 from gantry.errors import ClosedError, OutcomeUnknownError, UnreachableError
 from gantry.transport.client import RemotingClient

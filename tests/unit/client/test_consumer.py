@@ -7,9 +7,10 @@ from itertools import pairwise
 
 import pytest
 
-from gantry.client import intake, session
+from gantry.client.connections import session
+from gantry.client.connections.replicas import Replicas
 from gantry.client.consumer import Consumer, ConsumerSettings, ReceivedMessage, StartFrom
-from gantry.client.replicas import Replicas
+from gantry.client.consuming import intake
 from gantry.errors import ConfigError
 from gantry.leaves.frames import Command
 from gantry.wire import heartbeat

@@ -6,11 +6,11 @@ import asyncio
 
 import pytest
 
-from gantry.client import blockingsession, routes
 from gantry.client.blocking import BlockingProducer
+from gantry.client.connections import blockingsession, routes
+from gantry.client.connections.session import Session
 from gantry.client.outgoing import Message
 from gantry.client.producer import Producer, ProducerSettings
-from gantry.client.session import Session
 from gantry.client.transaction import Outcome, StoredMessage, TransactionProducer
 from gantry.errors import RefusedError
 from gantry.wire.codes import RequestCode, ResponseCode

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from gantry.client.consuming.pulledqueue import PulledQueue
 from gantry.client.pullconsumer import ConsumerSettings, MessageQueue, PullConsumer
-from gantry.client.pulledqueue import PulledQueue
 from gantry.errors import ConfigError, RefusedError
 from gantry.leaves.frames import Command
 from gantry.wire import heartbeat

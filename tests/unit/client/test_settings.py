@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from gantry.client.producing.transactionchecks import CheckSettings
 from gantry.client.settings import ConsumerSettings, OrderSettings, ProducerSettings
-from gantry.client.transactionchecks import CheckSettings
 from gantry.errors import ConfigError
 
 

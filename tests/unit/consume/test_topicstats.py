@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gantry.client.topicstats import TopicStats, topic_stats
+from gantry.client.requests.topicstats import TopicStats, topic_stats
 from gantry.consume.topicstats import TopicStatsHandlers
 from gantry.leaves.frames import Command
 from gantry.model.route import MessageQueue

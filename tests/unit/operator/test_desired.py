@@ -11,7 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gantry.broker import loading
+from gantry.broker.settings import loading
 from gantry.errors import ConfigError
 from gantry_operator.api.brokercluster import PROMISES, Image, Profile, read
 from gantry_operator.desired import brokers, nameservers

@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from gantry.broker.metrics import FAMILIES
+from gantry.broker.metrics.metrics import FAMILIES
 from gantry_operator.monitoring import alerts, dashboards
 from gantry_operator.monitoring.__main__ import files
 from gantry_operator.monitoring.panels import WIDTH, Dashboard

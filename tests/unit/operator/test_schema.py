@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gantry.broker.config import HOT
+from gantry.broker.settings.config import HOT
 from gantry.replication.members import MEMBERS_MAX
 from gantry_operator.api import groupdefinition, topicdefinition
 from gantry_operator.api.brokerfields import REPLICAS_MAX

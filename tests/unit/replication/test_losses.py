@@ -10,9 +10,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gantry.broker import groupmetrics, reshaping
-from gantry.broker.config import Role
 from gantry.broker.machine import Machine
+from gantry.broker.metrics import groupmetrics
+from gantry.broker.role import reshaping
+from gantry.broker.settings.config import Role
 from gantry.replication import losses, papers
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Step

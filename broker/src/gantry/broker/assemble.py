@@ -29,28 +29,29 @@ from gantry.append.acks import Acks
 from gantry.append.admit import Admission, WriteGate
 from gantry.append.batch import Appender, Marks
 from gantry.broker import tables
-from gantry.broker.activity import Activity
-from gantry.broker.admin import AdminHandlers
-from gantry.broker.census import Census
 from gantry.broker.complaints import Complaints
-from gantry.broker.config import BrokerConfig, Role
-from gantry.broker.disk_handlers import DiskHandlers
 from gantry.broker.durably import Durably
-from gantry.broker.grouping import Ground, make_group
+from gantry.broker.group.grouping import Ground, make_group
 from gantry.broker.jobs import Job, Jobs
-from gantry.broker.live import LiveConfig
-from gantry.broker.looplag import LoopLag
 from gantry.broker.machine import Machine
-from gantry.broker.membership import KeyFile, Membership, cluster_uid
+from gantry.broker.meters.census import Census
+from gantry.broker.meters.looplag import LoopLag
+from gantry.broker.meters.puttimes import distributed
+from gantry.broker.meters.rates import Rates
 from gantry.broker.parts import Parts
 from gantry.broker.periodic import DELIVERY
 from gantry.broker.periodic import table as job_table
-from gantry.broker.ports import Addresses
-from gantry.broker.puttimes import distributed
-from gantry.broker.rates import Rates
 from gantry.broker.registration import PermittedTopics, Registration
 from gantry.broker.releasing import Releasing
-from gantry.broker.router import Handlers, Router, table
+from gantry.broker.requests.activity import Activity
+from gantry.broker.requests.admin import AdminHandlers
+from gantry.broker.requests.disk_handlers import DiskHandlers
+from gantry.broker.requests.router import Handlers, Router, table
+from gantry.broker.role.membership import KeyFile, Membership, cluster_uid
+from gantry.broker.role.vowing import Vowing
+from gantry.broker.settings.config import BrokerConfig, Role
+from gantry.broker.settings.live import LiveConfig
+from gantry.broker.settings.ports import Addresses
 from gantry.broker.shares import (
     ack_limits,
     ack_mark,
@@ -64,7 +65,6 @@ from gantry.broker.shares import (
     store_root,
     transaction_rules,
 )
-from gantry.broker.vowing import Vowing
 from gantry.consume.filter import fault_of
 from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.handlers import PullHandlers

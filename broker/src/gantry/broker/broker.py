@@ -23,15 +23,15 @@ from dataclasses import replace
 from gantry.append.admit import WriteGate
 from gantry.broker import tables
 from gantry.broker.assemble import Opened, assemble
-from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.essential import essential
-from gantry.broker.following import Following
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Carried, Machine
-from gantry.broker.mastering import GATE_TAIL, Mastering
 from gantry.broker.parts import Parts
-from gantry.broker.ports import VIP_NONE, Addresses, Reserved
+from gantry.broker.role.following import Following
+from gantry.broker.role.mastering import GATE_TAIL, Mastering
 from gantry.broker.seat import Seat
+from gantry.broker.settings.config import BrokerConfig, Role
+from gantry.broker.settings.ports import VIP_NONE, Addresses, Reserved
 from gantry.broker.shares import HTTP_NONE, settings_of_folder, settled, store_settings
 from gantry.broker.sinkhomes import keep_asking
 from gantry.broker.stalled import GATE_STALLED
@@ -256,7 +256,7 @@ class Broker:
 
     def _load_metrics(self) -> Callable[[], Awaitable[bytes]]:
         """Called by the thread that loads the side door: the table of metrics and its library take 60 ms."""
-        from gantry.broker.metrics import Metrics
+        from gantry.broker.metrics.metrics import Metrics
 
         return Metrics(lambda: self.parts if self.parts is not None and self.parts.started_ms else None).text
 

@@ -14,9 +14,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from gantry.broker.ports import Addresses, Reserved, reserve
 from gantry.broker.registers import open_register
-from gantry.broker.sections import NetworkConfig, ReplicationConfig
+from gantry.broker.settings.ports import Addresses, Reserved, reserve
+from gantry.broker.settings.sections import NetworkConfig, ReplicationConfig
 from gantry.clock import Clock, SystemClock
 from gantry.replication.haproof import Keys
 from gantry.replication.register import Register

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
     from gantry.append.admit import WriteGate
     from gantry.append.batch import Appender
     from gantry.append.redelivery import RedeliveryCounts
-    from gantry.broker.activity import Activity
-    from gantry.broker.census import Census
-    from gantry.broker.following import Following
     from gantry.broker.jobs import Jobs
-    from gantry.broker.live import LiveConfig
-    from gantry.broker.looplag import LoopLag
-    from gantry.broker.mastering import Mastering
-    from gantry.broker.rates import Rates
+    from gantry.broker.meters.census import Census
+    from gantry.broker.meters.looplag import LoopLag
+    from gantry.broker.meters.rates import Rates
     from gantry.broker.registration import Registration
-    from gantry.broker.router import Router
+    from gantry.broker.requests.activity import Activity
+    from gantry.broker.requests.router import Router
+    from gantry.broker.role.following import Following
+    from gantry.broker.role.mastering import Mastering
+    from gantry.broker.settings.live import LiveConfig
     from gantry.clock import Clock
     from gantry.consume.filterdata import ConsumerFilters
     from gantry.consume.handlers import PullHandlers

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 
 from gantry.append.batch import GATE_DISK_FULL
 from gantry.broker.jobs import Job
-from gantry.broker.looplag import PERIOD_S
-from gantry.broker.membership import KEY_LOOK_S
-from gantry.broker.rates import SAMPLE_S
+from gantry.broker.meters.looplag import PERIOD_S
+from gantry.broker.meters.rates import SAMPLE_S
+from gantry.broker.role.membership import KEY_LOOK_S
 from gantry.consume.grouprates import SAMPLE_S as GROUP_SAMPLE_S
 from gantry.consume.statistics import SAMPLE_S as STATISTICS_SAMPLE_S
 
 if TYPE_CHECKING:
-    from gantry.broker.membership import KeyFile
     from gantry.broker.parts import Parts
+    from gantry.broker.role.membership import KeyFile
     from gantry.metadata.notices import ChangeNotices
 
 DELIVERY = "delivery"

@@ -14,7 +14,7 @@ from gantry.replication.registerfile import FileRegister
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from gantry.broker.sections import ReplicationConfig
+    from gantry.broker.settings.sections import ReplicationConfig
     from gantry.replication.register import Seen
     from gantry.store.disk import Disk
 

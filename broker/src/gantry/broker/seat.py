@@ -19,12 +19,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from gantry.broker import candidacy, membership, reshaping
-from gantry.broker.following import Following
-from gantry.broker.grouping import make_office
-from gantry.broker.orders import Orders
-from gantry.broker.sealing import Sealing, open_door
-from gantry.broker.vowing import Vowing
+from gantry.broker.group.grouping import make_office
+from gantry.broker.group.orders import Orders
+from gantry.broker.group.sealing import Sealing, open_door
+from gantry.broker.role import candidacy, membership, reshaping
+from gantry.broker.role.following import Following
+from gantry.broker.role.vowing import Vowing
 from gantry.errors import StoreError, SyncFailedError
 from gantry.replication.vows import Beginning, Ending
 from gantry.store.reserve import Reserve
@@ -32,11 +32,11 @@ from gantry.store.settings import Flush
 
 if TYPE_CHECKING:
     from gantry.broker.assemble import Opened
-    from gantry.broker.config import BrokerConfig
     from gantry.broker.machine import Machine
-    from gantry.broker.membership import Membership
-    from gantry.broker.office import Office
     from gantry.broker.parts import Parts
+    from gantry.broker.role.membership import Membership
+    from gantry.broker.role.office import Office
+    from gantry.broker.settings.config import BrokerConfig
     from gantry.replication.haserver import HaServer
     from gantry.replication.losses import Losses
     from gantry.replication.register import Register

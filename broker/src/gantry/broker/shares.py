@@ -9,12 +9,12 @@ from dataclasses import replace
 from gantry.append.acks import AckLimits
 from gantry.append.admit import Limits
 from gantry.append.batch import Marks
-from gantry.broker.config import HOT, BrokerConfig, Role
-from gantry.broker.keyrules import RECORD_OVERHEAD_BYTES, body_bytes_most
-from gantry.broker.ports import VIP_NONE, Addresses
 from gantry.broker.registration import Identity
-from gantry.broker.sections import BODY_BYTES_MAX, ReplicationConfig, TransactionProfile
-from gantry.broker.sources import flat, replaced
+from gantry.broker.settings.config import HOT, BrokerConfig, Role
+from gantry.broker.settings.keyrules import RECORD_OVERHEAD_BYTES, body_bytes_most
+from gantry.broker.settings.ports import VIP_NONE, Addresses
+from gantry.broker.settings.sections import BODY_BYTES_MAX, ReplicationConfig, TransactionProfile
+from gantry.broker.settings.sources import flat, replaced
 from gantry.consume.handlers import PullSettings
 from gantry.consume.lookups import LOOKUP_BYTES_MAX
 from gantry.errors import StoreError

@@ -37,8 +37,8 @@ from gantry.wire.headers import to_ext
 
 if TYPE_CHECKING:
     from gantry.broker.complaints import Complaints
-    from gantry.broker.config import BrokerConfig
     from gantry.broker.parts import Parts
+    from gantry.broker.settings.config import BrokerConfig
 
 SINKS_A_ROUND = 100
 ABANDONED_MS = 3_600_000

@@ -18,7 +18,7 @@ from gantry.errors import Refusal
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
-    from gantry.broker.config import BrokerConfig
+    from gantry.broker.settings.config import BrokerConfig
     from gantry.store.stalling import Stalling
 
 log = logging.getLogger("gantry.broker")

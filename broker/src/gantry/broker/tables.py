@@ -11,8 +11,8 @@ import logging
 from collections.abc import Callable, Collection
 
 from gantry.broker.complaints import Complaints
-from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.durably import Durably
+from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.clock import Clock
 from gantry.errors import StoreError
 from gantry.metadata.groups import Groups, GroupSettings

@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Callable
 
 from gantry.broker.broker import Broker
-from gantry.broker.config import BrokerConfig
 from gantry.broker.machine import Carrying, Machine
+from gantry.broker.settings.config import BrokerConfig
 from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import (
     MEMBERSHIP,

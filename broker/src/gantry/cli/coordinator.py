@@ -23,8 +23,8 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from gantry.broker.membership import KEY_LOOK_S, KeyFile, read_keys
 from gantry.broker.registers import open_register
+from gantry.broker.role.membership import KEY_LOOK_S, KeyFile, read_keys
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.numbers import Whole
 from gantry.cli.serve import serve

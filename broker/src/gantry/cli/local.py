@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from gantry.broker.profiles import PROFILES
+from gantry.broker.settings.profiles import PROFILES
 from gantry.cli.localserver import LocalServer
 from gantry.cli.logs import add_logs, start_logging
 from gantry.cli.newlayout import layout_for

@@ -15,9 +15,9 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from gantry.broker.config import BrokerConfig
-from gantry.broker.keyrules import check
-from gantry.broker.sources import build, from_flags
+from gantry.broker.settings.config import BrokerConfig
+from gantry.broker.settings.keyrules import check
+from gantry.broker.settings.sources import build, from_flags
 from gantry.errors import ConfigError
 from gantry.local import namespaces
 from gantry.local.folder import Folder

@@ -1,7 +1,7 @@
 """The flags of the commands that serve, and the configuration they make together with file and environment.
 
 A flag is the short way to say one key of the configuration; `--set KEY=VALUE` says any of them.  The command's
-own defaults are the weakest, then the file, then GANTRY_* variables, then flags (`gantry.broker.loading`).
+own defaults are the weakest, then the file, then GANTRY_* variables, then flags (`gantry.broker.settings.loading`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gantry.cli.logs import add_logs, start_logging
 from gantry.errors import ConfigError
 
 if TYPE_CHECKING:
-    from gantry.broker.config import BrokerConfig
+    from gantry.broker.settings.config import BrokerConfig
 
 log = logging.getLogger("gantry")
 
@@ -66,7 +66,7 @@ def load_config(
     is_standalone: bool = False,
 ) -> BrokerConfig:
     """Start logging and put the configuration together; what a broker.conf asks for in vain is logged once."""
-    from gantry.broker import loading
+    from gantry.broker.settings import loading
 
     start_logging(arguments)
     flags = {key: value for key, value in vars(arguments).items() if "." in key or key in _TOP_KEYS}
@@ -81,7 +81,7 @@ def load_config(
 
 def port_flags(config: BrokerConfig) -> dict[str, int]:
     """What to type for another port, by the port that is taken now."""
-    from gantry.broker.ports import wanted
+    from gantry.broker.settings.ports import wanted
 
     ports = wanted(config) | {"standalone.nameserver_port": config.standalone.nameserver_port}
     return {_SPOKEN.get(key, f"--set {key}=PORT"): port for key, port in ports.items()}

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from gantry.broker.broker import Broker
-from gantry.broker.config import BrokerConfig, Role
 from gantry.broker.machine import Machine
+from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.cli.serve import reachable, serve
 from gantry.cli.serverflags import (
     MEMBERSHIP,

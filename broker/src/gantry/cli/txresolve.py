@@ -23,8 +23,8 @@ from collections.abc import Sequence
 
 from gantry.cli.numbers import Whole
 from gantry.cli.output import Row, show, show_json
-from gantry.client.batchadmin import OpenPart, SinkBatch, SinkInfo
 from gantry.client.blockingsinks import BlockingSinks
+from gantry.client.requests.batchadmin import OpenPart, SinkBatch, SinkInfo
 from gantry.errors import ConfigError
 
 

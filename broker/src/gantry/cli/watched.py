@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gantry.broker.sections import HOST_PORT, REGISTER, REGISTER_FORM, ReplicationConfig
-from gantry.broker.sources import from_flags, from_yaml, nearest, quoted
+from gantry.broker.settings.sections import HOST_PORT, REGISTER, REGISTER_FORM, ReplicationConfig
+from gantry.broker.settings.sources import from_flags, from_yaml, nearest, quoted
 from gantry.errors import ConfigError
 from gantry.failover.decide import Policy
 from gantry.failover.timers import TIMERS

@@ -16,19 +16,19 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Self, TypeVar
 
-from gantry.client import adminquestions, delayadmin, progressadmin, questions, storeadmin, transactionadmin
-from gantry.client.adminquestions import Cluster
 from gantry.client.changes import Change, Changes, summed
-from gantry.client.delayadmin import DelayedInfo
-from gantry.client.offsets import Offsets
-from gantry.client.progressadmin import ClientConnection, QueueLag, Target
-from gantry.client.question import Question
-from gantry.client.replicas import Replicas
+from gantry.client.connections.replicas import Replicas
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
+from gantry.client.consuming.offsets import Offsets
+from gantry.client.requests import adminquestions, delayadmin, progressadmin, questions, storeadmin, transactionadmin
+from gantry.client.requests.adminquestions import Cluster
+from gantry.client.requests.delayadmin import DelayedInfo
+from gantry.client.requests.progressadmin import ClientConnection, QueueLag, Target
+from gantry.client.requests.question import Question
+from gantry.client.requests.storeadmin import RetentionInfo
+from gantry.client.requests.transactionadmin import TransactionInfo
 from gantry.client.results import QueueProgress
-from gantry.client.routes import Routes
-from gantry.client.session import Session
-from gantry.client.storeadmin import RetentionInfo
-from gantry.client.transactionadmin import TransactionInfo
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.records import parse_offset_message_id
 from gantry.model.message import StoredMessage

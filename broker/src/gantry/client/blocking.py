@@ -21,19 +21,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Self, TypeVar
 
-from gantry.client import questions, topicstats
-from gantry.client.blockingsession import TIMEOUT_S, BlockingSession, master_of
+from gantry.client.connections.blockingsession import TIMEOUT_S, BlockingSession, master_of
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import Identity
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
-from gantry.client.question import Question
-from gantry.client.questions import PullSettings
+from gantry.client.producing.selector import Turn, by_key
+from gantry.client.producing.trial import Trial
+from gantry.client.requests import questions, topicstats
+from gantry.client.requests.question import Question
+from gantry.client.requests.questions import PullSettings
+from gantry.client.requests.topicstats import TopicStats
 from gantry.client.results import PullResult, PullStatus, ReadFrom, SendResult
-from gantry.client.selector import Turn, by_key
 from gantry.client.settings import ProducerSettings, check_group, nameserver_list
-from gantry.client.topicstats import TopicStats
-from gantry.client.trial import Trial
 from gantry.clock import Clock, SystemClock
 from gantry.errors import GantryError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.message import Message

@@ -21,9 +21,10 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Protocol, TypeVar
 
-from gantry.client import adminquestions
-from gantry.client.adminquestions import Cluster
-from gantry.client.batchadmin import (
+from gantry.client.connections.blockingsession import TIMEOUT_S, BlockingSession
+from gantry.client.requests import adminquestions
+from gantry.client.requests.adminquestions import Cluster
+from gantry.client.requests.batchadmin import (
     ABORT,
     ASK,
     COMMIT,
@@ -41,8 +42,7 @@ from gantry.client.batchadmin import (
     listed,
     reserved,
 )
-from gantry.client.blockingsession import TIMEOUT_S, BlockingSession
-from gantry.client.question import Question
+from gantry.client.requests.question import Question
 from gantry.errors import (
     ClosedError,
     GantryError,

@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Self, TypeVar
 
-from gantry.client import adminquestions, progressadmin, questions
-from gantry.client.progressadmin import QueueLag, Target
-from gantry.client.question import Question
+from gantry.client.requests import adminquestions, progressadmin, questions
+from gantry.client.requests.progressadmin import QueueLag, Target
+from gantry.client.requests.question import Question
 from gantry.errors import RefusedError
 from gantry.model.route import MessageQueue
 from gantry.model.subscription import GroupConfig

@@ -11,9 +11,9 @@ from dataclasses import replace
 from enum import Enum
 from typing import TypeVar
 
-from gantry.client import adminquestions
-from gantry.client.question import Question
-from gantry.client.session import Session
+from gantry.client.connections.session import Session
+from gantry.client.requests import adminquestions
+from gantry.client.requests.question import Question
 from gantry.errors import RefusedError
 from gantry.model.subscription import GroupConfig
 from gantry.model.topic import TopicConfig

@@ -27,24 +27,24 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import replace
 from typing import Any, Self
 
-from gantry.client.broadcast import LocalOffsets
-from gantry.client.direct import DirectConsumption
-from gantry.client.errands import Description, Errands
+from gantry.client.connections.replicas import Replicas
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
+from gantry.client.consuming.broadcast import LocalOffsets
+from gantry.client.consuming.direct import DirectConsumption
+from gantry.client.consuming.errands import Description, Errands
+from gantry.client.consuming.intake import Intake, Memory
+from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.rebalance import Rebalance, Share
+from gantry.client.consuming.redelivery import Redelivery
+from gantry.client.consuming.subscribing import start_checked, subscriptions_of
 from gantry.client.filters import Filter, Sql
 from gantry.client.hooks import called
 from gantry.client.identity import Identity
-from gantry.client.intake import Intake, Memory
 from gantry.client.life import Life, begun, cancelled, to_the_end
-from gantry.client.offsets import Offsets
-from gantry.client.questions import PullSettings
-from gantry.client.rebalance import Rebalance, Share
 from gantry.client.received import Again, ReceivedMessage
-from gantry.client.redelivery import Redelivery
-from gantry.client.replicas import Replicas
-from gantry.client.routes import Routes
-from gantry.client.session import Session
+from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, StartFrom
-from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.client.tallies import Tallies
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ClosedError, OutcomeUnknownError, RefusedError, UnreachableError

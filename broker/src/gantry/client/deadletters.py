@@ -18,14 +18,14 @@ from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
-from gantry.client import questions
 from gantry.client.admin import Admin
-from gantry.client.offsets import Offsets
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
+from gantry.client.consuming.offsets import Offsets
 from gantry.client.outgoing import Outgoing
-from gantry.client.question import Question, number, require
-from gantry.client.questions import PullSettings
-from gantry.client.routes import Routes
-from gantry.client.session import Session
+from gantry.client.requests import questions
+from gantry.client.requests.question import Question, number, require
+from gantry.client.requests.questions import PullSettings
 from gantry.errors import CorruptRecordError, RefusedError, RemoteProtocolError
 from gantry.leaves import properties, records
 from gantry.leaves.frames import Command

@@ -19,24 +19,24 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from gantry.client.connections.replicas import Replicas
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
 from gantry.client.consumer import Listener
-from gantry.client.direct import DirectConsumption
-from gantry.client.errands import Description, Errands
+from gantry.client.consuming.direct import DirectConsumption
+from gantry.client.consuming.errands import Description, Errands
+from gantry.client.consuming.intake import Memory
+from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.orderlyqueue import OrderlyQueue, Surroundings
+from gantry.client.consuming.queuelocks import QueueLocks
+from gantry.client.consuming.rebalance import Rebalance
+from gantry.client.consuming.subscribing import start_checked, subscriptions_of
 from gantry.client.filters import Filter, Sql
 from gantry.client.identity import Identity
-from gantry.client.intake import Memory
 from gantry.client.life import Life, begun, cancelled, to_the_end
-from gantry.client.offsets import Offsets
-from gantry.client.orderlyqueue import OrderlyQueue, Surroundings
-from gantry.client.questions import PullSettings
-from gantry.client.queuelocks import QueueLocks
-from gantry.client.rebalance import Rebalance
 from gantry.client.received import ReceivedMessage
-from gantry.client.replicas import Replicas
-from gantry.client.routes import Routes
-from gantry.client.session import Session
+from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
-from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.client.tallies import Tallies
 from gantry.clock import Clock, SystemClock
 from gantry.errors import ConfigError

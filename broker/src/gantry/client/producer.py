@@ -20,13 +20,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Self
 
-from gantry.client import questions
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
 from gantry.client.hooks import SendHook, Sending, around_send
 from gantry.client.identity import Identity
 from gantry.client.life import to_the_end
 from gantry.client.outgoing import Outgoing, prepare, prepare_batch, sharding
-from gantry.client.question import Question
-from gantry.client.recall import queue_of, recall
+from gantry.client.producing.sending import Sender
 from gantry.client.received import ReceivedMessage
 from gantry.client.requestreply import (
     DEFAULT_TTL_S,
@@ -39,10 +39,10 @@ from gantry.client.requestreply import (
     request_properties,
     ttl_s,
 )
+from gantry.client.requests import questions
+from gantry.client.requests.question import Question
+from gantry.client.requests.recall import queue_of, recall
 from gantry.client.results import SendResult
-from gantry.client.routes import Routes
-from gantry.client.sending import Sender
-from gantry.client.session import Session
 from gantry.client.settings import ProducerSettings, check_group
 from gantry.clock import Clock, SystemClock
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError

@@ -20,19 +20,19 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
+from gantry.client.connections.replicas import Replicas
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
+from gantry.client.consuming.intake import Memory, Starts
+from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.pulledqueue import At, PulledQueue
+from gantry.client.consuming.rebalance import Rebalance
+from gantry.client.consuming.subscribing import start_checked, subscriptions_of
 from gantry.client.filters import Filter, Sql, subscription_to
 from gantry.client.identity import Identity
-from gantry.client.intake import Memory, Starts
 from gantry.client.life import Life, begun, cancelled, to_the_end
-from gantry.client.offsets import Offsets
-from gantry.client.pulledqueue import At, PulledQueue
-from gantry.client.questions import PullSettings
-from gantry.client.rebalance import Rebalance
-from gantry.client.replicas import Replicas
-from gantry.client.routes import Routes
-from gantry.client.session import Session
+from gantry.client.requests.questions import PullSettings
 from gantry.client.settings import ConsumerSettings, StartFrom, check_group
-from gantry.client.subscribing import start_checked, subscriptions_of
 from gantry.clock import Clock, SystemClock
 from gantry.errors import (
     ClosedError,

@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+from gantry.client.connections.replicas import Replicas
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
+from gantry.client.consuming.offsets import Offsets
 from gantry.client.filters import Filter, Sql, subscription_to
-from gantry.client.offsets import Offsets
-from gantry.client.questions import PullSettings
-from gantry.client.replicas import Replicas
+from gantry.client.requests.questions import PullSettings
 from gantry.client.results import PullResult, PullStatus
-from gantry.client.routes import Routes
-from gantry.client.session import Session
 from gantry.client.settings import check_group
 from gantry.errors import RefusedError
 from gantry.model.route import MessageQueue

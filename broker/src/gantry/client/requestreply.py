@@ -14,11 +14,11 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
-from gantry.client import questions
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
 from gantry.client.outgoing import Outgoing
 from gantry.client.received import ReceivedMessage
-from gantry.client.routes import Routes
-from gantry.client.session import Session
+from gantry.client.requests import questions
 from gantry.errors import RefusedError, RemoteProtocolError, UnreachableError
 from gantry.leaves import properties
 from gantry.leaves.frames import Command, encode

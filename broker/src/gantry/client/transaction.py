@@ -39,20 +39,20 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
 from gantry.client.hooks import Sending, around_send
 from gantry.client.identity import Identity
 from gantry.client.life import begun, to_the_end
 from gantry.client.outgoing import Ids, Outgoing, prepare
-from gantry.client.question import Question
+from gantry.client.producing.sending import Sender
+from gantry.client.producing.transactionchecks import CheckCounts, Checker, Checks, CheckSettings
+from gantry.client.producing.transactionpresence import Presence
+from gantry.client.requests.question import Question
+from gantry.client.requests.transactionquestions import Half, Outcome, Prepared, as_half, end
+from gantry.client.requests.transactionquestions import prepare as prepare_half
 from gantry.client.results import SendResult
-from gantry.client.routes import Routes
-from gantry.client.sending import Sender
-from gantry.client.session import Session
 from gantry.client.settings import ProducerSettings, check_group
-from gantry.client.transactionchecks import CheckCounts, Checker, Checks, CheckSettings
-from gantry.client.transactionpresence import Presence
-from gantry.client.transactionquestions import Half, Outcome, Prepared, as_half, end
-from gantry.client.transactionquestions import prepare as prepare_half
 from gantry.clock import Clock, SystemClock
 from gantry.errors import OutcomeUnknownError, RefusedError, UnreachableError
 from gantry.leaves.frames import Command

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from gantry.broker.profiles import PROFILES
+from gantry.broker.settings.profiles import PROFILES
 from gantry.errors import ConfigError, StoreError
 from gantry.local.cuts import OUTSIDE, Cuts, read_cuts
 from gantry.local.layout import Layout, Links, Ports, Who

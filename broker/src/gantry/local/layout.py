@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from gantry.broker.profiles import PROFILES
+from gantry.broker.settings.profiles import PROFILES
 from gantry.errors import ConfigError
 from gantry.local.cuts import OUTSIDE, Way
 

@@ -19,9 +19,9 @@ from typing import NamedTuple
 
 import yaml
 
-from gantry.broker import sources
-from gantry.broker.config import HOT, BrokerConfig
-from gantry.broker.keyrules import check
+from gantry.broker.settings import sources
+from gantry.broker.settings.config import HOT, BrokerConfig
+from gantry.broker.settings.keyrules import check
 from gantry_operator.api.brokercluster import BrokerCluster, Document, Group, Image
 from gantry_operator.api.brokerfields import REPLICAS_MAX
 from gantry_operator.api.terms import terms_of

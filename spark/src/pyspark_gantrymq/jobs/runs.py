@@ -23,8 +23,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from gantry.client.batchadmin import SinkBatch
 from gantry.client.blockingsinks import BlockingSinks
+from gantry.client.requests.batchadmin import SinkBatch
 from gantry.errors import GantryError, RefusedError
 from gantry.wire.codes import ResponseCode
 from pyspark_gantrymq import sinkcolumns, sinkoptions

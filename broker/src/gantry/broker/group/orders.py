@@ -1,0 +1,177 @@
+"""What `/ha/v1` orders a member to do, besides a seal: implements `replication.haserver.Orders`.
+
+    nudge       the register is worth a look
+    handover    another member shall lead (`handover`)
+    cordon      take no more messages, serve readers; how much is still undelivered and unreplicated
+    config      change the hot keys, and say which of the others wait for a restart
+    clone       throw the log away and have everything copied anew, as another disk; only who is not in sync
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gantry.broker.group.handover import Handover
+from gantry.broker.role.following import Following
+from gantry.broker.role.mastering import Mastering
+from gantry.broker.settings.config import HOT
+from gantry.broker.settings.keyrules import check as check_config
+from gantry.broker.settings.sources import replaced
+from gantry.errors import ConfigError, StoreError
+from gantry.model import documents
+from gantry.model.topic import PERM_READ, PERM_READ_WRITE
+from gantry.replication import haapi
+from gantry.replication.epochs import EpochTable
+from gantry.replication.haapi import Answer, refuse
+from gantry.replication.handshake import Step
+from gantry.replication.papers import Plan
+from gantry.replication.record import Phase
+from gantry.replication.register import RegisterError
+
+if TYPE_CHECKING:
+    from gantry.broker.group.grouping import Ground
+    from gantry.broker.parts import Parts
+    from gantry.broker.role.office import Office
+    from gantry.replication.register import Register
+
+_DEADLINE_MS_MAX = 60_000
+_DEADLINE_MS = 10_000
+_KEYS_A_TURN = 64
+
+
+class Orders:
+    """One member's; loop thread only."""
+
+    def __init__(self, parts: Parts, ground: Ground, office: Office, register: Register) -> None:
+        self._parts = parts
+        self._ground = ground
+        self._office = office
+        self._register = register
+        group = parts.group
+        self.handover = (
+            Handover(group, office, parts.gate, parts.clock, ground.restart) if isinstance(group, Mastering) else None
+        )
+
+    async def carry_out(self, call: str, asked: documents.Document) -> Answer | None:
+        """One of `haapi.ORDERS`."""
+        match call:
+            case haapi.NUDGE:
+                self._office.hurry()
+                return None
+            case haapi.HANDOVER:
+                return await self.hand_over(asked)
+            case haapi.CORDON:
+                return await self.cordon(asked)
+            case haapi.CONFIG:
+                return await self.configure(asked)
+            case _:
+                return await self.clone()
+
+    async def hand_over(self, asked: documents.Document) -> Answer | None:
+        """Have another member lead; None when it does."""
+        target = documents.integer(asked, "target", -1)
+        deadline_ms = documents.integer(asked, "deadlineMs", _DEADLINE_MS)
+        if not 0 < deadline_ms <= _DEADLINE_MS_MAX:
+            return refuse(400, f"deadlineMs {deadline_ms}: expected 1 to {_DEADLINE_MS_MAX}")
+        if self.handover is None:
+            return refuse(409, "this member does not lead")
+        # Without room it could take nothing as a slave, and the next master would wait for it.
+        is_leaving = bool(self._parts.store.why_full)
+        return await self.handover.to(target, deadline_ms / 1000, is_leaving)
+
+    async def cordon(self, asked: documents.Document) -> Answer | None:
+        """Take no more messages, or take them again ({on: false})."""
+        is_on = documents.boolean(asked, "on", True)
+        permission = PERM_READ if is_on else PERM_READ_WRITE
+        refusal = self._parts.live.update({"permission": str(permission)}, self._parts.clock.now_ms())
+        if refusal is not None:
+            return refuse(409, refusal.remark)
+        return Answer(200, {"cordoned": is_on, **await self._left()})
+
+    async def _left(self) -> Mapping[str, object]:
+        """What is not delivered or not replicated yet."""
+        parts = self._parts
+        behind: dict[str, int] = {}
+        for number, key in enumerate(parts.offsets.keys()):
+            if number % _KEYS_A_TURN == 0:
+                await asyncio.sleep(0)
+            topic, _, consumers = key.partition("@")
+            queues = parts.offsets.value(key) or {}
+            lag = sum(
+                max(0, parts.store.next_queue_offset(topic, int(queue_id)) - offset)
+                for queue_id, offset in queues.items()
+            )
+            if lag:
+                behind[consumers] = behind.get(consumers, 0) + lag
+        group = parts.group
+        slaves = group.mastery.slaves.values() if isinstance(group, Mastering) else ()
+        written = parts.store.written.offset
+        lags = [max(0, written - slave.held) for slave in slaves if slave.is_connected]
+        return {"undelivered": behind, "unreplicatedBytes": max(lags, default=0)}
+
+    async def configure(self, asked: documents.Document) -> Answer | None:
+        """Apply the hot keys of {keys: {...}}."""
+        keys = documents.texts(asked, "keys")
+        live = self._parts.live
+        try:
+            check_config(replaced(live.current, keys, "request"))
+        except ConfigError as error:
+            return refuse(400, str(error))
+        hot = {key: value for key, value in keys.items() if key in HOT}
+        refusal = live.update(hot, self._parts.clock.now_ms()) if hot else None
+        if refusal is not None:
+            return refuse(400, refusal.remark)
+        # What differs from what runs now, among the keys that are read at a start only.
+        cold = [
+            key
+            for key, value in keys.items()
+            if key not in HOT and replaced(live.current, {key: value}, "request") != live.current
+        ]
+        return Answer(200, {"applied": sorted(hot), "needsRestart": sorted(cold)})
+
+    async def clone(self) -> Answer | None:
+        """Begin anew as another disk; the register must not count on this one."""
+        group, member = self._parts.group, self._ground.member
+        if not isinstance(group, Following):
+            return refuse(409, "this member leads; nothing was thrown away")
+        if group.is_reshaping:
+            return refuse(409, "its log is about to be changed already")
+        # It must not join while the register is asked: from here on it follows nobody.
+        group.is_reshaping = True
+        group.cut_off("it may be cloned anew")
+        refusal = None
+        try:
+            refusal = await self._why_not_clone()
+        finally:
+            group.is_reshaping = False
+        if refusal is not None:
+            return refusal
+        uid = f"{self._ground.machine.chance.getrandbits(128):032x}"
+        planned: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(error: StoreError | None) -> None:
+            if error is not None:
+                planned.set_exception(error)
+            else:
+                planned.set_result(None)
+
+        why = f"the log of {member.me.member} is thrown away, and everything is copied anew"
+        group.plan(Plan(Step.BEGIN, 0, EpochTable(), uid), why, done)
+        await planned
+        return Answer(200, {"storeUID": uid})
+
+    async def _why_not_clone(self) -> Answer | None:
+        member = self._ground.member
+        try:
+            seen = await self._register.read()
+        except RegisterError as error:
+            return refuse(503, f"whether this member is needed cannot be told: {error}")
+        if seen is None:
+            return refuse(409, "the group has no register; nothing was thrown away")
+        if seen.record.phase in (Phase.BOOTSTRAPPING, Phase.RECOVERING):
+            return refuse(409, f"the group is {seen.record.phase.value}; nothing was thrown away")
+        if any(each.ordinal == member.place for each in seen.record.in_sync):
+            return refuse(409, f"{member.me.member} is in sync; nothing was thrown away")
+        return None

@@ -1,0 +1,1 @@
+"""Which request goes where, how large it may be, and what only a working master does."""

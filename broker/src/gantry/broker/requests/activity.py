@@ -1,0 +1,152 @@
+"""What only a working master does, and how everybody else refuses it.
+
+Settling transactions, asking about them, delivering delayed messages and taking any message at all is for a master
+whose log is confirmed and whose transactions and delays are read back.  A slave, and a master that is not there yet,
+serve reading and clients' own affairs, and refuse the rest with a remark that says where or when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from gantry.consume.sharing import NO_PERMIT
+from gantry.leaves import frames
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import reply
+
+if TYPE_CHECKING:
+    from gantry.broker.requests.router import Cold, EndRun, PullRun
+    from gantry.leaves.frames import Command, End, Pull
+    from gantry.transport.connection import Connection
+
+ALWAYS_SERVED = frozenset(
+    {
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        RequestCode.GET_ALL_TOPIC_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_MAX_OFFSET,
+        RequestCode.GET_MIN_OFFSET,
+        RequestCode.GET_EARLIEST_MSG_STORETIME,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP,
+        RequestCode.GET_ALL_CONSUMER_OFFSET,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.GET_TOPIC_STATS_INFO,
+        RequestCode.GET_CONSUMER_CONNECTION_LIST,
+        RequestCode.GET_PRODUCER_CONNECTION_LIST,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.QUERY_TOPICS_BY_CONSUMER,
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
+        RequestCode.LIST_LAG,
+        RequestCode.GET_TOPIC_CONFIG,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
+        RequestCode.SHOW_RETENTION,
+        # Only those whose header is not well-formed come to the table; the others are answered by their runs.
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+    }
+)
+# Who is there, and what this broker is: nobody reads a message by it.  A master that has just begun knows its producers
+# from their first word on; refused, they would say it again half a minute later, and could not be asked until then.
+SERVED_WITHOUT_PERMIT = frozenset(
+    {
+        RequestCode.HEART_BEAT,
+        RequestCode.UNREGISTER_CLIENT,
+        RequestCode.CHECK_CLIENT_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.GET_BROKER_RUNTIME_INFO,
+    }
+)
+# RocketMQ's codes where it has some of its own: clients go elsewhere, or show the remark.
+_REFUSED_WITH = {
+    RequestCode.END_TRANSACTION: ResponseCode.SLAVE_NOT_AVAILABLE,
+    RequestCode.RECALL_MESSAGE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    RequestCode.SEND_MESSAGE: ResponseCode.SYSTEM_BUSY,
+    RequestCode.SEND_MESSAGE_V2: ResponseCode.SYSTEM_BUSY,
+    RequestCode.SEND_BATCH_MESSAGE: ResponseCode.SYSTEM_BUSY,
+    RequestCode.CONSUMER_SEND_MSG_BACK: ResponseCode.SYSTEM_BUSY,
+}
+
+
+class Activity:
+    """One broker's; `why_not` says where or when, for a person."""
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.has_read_back = False  # transactions and delays, whatever became of this master meanwhile
+        self.is_permitted: Callable[[], bool] = lambda: True  # a master's permit, where there is a register
+        self._is_over = False
+        self.why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
+
+    def begin(self) -> None:
+        """Work, unless that is over; transactions and delays are read back."""
+        self.is_on, self.has_read_back = not self._is_over, True
+
+    def end(self, why: Callable[[], str]) -> None:
+        """Never again in this process."""
+        self.is_on, self._is_over, self.why_not = False, True, why
+
+    def guarded(self, table: Mapping[int, Cold]) -> dict[int, Cold]:
+        """The table, which refuses what it must while this is not on, or has no permit."""
+        return {code: self._guarded(code, handler) for code, handler in table.items()}
+
+    def _guarded(self, code: int, handler: Cold) -> Cold:
+        if code in SERVED_WITHOUT_PERMIT:
+            return handler
+        return self._guard_permit(handler) if code in ALWAYS_SERVED else self._guard(handler)
+
+    def guarded_pulls(self, pull_run: PullRun) -> PullRun:
+        """Pulls come by the run; a master without a permit may be behind another one."""
+
+        def handle(connection: Connection, pulls: list[Pull]) -> None:
+            if self.is_permitted():
+                pull_run(connection, pulls)
+                return
+            for pull in pulls:
+                if not pull.is_oneway:
+                    connection.write(frames.encode(reply(pull, ResponseCode.SYSTEM_BUSY, NO_PERMIT)))
+
+        return handle
+
+    def _guard_permit(self, handler: Cold) -> Cold:
+        def handle(connection: Connection, command: Command) -> object:
+            if self.is_permitted():
+                return handler(connection, command)
+            return reply(command, ResponseCode.SYSTEM_BUSY, NO_PERMIT)
+
+        return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command
+
+    def _guard(self, handler: Cold) -> Cold:
+        def handle(connection: Connection, command: Command) -> object:
+            if not self.is_permitted():
+                return reply(command, ResponseCode.SYSTEM_BUSY, NO_PERMIT)
+            return handler(connection, command) if self.is_on else self._refusal(command)
+
+        return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command
+
+    def guarded_ends(self, end_run: EndRun) -> EndRun:
+        """The same for ends of transactions, which come by the run."""
+
+        def handle(connection: Connection, ends: list[End]) -> None:
+            if self.is_on:
+                end_run(connection, ends)
+                return
+            for end in ends:
+                if not end.is_oneway:
+                    connection.write(frames.encode(self._refusal(end)))
+
+        return handle
+
+    def _refusal(self, command: Command | End) -> Command:
+        code = _REFUSED_WITH.get(RequestCode(command.code), ResponseCode.NO_PERMISSION)
+        return reply(command, code, self.why_not())

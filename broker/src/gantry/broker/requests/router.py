@@ -1,0 +1,400 @@
+"""Which request goes where: one table.
+
+Per wake-up of a connection: neighbours of one hot kind (sends, pulls, ends) go to their handler as one run;
+everything else goes one by one through `table`, from code to handler.  To find a behaviour: the code in
+`wire/codes.py`, the line here, the handler beside its domain.
+
+Sends may only be gathered by their handler; at the end of the turn of the loop, and before any request of `table`
+that could notice they are appended, those of all connections at once.  Ends of transactions cannot notice: a half that
+is ended has been answered, so it is in the log.
+
+A handler of the table answers with a Command, with None (it answers later, or not at all), or with an awaitable of
+either; the number of those under way is bounded.  A code without a handler is REQUEST_CODE_NOT_SUPPORTED with the
+remark from UNSUPPORTED; code 10 and its kin come here only when their header is not well-formed.
+
+This file has the only `except Exception` of the house: what a handler raises becomes SYSTEM_ERROR for the one who
+asked, a count, and one log line per cause and minute.  One-way requests are never answered, whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from gantry.broker.complaints import Complaints
+from gantry.broker.requests.bounds import why_too_large
+from gantry.errors import RefusedError
+from gantry.leaves import frames
+from gantry.leaves.frames import Command
+from gantry.wire import headers
+from gantry.wire.bodies import MalformedBodyError
+from gantry.wire.codes import RequestCode, ResponseCode, unsupported_remark
+from gantry.wire.command import Request, reply
+from gantry.wire.headers import HeaderError
+
+if TYPE_CHECKING:
+    from gantry.broker.requests.admin import AdminHandlers
+    from gantry.broker.requests.disk_handlers import DiskHandlers
+    from gantry.consume.lock_handlers import LockHandlers
+    from gantry.consume.lookups import LookupHandlers
+    from gantry.consume.progress import ProgressHandlers
+    from gantry.consume.relays import RelayHandlers
+    from gantry.consume.resets import ResetHandlers
+    from gantry.consume.sendback import SendBack
+    from gantry.consume.surveys import SurveyHandlers
+    from gantry.consume.topicstats import TopicStatsHandlers
+    from gantry.metadata.client_handlers import ClientHandlers
+    from gantry.metadata.connection_handlers import ConnectionHandlers
+    from gantry.metadata.group_handlers import GroupHandlers
+    from gantry.metadata.offset_handlers import OffsetHandlers
+    from gantry.metadata.topic_handlers import TopicHandlers
+    from gantry.produce.replies import ReplyHandlers
+    from gantry.schedule.handlers import DelayHandlers
+    from gantry.transaction.batch_handlers import BatchHandlers
+    from gantry.transaction.handlers import TransactionHandlers
+    from gantry.transport.connection import Connection
+
+Answer = Command | None
+Cold = Callable[["Connection", Command], Answer | Awaitable[Answer]]
+PullRun = Callable[["Connection", list[frames.Pull]], None]
+_Hot = TypeVar("_Hot", frames.Pull, frames.End)
+EndRun = Callable[["Connection", list[frames.End]], None]
+
+_TASKS_MAX = 10_000
+_LONG_AT_ONCE = 2
+_NOT_DURABLE = "done, but the disk has not taken it yet, and a crash may undo it; look at the disk and ask again"
+
+
+class Sends(Protocol):
+    """What is asked of the handler of sends; see `produce.send.Sending`."""
+
+    gathered: list[tuple[Connection, list[frames.Send]]]
+
+    def send_run(self, connection: Connection, sends: list[frames.Send]) -> None:
+        """Append, gather or refuse."""
+        ...
+
+    def append_gathered(self) -> None:
+        """Append what is gathered."""
+        ...
+
+    def unanswered(self) -> list[tuple[Connection, list[frames.Send]]]:
+        """What still wants an answer when one of the two raised."""
+        ...
+
+
+class Router:
+    """Takes what connections bring and sees that everything is answered."""
+
+    def __init__(
+        self,
+        sends: Sends,
+        pulls: PullRun,
+        ends: EndRun,
+        table: Mapping[int, Cold],
+        complaints: Complaints,
+        soon: Callable[[Callable[[], None]], object],  # call this when the sockets of this turn have been looked at
+    ) -> None:
+        self.requests: Counter[int] = Counter()  # by code
+        self.errors: dict[int, int] = {}  # by code: a handler raised
+        self._sends = sends
+        self._soon = soon
+        self._is_end_due = False
+        self._pulls = pulls
+        self._ends = ends
+        self._table = table
+        self._complaints = complaints
+        self._tasks: dict[asyncio.Future[Answer], None] = {}
+
+    def codes(self) -> list[int]:
+        """Which requests the table knows."""
+        return list(self._table)
+
+    async def answered(self) -> None:
+        """Return when what was under way when this was called is answered."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def on_requests(self, connection: Connection, requests: list[Request]) -> None:
+        """Everything that one wake-up of a connection brought, in its order."""
+        if len(requests) > 1 and len(set(map(type, requests))) > 1:
+            for kind, run in groupby(requests, type):
+                self._run(connection, kind, list(run))
+        else:
+            self._run(connection, type(requests[0]), requests)
+
+    def _run(self, connection: Connection, kind: type[Request], run: list[Request]) -> None:
+        """Neighbours of one kind."""
+        if kind is frames.Send:
+            self._run_sends(connection, run)  # type: ignore[arg-type]  # all of one kind
+        elif kind is frames.Pull:
+            self._run_hot(self._pulls, connection, run)  # type: ignore[type-var, arg-type]
+        elif kind is frames.End:
+            self._run_hot(self._ends, connection, run)  # type: ignore[type-var, arg-type]
+        else:
+            for command in run:
+                if connection.closed:
+                    return  # the connection ended in the middle of the batch
+                if self._sends.gathered:
+                    self._append_gathered()
+                self._run_command(connection, command)  # type: ignore[arg-type]
+
+    def stop(self) -> None:
+        """Finish this turn, and give up what is still under way: its clients' connections close anyway."""
+        self._append_gathered()
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _run_sends(self, connection: Connection, sends: list[frames.Send]) -> None:
+        code = sends[0].code
+        self.requests[code] += len(sends)
+        try:
+            self._sends.send_run(connection, sends)
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._sends_failed(error)
+        if not self._is_end_due and self._sends.gathered:
+            self._is_end_due = True
+            self._soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_end_due = False
+        self._append_gathered()
+
+    def _append_gathered(self) -> None:
+        try:
+            self._sends.append_gathered()
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._sends_failed(error)
+
+    def _sends_failed(self, error: Exception) -> None:
+        for connection, sends in self._sends.unanswered():
+            if sends:
+                self._failed(connection, sends, error)
+
+    def _run_hot(
+        self, handler: Callable[[Connection, list[_Hot]], None], connection: Connection, run: list[_Hot]
+    ) -> None:
+        self.requests[run[0].code] += len(run)
+        try:
+            handler(connection, run)
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._failed(connection, run, error)
+
+    def _run_command(self, connection: Connection, command: Command) -> None:
+        handler = self._table.get(command.code)
+        if handler is None:
+            self.requests[-1] += 1
+            code, remark = ResponseCode.REQUEST_CODE_NOT_SUPPORTED, unsupported_remark(command.code)
+            self._answer(connection, command, reply(command, code, remark))
+            return
+        self.requests[command.code] += 1
+        too_large = why_too_large(command)
+        if too_large is not None:
+            self._answer(connection, command, reply(command, ResponseCode.INVALID_PARAMETER, too_large))
+            return
+        try:
+            answer = handler(connection, command)
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._failed(connection, (command,), error)
+            return
+        if answer is None or isinstance(answer, Command):
+            self._answer(connection, command, answer)
+        else:
+            self._await(connection, command, answer)
+
+    def _await(self, connection: Connection, command: Command, answer: Awaitable[Answer]) -> None:
+        if len(self._tasks) >= _TASKS_MAX:
+            if asyncio.iscoroutine(answer):
+                answer.close()
+            remark = f"[OVERLOAD] {_TASKS_MAX} requests are under way"
+            self._answer(connection, command, reply(command, ResponseCode.SYSTEM_BUSY, remark))
+            return
+        task = asyncio.ensure_future(answer)  # not wrapped: a stop may come before it begins
+        self._tasks[task] = None
+        task.add_done_callback(partial(self._answer_later, connection, command))
+
+    def _answer_later(self, connection: Connection, command: Command, task: asyncio.Future[Answer]) -> None:
+        del self._tasks[task]
+        if task.cancelled():
+            return
+        try:
+            self._answer(connection, command, task.result())
+        except Exception as error:  # noqa: BLE001  the router's guard
+            self._failed(connection, (command,), error)
+
+    def _answer(self, connection: Connection, command: Command, answer: Answer) -> None:
+        if answer is not None and not command.is_oneway:
+            connection.write(frames.encode(answer))
+
+    def _failed(self, connection: Connection, requests: Sequence[Request], error: Exception) -> None:
+        code, remark = ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}"
+        if isinstance(error, RefusedError):
+            code, remark = ResponseCode(error.code), error.remark
+        elif isinstance(error, HeaderError | MalformedBodyError):
+            remark = str(error)
+        else:
+            first = requests[0]
+            self.errors[first.code] = self.errors.get(first.code, 0) + 1
+            cause = f"{first.code} {type(error).__name__} {error}"[:200]
+            self._complaints.say(cause, f"request {first.code} of {connection.peer} failed: {error!r}", error)
+        for request in requests:
+            if not request.is_oneway:
+                connection.write(frames.encode(reply(request, code, remark)))
+
+
+@dataclass(frozen=True, slots=True)
+class Handlers:
+    """Everybody who has a line in the table."""
+
+    clients: ClientHandlers
+    topics: TopicHandlers
+    groups: GroupHandlers
+    offsets: OffsetHandlers
+    lookups: LookupHandlers
+    send_back: SendBack
+    progress: ProgressHandlers
+    topic_stats: TopicStatsHandlers
+    connections: ConnectionHandlers
+    relays: RelayHandlers
+    surveys: SurveyHandlers
+    resets: ResetHandlers
+    locks: LockHandlers
+    replies: ReplyHandlers
+    admin: AdminHandlers
+    transactions: TransactionHandlers
+    batches: BatchHandlers
+    delays: DelayHandlers
+    disk: DiskHandlers
+    durable: Callable[[], Awaitable[bool]]  # all changes so far are on the disk; false: not in time
+    caught_up: Callable[[], Awaitable[None]]  # the name servers know of all topic changes so far
+
+
+def table(on: Handlers) -> dict[int, Cold]:
+    """From code to handler; sends, pulls and ends that are well-formed never come here."""
+    turns = asyncio.Semaphore(_LONG_AT_ONCE)
+    return {
+        RequestCode.SEND_MESSAGE: ill_formed(RequestCode.SEND_MESSAGE),
+        RequestCode.PULL_MESSAGE: ill_formed(RequestCode.PULL_MESSAGE),
+        RequestCode.QUERY_MESSAGE: long(on.lookups.query, turns),
+        RequestCode.QUERY_CONSUMER_OFFSET: on.offsets.query,
+        RequestCode.UPDATE_CONSUMER_OFFSET: on.offsets.update,
+        RequestCode.UPDATE_AND_CREATE_TOPIC: kept(on.topics.update, on.durable, on.caught_up),
+        RequestCode.GET_ALL_TOPIC_CONFIG: long(on.topics.all, turns),
+        RequestCode.UPDATE_BROKER_CONFIG: on.admin.update_config,
+        RequestCode.GET_BROKER_CONFIG: on.admin.get_config,
+        RequestCode.GET_BROKER_RUNTIME_INFO: on.admin.runtime_info,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: on.lookups.search_offset,
+        RequestCode.GET_MAX_OFFSET: on.lookups.max_offset,
+        RequestCode.GET_MIN_OFFSET: on.lookups.min_offset,
+        RequestCode.GET_EARLIEST_MSG_STORETIME: on.lookups.earliest_store_time,
+        RequestCode.VIEW_MESSAGE_BY_ID: on.lookups.view,
+        RequestCode.HEART_BEAT: on.clients.heartbeat,
+        RequestCode.UNREGISTER_CLIENT: on.clients.unregister,
+        RequestCode.CONSUMER_SEND_MSG_BACK: on.send_back.send_back,
+        RequestCode.END_TRANSACTION: ill_formed(RequestCode.END_TRANSACTION),
+        RequestCode.GET_CONSUMER_LIST_BY_GROUP: on.clients.consumer_list,
+        RequestCode.LOCK_BATCH_MQ: on.locks.lock,
+        RequestCode.UNLOCK_BATCH_MQ: on.locks.unlock,
+        RequestCode.GET_ALL_CONSUMER_OFFSET: long(on.offsets.all, turns),
+        RequestCode.GET_ALL_DELAY_OFFSET: on.delays.offsets,
+        RequestCode.CHECK_CLIENT_CONFIG: on.clients.check_config,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: kept(on.groups.update, on.durable),
+        RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: long(on.groups.all, turns),
+        RequestCode.GET_TOPIC_STATS_INFO: long(on.topic_stats.stats, turns),
+        RequestCode.GET_CONSUMER_CONNECTION_LIST: long(on.connections.consumers, turns),
+        RequestCode.GET_PRODUCER_CONNECTION_LIST: long(on.connections.producers, turns),
+        RequestCode.GET_CONSUME_STATS: long(on.progress.consume_stats, turns),
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: kept(long(on.resets.reset, turns), on.durable),
+        RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: long(on.progress.topic_groups, turns),
+        RequestCode.GET_CONSUMER_RUNNING_INFO: on.relays.running_info,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY: on.relays.consume_directly,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: on.relays.status,
+        RequestCode.QUERY_CONSUME_TIME_SPAN: long(on.surveys.time_span, turns),
+        RequestCode.QUERY_CORRECTION_OFFSET: long(on.surveys.correction, turns),
+        RequestCode.CLONE_GROUP_OFFSET: kept(long(on.surveys.clone, turns), on.durable),
+        RequestCode.VIEW_BROKER_STATS_DATA: on.surveys.view,
+        RequestCode.GET_BROKER_CONSUME_STATS: long(on.surveys.all_groups, turns),
+        RequestCode.GET_ALL_PRODUCER_INFO: long(on.connections.all_producers, turns),
+        RequestCode.QUERY_TOPICS_BY_CONSUMER: long(on.progress.group_topics, turns),
+        RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: on.connections.subscription,
+        RequestCode.LIST_LAG: long(on.progress.lag, turns),
+        RequestCode.DELETE_SUBSCRIPTIONGROUP: kept(on.groups.delete, on.durable),
+        RequestCode.DELETE_TOPIC_IN_BROKER: kept(on.topics.delete, on.durable, on.caught_up),
+        RequestCode.SEND_MESSAGE_V2: ill_formed(RequestCode.SEND_MESSAGE_V2),
+        RequestCode.SEND_BATCH_MESSAGE: ill_formed(RequestCode.SEND_BATCH_MESSAGE),
+        RequestCode.SEND_REPLY_MESSAGE: on.replies.send_reply,
+        RequestCode.SEND_REPLY_MESSAGE_V2: on.replies.send_reply,
+        RequestCode.GET_TOPIC_CONFIG: on.topics.get,
+        RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: on.groups.get,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE: on.transactions.resume,
+        RequestCode.LIST_TRANSACTIONS: on.transactions.page,
+        RequestCode.SHOW_TRANSACTION: on.transactions.show,
+        RequestCode.SETTLE_TRANSACTION: on.transactions.settle,
+        RequestCode.DECIDE_BATCH: on.batches.decide,
+        RequestCode.END_BATCH: on.batches.end,
+        RequestCode.LIST_SINKS: on.batches.page,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: on.disk.clean_queues,
+        RequestCode.CLEAN_UNUSED_TOPIC: kept(on.disk.clean_topics, on.durable),
+        RequestCode.DELETE_EXPIRED_COMMITLOG: on.disk.delete_expired,
+        RequestCode.SHOW_RETENTION: on.disk.show,
+        RequestCode.LIST_DELAYED: on.delays.page,
+        RequestCode.CANCEL_DELAYED: on.delays.cancel,
+        RequestCode.RECALL_MESSAGE: on.delays.recall,
+        RequestCode.LITE_PULL_MESSAGE: ill_formed(RequestCode.LITE_PULL_MESSAGE),
+    }
+
+
+def long(handler: Cold, turns: asyncio.Semaphore) -> Cold:
+    """Answers that walk over much give way in between, and few are made at a time: what they hold of the loop and of
+    memory does not add up.  Nothing is made for a peer that does not read.
+    """
+
+    async def handle(connection: Connection, command: Command) -> Answer:
+        async with turns:
+            if connection.closed:
+                return None
+            if not connection.is_writable:
+                remark = "[OVERLOAD] answers of this connection wait to be read; read them and ask again"
+                return reply(command, ResponseCode.SYSTEM_BUSY, remark)
+            given = handler(connection, command)
+            return given if given is None or isinstance(given, Command) else await given
+
+    return handle
+
+
+async def nothing_to_announce() -> None:
+    """Name servers know topics, and do not know groups."""
+
+
+def kept(
+    handler: Cold,
+    durable: Callable[[], Awaitable[bool]],
+    announced: Callable[[], Awaitable[None]] = nothing_to_announce,
+) -> Cold:
+    """Answer when no crash undoes it and, of a topic, name servers know: its client asks them for the route next."""
+
+    async def handle(connection: Connection, command: Command) -> Answer:
+        given = handler(connection, command)
+        answer = given if given is None or isinstance(given, Command) else await given
+        if answer is not None and not answer.code:
+            is_durable, _ = await asyncio.gather(durable(), announced())
+            if not is_durable:
+                return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_DURABLE)
+        return answer
+
+    return handle
+
+
+def ill_formed(code: int) -> Cold:
+    """The handler of a hot code's Commands: only what could not be read as a Send, Pull or End comes as one."""
+
+    def handler(connection: Connection, command: Command) -> Answer:
+        headers.parse(code, command.ext)  # names the field that is missing or ill-typed
+        remark = f"the header of request {RequestCode(code).name} is not well-formed"
+        return reply(command, ResponseCode.SYSTEM_ERROR, remark)
+
+    return handler

@@ -1,0 +1,1 @@
+"""Connections to name servers and brokers, routes, and which member of a group is asked."""

@@ -1,0 +1,155 @@
+"""Where the queues are, as the name servers said last.
+
+A route is kept until somebody finds that it is wrong (`doubt`) and refreshed every 30 s otherwise.  When
+no name server answers, the old route goes on serving: brokers outlive name servers.  It also does when
+some name servers do not have the topic and the others do not answer.  Callers that need one route at the
+same time share the question.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from dataclasses import dataclass
+from functools import partial
+
+from gantry.client.connections.session import Session
+from gantry.client.requests import questions
+from gantry.errors import RefusedError, RemoteProtocolError, UnreachableError
+from gantry.model.names import TEMPLATE_TOPIC
+from gantry.model.route import MessageQueue, TopicRoute
+from gantry.transport.client import shared
+from gantry.wire.codes import ResponseCode
+
+REFRESH_S = 30.0  # RocketMQ's pollNameServerInterval
+_TOPICS_MAX = 2000  # the topic that was not asked for longest is forgotten
+
+
+@dataclass(slots=True)
+class _Known:
+    """A route and the lists made of it."""
+
+    route: TopicRoute
+    to_write: list[MessageQueue]
+    to_read: list[MessageQueue]
+    is_doubted: bool = False
+
+
+class Routes:
+    """Routes by topic; `new_topics` lets a producer write to topics that do not exist yet."""
+
+    def __init__(self, session: Session, new_topics: bool = False) -> None:
+        self._session = session
+        self._new_topics = new_topics
+        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._refreshing: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to refresh."""
+        self._refreshing = asyncio.create_task(self._refresh(), name="gantry-routes")
+
+    async def close(self) -> None:
+        """No more questions."""
+        tasks = [*self._asking.values(), *([] if self._refreshing is None else [self._refreshing])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def to_write(self, topic: str, within_s: float | None = None) -> list[MessageQueue]:
+        """The queues to send to, never none; RefusedError 17 for a topic that nobody has.
+
+        UnreachableError when it was never known and no name server answers, within the time where there is one.
+        """
+        queues = (await self._get(topic, within_s)).to_write
+        if not queues:
+            raise RefusedError(ResponseCode.NO_PERMISSION, f"topic {topic} has no queue that may be written to now")
+        return queues
+
+    async def to_read(self, topic: str) -> list[MessageQueue]:
+        """The queues to consume, in their order; RefusedError 17 for a topic that nobody has."""
+        return (await self._get(topic)).to_read
+
+    async def route(self, topic: str) -> TopicRoute:
+        """The whole route; RefusedError 17 for a topic that nobody has."""
+        return (await self._get(topic)).route
+
+    def master(self, queue: MessageQueue) -> str:
+        """The address of a queue's master; UnreachableError when its group has none now."""
+        known = self._known.get(queue.topic)
+        broker = None if known is None else known.route.broker(queue.broker_name)
+        if broker is None or broker.master is None:
+            self.doubt(queue.topic)
+            raise UnreachableError(f"{queue.broker_name}: no master known for topic {queue.topic}")
+        return broker.master
+
+    def members(self, queue: MessageQueue) -> dict[int, str]:
+        """The addresses of a queue's group by id, the master's (0) among them while it has one; none when unknown."""
+        known = self._known.get(queue.topic)
+        broker = None if known is None else known.route.broker(queue.broker_name)
+        if broker is None:
+            self.doubt(queue.topic)
+            return {}
+        return dict(broker.addresses)
+
+    def doubt(self, topic: str) -> None:
+        """Ask again before the next use: what the route said did not work."""
+        known = self._known.get(topic)
+        if known is not None:
+            known.is_doubted = True
+
+    async def _get(self, topic: str, within_s: float | None = None) -> _Known:
+        known = self._known.get(topic)
+        if known is not None and not known.is_doubted:
+            self._known.move_to_end(topic)
+            return known
+        task = self._asking.get(topic)
+        if task is None:
+            task = asyncio.create_task(self._ask(topic))
+            self._asking[topic] = task
+            task.add_done_callback(partial(self._asked, topic))
+        try:
+            # Half of the time is for sending where the old route may be right.
+            async with asyncio.timeout(within_s if known is None or within_s is None else within_s / 2):
+                return await shared(task)
+        except TimeoutError:
+            if known is None:
+                raise UnreachableError(f"topic {topic}: no name server answered within {within_s:g} s") from None
+        except UnreachableError:
+            if known is None:
+                raise
+        known.is_doubted = False  # until it fails again: silent name servers are not waited for by every call
+        return known
+
+    def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
+        self._asking.pop(topic, None)
+        if not task.cancelled():
+            task.exception()  # whoever asked may have gone meanwhile
+
+    async def _ask(self, topic: str) -> _Known:
+        route, is_certain = await self._session.look_up(questions.route(topic))
+        known = self._known.get(topic)
+        if route is None and known is not None and not is_certain:
+            known.is_doubted = False
+            return known
+        if route is None and self._new_topics:
+            template, _ = await self._session.look_up(questions.route(TEMPLATE_TOPIC))
+            route = questions.route_of_new_topic(template)
+        if route is None:
+            self._known.pop(topic, None)
+            raise RefusedError(ResponseCode.TOPIC_NOT_EXIST, f"no broker has the topic {topic}")
+        known = _Known(route, route.queues_to_write(topic), route.queues_to_read(topic))
+        self._known[topic] = known
+        self._known.move_to_end(topic)
+        while len(self._known) > _TOPICS_MAX:
+            self._known.popitem(last=False)
+        return known
+
+    async def _refresh(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            for topic in list(self._known):
+                try:
+                    await self._ask(topic)
+                except (UnreachableError, RefusedError, RemoteProtocolError):
+                    continue  # the next user meets the same and reports it

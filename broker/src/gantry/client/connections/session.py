@@ -1,0 +1,193 @@
+"""A client's connections: to one of its name servers, and to the brokers it works with.
+
+Name servers know the same, so one is asked until it fails, then the next; only a route that one does not have is asked
+of all of them, because a name server that has just started knows nothing yet.  On a new connection to a
+broker the heartbeat goes first: a broker must know who is there before it gets a pull or a send, and a
+broker that restarted learns it without waiting for the next round.  Rounds come every 30 s.  `on_return` hears
+of a broker that is there again after its connection was lost.
+
+What brokers ask of clients arrives at `on_request`; a question that nobody here can answer is answered
+as not supported, so that a tool on the other side does not wait in vain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from gantry.client.requests import questions
+from gantry.client.requests.question import Question
+from gantry.client.settings import nameserver_list
+from gantry.errors import ClosedError, OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.leaves.frames import Command, encode
+from gantry.transport.client import RemotingClient
+from gantry.transport.connection import Connection
+from gantry.wire.codes import ResponseCode
+from gantry.wire.command import reply
+from gantry.wire.heartbeat import Heartbeat
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 30.0  # RocketMQ's heartbeatBrokerInterval; brokers forget a silent client after 120 s
+NAMESERVER_TIMEOUT_S = 3.0
+_HEARTBEAT_TIMEOUT_S = 3.0
+_GOODBYE_S = 1.0
+
+
+class Session:
+    """Asks questions; start() and close() once each."""
+
+    def __init__(
+        self,
+        nameserver: str | Sequence[str],
+        heartbeat: Callable[[], Heartbeat] | None = None,
+        on_request: Callable[[Connection, Command], bool] | None = None,
+        on_return: Callable[[], None] | None = None,
+        timeout_s: float | None = None,
+    ) -> None:
+        self.nameservers = nameserver_list(nameserver)
+        self.timeout_s = timeout_s  # of one request; None: each kind of request has its own
+        self._heartbeat = heartbeat  # what to say to brokers; None says nothing
+        self._on_request = on_request  # returns whether it knew what to do
+        self._on_return = on_return
+        self._known: set[str] = set()  # addresses that we were connected to before
+        self._refused_by: set[str] = set()  # those of them that refused the last heartbeat
+        self._remoting = RemotingClient(self._serve, on_connect=self._connected)
+        self._preferred = 0  # index of the name server that answered last
+        self._beating: asyncio.Task[None] | None = None
+        self._is_started = False
+
+    async def start(self) -> None:
+        """Begin the rounds of heartbeats; connections are made when they are needed."""
+        assert not self._is_started, "start() was called before; make a new client"
+        self._is_started = True
+        if self._heartbeat is not None:
+            self._beating = asyncio.create_task(self._beat(), name="gantry-heartbeat")
+
+    async def close(self) -> None:
+        """1. no more heartbeats, 2. close the connections."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.gather(self._beating, return_exceptions=True)
+        await self._remoting.close()
+
+    async def ask(self, address: str, question: Question[T], timeout_s: float) -> T:
+        """Ask one broker; RefusedError, UnreachableError, OutcomeUnknownError or RemoteProtocolError when it fails."""
+        return question.read(await self._remoting.invoke(address, question.command, timeout_s))
+
+    async def tell(self, address: str, command: Command, timeout_s: float) -> None:
+        """Send something that nobody answers; UnreachableError when the broker does not take it in time."""
+        await self._remoting.send_oneway(address, command, timeout_s)
+
+    @property
+    def oneways_in_doubt(self) -> int:
+        """What was told on connections that were lost before the broker had shown that it read it."""
+        return self._remoting.oneways_in_doubt
+
+    async def ask_nameserver(self, question: Question[T]) -> T:
+        """Ask a name server that answers; UnreachableError when none does."""
+        timeout_s = self.timeout_s or NAMESERVER_TIMEOUT_S
+        failure: Exception | None = None
+        count = len(self.nameservers)
+        for step in range(count):
+            index = (self._preferred + step) % count
+            try:
+                answer = await self.ask(self.nameservers[index], question, timeout_s)
+            except ClosedError:
+                raise
+            except (UnreachableError, OutcomeUnknownError) as error:
+                failure = error
+                continue
+            self._preferred = index
+            return answer
+        raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
+
+    async def look_up(self, question: Question[T | None]) -> tuple[T | None, bool]:
+        """Ask name servers until one knows.
+
+        Return the first answer that is not None, and True; or None, and whether every name server answered so.
+        UnreachableError when none answers.  One that refuses for another reason, or whose answer cannot be read, counts
+        as one that does not answer: whatever is wrong with it, the next one may be well.
+        """
+        timeout_s = self.timeout_s or NAMESERVER_TIMEOUT_S
+        failure: Exception | None = None
+        count = len(self.nameservers)
+        silent = 0
+        first = self._preferred
+        for step in range(count):
+            index = (first + step) % count
+            try:
+                answer = await self.ask(self.nameservers[index], question, timeout_s)
+            except ClosedError:
+                raise
+            except (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError) as error:
+                failure = error
+                silent += 1
+                continue
+            if answer is not None:
+                self._preferred = index
+                return answer, True
+        if silent < count:
+            return None, not silent
+        raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
+
+    async def meet(self, address: str) -> None:
+        """Have a connection to a broker, and so have told it who we are."""
+        await self._remoting.connect(address, NAMESERVER_TIMEOUT_S)
+
+    def brokers(self) -> list[str]:
+        """The addresses of the brokers that we are connected to."""
+        return [address for address in self._remoting.connections() if address not in self.nameservers]
+
+    async def say_goodbye(self, client_id: str, *, producers: str | None = None, consumers: str | None = None) -> None:
+        """Tell all of them that this member of the group leaves; whoever does not hear it sees the connection close."""
+        goodbye = questions.unregister(client_id, producers, consumers)
+        asked = [self.ask(address, goodbye, _GOODBYE_S) for address in self.brokers()]
+        await asyncio.gather(*asked, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            for address, connection in self._remoting.connections().items():
+                self._greet(address, connection)
+
+    def _connected(self, address: str, connection: Connection) -> None:
+        self._greet(address, connection)
+        if address in self._known and self._on_return is not None and address not in self.nameservers:
+            self._on_return()
+        self._known.add(address)
+
+    def _greet(self, address: str, connection: Connection) -> None:
+        if self._heartbeat is None or address in self.nameservers:
+            return
+        question = questions.heartbeat(self._heartbeat())
+        answer = connection.invoke(question.command, _HEARTBEAT_TIMEOUT_S)
+        answer.add_done_callback(partial(self._greeted, address, question))
+
+    def _greeted(self, address: str, question: Question[None], answer: asyncio.Future[Command]) -> None:
+        """Log a refusal, once: a broker that does not take this client as a member gives it nothing to consume.
+
+        A heartbeat that fails otherwise is followed by another one; a dead connection shows itself to those who use it.
+        """
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        try:
+            question.read(answer.result())
+        except RefusedError as error:
+            if address not in self._refused_by:
+                log.warning("%s: the heartbeat of this client is refused: %s", address, error)
+            self._refused_by.add(address)
+        else:
+            self._refused_by.discard(address)
+
+    def _serve(self, connection: Connection, commands: list[Command]) -> None:
+        for command in commands:
+            known = self._on_request is not None and self._on_request(connection, command)
+            if not known and not command.is_oneway:
+                remark = f"this client does not serve request {command.code}"
+                connection.write(encode(reply(command, ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)))
+

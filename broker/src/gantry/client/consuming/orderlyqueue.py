@@ -1,0 +1,257 @@
+"""One queue of an orderly consumer: its messages one after the other, while its lock is ours.
+
+    waiting for the lock -> the committed offset is asked for, pulling begins -> messages are worked on
+    -> the queue is given up, or the lock is lost: pulling ends, progress is committed if the lock is still ours
+
+The start is asked for only once the lock is there, and progress is committed before the lock is given back: so the next
+owner begins where this one ended.  What was pulled and not worked on is forgotten; the next owner pulls it.
+
+A message that failed stops its queue: after a pause the same message comes again, and nothing behind it before it has
+succeeded, or is a dead letter of the group because the listener or the settings gave it up, or
+the group was reset.
+
+A listener that still runs when the lock ends on our own clock is cancelled; the broker gives the queue to nobody else
+for half a minute more, so what it has to clean up it can.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+
+from gantry.client.connections.replicas import Replicas
+from gantry.client.connections.routes import Routes
+from gantry.client.connections.session import Session
+from gantry.client.consuming.errands import QueueInfo
+from gantry.client.consuming.intake import Intake, Memory
+from gantry.client.consuming.lease import Lease
+from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.redelivery import LADDER_S
+from gantry.client.hooks import called
+from gantry.client.received import LEVEL_DEAD, Again, ReceivedMessage
+from gantry.client.requests import questions
+from gantry.client.requests.questions import PullSettings
+from gantry.client.settings import ConsumerSettings, OrderSettings, StartFrom
+from gantry.client.tallies import Tallies
+from gantry.clock import Clock
+from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
+from gantry.model.message import RETRY_TOPIC, StoredMessage
+from gantry.model.names import is_retry_topic
+from gantry.model.route import MessageQueue
+
+log = logging.getLogger(__name__)
+
+_FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
+_TIMEOUT_S = 5.0
+_LOOK_S = 1.0  # a lock may also be refused while a listener runs
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all queues of one consumer share."""
+
+    session: Session
+    routes: Routes
+    replicas: Replicas
+    offsets: Offsets
+    memory: Memory
+    settings: ConsumerSettings
+    order: OrderSettings
+    clock: Clock
+    listener: Callable[[ReceivedMessage], Awaitable[None]]
+    places: asyncio.Semaphore  # listeners at work at the same time
+    tallies: Tallies
+
+
+class OrderlyQueue:
+    """Works on one queue until `leave`; `run` ends when everything that belongs to it has ended."""
+
+    def __init__(self, queue: MessageQueue, pulling: PullSettings, around: Surroundings) -> None:
+        self.queue = queue
+        self.lease = Lease(around.order.lock_valid_s)
+        self.is_leaving = False
+        self._pulling = pulling
+        self._around = around
+        self._waiting: deque[tuple[StoredMessage, int]] = deque()  # with the life of the intake; bounded by its window
+        self._intake: Intake | None = None  # while the lock is ours
+        self._news = asyncio.Event()  # a message, the lock, or the order to leave
+        self._interrupted = asyncio.Event()  # the order to leave, or a reset of the group
+
+    def leave(self) -> None:
+        """Begin nothing more; a listener at work ends first."""
+        self.is_leaving = True
+        self._interrupted.set()
+        self._news.set()
+
+    def move(self, offset: int) -> None:
+        """The group was reset: go on elsewhere, once the listener at work has ended."""
+        if self._intake is not None:
+            self._intake.move(offset)
+            self._interrupted.set()
+            self._news.set()
+
+    def info(self) -> QueueInfo:
+        """How it goes, for a tool that asks."""
+        if self._intake is None:
+            return QueueInfo(self.queue, -1, 0, 0, 0, 0, self._may_tell(), self.is_leaving)
+        return self._intake.info(self._may_tell())
+
+    def look(self) -> None:
+        """The lease may have changed."""
+        self._news.set()
+
+    async def run(self) -> None:
+        """Until `leave`: work whenever the lock is ours."""
+        while not self.is_leaving:
+            if self._may_work():
+                await self._serve()
+            else:
+                self._news.clear()
+                await self._news.wait()
+
+    async def commit(self) -> None:
+        """Tell the broker how far we are, if the queue is ours."""
+        intake = self._intake
+        offset = None if intake is None or not self._may_tell() else intake.to_commit
+        if intake is None or offset is None:
+            return
+        try:
+            if await self._around.offsets.commit(self.queue, offset):
+                intake.committed = offset
+        except _FAULTS as error:
+            log.warning("%s: offset %d not committed: %s", self.queue, offset, error)
+
+    def _may_tell(self) -> bool:
+        return self.lease.is_held(asyncio.get_running_loop().time())
+
+    def _may_work(self) -> bool:
+        return not self.is_leaving and self._may_tell()
+
+    async def _serve(self) -> None:
+        around = self._around
+        settings = around.settings
+        if is_retry_topic(self.queue.topic):
+            # RocketMQ: wherever a group begins, none of its redeliveries is passed over.
+            settings = replace(settings, start_from=StartFrom.FIRST)
+        self._intake = intake = Intake(self.queue, self._pulling, around.memory, self._deliver, around.tallies)
+        running = intake.run(
+            around.replicas, around.routes, around.offsets, settings, around.clock.now_ms()
+        )
+        pulling = asyncio.create_task(running, name=f"gantry-pull-{self.queue.topic}-{self.queue.queue_id}")
+        pulling.add_done_callback(lambda _: self._news.set())
+        try:
+            while (found := await self._next(intake, pulling)) is not None:
+                stored, life = found
+                if await self._ends(stored, intake, life):
+                    self._waiting.popleft()
+                    intake.finish(stored.queue_offset, life)
+        finally:
+            pulling.cancel()
+            await asyncio.wait([pulling])
+            await self.commit()
+            await intake.leave(0.0)
+            self._waiting.clear()
+            self._intake = None
+
+    async def _next(self, intake: Intake, pulling: asyncio.Task[None]) -> tuple[StoredMessage, int] | None:
+        """The message to work on now, with its life; None when the queue is not ours any more."""
+        while self._may_work():
+            if pulling.done():
+                pulling.result()
+            while self._waiting and self._waiting[0][1] != intake.life:
+                self._waiting.popleft()
+            if self._waiting:
+                return self._waiting[0]
+            self._news.clear()
+            await self._heard(self._news, self.lease.left_s(asyncio.get_running_loop().time()))
+        return None
+
+    async def _ends(self, stored: StoredMessage, intake: Intake, life: int) -> bool:
+        """Work on one message until it succeeds, is a dead letter, or the group was reset; False when the queue was
+        lost before.
+        """
+        attempts_max = self._around.order.attempts_max
+        attempt = 1 + stored.reconsume_times
+        if not self.is_leaving:
+            self._interrupted.clear()
+        while intake.life == life:
+            async with self._around.places:
+                if not self._may_work():
+                    return False
+                # What cannot be decoded is a dead letter at once: its queue would wait for ever.
+                wish = Again(LEVEL_DEAD) if stored.decode_error else await self._call(stored, attempt)
+            if wish is None:
+                return True
+            is_dead = wish.level == LEVEL_DEAD or (attempts_max is not None and attempt >= attempts_max)
+            if is_dead and self._may_tell() and await self._is_given_up(stored):
+                return True
+            attempt += 1
+            await self._heard(self._interrupted, self._pause_s(wish))
+        return True
+
+    def _pause_s(self, wish: Again) -> float:
+        if wish.level > 0:
+            return LADDER_S[min(wish.level, len(LADDER_S)) - 1]
+        return self._around.order.suspend_s if wish.after_s is None else wish.after_s
+
+    async def _is_given_up(self, stored: StoredMessage) -> bool:
+        around = self._around
+        question = questions.send_back(self._pulling.group, stored, LEVEL_DEAD, None)
+        try:
+            await around.session.ask(around.routes.master(self.queue), question, _TIMEOUT_S)
+        except _FAULTS as error:
+            log.warning("%s: %d is no dead letter yet, it is tried again: %s", self.queue, stored.queue_offset, error)
+            around.routes.doubt(self.queue.topic)
+            return False
+        return True
+
+    async def _call(self, stored: StoredMessage, attempt: int) -> Again | None:
+        """One call of the listener: None when it succeeded, else how the message is to come again."""
+        around = self._around
+        wishes: list[Again] = []
+
+        async def again(received: ReceivedMessage, wish: Again) -> None:
+            if not received.is_over:  # what the listener said first counts
+                received.is_over = True
+                wishes.append(wish)
+
+        message = ReceivedMessage(stored, self.queue, _finished, again)
+        message.attempt = attempt
+        call = called(around.listener, message, self._pulling.group, around.settings.hooks, around.tallies)
+        task = asyncio.create_task(call)
+        try:
+            while not task.done():
+                left_s = self.lease.left_s(asyncio.get_running_loop().time())
+                if not left_s:
+                    log.error("%r: the lock has ended, the listener is cancelled", message)
+                    break
+                await asyncio.wait([task], timeout=min(left_s, _LOOK_S))
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+        if task.cancelled() or task.exception() is not None:
+            log.error("%r: the listener failed", message, exc_info=None if task.cancelled() else task.exception())
+            return Again()
+        return wishes[0] if wishes else None
+
+    async def _heard(self, event: asyncio.Event, at_most_s: float) -> None:
+        try:
+            async with asyncio.timeout(at_most_s):
+                await event.wait()
+        except TimeoutError:
+            pass
+
+    def _deliver(self, intake: Intake, stored: StoredMessage) -> None:
+        if is_retry_topic(stored.topic):
+            stored = replace(stored, topic=stored.properties.get(RETRY_TOPIC, stored.topic))
+        self._waiting.append((stored, intake.life))
+        self._news.set()
+
+
+def _finished(_: ReceivedMessage) -> bool:
+    """Returning is acknowledgement enough."""
+    return True

@@ -1,0 +1,192 @@
+"""What is asked about batches of sinks (`broker/docs/transactions.md`): deciding one, ending its halves, looking.
+
+A sink has a home group, which alone decides; all groups end.  Only GantryMQ's brokers know these requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gantry.client.requests.question import Question, require, value
+from gantry.leaves.frames import Command
+from gantry.model import documents
+from gantry.wire import bodies
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import request
+from gantry.wire.headers import to_ext
+
+COMMIT, ABORT, DONE, ASK, FORGET = "commit", "abort", "done", "ask", "forget"
+# What a group says while it has no master, or too few copies; all else is final.
+PASSING = frozenset(
+    {
+        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+        ResponseCode.NO_PERMISSION,
+    }
+)
+UNDECIDED, COMMITTED, ABORTED = "undecided", "committed", "aborted"
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """One batch of a sink; is_passing: the sink writes no other; `owner`: who may write it, as often as he likes."""
+
+    sink: str
+    batch: int
+    home: str
+    is_passing: bool = False
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The newest decision of a sink; `batch` is -1 while there is none, `parts` are not known once it is done."""
+
+    batch: int
+    parts: tuple[str, ...]
+    groups: tuple[str, ...]  # where its parts have halves
+    is_done: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a call ended, and how many halves of the sink are decided and open still."""
+
+    settled: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class SinkInfo:
+    """What a group knows of a sink."""
+
+    group: str
+    sink: str
+    home: str
+    batch: int
+    is_done: bool
+    parts: int
+    aborted: int
+    decided_ms: int
+    is_passing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OpenPart:
+    """Halves of one part that are open in a group; verdict: undecided, committed or aborted."""
+
+    group: str
+    sink: str
+    batch: int
+    part: str
+    home: str
+    halves: int
+    age_ms: int
+    verdict: str
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPage:
+    """A group's list, and how many there are that did not fit into it."""
+
+    sinks: tuple[SinkInfo, ...]
+    parts: tuple[OpenPart, ...]
+    more: int
+
+
+def decided(
+    one: SinkBatch,
+    action: str,
+    parts: Sequence[str] | None = None,
+    groups: Sequence[str] = (),
+    operator: str = "",
+) -> Question[Decision]:
+    """Decide, or ask.  The answer is about an earlier batch where that one has to be ended first."""
+    body = b"" if parts is None else bodies.dumps({"parts": list(parts), "groups": list(groups)})
+    ext = _place(one) | to_ext(action=action, operator=operator or None, owner=one.owner or None)
+
+    def read(reply: Command) -> Decision:
+        return value(require(reply, ResponseCode.TRANSACTION_SHOULD_COMMIT), _decision)
+
+    return Question(request(RequestCode.DECIDE_BATCH, ext, body), read)
+
+
+def ended(
+    one: SinkBatch, parts: Sequence[str] | None, aborted: Sequence[str] | None = None, is_done: bool = False
+) -> Question[Ended]:
+    """End what a group has of it, some of it: these parts are committed, the others not; or these are aborted."""
+    named = {"parts": parts} if parts is not None else {} if aborted is None else {"aborted": aborted}
+    body = bodies.dumps({name: list(names) for name, names in named.items()})
+    ext = _place(one) | to_ext(done="true" if is_done else None)
+
+    def make(source: object) -> Ended:
+        said = documents.document(source, "what ended")
+        return Ended(documents.integer(said, "settled"), documents.integer(said, "left"))
+
+    return Question(request(RequestCode.END_BATCH, ext, body), lambda reply: value(require(reply), make))
+
+
+def reserved(one: SinkBatch) -> Question[Ended]:
+    """Have a group that is not the home agree to learn what the home will decide about this batch.
+
+    RefusedError 201: it knows another home, or a batch as late as this one; 2: its table is full.
+    """
+    ext = _place(one) | to_ext(reserve="true")
+    return Question(request(RequestCode.END_BATCH, ext, bodies.dumps({"aborted": []})), ended(one, None).read)
+
+
+def listed(group: str, sink: str = "") -> Question[SinkPage]:
+    """All sinks that a group knows or has halves of, or one."""
+    ext = to_ext(sinkId=sink or None)
+    return Question(
+        request(RequestCode.LIST_SINKS, ext), lambda reply: value(require(reply), lambda source: _page(group, source))
+    )
+
+
+def _place(one: SinkBatch) -> dict[str, str]:
+    return to_ext(sinkId=one.sink, batchId=one.batch, home=one.home, passing="true" if one.is_passing else None)
+
+
+def _decision(source: object) -> Decision:
+    said = documents.document(source, "a decision")
+    parts, groups = (tuple(str(one) for one in documents.array(said, name)) for name in ("parts", "groups"))
+    return Decision(documents.integer(said, "batch", -1), parts, groups, documents.boolean(said, "done"))
+
+
+def _page(group: str, source: object) -> SinkPage:
+    body = documents.document(source, "a list of sinks")
+    sinks, parts = [], []
+    for item in documents.array(body, "sinks"):
+        one = documents.document(item, "a sink")
+        sinks.append(
+            SinkInfo(
+                group,
+                documents.text(one, "sinkId"),
+                documents.text(one, "home"),
+                documents.integer(one, "batch", -1),
+                documents.boolean(one, "done"),
+                documents.integer(one, "parts"),
+                documents.integer(one, "aborted"),
+                documents.integer(one, "decidedMs"),
+                documents.boolean(one, "passing"),
+            )
+        )
+    for item in documents.array(body, "parts"):
+        one = documents.document(item, "a part")
+        parts.append(
+            OpenPart(
+                group,
+                documents.text(one, "sinkId"),
+                documents.integer(one, "batch"),
+                documents.text(one, "part"),
+                documents.text(one, "home"),
+                documents.integer(one, "halves"),
+                documents.integer(one, "ageMs"),
+                documents.text(one, "verdict"),
+            )
+        )
+    there = documents.integer(body, "sinkCount") + documents.integer(body, "partCount")
+    return SinkPage(tuple(sinks), tuple(parts), there - len(sinks) - len(parts))

@@ -1,0 +1,291 @@
+"""What producers and consumers ask, request by request (facts: protocol, sections 2 and 3).
+
+Header values are always text.  Sends travel with the one-letter names of SEND_MESSAGE_V2, as Java's do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from gantry.client.outgoing import Outgoing
+from gantry.client.requests.question import Question, document, nothing, number, require, value
+from gantry.client.results import PullResult, PullStatus, SendResult
+from gantry.errors import OutcomeUnknownError
+from gantry.leaves.frames import Command
+from gantry.model.message import StoredMessage
+from gantry.model.names import TEMPLATE_TOPIC
+from gantry.model.route import MASTER_ID, MessageQueue, QueueData, TopicRoute
+from gantry.model.subscription import Subscription
+from gantry.wire import record
+from gantry.wire.bodies import dumps
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import request
+from gantry.wire.heartbeat import Heartbeat
+from gantry.wire.heartbeat import write as write_heartbeat
+
+NEW_TOPIC_QUEUES = 4  # how many queues a topic gets that the first send creates; RocketMQ's defaultTopicQueueNums
+_PULL_COMMIT, _PULL_SUSPEND, _PULL_SUBSCRIPTION, _PULL_LITE = 1, 2, 4, 16
+_STORED_BUT = {
+    ResponseCode.FLUSH_DISK_TIMEOUT: "stored in memory, its disk did not confirm in time",
+    ResponseCode.FLUSH_SLAVE_TIMEOUT: "stored, its slaves did not confirm in time",
+    ResponseCode.SLAVE_NOT_AVAILABLE: "stored, no slave is there to confirm",
+}
+_PULL_STATUS = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MESSAGE,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCH,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+def route(topic: str) -> Question[TopicRoute | None]:
+    """Where a topic's queues are; None when the name server knows of none."""
+
+    def read(reply: Command) -> TopicRoute | None:
+        if reply.code == ResponseCode.TOPIC_NOT_EXIST:
+            return None
+        return value(require(reply), TopicRoute.from_json)
+
+    ext = {"topic": topic, "acceptStandardJsonOnly": "true"}
+    return Question(request(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext), read)
+
+
+def route_of_new_topic(template: TopicRoute | None) -> TopicRoute | None:
+    """The route that a topic will have once a broker has made it after the template, whose route is given."""
+    if template is None:
+        return None
+    queues = tuple(
+        QueueData(
+            data.broker_name,
+            min(NEW_TOPIC_QUEUES, data.read_queues),
+            min(NEW_TOPIC_QUEUES, data.write_queues),
+            data.perm,
+        )
+        for data in template.queues
+    )
+    return TopicRoute(queues, template.brokers)
+
+
+def send(group: str, outgoing: Outgoing, queue: MessageQueue) -> Question[SendResult]:
+    """Store a message, or a batch.
+
+    Reading raises OutcomeUnknownError where the broker stored the message but cannot promise to keep it (10, 11, 12, or
+    any code that comes with the message's place).
+    """
+
+    def read(reply: Command) -> SendResult:
+        if reply.code in _STORED_BUT:
+            raise OutcomeUnknownError(f"{queue.broker_name}: {_STORED_BUT[ResponseCode(reply.code)]}")
+        if is_in_doubt(reply):
+            raise OutcomeUnknownError(f"{queue.broker_name}: {reply.code} {reply.remark}")
+        require(reply)
+        return SendResult(
+            outgoing.message_ids,
+            tuple(reply.ext.get("msgId", "").split(",")),
+            MessageQueue(queue.topic, queue.broker_name, number(reply, "queueId")),
+            number(reply, "queueOffset"),
+            reply.ext.get("recallHandle", ""),
+        )
+
+    code = RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2
+    ext = {
+        "a": group,
+        "b": outgoing.topic,
+        "c": TEMPLATE_TOPIC,
+        "d": str(NEW_TOPIC_QUEUES),
+        "e": str(queue.queue_id),
+        "f": str(outgoing.sys_flag),
+        "g": str(outgoing.born_ms),
+        "h": str(outgoing.flag),
+        "i": outgoing.properties.decode(),
+        "j": "0",
+        "k": "false",
+        "m": "true" if outgoing.is_batch else "false",
+        "n": queue.broker_name,
+    }
+    return Question(request(code, ext, outgoing.body), read)
+
+
+def is_in_doubt(reply: Command) -> bool:
+    """Whether a message was stored that nobody may rely on: a refusal names no place, because there is none.
+
+    So answers a master whose group may have another one by now, in the words of a busy broker (2).
+    """
+    return reply.code != ResponseCode.SUCCESS and bool(reply.ext.get("msgId"))
+
+
+@dataclass(frozen=True, slots=True)
+class PullSettings:
+    """The parts of a pull that stay the same from one to the next."""
+
+    group: str
+    subscription: Subscription
+    count_max: int = 32
+    bytes_max: int = 1 << 20
+    wait_s: float = 15.0  # RocketMQ's brokerSuspendMaxTimeMillis
+    is_raw: bool = False  # records stay as they are
+    is_lite: bool = False  # of a pull consumer: LITE_PULL_MESSAGE, which brokers answer the same
+
+
+def pull(queue: MessageQueue, offset: int, settings: PullSettings, progress: int | None = None) -> Question[PullResult]:
+    """The messages from `offset` on; the broker holds the request while there are none.
+
+    With `progress` it commits that offset on the side, before it looks for messages (RocketMQ: FLAG_COMMIT_OFFSET).
+    """
+
+    def read(reply: Command) -> PullResult:
+        require(reply, *_PULL_STATUS)
+        is_found = reply.code == ResponseCode.SUCCESS
+        is_read = is_found and not settings.is_raw
+        found = record.pulled(reply.body, queue.broker_name, queue.topic) if is_read else []
+        following = number(reply, "nextBeginOffset")
+        messages = tuple(_in_their_places(found, offset, following))
+        if sum(message.size for message in messages) < len(reply.body) and messages:
+            following = messages[-1].queue_offset + 1  # the others come with the next pull: these fill the memory
+        return PullResult(
+            _PULL_STATUS[ResponseCode(reply.code)],
+            following,
+            number(reply, "minOffset"),
+            number(reply, "maxOffset"),
+            messages,
+            number(reply, "suggestWhichBrokerId") if "suggestWhichBrokerId" in reply.ext else MASTER_ID,
+            bytes(reply.body) if is_found and settings.is_raw else b"",
+        )
+
+    suspend = _PULL_SUSPEND if settings.wait_s > 0 else 0
+    commit = 0 if progress is None else _PULL_COMMIT
+    ext = {
+        "consumerGroup": settings.group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(offset),
+        "maxMsgNums": str(settings.count_max),
+        "sysFlag": str(_PULL_SUBSCRIPTION | suspend | commit | (_PULL_LITE if settings.is_lite else 0)),
+        "commitOffset": str(progress or 0),
+        "suspendTimeoutMillis": str(int(settings.wait_s * 1000)),
+        "subscription": settings.subscription.expression,
+        "subVersion": str(settings.subscription.version),
+        "expressionType": settings.subscription.expression_type,
+        "maxMsgBytes": str(settings.bytes_max),
+        "bname": queue.broker_name,
+    }
+    code = RequestCode.LITE_PULL_MESSAGE if settings.is_lite else RequestCode.PULL_MESSAGE
+    return Question(request(code, ext), read)
+
+
+def _in_their_places(messages: list[StoredMessage], offset: int, end: int) -> list[StoredMessage]:
+    """The messages of a pull at `offset`.  One that names a place outside the answer, or one that leaves too few for
+    those behind it, has a damaged head: it comes behind the one before it.  Its reader would go on where it says, pass
+    over what lies before or stay for ever.
+    """
+    found: list[StoredMessage] = []
+    for last, message in enumerate(messages, end - len(messages)):
+        if not offset <= message.queue_offset <= last:
+            named = f"queue offset {message.queue_offset}, expected {offset} to {last}"
+            damage = message.decode_error or f"the record is damaged: {named}"
+            message = replace(message, queue_offset=offset, decode_error=damage)
+        found.append(message)
+        offset = message.queue_offset + 1
+    return found
+
+
+def send_back(group: str, message: StoredMessage, level: int, redeliveries_max: int | None) -> Question[None]:
+    """Have a message brought again after a delay level (0: the broker chooses), or with -1 kept as a dead letter."""
+
+    def read(reply: Command) -> None:
+        if reply.code in _STORED_BUT:
+            raise OutcomeUnknownError(f"{message.broker_name}: {_STORED_BUT[ResponseCode(reply.code)]}")
+        require(reply)
+
+    ext = {
+        "offset": str(message.log_offset),
+        "group": group,
+        "delayLevel": str(level),
+        "originMsgId": message.message_id,
+        "originTopic": message.topic,
+        "unitMode": "false",
+        "bname": message.broker_name,
+    }
+    if redeliveries_max is not None:
+        ext["maxReconsumeTimes"] = str(redeliveries_max)
+    return Question(request(RequestCode.CONSUMER_SEND_MSG_BACK, ext), read)
+
+
+def check_filter(group: str, client_id: str, subscription: Subscription) -> Question[None]:
+    """Whether a broker can filter like this; RefusedError with the fault when it cannot."""
+    body = dumps({"clientId": client_id, "group": group, "subscriptionData": subscription.to_json()})
+    return Question(request(RequestCode.CHECK_CLIENT_CONFIG, {}, body), nothing)
+
+
+def heartbeat(news: Heartbeat) -> Question[None]:
+    """Tell a broker who is on this connection; it answers nothing of interest."""
+    return Question(request(RequestCode.HEART_BEAT, {}, write_heartbeat(news)), nothing)
+
+
+def unregister(client_id: str, producer_group: str | None, consumer_group: str | None) -> Question[None]:
+    """Say goodbye, so that the group shares our queues at once."""
+    ext = {"clientID": client_id}
+    if producer_group is not None:
+        ext["producerGroup"] = producer_group
+    if consumer_group is not None:
+        ext["consumerGroup"] = consumer_group
+    return Question(request(RequestCode.UNREGISTER_CLIENT, ext), nothing)
+
+
+def members(group: str) -> Question[list[str]]:
+    """The client ids of a consumer group as one broker knows them."""
+
+    def read(reply: Command) -> list[str]:
+        found = document(require(reply)).get("consumerIdList")
+        return [one for one in found if isinstance(one, str)] if isinstance(found, list) else []
+
+    return Question(request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group}), read)
+
+
+def committed(group: str, queue: MessageQueue, young_from_zero: bool) -> Question[int | None]:
+    """The offset that a group committed, None when it never did.
+
+    RocketMQ: with `young_from_zero` a broker answers 0 for a queue whose first message is still in memory, so that a
+    new group does not miss the beginning of a new topic.
+    """
+
+    def read(reply: Command) -> int | None:
+        if reply.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        offset = number(require(reply), "offset")
+        return offset if offset >= 0 else None
+
+    ext = _of_queue(queue) | {"consumerGroup": group}
+    if not young_from_zero:
+        ext["setZeroIfNotFound"] = "false"
+    return Question(request(RequestCode.QUERY_CONSUMER_OFFSET, ext), read)
+
+
+def commit(group: str, queue: MessageQueue, offset: int) -> Question[None]:
+    """Let a group continue at `offset`."""
+    ext = _of_queue(queue) | {"consumerGroup": group, "commitOffset": str(offset)}
+    return Question(request(RequestCode.UPDATE_CONSUMER_OFFSET, ext), nothing)
+
+
+def max_offset(queue: MessageQueue) -> Question[int]:
+    """Where the next message will stand."""
+    return Question(request(RequestCode.GET_MAX_OFFSET, _of_queue(queue)), _offset)
+
+
+def min_offset(queue: MessageQueue) -> Question[int]:
+    """Where the oldest message stands."""
+    return Question(request(RequestCode.GET_MIN_OFFSET, _of_queue(queue)), _offset)
+
+
+def offset_at(queue: MessageQueue, timestamp_ms: int) -> Question[int]:
+    """The offset of the first message stored at or after an instant."""
+    ext = _of_queue(queue) | {"timestamp": str(timestamp_ms)}
+    return Question(request(RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, ext), _offset)
+
+
+def _offset(reply: Command) -> int:
+    return number(require(reply), "offset")
+
+
+def _of_queue(queue: MessageQueue) -> dict[str, str]:
+    return {"topic": queue.topic, "queueId": str(queue.queue_id), "bname": queue.broker_name}

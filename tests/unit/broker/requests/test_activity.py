@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from gantry.broker.requests.activity import ALWAYS_SERVED, SERVED_WITHOUT_PERMIT, Activity
+from gantry.leaves.frames import Command
+from gantry.wire.codes import RequestCode, ResponseCode
+from gantry.wire.command import reply, request
+from testkit.fake_connection import FakeConnection
+
+
+def asked(activity: Activity, code: RequestCode) -> tuple[int, str | None]:
+    def handler(connection: object, command: Command) -> Command:
+        return reply(command)
+
+    answer = activity.guarded({code: handler})[code](FakeConnection(), request(code))  # type: ignore[arg-type]
+    assert isinstance(answer, Command)
+    return answer.code, answer.remark
+
+
+def test_without_a_permit_nothing_is_read_and_nothing_is_committed() -> None:
+    activity = Activity()
+    activity.begin()
+    activity.is_permitted = lambda: False
+    for code in (*(ALWAYS_SERVED - SERVED_WITHOUT_PERMIT), RequestCode.UPDATE_AND_CREATE_TOPIC):
+        refused, remark = asked(activity, code)
+        assert refused == ResponseCode.SYSTEM_BUSY and "permit" in (remark or "")
+
+
+@pytest.mark.parametrize("code", sorted(SERVED_WITHOUT_PERMIT))
+def test_who_is_there_is_heard_without_a_permit(code: RequestCode) -> None:
+    """A master that has just begun has none for a moment, and clients say who they are once in half a minute."""
+    activity = Activity()
+    activity.is_permitted = lambda: False
+    assert asked(activity, code) == (0, None)
+
+
+def test_what_only_a_working_master_does_is_refused_until_it_works() -> None:
+    activity = Activity()
+    assert asked(activity, RequestCode.UPDATE_AND_CREATE_TOPIC)[0] == ResponseCode.NO_PERMISSION
+    activity.begin()
+    assert asked(activity, RequestCode.UPDATE_AND_CREATE_TOPIC)[0] == 0
+    activity.end(lambda: "it is over")
+    assert asked(activity, RequestCode.END_TRANSACTION) == (ResponseCode.SLAVE_NOT_AVAILABLE, "it is over")
