@@ -45,7 +45,7 @@ GROUP = "order-service"
 TOPIC = "Orders"
 ORDERS = Path(__file__).with_name("orders.csv")
 PATIENCE_S = 60.0  # one half with all its retries
-PAUSE_S = 0.2  # before an order whose half has an unknown outcome is begun anew
+PAUSE_S = 0.2  # before an order whose half has an unknown outcome is begun again
 UNDER_WAY_MAX = 500
 REPORT_EVERY_S = 0.2
 

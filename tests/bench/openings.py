@@ -1,7 +1,7 @@
 """What many queues cost a start and a promotion: CPU of one process with 1 500 topics of eight queues.
 
 The member is a real broker in this process, with a register file, a coordinator and another member whose disk is empty.
-Its folder is filled by a broker without a group before: each queue has one message.  So the register is made anew, and
+Its folder is filled by a broker without a group before: each queue has one message.  So the register is made again, and
 the member with the messages leads.  Measured is the CPU of the whole process (its threads too) from the
 call until the member answers, and from the coordinator's decision until the member takes messages.
 """

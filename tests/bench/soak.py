@@ -252,7 +252,7 @@ class Soak:
             await asyncio.sleep(every_s)
 
     async def _churn(self, until: float) -> None:
-        """Once a second a member comes anew, and a producer without anything under way."""
+        """Once a second a member comes again, and a producer without anything under way."""
         while time.monotonic() < until:
             await asyncio.sleep(1.0)
             await self._random.choice(self._members).come(self._server.port)

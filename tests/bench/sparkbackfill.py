@@ -112,7 +112,7 @@ def _p99_ms(loadgen: Path, master: _Member, core: int) -> float:
 
 @contextmanager
 def _reading(ground: Ground, source: str) -> Iterator[list[int]]:
-    """A backfill that begins anew until the block ends; the messages that it read."""
+    """A backfill that begins again until the block ends; the messages that it read."""
     done, rows = threading.Event(), list[int]()
 
     def read() -> None:

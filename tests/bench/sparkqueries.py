@@ -83,7 +83,7 @@ class Ground:
         return data.writeStream.format(kind).option("gantrymq.namesrv", nameserver).option("topic", topic)
 
     def took_ms(self, writer: DataStreamWriter, key: str, warm: int, timed: int) -> float:
-        """The median of a duration over the timed batches of a query; begun anew when the machine was too busy."""
+        """The median of a duration over the timed batches of a query; begun again when the machine was too busy."""
         for _ in range(_STARTS_MAX):
             with contextlib.suppress(TimeoutError):
                 return self._took_ms(writer, key, warm, timed)

@@ -208,7 +208,7 @@ def test_a_cluster_that_ends_hands_nothing_over_and_keeps_its_sets(tmp_path: Pat
 
 
 @pytest.mark.slow
-def test_what_a_killed_supervisor_left_is_ended_and_started_anew(tmp_path: Path) -> None:
+def test_what_a_killed_supervisor_left_is_ended_and_started_again(tmp_path: Path) -> None:
     path = tmp_path / "cluster"
     with Cluster(path, "--failover-timers", "fast") as cluster:
         with Producing(cluster.name_server, TOPIC, tmp_path / "ledger") as producing:

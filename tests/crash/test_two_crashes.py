@@ -218,5 +218,5 @@ def test_nothing_is_written_to_a_members_folder_without_its_lock(tmp_path: Path)
 
     _one_life(disk, another_comes, **group)
     _one_life(disk, another_comes, **group)
-    assert {path for path, _ in written} >= {filenames.vows(_root()), filenames.epochs(_root())}
+    assert {path for path, _ in written} >= {filenames.term_promise(_root()), filenames.epochs(_root())}
     assert [path for path, is_locked in written if not is_locked] == []

@@ -48,7 +48,7 @@ odd_values = st.one_of(
     st.lists(st.integers(), max_size=2),
 )
 
-# By number, not by name: a strategy made anew for each draw costs more than all draws from it.
+# By number, not by name: a strategy made again for each draw costs more than all draws from it.
 odd_fields = st.lists(st.tuples(st.integers(0, 63), odd_values), max_size=2)
 missing = st.lists(st.integers(0, 63), max_size=1)
 

@@ -175,7 +175,7 @@ def test_a_key_that_a_broker_takes_while_it_runs_reaches_it_without_a_new_pod(or
     assert orders.uids() == before and "Configured" in events(orders)
 
 
-def test_a_member_is_copied_anew_only_when_nobody_counts_on_it(orders: Orders) -> None:
+def test_a_member_is_copied_again_only_when_nobody_counts_on_it(orders: Orders) -> None:
     orders.until_in_sync()
     slave = next(f"orders-b0-{each}" for each in range(3) if f"orders-b0-{each}" != orders.master())
     uid = orders.cluster.admin.get(f"{PODS}/{slave}")["metadata"]["uid"]
@@ -184,7 +184,7 @@ def test_a_member_is_copied_anew_only_when_nobody_counts_on_it(orders: Orders) -
     assert "gantrymq.io/reclone" not in orders.cluster.admin.get(f"{PODS}/{slave}")["metadata"].get("annotations", {})
 
 
-def test_a_member_that_nobody_counts_on_is_copied_anew_as_another_disk(orders: Orders) -> None:
+def test_a_member_that_nobody_counts_on_is_copied_again_as_another_disk(orders: Orders) -> None:
     """Its way to the master is cut until the set is without it; the operator that leads still reaches it."""
     orders.until_in_sync()
     master = orders.master()

@@ -184,7 +184,7 @@ def test_an_api_server_that_is_away_for_a_minute_costs_a_new_start_and_nothing_e
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_tokens_that_end_are_read_anew(home: ControlPlane, tmp_path: Path) -> None:
+def test_tokens_that_end_are_read_again(home: ControlPlane, tmp_path: Path) -> None:
     """Tokens of ten minutes, the shortest that an API server gives, replaced after eight as the kubelet does."""
     with Replica(home, tmp_path, "a", token_s=600) as only:
         begun(only)

@@ -82,7 +82,7 @@ def test_each_line_of_the_quick_start_does_what_it_says(nodes: Cluster, tmp_path
     watching = shell.begin(nodes, watch, tmp_path / "watched")
     try:
         done(nodes, kill)
-        until(lambda: leads_anew(tmp_path / "watched", former[0].removeprefix("pod/")), "another one leads", WITHIN_S)
+        until(lambda: leads_again(tmp_path / "watched", former[0].removeprefix("pod/")), "another one leads", WITHIN_S)
     finally:
         watching.kill()
         watching.wait()
@@ -92,7 +92,7 @@ def test_each_line_of_the_quick_start_does_what_it_says(nodes: Cluster, tmp_path
     done(nodes, "helm uninstall gantrymq --namespace gantrymq-system")
 
 
-def leads_anew(watched: Path, former: str) -> bool:
+def leads_again(watched: Path, former: str) -> bool:
     """Whether a line of the watch shows another pod as master."""
     rows = [line.split() for line in watched.read_text().splitlines()]
     return any(row[-1] == "master" and row[0] != former for row in rows if row)

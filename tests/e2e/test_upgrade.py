@@ -47,7 +47,7 @@ def test_an_upgrade_under_load_and_back_lose_nothing_and_after_an_uninstallation
 
 
 def volumes_are_exchanged(play: Orders) -> None:
-    """Other storage for a cluster that is applied anew: named, and one volume exchanged by the documented lines."""
+    """Other storage for a cluster that is applied again: named, and one volume exchanged by the documented lines."""
     play.until(lambda: play.is_ready() and len(play.in_sync()) == MEMBERS, "all are in sync")
     play.delete()
     play.apply(storage={"size": "2Gi", "storageClassName": "local"})

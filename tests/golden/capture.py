@@ -113,7 +113,7 @@ def _as_command(frame: bytes):  # type: ignore[no-untyped-def]
 
 
 def capture(names: list[str]) -> None:
-    """Every client's file anew."""
+    """Every client's file again."""
     from interop import servers
     from interop.clients import CLIENTS
 

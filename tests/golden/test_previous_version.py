@@ -14,17 +14,17 @@ from pathlib import Path
 
 import pytest
 
-from gantry.replication import haapi, lease, papers, vows
+from gantry.replication import haapi, lease, member_files, term_promise
 from gantry.replication import record as records
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Hello, Step, Welcome, read_hello, read_welcome
 from gantry.replication.hastate import MemberState, Role, read_state
 from gantry.replication.lease import LeaseAddress, LeaseRegister
+from gantry.replication.member_files import Identity, Plan
 from gantry.replication.members import Member
-from gantry.replication.papers import Identity, Plan
 from gantry.replication.record import Holder
 from gantry.replication.registerfile import FileRegister
-from gantry.replication.vows import Ending, Vows
+from gantry.replication.term_promise import Ending, TermPromise
 from gantry.store import filenames
 from gantry.wire import ha
 from gantry.wire.ha import Ack, Beat, Chunk, Kind
@@ -36,7 +36,7 @@ EPOCHS = table_of([(1, 0), (4, 700)])
 HELLO = Hello("1f0e7d", "b0", 1, "77aa", EPOCHS, 0, 900, 800, 65536, 12345, 0, "p1")
 WELCOME = Welcome("1f0e7d", 4, EPOCHS, Step.CUT, 700, 1500)
 STATE = MemberState("1f0e7d", "b0", "8f1c", Holder(Member(1, 4096), "2c41"), Role.MASTER, 4, 5, 4, 100, 900, 800, True)
-VOWS = Vows(2, 3, 5, "boot", True, Ending.CLEAN, 900)
+TERM_PROMISE = TermPromise(2, 3, 5, "boot", True, Ending.CLEAN, 900)
 CHANGES = json.loads(bytes.fromhex(SAID["metadata"])[ha.HEAD.size + 8 :])
 FRAMES = {
     "metadata": ha.metadata(7, CHANGES),
@@ -64,9 +64,13 @@ def written(path: str, save: Callable[[SimDisk], None]) -> bytes:
     return disk.files()[path]
 
 
+def saved_identity(disk: SimDisk) -> None:
+    member_files.save_identity(disk, "/s", Identity("c", "s"))
+
+
 def saved_plan(disk: SimDisk) -> None:
     disk.make_folders(filenames.ours("/s"))
-    papers.save_plan(disk, "/s", Plan(Step.CUT, 700, EPOCHS))
+    member_files.save_plan(disk, "/s", Plan(Step.CUT, 700, EPOCHS))
 
 
 def test_documents_of_a_link_and_a_door_are_read() -> None:
@@ -116,10 +120,10 @@ def test_a_lease_is_read_and_written_alike() -> None:
 
 
 def test_the_files_of_a_member_are_read() -> None:
-    assert papers.load_identity(placed("identity", filenames.identity("/s")), "/s") == Identity("1f0e7d", "77aa")
-    assert papers.load_epochs(placed("epochs", filenames.epochs("/s")), "/s") == EPOCHS
-    assert papers.load_plan(placed("reshape", filenames.reshape("/s")), "/s") == Plan(Step.CUT, 700, EPOCHS)
-    assert vows.load(placed("vows", filenames.vows("/s")), "/s") == VOWS
+    assert member_files.load_identity(placed("identity", filenames.identity("/s")), "/s") == Identity("1f0e7d", "77aa")
+    assert member_files.load_epochs(placed("epochs", filenames.epochs("/s")), "/s") == EPOCHS
+    assert member_files.load_plan(placed("reshape", filenames.reshape("/s")), "/s") == Plan(Step.CUT, 700, EPOCHS)
+    assert term_promise.load(placed("vows", filenames.term_promise("/s")), "/s") == TERM_PROMISE
 
 
 def fits(former: object, now: object) -> bool:
@@ -137,9 +141,9 @@ def fits(former: object, now: object) -> bool:
         ("state", json.dumps(STATE.to_document())),
         ("seal", haapi.order(haapi.SEAL, haapi.Target("1f0e7d", "b0", 1), 6).body),
         ("register file", json.dumps({**records.to_fields(ACTIVE), "version": 1})),
-        ("identity", written(filenames.identity("/s"), lambda d: papers.save_identity(d, "/s", Identity("c", "s")))),
+        ("identity", written(filenames.identity("/s"), saved_identity)),
         ("reshape", written(filenames.reshape("/s"), saved_plan)),
-        ("vows", written(filenames.vows("/s"), lambda d: vows.save(d, "/s", VOWS))),
+        ("vows", written(filenames.term_promise("/s"), lambda d: term_promise.save(d, "/s", TERM_PROMISE))),
     ],
 )
 def test_the_previous_version_reads_what_this_one_writes(name: str, now: str | bytes) -> None:

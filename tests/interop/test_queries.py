@@ -99,7 +99,7 @@ def test_what_tools_compare_groups_by_is_read_by_rocketmqs_own(
 
 @pytest.mark.slow
 @pytest.mark.only_on_gantry
-def test_a_consumer_at_work_gets_all_of_a_topic_that_is_made_anew(
+def test_a_consumer_at_work_gets_all_of_a_topic_that_is_made_again(
     driver: Driver, server: servers.Server, name: str
 ) -> None:
     filled(driver, server, name, 8)

@@ -1,4 +1,4 @@
-"""A group that shares queues anew again and again: no two members ever work on one queue, none stays without a worker.
+"""A group that shares queues again again and again: no two members ever work on one queue, none stays without a worker.
 
 Members compute their shares from lists that may be old, take and drop queues, ask for locks, work, end and give back;
 all in any order, with members joining, leaving in order, and dying.  The rules are those of `client.assign`,
@@ -6,7 +6,7 @@ all in any order, with members joining, leaving in order, and dying.  The rules 
 
     it works only while the queue is in its share, and its lease is held
     it gives a lock back only when its work on the queue has ended
-    a queue that comes back while its work still ends is taken anew only afterwards
+    a queue that comes back while its work still ends is taken again only afterwards
 
 When the group has come to rest and leases of the dead have ended, every queue has one worker.
 """
@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from gantry.client.consuming.assign import share_of
-from gantry.client.consuming.lease import Lease
+from gantry.client.consuming.queue_lock import Lease
 from gantry.consume.locks import QueueLocks
 from gantry.model.route import MessageQueue
 from testkit.memory_state import MemoryState
@@ -151,7 +151,7 @@ class Group(RuleBasedStateMachine):
             return
         self.time_passes(31.0)
         self.time_passes(31.0)
-        for _ in range(2):  # who still works ends first, and what comes back to it is taken anew
+        for _ in range(2):  # who still works ends first, and what comes back to it is taken again
             for step in (self.looks_and_shares, self.asks_for_locks):
                 for who in self.members:
                     step(who)

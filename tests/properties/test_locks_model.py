@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from gantry.client.consuming.lease import Lease
+from gantry.client.consuming.queue_lock import Lease
 from gantry.consume.locks import QueueLocks
 from testkit.memory_state import MemoryState
 

@@ -58,7 +58,7 @@ def are_equal(group: FailoverPlay) -> bool:
 
 
 def all_in_sync(group: FailoverPlay) -> bool:
-    return len(group.mastery.insync.recorded) == len(group.processes)
+    return len(group.tracker.insync.recorded) == len(group.processes)
 
 
 async def test_when_the_master_is_gone_another_leads_with_everything_and_the_old_one_follows_it(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_a_slave_that_is_gone_leaves_the_set_in_the_register_and_comes_bac
                 break
             await asyncio.sleep(0.05)
         assert slave in {member.ordinal for member in (await group.record()).in_sync}
-        assert (await group.record()).epoch == parts.group.mastery.epoch  # type: ignore[union-attr]
+        assert (await group.record()).epoch == parts.group.tracker.epoch  # type: ignore[union-attr]
 
 
 async def ordered(group: FailoverPlay, call: str, ordinal: int, **more: object) -> tuple[int, dict[str, object]]:
@@ -138,7 +138,7 @@ async def ordered(group: FailoverPlay, call: str, ordinal: int, **more: object) 
 async def asked(group: FailoverPlay, ordinal: int, said: Said) -> tuple[int, dict[str, object]]:
     """What is answered at the door of a member."""
     keys, nonce = Keys(SECRET), secrets.token_bytes(NONCE_BYTES)
-    port = group.broker(ordinal).seat.ha_api_port
+    port = group.broker(ordinal).member_lifecycle.ha_api_port
     async with (
         aiohttp.ClientSession() as session,
         session.request(
@@ -199,7 +199,7 @@ async def test_a_handover_to_who_cannot_lead_is_refused_and_writes_go_on(tmp_pat
         await sent(group, b"two")
 
 
-async def test_a_member_that_is_not_needed_is_cloned_anew_as_another_disk_and_joins(tmp_path: Path) -> None:
+async def test_a_member_that_is_not_needed_is_cloned_again_as_another_disk_and_joins(tmp_path: Path) -> None:
     async with playing(tmp_path) as group:
         await sent(group, b"one")
         await until(lambda: are_equal(group))
@@ -207,13 +207,13 @@ async def test_a_member_that_is_not_needed_is_cloned_anew_as_another_disk_and_jo
         status, answer = await ordered(group, CLONE, slave)
         assert status == 409 and "in sync" in str(answer["error"])
         await group.processes[slave].stop()
-        await until(lambda: group.mastery.in_sync == sorted({0, 1, 2} - {slave}))
+        await until(lambda: group.tracker.in_sync == sorted({0, 1, 2} - {slave}))
         member = next(each for each in (await group.record()).stores if each[0] == slave)
         group.processes[slave].start()
         # The slave has to have been caught up for three seconds before it may join.
         await until(lambda: group.processes[slave].broker is not None)
         assert (await ordered(group, CLONE, slave))[0] == 200
-        await until(lambda: group.mastery.in_sync == [0, 1, 2])
+        await until(lambda: group.tracker.in_sync == [0, 1, 2])
         await until(lambda: are_equal(group))
         after = next(each for each in (await group.record()).stores if each[0] == slave)
         assert after[1].disk == member[1].disk + 1 and after[1].uid != member[1].uid

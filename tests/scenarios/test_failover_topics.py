@@ -1,4 +1,4 @@
-"""Topics whose past is not plain, across a change of the master: made by themselves, made anew, expired, cloned."""
+"""Topics whose past is not plain, across a change of the master: made by themselves, made again, expired, cloned."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ async def test_a_topic_that_came_with_its_first_message_goes_on_at_the_next_mast
         assert told["queueOffset"] == "1"
 
 
-async def test_a_topic_that_was_made_anew_shows_nothing_of_its_former_life_at_the_next_master(tmp_path: Path) -> None:
+async def test_a_topic_that_was_made_again_shows_nothing_of_its_former_life_at_the_next_master(tmp_path: Path) -> None:
     async with playing(tmp_path, handover_s=0) as group:
         commit = {"consumerGroup": GROUP, "topic": "T", "queueId": "0", "commitOffset": "2"}
         query = {"consumerGroup": GROUP, "topic": "T", "queueId": "0"}
@@ -108,11 +108,11 @@ async def test_a_queue_whose_records_have_all_expired_goes_on_where_it_ended_als
 
         master, clone = group.master, (group.master + 1) % 3
         await group.processes[clone].stop()
-        await until(lambda: clone not in group.mastery.in_sync)
+        await until(lambda: clone not in group.tracker.in_sync)
         group.processes[clone].start()
         await until(lambda: group.processes[clone].broker is not None)
         assert (await ordered(group, CLONE, clone))[0] == 200
-        await until(lambda: group.mastery.in_sync == [0, 1, 2])
+        await until(lambda: group.tracker.in_sync == [0, 1, 2])
         for target, offset in ((clone, 5), (3 - master - clone, 6), (master, 7)):
             await handed_to(group, target)
             (told,) = await done(group, send("Q", b"more"))

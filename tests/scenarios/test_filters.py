@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gantry.broker.metrics.metrics import Metrics
+from gantry.broker.metrics.exposition import Metrics
 from gantry.client.consumer import Consumer, ConsumerSettings, Sql, StartFrom
 from gantry.client.producer import Message, Producer
 from gantry.client.pullconsumer import PullConsumer

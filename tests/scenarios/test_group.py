@@ -11,8 +11,8 @@ from pathlib import Path
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Machine
 from gantry.broker.parts import Parts
-from gantry.broker.role.following import Following
-from gantry.broker.role.mastering import Mastering
+from gantry.broker.role.master_role import MasterRole
+from gantry.broker.role.slave_role import SlaveRole
 from gantry.clock import SystemClock
 from gantry.metadata import journal
 from gantry.metadata.clients import ConsumerGroup, Consumption
@@ -64,13 +64,13 @@ class Group:
     async def stop(self, broker_id: int) -> None:
         await self.brokers.pop(broker_id).stop()
 
-    def mastery(self) -> Mastering:
+    def tracker(self) -> MasterRole:
         parts = self.brokers[0].parts
-        assert parts is not None and isinstance(parts.group, Mastering)
+        assert parts is not None and isinstance(parts.group, MasterRole)
         return parts.group
 
     async def until_joined(self, count: int = 2) -> None:
-        await until(lambda: len(self.mastery().mastery.in_sync) == count)
+        await until(lambda: len(self.tracker().tracker.in_sync) == count)
 
     def marks(self, broker_id: int) -> tuple[int, int]:
         parts = self.brokers[broker_id].parts
@@ -137,7 +137,7 @@ async def test_an_empty_slave_joins_although_producers_leave_the_master_no_time(
             for _ in range(100):
                 await produce()
             slave = asyncio.ensure_future(group.start(1))
-            while len(group.mastery().mastery.in_sync) < 2:
+            while len(group.tracker().tracker.in_sync) < 2:
                 await produce()
                 await asyncio.sleep(0.02)  # without a reason but the disk's
             await slave
@@ -198,7 +198,7 @@ async def test_an_offset_that_a_slave_was_just_told_does_not_give_way_to_what_it
         async with peer(slave) as client:
             await client.call(pull("orders", 0, consumerGroup="g"))
             assert (await client.call(request(RequestCode.UPDATE_CONSUMER_OFFSET, commitOffset=7, **place))).code == 0
-            assert slave.parts is not None and isinstance(slave.parts.group, Following)
+            assert slave.parts is not None and isinstance(slave.parts.group, SlaveRole)
             slave.parts.group.apply(1 << 40, [[journal.OFFSET, "orders@g", {"0": 3}]])
             answer = await client.call(request(RequestCode.QUERY_CONSUMER_OFFSET, **place))
             assert answer.ext["offset"] == "7"
@@ -260,11 +260,11 @@ async def test_an_empty_slave_begins_where_the_masters_log_does(tmp_path: Path) 
             store.retention.dropping.drop_first()
             await asyncio.sleep(0.01)
         await group.start(1, **small)
-        await until(lambda: group.brokers[1].starts_anew)
+        await until(lambda: group.brokers[1].starts_again)
         await group.stop(1)
         slave = await group.start(1, **small)
         await until(lambda: group.marks(1) == group.marks(0))
-        assert slave.parts is not None and isinstance(slave.parts.group, Following)
+        assert slave.parts is not None and isinstance(slave.parts.group, SlaveRole)
         assert slave.parts.store.reader.log_start == store.reader.log_start > 0
         assert slave.parts.store.queue_range("orders", 0) == store.queue_range("orders", 0)
         # What comes next in a queue whose records are all gone does not begin at 0 again.

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from gantry.broker.broker import Broker
-from gantry.broker.role.following import Following
-from gantry.broker.role.mastering import Mastering
+from gantry.broker.role.master_role import MasterRole
+from gantry.broker.role.slave_role import SlaveRole
 from gantry.clock import SystemClock
 from gantry.failover.asking import AskedMembers
 from gantry.nameserver.server import NameServer
@@ -18,7 +18,7 @@ from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Step, Welcome
 from gantry.replication.haproof import Keys
 from gantry.replication.hastate import MemberState, Role
-from gantry.replication.vows import Ending, load
+from gantry.replication.term_promise import Ending, load
 from gantry.store.disk import RealDisk
 from gantry.wire.codes import ResponseCode
 from gantry.wire.ha import Ack
@@ -42,7 +42,7 @@ class Pair:
 
     def _address(self, ordinal: int) -> str:
         broker = self.brokers.get(ordinal)
-        return "" if broker is None else f"127.0.0.1:{broker.seat.ha_api_port}"
+        return "" if broker is None else f"127.0.0.1:{broker.member_lifecycle.ha_api_port}"
 
     async def start(self, ordinal: int) -> None:
         given: dict[str, object] = {
@@ -76,9 +76,9 @@ class Pair:
 
     async def joined(self) -> None:
         parts = self.brokers[0].parts
-        assert parts is not None and isinstance(parts.group, Mastering)
-        mastery = parts.group.mastery
-        await until(lambda: mastery.in_sync == [0, 1])
+        assert parts is not None and isinstance(parts.group, MasterRole)
+        tracker = parts.group.tracker
+        await until(lambda: tracker.in_sync == [0, 1])
 
     def promise_on_disk(self, ordinal: int) -> int:
         found = load(RealDisk(), str(self._folder / f"member-{ordinal}" / "store"))
@@ -130,7 +130,7 @@ async def test_one_sealed_slave_silences_a_master_that_needs_it(tmp_path: Path) 
             sent = asyncio.ensure_future(client.call(send("orders", b"never acknowledged")))
             await until(lambda: parts.store.written.offset > sealed.log_end)
             slave = pair.brokers[1].parts
-            assert slave is not None and isinstance(slave.group, Following)
+            assert slave is not None and isinstance(slave.group, SlaveRole)
             follower = slave.group
             await until(lambda: len(said) > 1 or not follower.is_alone)  # the slave came again, and would not follow
             assert follower.is_alone
@@ -197,7 +197,7 @@ async def test_a_sealed_async_master_acknowledges_nothing_and_says_that_the_outc
 async def test_a_sealed_master_confirms_nothing_more(tmp_path: Path) -> None:
     async with paired(tmp_path) as pair:
         parts = pair.brokers[0].parts
-        assert parts is not None and isinstance(parts.group, Mastering)
+        assert parts is not None and isinstance(parts.group, MasterRole)
         slave = await pair.seal(1, 7)
         async with peer(pair.brokers[0]) as client:
             sent = asyncio.ensure_future(client.call(send("orders", b"in one log only")))
@@ -206,16 +206,16 @@ async def test_a_sealed_master_confirms_nothing_more(tmp_path: Path) -> None:
             await sent
         end = parts.store.written.offset
         parts.group._source.on_acked(1, Ack(end, end, parts.group.asked))  # its word was on the way
-        assert parts.group.mastery.confirmed == end, "or this test proves nothing"
+        assert parts.group.tracker.confirmed == end, "or this test proves nothing"
         assert parts.store.confirmed.offset == sealed.confirmed < end
 
 
 async def test_a_slave_that_is_about_to_change_its_log_puts_a_seal_off(tmp_path: Path) -> None:
     async with paired(tmp_path) as pair:
         parts = pair.brokers[1].parts
-        assert parts is not None and isinstance(parts.group, Following)
+        assert parts is not None and isinstance(parts.group, SlaveRole)
         parts.group.is_reshaping = True
-        assert await pair.asked.seal(1, 7) is None and "starts anew" in pair.asked.why[1]
+        assert await pair.asked.seal(1, 7) is None and "starts again" in pair.asked.why[1]
         assert pair.promise_on_disk(1) == 0 and (await pair.state(1)).role is Role.SLAVE
         parts.group.is_reshaping = False
         assert (await pair.seal(1, 7)).promise == 7
@@ -224,12 +224,12 @@ async def test_a_slave_that_is_about_to_change_its_log_puts_a_seal_off(tmp_path:
 async def test_a_seal_that_comes_while_a_slave_is_welcomed_counts(tmp_path: Path) -> None:
     async with paired(tmp_path) as pair:
         parts = pair.brokers[1].parts
-        assert parts is not None and isinstance(parts.group, Following)
+        assert parts is not None and isinstance(parts.group, SlaveRole)
         state = await pair.state(1)
         welcome = Welcome(state.cluster_uid, 1, table_of([(1, 0)]), Step.FOLLOW, state.log_end)
         answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         parts.group.adopt(welcome, lambda error: answer.set_result(str(error)))
-        parts.group._member.sealing = 9
+        parts.group._member.fencing = 9
         assert "promised epoch 9" in await answer
 
 
@@ -246,6 +246,6 @@ async def test_an_orderly_stop_is_noted_for_the_next_start(tmp_path: Path) -> No
 async def test_a_broker_that_is_no_member_has_no_such_door(tmp_path: Path) -> None:
     broker = Broker(configuration(tmp_path, network__ha_api_port=0))
     await broker.start()
-    assert broker.seat.ha_api_port is None
+    assert broker.member_lifecycle.ha_api_port is None
     await broker.stop()
     assert not (tmp_path / "store" / "gantry" / "vows.json").exists()

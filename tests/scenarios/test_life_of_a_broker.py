@@ -14,7 +14,7 @@ import pytest
 
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Carrying, Machine
-from gantry.broker.role.following import Following
+from gantry.broker.role.slave_role import SlaveRole
 from gantry.errors import ConfigError, StoreError, SyncFailedError
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
@@ -269,9 +269,9 @@ async def test_a_broker_that_is_asked_to_stop_closes_its_store_whoever_wants_ano
     carrying = Carrying()
     broker = Broker(configuration(tmp_path, **changes), machine=Machine(carrying=carrying))
     await broker.start()
-    assert broker.parts is not None and isinstance(broker.parts.group, Following)
+    assert broker.parts is not None and isinstance(broker.parts.group, SlaveRole)
     abort, restart = filenames.abort(broker.parts.store.settings.root), broker.parts.group.outside.restart
     disk = RealDisk()
     assert disk.exists(abort)
     await broker.stop(lambda line: restart("the register names this member the master"))
-    assert not broker.starts_anew and not carrying.is_full and not disk.exists(abort)
+    assert not broker.starts_again and not carrying.is_full and not disk.exists(abort)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gantry.broker.broker import Broker
-from gantry.broker.metrics import metrics
-from gantry.broker.metrics.metrics import Metrics
+from gantry.broker.metrics import exposition
+from gantry.broker.metrics.exposition import Metrics
 from gantry.client.admin import Admin
 from gantry.client.consumer import Consumer, ConsumerSettings, StartFrom
 from gantry.client.producer import Message, Producer
@@ -175,7 +175,7 @@ async def test_the_whole_text_has_a_bound_and_says_what_it_left_out(
 ) -> None:
     async with running_cluster(tmp_path) as cluster:
         (broker,) = cluster.brokers.values()
-        monkeypatch.setattr(metrics, "SERIES_MAX", 50)
+        monkeypatch.setattr(exposition, "SERIES_MAX", 50)
         text = await shown(broker)
         series = [line for line in text.splitlines() if line.startswith(("gantry_", "rocketmq_"))]
         names = {re.sub("_(bucket|count|sum)$", "", line.partition("{")[0].partition(" ")[0]) for line in series}

@@ -34,7 +34,7 @@ def fill(play: GroupsPlay, group: str, count: int) -> None:
 
 
 @pytest.mark.parametrize("names", GROUPS)
-def test_a_sink_that_was_forgotten_begins_anew_in_every_group(names: tuple[str, ...]) -> None:
+def test_a_sink_that_was_forgotten_begins_again_in_every_group(names: tuple[str, ...]) -> None:
     play = GroupsPlay(*names)
     for number in range(3):
         committed(play, "s", number)

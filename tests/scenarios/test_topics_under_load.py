@@ -1,4 +1,4 @@
-"""Topics that change while messages come and go: deleted and made anew, more queues, fewer queues."""
+"""Topics that change while messages come and go: deleted and made again, more queues, fewer queues."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def _whole_queue(client: Peer, queue_id: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
-async def test_a_topic_deleted_and_made_anew_under_load_begins_at_zero_without_an_old_message(
+async def test_a_topic_deleted_and_made_again_under_load_begins_at_zero_without_an_old_message(
     tmp_path: Path, flush: str
 ) -> None:
     async with asyncio.timeout(2 * HANG_S):

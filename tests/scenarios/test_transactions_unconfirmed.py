@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gantry.broker.role.mastering import GATE_SHORT
+from gantry.broker.role.master_role import GATE_SHORT
 from gantry.errors import Refusal
 from gantry.store.settings import Flush
 from gantry.wire.codes import ResponseCode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gantry.broker.broker import Broker
-from gantry.broker.metrics.metrics import Metrics
+from gantry.broker.metrics.exposition import Metrics
 from gantry.leaves import properties, records
 from gantry.leaves.frames import Command
 from gantry.wire import bodies

@@ -56,15 +56,15 @@ async def promoted(group: Group, member: int) -> Broker:
 
 
 async def followed_again(group: Group, member: int, new_id: int, master: Broker, count: int = 2) -> Broker:
-    """The member follows, as often as it has to start anew for that, until the set has so many."""
+    """The member follows, as often as it has to start again for that, until the set has so many."""
     broker = await group.start(member, role="SLAVE", id=new_id)
-    in_sync = parts_of(master).group.mastery  # type: ignore[union-attr]
-    await until(lambda: broker.starts_anew or len(in_sync.in_sync) == count)
-    if broker.starts_anew:
+    in_sync = parts_of(master).group.tracker  # type: ignore[union-attr]
+    await until(lambda: broker.starts_again or len(in_sync.in_sync) == count)
+    if broker.starts_again:
         await group.stop(member)
         broker = await group.start(member, role="SLAVE", id=new_id)
         await until(lambda: len(in_sync.in_sync) == count)
-        assert not broker.starts_anew, "once is enough"
+        assert not broker.starts_again, "once is enough"
     return broker
 
 
@@ -120,7 +120,7 @@ async def test_it_is_undone_also_when_the_start_that_does_it_dies(
         await deleted_on_one_only(group)
         new = await promoted(group, 1)
         old = await group.start(0, role="SLAVE", id=1)
-        await until(lambda: old.starts_anew)
+        await until(lambda: old.starts_again)
         await group.stop(0)
         with monkeypatch.context() as patched:
 
@@ -141,7 +141,7 @@ async def test_it_is_undone_also_when_this_member_leads_before_it_could_follow(t
         await deleted_on_one_only(group)
         await promoted(group, 1)
         old = await group.start(0, role="SLAVE", id=1)
-        await until(lambda: old.starts_anew)
+        await until(lambda: old.starts_again)
         leader = await assert_leads_with(group, 0, [b"m0", b"m1", b"m2"])
         assert life_on(leader) is None
 
@@ -190,7 +190,7 @@ async def test_of_two_deletions_the_one_that_the_group_has_counts(tmp_path: Path
         await assert_leads_with(group, 0, [b"n0", b"n1", b"n2"])
 
 
-async def test_a_later_deletion_that_the_group_has_counts_and_nobody_starts_anew_for_it(tmp_path: Path) -> None:
+async def test_a_later_deletion_that_the_group_has_counts_and_nobody_starts_again_for_it(tmp_path: Path) -> None:
     async with grouped(tmp_path) as group:
         await deleted_on_one_only(group)
         new = await promoted(group, 1)
@@ -198,9 +198,9 @@ async def test_a_later_deletion_that_the_group_has_counts_and_nobody_starts_anew
         assert (await asked(new, DELETE))[0].code == 0
         await stored(new, b"n0")
         old = await group.start(0, role="SLAVE", id=1)
-        await until(lambda: len(parts_of(new).group.mastery.in_sync) == 2)  # type: ignore[union-attr]
+        await until(lambda: len(parts_of(new).group.tracker.in_sync) == 2)  # type: ignore[union-attr]
         await are_level(group, 0, 1)
-        assert not old.starts_anew and life_on(old) == life_on(new)
+        assert not old.starts_again and life_on(old) == life_on(new)
         await assert_leads_with(group, 0, [b"n0"])
 
 
@@ -217,8 +217,8 @@ async def test_a_deletion_that_the_group_has_stays_on_everybody_whoever_leads(tm
         for leads, follows in ((1, 0), (0, 1)):
             leader = await assert_leads_with(group, leads, [b"n0"])
             broker = await group.start(follows, role="SLAVE", id=1)
-            await until(lambda: len(parts_of(leader).group.mastery.in_sync) == 2)  # type: ignore[union-attr]  # noqa: B023
+            await until(lambda: len(parts_of(leader).group.tracker.in_sync) == 2)  # type: ignore[union-attr]  # noqa: B023
             await are_level(group, 0, 1)
-            assert not broker.starts_anew
+            assert not broker.starts_again
             lives += [life_on(leader), life_on(broker)]
         assert lives == lives[:1] * 6 and lives[0] is not None

@@ -16,12 +16,12 @@ from gantry.replication.hastate import MemberState
 from simulation import revisions
 
 if TYPE_CHECKING:
-    from gantry.broker.group.sealing import Sealing
+    from gantry.broker.group.fencing import Fencing
     from simulation.groupmember import GroupMember
     from simulation.network import Network
 
 _TIMEOUT_S = 1.0
-Serve = Callable[["Sealing"], Awaitable["MemberState | None"]]
+Serve = Callable[["Fencing"], Awaitable["MemberState | None"]]
 
 
 class SimMembers:
@@ -37,17 +37,17 @@ class SimMembers:
     async def state(self, ordinal: int) -> MemberState | None:
         """What it is."""
 
-        async def serve(sealing: Sealing) -> MemberState | None:
-            return self._told(ordinal, sealing)
+        async def serve(fencing: Fencing) -> MemberState | None:
+            return self._told(ordinal, fencing)
 
         return await self.ask(ordinal, serve)
 
     async def seal(self, ordinal: int, epoch: int) -> MemberState | None:
         """Its promise."""
 
-        async def serve(sealing: Sealing) -> MemberState | None:
-            refused = await sealing.seal(epoch)
-            return self._told(ordinal, sealing) if refused is None else None
+        async def serve(fencing: Fencing) -> MemberState | None:
+            refused = await fencing.seal(epoch)
+            return self._told(ordinal, fencing) if refused is None else None
 
         state = await self.ask(ordinal, serve)
         return state if state is not None and state.promise >= epoch else None
@@ -55,8 +55,8 @@ class SimMembers:
     async def nudge(self, ordinal: int) -> None:
         """Worth a look."""
 
-        async def serve(sealing: Sealing) -> MemberState | None:
-            del sealing
+        async def serve(fencing: Fencing) -> MemberState | None:
+            del fencing
             self._members[ordinal].nudge()
             return None
 
@@ -66,15 +66,15 @@ class SimMembers:
         """A planned change; the answer comes back with the state of who was asked."""
         asked = {"target": target, "deadlineMs": round(within_s * 1000)}
 
-        async def serve(sealing: Sealing) -> MemberState | None:
+        async def serve(fencing: Fencing) -> MemberState | None:
             orders = self._members[ordinal].orders
             refused = None if orders is None else await orders.carry_out(haapi.HANDOVER, asked)
-            return self._told(ordinal, sealing) if orders is not None and refused is None else None
+            return self._told(ordinal, fencing) if orders is not None and refused is None else None
 
         return await self.ask(ordinal, serve, within_s + _TIMEOUT_S) is not None
 
-    def _told(self, ordinal: int, sealing: Sealing) -> MemberState:
-        return revisions.told(sealing.state(), self._members[ordinal].revision)
+    def _told(self, ordinal: int, fencing: Fencing) -> MemberState:
+        return revisions.told(fencing.state(), self._members[ordinal].revision)
 
     def gone(self) -> frozenset[int]:
         """Whose process is known to have ended."""
@@ -101,9 +101,9 @@ class SimMembers:
             self._network.carry(member.host, self._host, arrive)
 
         async def answered() -> None:
-            sealing = member.sealing
+            fencing = member.fencing
             try:
-                back(None if sealing is None else await serve(sealing))
+                back(None if fencing is None else await serve(fencing))
             except GantryError:
                 back(None)
 

@@ -98,7 +98,7 @@ HARMLESS = [
     Case("a candidate that is not the most advanced", _still(epochs=2, elect_most_advanced=False)),
     # Copying checks what stands before it, so a log that is not cut stays as it is for good.
     Case("a slave does not cut its log", _still(epochs=2, truncate=False)),
-    # The election reads the set anew; with an older set it is the freeze that saves it.  Both together are FOUND.
+    # The election reads the set again; with an older set it is the freeze that saves it.  Both together are FOUND.
     Case("the seal does not freeze the set", _still(epochs=2, seal_freezes_set=False)),
     Case("an election on the set at the seal", _still(epochs=2, elect_on_live_set=False)),
     # It follows from a match table that is kept by incarnation; the code keeps both.

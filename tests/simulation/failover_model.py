@@ -39,7 +39,7 @@ class Phase(IntEnum):
     ACTIVE = 0
     SEALED = 1
     GONE = 2  # deleted by hand, or never made over disks that were kept
-    LOST_SET = 3  # made anew and sealed; nobody knows who was in sync
+    LOST_SET = 3  # made again and sealed; nobody knows who was in sync
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def moves(rules: Rules, state: State) -> Iterator[Move]:
             if rules.handovers:
                 yield from _handing_over(rules, state, who)
         else:
-            yield from _following(rules, state, who)
+            yield from _slave_role(rules, state, who)
     yield from register.coordinator(rules, state)
 
 
@@ -102,7 +102,7 @@ def _as_master(rules: Rules, state: State, who: int) -> Replica:
     )
 
 
-def _following(rules: Rules, state: State, who: int) -> Iterator[Move]:
+def _slave_role(rules: Rules, state: State, who: int) -> Iterator[Move]:
     replica = state.replicas[who]
     for whom, master in enumerate(state.replicas):
         if whom == who or not master.up or not master.role or replica.link == (whom, master.role):
@@ -271,8 +271,8 @@ def _preparing_handover(rules: Rules, state: State, who: int) -> Iterator[Move]:
             asked = (master.target, master.view)
             yield f"HANDOVER{who}->{master.target}", put(state, who, master._replace(asked=asked))
         elif heir.up and heir.promised == master.role:
-            vow = heir._replace(promised=master.role + 1, link=None)
-            yield f"vow{master.target}@{master.role + 1}", put(state, master.target, vow)
+            promising = heir._replace(promised=master.role + 1, link=None)
+            yield f"promise{master.target}@{master.role + 1}", put(state, master.target, promising)
     if is_recorded(state, who):
         yield f"reopen{who}", put(state, who, master._replace(target=-1))
 

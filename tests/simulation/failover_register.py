@@ -41,9 +41,9 @@ def _with_answer(state: State, who: int) -> State:
 
 
 def coordinator(rules: Rules, state: State) -> Iterator[Move]:
-    """Seal at any time, promote when enough is known, begin anew when the register is gone."""
+    """Seal at any time, promote when enough is known, begin again when the register is gone."""
     if state.phase is Phase.GONE:
-        yield from _beginning_anew(rules, state)
+        yield from _beginning_again(rules, state)
         return
     if state.register_losses < rules.register_losses:
         lost = state._replace(epoch=0, holder=-1, phase=Phase.GONE, in_sync=frozenset(), answers=(), cached=None)
@@ -112,7 +112,7 @@ def _promotions(
         yield f"PROMOTE{who}@{state.epoch}", promoted._replace(narrowed=narrowed)
 
 
-def _beginning_anew(rules: Rules, state: State) -> Iterator[Move]:
+def _beginning_again(rules: Rules, state: State) -> Iterator[Move]:
     known = dict(state.answers)
     if not known:
         return
@@ -131,8 +131,8 @@ def _beginning_anew(rules: Rules, state: State) -> Iterator[Move]:
     if rules.recover_after_promises:
         yield f"RECREATE@{epoch}", state._replace(epoch=epoch, phase=Phase.LOST_SET, answers=())
     else:
-        anew = state._replace(epoch=epoch)
-        yield from _promotions(rules, anew, known, rules.recover_most_advanced, are_in_sync=False)
+        remade = state._replace(epoch=epoch)
+        yield from _promotions(rules, remade, known, rules.recover_most_advanced, are_in_sync=False)
 
 
 def _recovering(rules: Rules, state: State) -> Iterator[Move]:

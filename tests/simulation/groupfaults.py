@@ -263,8 +263,9 @@ class GroupFaults:
 
     def _restore(self, past: Record) -> None:
         """Not while somebody is away or has not heard of a later epoch: he would believe what is restored."""
-        seats = [member.broker.seat.sealing for member in self._group.members if member.broker is not None]
-        promises = [sealing.state().promise for sealing in seats if sealing is not None]
+        brokers = [member.broker for member in self._group.members if member.broker is not None]
+        fenced = [broker.member_lifecycle.fencing for broker in brokers]
+        promises = [fencing.state().promise for fencing in fenced if fencing is not None]
         if len(promises) == len(self._group.members) and min(promises) > past.epoch:
             self._group.service.set_back(past)
 

@@ -24,8 +24,8 @@ from simulation.slowstarts import Delays, SlowBroker
 from testkit.simdisk import SimDisk
 
 if TYPE_CHECKING:
+    from gantry.broker.group.fencing import Fencing
     from gantry.broker.group.orders import Orders
-    from gantry.broker.group.sealing import Sealing
     from gantry.replication.register import Register
     from simulation.network import Network
     from simulation.world import World
@@ -64,14 +64,14 @@ class GroupMember(Member):
         return self._config.role is Role.ASYNC_MASTER or self._world.now < self._alone_until_s
 
     @property
-    def sealing(self) -> Sealing | None:
+    def fencing(self) -> Fencing | None:
         """What stands behind `/ha/v1`, while there is a broker that answers."""
-        return self.broker.seat.sealing if self.broker is not None and self._has_door else None
+        return self.broker.member_lifecycle.fencing if self.broker is not None and self._has_door else None
 
     @property
     def orders(self) -> Orders | None:
         """What carries out orders of `/ha/v1`, while there is a broker that answers."""
-        return self.broker.seat.orders if self.broker is not None and self._has_door else None
+        return self.broker.member_lifecycle.orders if self.broker is not None and self._has_door else None
 
     def order(self, call: str, told: Callable[[str], None] | None = None, **asked: object) -> None:
         """What an operator tells it to do, as by `/ha/v1`."""
@@ -102,9 +102,9 @@ class GroupMember(Member):
 
     def nudge(self) -> None:
         """The register is worth a look, says a coordinator."""
-        office = self.broker.seat.office if self.broker is not None else None
-        if office is not None:
-            office.hurry()
+        watcher = self.broker.member_lifecycle.watcher if self.broker is not None else None
+        if watcher is not None:
+            watcher.hurry()
 
     def cut_power(self) -> None:
         """Another boot of the machine follows."""
@@ -158,14 +158,14 @@ class GroupMember(Member):
             self.is_serving = False
             with contextlib.suppress(GantryError):
                 await broker.stop(self._passed)
-            if not broker.starts_anew:
+            if not broker.starts_again:
                 if broker.parts is not None and isinstance(broker.parts.store.failed, SyncFailedError):
                     for told in self.on_failed_sync:
                         told(self)
                 self._ended(loop, f"the broker ends by itself: {broker.failure}")
                 return
             self.lives += 1
-            self._world.say(f"{self.host}: the broker starts anew")
+            self._world.say(f"{self.host}: the broker starts again")
 
     def _passed(self, line: int) -> None:
         """A line of the broker's end is done; the fifth closes the door."""

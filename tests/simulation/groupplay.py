@@ -26,7 +26,7 @@ of 6 s, a renewal each second.  No times stand in a trace, and nobody's random n
     expire                  the days of retention pass, for everybody; what is old enough goes
     send, read and more     what clients and administrators say: `simulation.playtalk`
 
-    python -m simulation.groupplay FILE ...           compare;  --write: write the traces anew
+    python -m simulation.groupplay FILE ...           compare;  --write: write the traces again
 """
 
 from __future__ import annotations
@@ -260,13 +260,13 @@ class GroupPlay:
 
     def _is_settled(self) -> bool:
         leader, record = self.group.leader(), self.group.service.record
-        sealing = leader.sealing if leader is not None else None
-        if leader is None or record is None or sealing is None or not leader.is_serving:
+        fencing = leader.fencing if leader is not None else None
+        if leader is None or record is None or fencing is None or not leader.is_serving:
             return False
-        state = sealing.state()
+        state = fencing.state()
         up = [member for member in self.group.members if member.is_alive]
         are_in = {member.ordinal for member in record.in_sync} >= {member.ordinal for member in up}
-        is_writable = state.is_writable and state.epoch == record.epoch and not sealing.more()["refusing"]
+        is_writable = state.is_writable and state.epoch == record.epoch and not fencing.more()["refusing"]
         return is_writable and are_in and all(member.confirmed == leader.confirmed for member in up)
 
     # -- what is told
@@ -279,9 +279,9 @@ class GroupPlay:
 
     def _lives(self, member: GroupMember) -> None:
         broker = member.broker
-        sealing = broker.seat.sealing if broker is not None else None
-        if sealing is not None and sealing.state().role.value == "master":
-            self.say(f"member {member.ordinal} leads in epoch {sealing.state().epoch}")
+        fencing = broker.member_lifecycle.fencing if broker is not None else None
+        if fencing is not None and fencing.state().role.value == "master":
+            self.say(f"member {member.ordinal} leads in epoch {fencing.state().epoch}")
 
     def _decided(self, name: str, decision: object) -> None:
         if not isinstance(decision, Wait):

@@ -6,7 +6,7 @@ how long producers need to find a new master comes on top of it and is no part o
 
 from __future__ import annotations
 
-from gantry.broker.role.mastering import Mastering
+from gantry.broker.role.master_role import MasterRole
 from simulation.groupplan import GroupRun
 from simulation.groupworld import SUSPECT_S
 from simulation.world import Broken
@@ -36,7 +36,7 @@ class LedRun(GroupRun):
         """How far a master has confirmed its log, if it takes messages and confirms them; -1: there is none."""
         leader = self.group.leader()
         parts = leader.broker.parts if leader is not None and leader.broker is not None else None
-        if leader is None or parts is None or not leader.is_serving or not isinstance(parts.group, Mastering):
+        if leader is None or parts is None or not leader.is_serving or not isinstance(parts.group, MasterRole):
             return -1
         now = leader.confirmed
         is_working = now > confirmed or now == parts.store.written.offset

@@ -246,8 +246,8 @@ class Member:
 
     def _failed(self, loop: SimLoop) -> None:
         broker = self.broker
-        if broker is not None and broker.starts_anew:
-            self._world.say(f"{self.host}: the broker starts anew")
+        if broker is not None and broker.starts_again:
+            self._world.say(f"{self.host}: the broker starts again")
             self.is_serving = False
             self._dead.append(loop.create_task(self._stop(loop, broker)))
             return

@@ -19,8 +19,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gantry.broker.role.following import Following
-from gantry.broker.role.mastering import Mastering
+from gantry.broker.role.master_role import MasterRole
+from gantry.broker.role.slave_role import SlaveRole
 from gantry.errors import CorruptRecordError
 from gantry.failover.decide import MARGIN_S
 from simulation.groupworld import LEASE_S, Shape
@@ -118,12 +118,12 @@ def refuse(broker: Broker) -> None:
     def apply(number: int, changes: list[object]) -> None:
         raise ValueError(f"{len(changes)} changes up to {number} cannot be")
 
-    if isinstance(broker.parts.group, Following):
+    if isinstance(broker.parts.group, SlaveRole):
         broker.parts.group.apply = apply  # type: ignore[method-assign]
 
 
 def renew(broker: Broker) -> None:
     """While this member leads it tells of a table of tomorrow."""
     assert broker.parts is not None
-    if isinstance(broker.parts.group, Mastering):
+    if isinstance(broker.parts.group, MasterRole):
         broker.parts.group._journal.carry("of tomorrow", ["a thing"], lambda key: {"value": key})

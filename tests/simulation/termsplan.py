@@ -5,7 +5,7 @@ all of them have, coordinators go by the weakest terms of all, as the operator's
 (`gantry_operator.api.terms`), and each other policy is another coordinator that knows nothing.
 
     SYNC_MASTER, 2      waits for nobody: one promise silences the former master
-    SYNC_MASTER, 1      a master may be alone in the set, and then acknowledges until its permit ends
+    SYNC_MASTER, 1      a master may be alone in the set, and then acknowledges until its serving lease ends
     ASYNC_MASTER, 1     a master answers alone; what it did not confirm may go with it
 """
 

@@ -19,8 +19,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gantry.broker.role.mastering import Mastering
-from gantry.replication import papers
+from gantry.broker.role.master_role import MasterRole
+from gantry.replication import member_files
 from gantry.replication.members import SyncSet
 from gantry.replication.record import Phase
 
@@ -91,7 +91,7 @@ class Witness:
             self._led(before, record)
 
     def _made(self, record: Record) -> None:
-        """Anew: nobody may have led in its epoch; one that only stood in the lost register may come again."""
+        """Again: nobody may have led in its epoch; one that only stood in the lost register may come again."""
         if record.epoch <= self._epoch_led:
             self._wrong(f"the register was made with epoch {record.epoch}, and {self._epoch_led} had a master")
         for epoch in [epoch for epoch in self._holders if epoch >= record.epoch]:
@@ -180,7 +180,7 @@ class Witness:
         self._promised(member, broker)
         start, confirmed = store.reader.log_start, store.confirmed.offset
         self._same(member, start, confirmed)
-        epoch = group.mastery.epoch if isinstance(group, Mastering) else 0
+        epoch = group.tracker.epoch if isinstance(group, MasterRole) else 0
         marks = [confirmed]
 
         def advanced(offset: int) -> None:
@@ -202,7 +202,7 @@ class Witness:
         if not known.startswith(f"{member.ordinal}."):
             self._wrong(f"{member.host} leads in epoch {epoch}, which the register gave to {known or 'nobody'}")
         assert broker.parts is not None
-        table = papers.load_epochs(member.disk, broker.parts.store.settings.root)
+        table = member_files.load_epochs(member.disk, broker.parts.store.settings.root)
         begins = [entry.start for entry in table.entries if entry.epoch == epoch]
         if not begins:
             self._wrong(f"{member.host} leads in epoch {epoch}, which its table does not have")
@@ -231,9 +231,9 @@ class Witness:
                 self._wrong(f"{host} confirms {offset} in epoch {epoch}, and {later} has begun at {begin}")
 
     def _promised(self, member: GroupMember, broker: Broker) -> None:
-        sealing = broker.seat.sealing
-        if sealing is not None:
-            state = sealing.state()
+        fencing = broker.member_lifecycle.fencing
+        if fencing is not None:
+            state = fencing.state()
             key = (member.ordinal, state.store_uid)
             if state.promise < self._promises.get(key, 0):
                 self._wrong(f"{member.host} promised {self._promises[key]} once, and {state.promise} now")

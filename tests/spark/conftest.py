@@ -41,7 +41,7 @@ STARTS_MAX = 4
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> bool:
-    """A test in which this machine was too slow for Spark begins anew, in a folder and with a topic of its own."""
+    """A test in which this machine was too slow for Spark begins again, in a folder and with a topic of its own."""
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for start in range(1, STARTS_MAX):

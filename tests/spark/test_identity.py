@@ -1,4 +1,4 @@
-"""A checkpoint knows whose offsets it has: a topic that was made anew, and another cluster, are noticed."""
+"""A checkpoint knows whose offsets it has: a topic that was made again, and another cluster, are noticed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def last_offset(folder: Path) -> dict[str, object]:
     return found
 
 
-def test_a_topic_that_was_made_anew_and_outgrew_the_checkpoint_is_noticed(
+def test_a_topic_that_was_made_again_and_outgrew_the_checkpoint_is_noticed(
     spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
 ) -> None:
     options = {"subscribe": topic, "startingOffsets": "earliest"}
@@ -39,7 +39,7 @@ def test_a_topic_that_was_made_anew_and_outgrew_the_checkpoint_is_noticed(
     delete_topic(nameserver, topic)
     make_topic(nameserver, topic)
     later = send(nameserver, topic, 30)
-    with pytest.raises(PySparkException, match=r"was deleted and made anew on .*; option failOnDataLoss=false"):
+    with pytest.raises(PySparkException, match=r"was deleted and made again on .*; option failOnDataLoss=false"):
         work_off(spark, nameserver, tmp_path, **options)
     assert sum(work_off(spark, nameserver, tmp_path, **options, failOnDataLoss="false")) == 30
     assert ids(spark, tmp_path) == sorted(former + later)
@@ -48,7 +48,7 @@ def test_a_topic_that_was_made_anew_and_outgrew_the_checkpoint_is_noticed(
 
 
 @pytest.mark.slow
-def test_a_batch_is_not_repeated_with_messages_of_a_topic_that_was_made_anew(
+def test_a_batch_is_not_repeated_with_messages_of_a_topic_that_was_made_again(
     spark: SparkSession, nameserver: str, topic: str, tmp_path: Path
 ) -> None:
     options = {"subscribe": topic, "startingOffsets": "earliest"}
@@ -61,7 +61,7 @@ def test_a_batch_is_not_repeated_with_messages_of_a_topic_that_was_made_anew(
     delete_topic(nameserver, topic)
     make_topic(nameserver, topic)
     later = send(nameserver, topic, 30)
-    with pytest.raises(PySparkException, match=r"made anew .*; \d+ messages of the former were to be read"):
+    with pytest.raises(PySparkException, match=r"made again .*; \d+ messages of the former were to be read"):
         work_off(spark, nameserver, tmp_path, **options)
     assert sum(work_off(spark, nameserver, tmp_path, **options, failOnDataLoss="false")) == 30
     assert ids(spark, tmp_path) == sorted(later)

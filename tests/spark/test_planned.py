@@ -86,7 +86,7 @@ def test_a_batch_of_too_few_messages_waits_for_more_or_for_its_delay(
     at = following(at)
     assert count(at) == 15
     send(nameserver, topic, 2)
-    assert following(at) == at, "the delay begins anew with each batch"
+    assert following(at) == at, "the delay begins again with each batch"
 
 
 @pytest.fixture

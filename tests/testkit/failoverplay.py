@@ -1,6 +1,6 @@
 """A group whose master may change, in one process: real brokers, a register file, a coordinator asking over HTTP.
 
-A member that starts anew does so as its process would: a new broker on the same folder, ports and name of the process.
+A member that starts again does so as its process would: a new broker on the same folder, ports and name of the process.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from gantry.broker.broker import Broker
 from gantry.broker.machine import Carrying, Machine
-from gantry.broker.role.mastering import Mastering
+from gantry.broker.role.master_role import MasterRole
 from gantry.broker.settings.config import BrokerConfig
 from gantry.clock import SystemClock
 from gantry.failover.asking import AskedMembers
@@ -22,7 +22,7 @@ from gantry.failover.decide import Decision, Policy
 from gantry.nameserver.server import NameServer
 from gantry.nameserver.settings import NameServerSettings
 from gantry.replication.haproof import Keys
-from gantry.replication.mastery import Mastery
+from gantry.replication.in_sync_tracker import InSyncTracker
 from gantry.replication.record import Record
 from gantry.replication.registerfile import FileRegister
 from gantry.store.disk import RealDisk
@@ -32,12 +32,12 @@ from testkit.turning import until
 
 SECRET = b"a secret for tests"
 NAME = "broker-a"
-# A busy machine takes a second to start a broker anew; who is about to lead must not be suspected meanwhile.
+# A busy machine takes a second to start a broker again; who is about to lead must not be suspected meanwhile.
 SUSPECT_S, RENEW_S = 5.0, 1.5  # how long members wait for each other follows from the second one
 
 
 class Process:
-    """One member's process: a broker, and the one after it when it starts anew."""
+    """One member's process: a broker, and the one after it when it starts again."""
 
     def __init__(self, config: BrokerConfig) -> None:
         self.config = config
@@ -85,7 +85,7 @@ class Process:
     def is_master(self) -> bool:
         """Whether it leads and is not sealed."""
         group = self.broker.parts.group if self.broker is not None and self.broker.parts is not None else None
-        return isinstance(group, Mastering) and not group.is_sealed
+        return isinstance(group, MasterRole) and not group.is_sealed
 
 
 class FailoverPlay:
@@ -154,11 +154,11 @@ class FailoverPlay:
         return leading[0] if len(leading) == 1 else -1
 
     @property
-    def mastery(self) -> Mastery:
+    def tracker(self) -> InSyncTracker:
         """The master's."""
         parts = self.broker(self.master).parts
-        assert parts is not None and isinstance(parts.group, Mastering)
-        return parts.group.mastery
+        assert parts is not None and isinstance(parts.group, MasterRole)
+        return parts.group.tracker
 
     def broker(self, ordinal: int) -> Broker:
         """A member's broker of now."""
@@ -167,12 +167,13 @@ class FailoverPlay:
         return broker
 
     def takes_writes(self) -> bool:
-        """Whether there is a master that takes messages, and has the permit to answer."""
+        """Whether there is a master that takes messages, and has the serving lease to answer."""
         if self.master < 0:
             return False
         broker = self.broker(self.master)
         parts = broker.parts
-        return parts is not None and not parts.gate.reasons and parts.activity.is_on and not broker.seat.why_not_ready()
+        is_active = parts is not None and not parts.gate.reasons and parts.activity.is_on
+        return is_active and not broker.member_lifecycle.why_not_ready()
 
     async def begin(self) -> None:
         """Everybody starts, and a master takes messages."""

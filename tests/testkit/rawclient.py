@@ -21,7 +21,7 @@ MAX_OFFSET = 30
 MIN_OFFSET = 31
 
 FOUND = 0
-# What a member says that is not a master yet, or has no permit for a moment; it has done nothing.
+# What a member says that is not a master yet, or has no serving lease for a moment; it has done nothing.
 _REFUSED_FOR_NOW = (ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.NO_PERMISSION)
 _AGAIN_S = 0.05
 _GROUP = "raw-client"

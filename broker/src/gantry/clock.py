@@ -32,5 +32,5 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        """Seconds since the machine's boot, those in which it was suspended too: a permit must not outlive a nap."""
+        """Seconds since the machine's boot, suspension included: a serving lease must not outlive it."""
         return time.clock_gettime(_SINCE_BOOT)

@@ -1,6 +1,6 @@
 """Who we are to the API server: where it is, whom to trust, and a token that the kubelet replaces while we run.
 
-The token is read anew for each request.  Whoever may ask only under a condition is given a `token` of its own, which
+The token is read again for each request.  Whoever may ask only under a condition is given a `token` of its own, which
 refuses: `leader.Election.token` is for the leader alone.
 """
 

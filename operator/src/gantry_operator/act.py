@@ -90,7 +90,7 @@ class Hands:
                 await self._kube.merge(f"{pods}/{name}", {"metadata": {"annotations": {RECLONE: None}}})
                 if refused:
                     return News(WARNING, "RecloneRefused", f"{name}: {refused}")
-                return News(NORMAL, "Recloned", f"{name} throws its log away and copies everything anew")
+                return News(NORMAL, "Recloned", f"{name} throws its log away and copies everything again")
             case Forget():
                 return await self._forget(step)
 

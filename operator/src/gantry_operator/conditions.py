@@ -283,6 +283,6 @@ def _diverged(snapshot: Snapshot) -> Condition:
     ]
     if refused:
         name, reason, uid = refused[0]
-        said = f"{name}: {reason}; to copy it anew: kubectl annotate pod {name} gantrymq.io/reclone={uid}"
+        said = f"{name}: {reason}; to copy it again: kubectl annotate pod {name} gantrymq.io/reclone={uid}"
         return Condition("Diverged", True, "RefusedByMaster", said)
     return Condition("Diverged", False, "NoneRefused", "")

@@ -7,10 +7,10 @@ with the first.  The operator makes the Secret once.
     it is there and cannot be used       the last key that was known; the fault names the Secret
     it is gone, the key is known         made again as it was: known to this process, or to its failover loops, which a
                                          standby has too
-    it is gone, nobody knows the key,    made anew and marked (`REPLACED`).  Brokers read the file again while they run
+    it is gone, nobody knows the key,    made again and marked (`REPLACED`).  Brokers read the file again while they run
     and brokers may be running           and take both keys from then on (ADR replication-key-reread); until every
                                          broker that is older answers, the condition Stalled says so
-    it is gone, and no broker is there   made anew
+    it is gone, and no broker is there   made again
 
 A key is never replaced because its Secret cannot be read: whoever broke it may still have the right value.
 """

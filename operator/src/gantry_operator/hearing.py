@@ -3,7 +3,7 @@
 A watch that is alive says something each minute, if only a bookmark; a watch that died silently says nothing, and that
 is what `Heard` is for.  kopf reads a watch chunk by chunk from the body of an answer, so that is where one listens.
 
-The token is read anew for each request, since the kubelet replaces it.  kopf has nothing to write here: whatever would
+The token is read again for each request, since the kubelet replaces it.  kopf has nothing to write here: whatever would
 change something is refused before it is sent, so that a replica that does not lead cannot write by mistake.
 """
 

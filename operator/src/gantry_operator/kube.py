@@ -2,7 +2,7 @@
 
 `kubernetes` brings the connection; what objects look like is not its business here, since most of ours are built as
 documents anyway.  Writes are server-side apply under our own name, so fields of others stay theirs.  The token is asked
-for anew with each request, and may be refused: then nothing is sent.
+for again with each request, and may be refused: then nothing is sent.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Four parts side by side, of which none may die alone (a pass or a failover loop 
 kopf, which watches; the election, which says whether we work; the worklist, which reconciles; the failover loops, which
 go on whatever the others do.  The worklist is the leader's: a standby keeps its watches warm, knows by them what there
 is to do, follows each group without a deed (`glances`), and writes nothing.  When a part ends by a fault the process
-ends, and Kubernetes starts it anew: nothing is kept here that could not be read again.
+ends, and Kubernetes starts it again: nothing is kept here that could not be read again.
 
 How it ends.  A lost Lease: at once, since somebody else may be at work.  SIGTERM: no key and no decision is begun any
 more, what was begun has `FINISH_S`, and then the Lease is released, so that the other one leads within two seconds.

@@ -3,7 +3,7 @@
 Nothing is remembered: what is left to do is read off what is, each time, so it may be broken off anywhere.
 
     Configure    a member runs with another value of a key that it takes while it runs
-    Reclone      a person wants a member's log copied anew; refused while the register counts on that log
+    Reclone      a person wants a member's log copied again; refused while the register counts on that log
     Resize       the set gets the members that it lacks, or loses its last one
     HandOver     the last member is to go, and leads
     Forget       a member is gone for good, its volume too: the register forgets the disk, then the volume goes

@@ -62,7 +62,7 @@ class Forget(NamedTuple):
 
 
 class Replace(NamedTuple):
-    """Delete this pod; the set makes it anew."""
+    """Delete this pod; the set makes it again."""
 
     pod: Pod
 

@@ -3,8 +3,8 @@
 It goes on whatever becomes of the rest: a specification that cannot be read, an API that refuses a status, a slow pass.
 A loop that fails by a fault of ours is logged with its traceback, counted, and begun again after a pause that doubles
 up to a minute; the loops of all other groups go on.
-A group that is to be watched in another way is watched anew, which costs no more than patience begun again.  It keeps
-no state, so an operator that is started anew goes on where the former one was, and two of them do no harm.
+A group that is to be watched in another way is watched again, which costs no more than patience begun again.  It keeps
+no state, so an operator that is started again goes on where the former one was, and two of them do no harm.
 
 A standby watches too, and does nothing (`acts`): when it leads, it goes on with what it has seen so far, and a master
 that has been silent for long enough is sealed at once.  Registers are written with the leader's token alone.

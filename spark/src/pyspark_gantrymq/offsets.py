@@ -12,7 +12,7 @@ is dropped but those of a topic's former life.
 
 `cluster` and `topics` say whose offsets these are: the cluster that each broker group is of, and which life of its name
 the topic is in there.  Brokers of RocketMQ say neither, and checkpoints of the first releases know neither: what is
-unknown is not compared.  A queue of a topic that was made anew begins again, so its `from` wins over its old position.
+unknown is not compared.  A queue of a topic that was made again begins again, so its `from` wins over its old position.
 
 Spark compares offsets as strings, so equal offsets have to be equal texts: keys are sorted, and who has read nothing
 gives back the start that it was given.

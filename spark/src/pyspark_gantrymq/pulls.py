@@ -7,8 +7,8 @@ later, or be behind, so who has a slave's word for it asks the master for the sa
 A broker that is away, or a slave that is behind, is asked again for as long as option maxOutage says, in a repeated
 task for PATIENCE_S at most; then the task fails, and Spark repeats it.
 
-A topic may be made anew between planning and reading, or before a batch is repeated.  So a task compares whose messages
-it reads with what the plan said, before its first stretch and behind its last.
+A topic may be made again between planning and reading, or before a batch is repeated.  So a task compares whose
+messages it reads with what the plan said, before its first stretch and behind its last.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from gantry.wire.codes import ResponseCode
 from pyspark_gantrymq import ahead, gaps, survey
 from pyspark_gantrymq.offsets import NOBODY, Identity, Place, Stretch
 from pyspark_gantrymq.options import Options
-from pyspark_gantrymq.standing import ANEW, gone_text, made_anew, other_cluster, place_of
+from pyspark_gantrymq.standing import NEW_CHECKPOINT, gone_text, made_again, other_cluster, place_of
 from pyspark_gantrymq.vectors import Pulled
 
 PATIENCE_S = 60.0
@@ -123,13 +123,13 @@ def _holds(masters: BlockingPuller, options: Options, task: Task, place: Place) 
             break
         except survey.AWAY as error:
             patience.wait(f"no answer: {error}")
-    cluster, anew = other_cluster(whose, now), made_anew(whose, now)
+    cluster, remade = other_cluster(whose, now), made_again(whose, now)
     count = sum([one.end - one.start for one in task.stretches if place_of(one.queue) == place])
-    if cluster or (anew and options.is_strict):
-        raise RuntimeError(f"{cluster or anew}; {count} messages of the former were to be read; {ANEW}")
-    if anew:
-        log.warning("%s: %d messages of the former were to be read and are lost", anew, count)
-    return not anew
+    if cluster or (remade and options.is_strict):
+        raise RuntimeError(f"{cluster or remade}; {count} messages of the former were to be read; {NEW_CHECKPOINT}")
+    if remade:
+        log.warning("%s: %d messages of the former were to be read and are lost", remade, count)
+    return not remade
 
 
 class _Patience:

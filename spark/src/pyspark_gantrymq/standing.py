@@ -1,7 +1,7 @@
 """What of a checkpoint still holds, against what brokers say now; and what is wrong where it does not.
 
     another cluster         always an error: its offsets mean nothing there
-    a topic made anew       an error; with failOnDataLoss=false the new one is read from its beginning
+    a topic made again       an error; with failOnDataLoss=false the new one is read from its beginning
     a queue that ends
     before what was read    an error; not where a slave says so, which may be behind
     retention was faster    an error; with failOnDataLoss=false, or where a slave says so, which may begin later than
@@ -31,7 +31,7 @@ from typing import NamedTuple
 from pyspark_gantrymq import offsets
 from pyspark_gantrymq.offsets import NOBODY, Identity, Offset, Place, Queue
 
-ANEW = "a new checkpoint begins a new stream"
+NEW_CHECKPOINT = "a new checkpoint begins a new stream"
 log = logging.getLogger(__name__)
 
 
@@ -102,7 +102,7 @@ def known(start: Offset, seen: Seen, is_strict: bool, last: Mapping[Queue, int])
     _same_cluster(start, seen)
     was, found = offsets.identity(start), offsets.positions(start)
     for place in sorted(was.lives):
-        said = made_anew(was.at(place), seen.whose)
+        said = made_again(was.at(place), seen.whose)
         if said:
             former = {queue: at for queue, at in found.items() if place_of(queue) == place}
             _lost_life(said, sum(max(0, last.get(one, at) - at) for one, at in former.items()), is_strict)
@@ -114,8 +114,8 @@ def known(start: Offset, seen: Seen, is_strict: bool, last: Mapping[Queue, int])
             text = f"{queue} ends at {ends.last}, {at} was read"
             if place in was.lives and place in seen.whose.lives:
                 lost = f"{at - ends.last} messages that were read are gone from {queue.broker}"
-                raise RuntimeError(f"{text}: {lost}, as after a failover to a member without them; {ANEW}")
-            raise RuntimeError(f"{text}; was the topic made anew? {ANEW}")
+                raise RuntimeError(f"{text}: {lost}, as after a failover to a member without them; {NEW_CHECKPOINT}")
+            raise RuntimeError(f"{text}; was the topic made again? {NEW_CHECKPOINT}")
         if ends.first > at and is_strict and place not in seen.behind:
             raise RuntimeError(f"{gone_text(queue, at, ends.first)}; option failOnDataLoss=false passes over them")
     for queue, text in cut_text(found, seen).items():
@@ -190,12 +190,12 @@ def other_cluster(was: Identity, now: Identity) -> str:
     return ""
 
 
-def made_anew(was: Identity, now: Identity) -> str:
+def made_again(was: Identity, now: Identity) -> str:
     """Says that a topic is another than it was when a batch was planned; empty: none is."""
     for place, life in sorted(was.lives.items()):
         if now.lives.get(place, life) != life:
             lives = f"generation {life} before, {now.lives[place]} now"
-            return f"topic {place.topic} was deleted and made anew on {place.broker} ({lives})"
+            return f"topic {place.topic} was deleted and made again on {place.broker} ({lives})"
     return ""
 
 
@@ -207,18 +207,18 @@ def gone_text(queue: Queue, at: int, to: int) -> str:
 def _same_cluster(start: Offset, seen: Seen) -> None:
     said = other_cluster(offsets.identity(start), seen.whose)
     if said:
-        raise RuntimeError(f"{said}; {ANEW}")
+        raise RuntimeError(f"{said}; {NEW_CHECKPOINT}")
     was, now = offsets.identity(start).clusters, seen.whose.clusters
     others = sorted(broker for broker in now if broker not in was)
     if was and others and was.keys() <= seen.gone.keys() and not {now[one] for one in others} & {*was.values()}:
         text = f"no topic has a queue on {', '.join(sorted(was))} any more, and {others[0]} is of another cluster"
-        raise RuntimeError(f"{text} ({now[others[0]]}); {ANEW}")
+        raise RuntimeError(f"{text} ({now[others[0]]}); {NEW_CHECKPOINT}")
 
 
 def _lost_life(said: str, unread: int, is_strict: bool) -> None:
     if is_strict:
         raise RuntimeError(
             f"{said}; option failOnDataLoss=false reads the new one from its beginning, and gives up at least {unread} "
-            f"messages of the former that were not read; {ANEW}"
+            f"messages of the former that were not read; {NEW_CHECKPOINT}"
         )
     log.warning("%s: at least %d messages of the former were not read; reading the new one", said, unread)

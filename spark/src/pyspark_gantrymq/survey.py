@@ -89,7 +89,7 @@ def look(options: Options, expected: Collection[Queue] = (), done: Collection[st
 
 
 def masters_of(options: Options) -> BlockingPuller:
-    """Asks masters only: they alone know at once when a topic is made anew."""
+    """Asks masters only: they alone know at once when a topic is made again."""
     return BlockingPuller(GROUP, nameserver=options.nameserver, read_from=ReadFrom.MASTER)
 
 

@@ -51,7 +51,7 @@ _STAMPED = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """How it is made: `make(to)` writes it; `inputs` say when it has to be made anew."""
+    """How it is made: `make(to)` writes it; `inputs` say when it has to be made again."""
 
     make: Callable[[Path], None]
     inputs: tuple[bytes, ...]

@@ -90,7 +90,7 @@ class Server:
         del self.documents[cluster_path(Key(NAMESPACE, CLUSTER))]
 
     def declare(self, kind: Kind, name: str, **spec: object) -> Declared:
-        """Apply an object anew."""
+        """Apply an object again."""
         made, key = document(kind, name, **spec), key_of(kind, name)
         self._touch(made)
         self.documents[declared_path(key)] = made

@@ -67,7 +67,7 @@ class FakeApi:
             await runner.cleanup()
 
     def break_watches(self, gone: bool = False) -> None:
-        """All of them end; `gone`: with 410, so that everything is listed anew."""
+        """All of them end; `gone`: with 410, so that everything is listed again."""
         self._is_gone = gone
         self._ending.set()
         self._ending = asyncio.Event()

@@ -196,7 +196,7 @@ class Orders:
         return [str(json.loads(row)["body"]) for row in rows]
 
     def move_client(self) -> None:
-        """Its pod is made anew on a node that has no broker; ledgers go."""
+        """Its pod is made again on a node that has no broker; ledgers go."""
         taken = {each["spec"]["nodeName"] for each in self.members()}
         pod = next(each for each in yaml.safe_load_all(CLIENT) if each["kind"] == "Pod")
         pod["spec"]["nodeName"] = next(each.name for each in self.cluster.nodes if each.name not in taken)

@@ -1,6 +1,6 @@
 """What helm makes of each chart with some values, kept in tests/e2e/renders so that a change of a template is seen.
 
-`PYTHONPATH=tests python -m testkit.kube.renders` writes them anew; dashboards are left out, they are long and have a
+`PYTHONPATH=tests python -m testkit.kube.renders` writes them again; dashboards are left out, they are long and have a
 test of their own.
 """
 

@@ -1,6 +1,6 @@
 """The manifests of spark/kubernetes: what the chart gantrymq-cluster makes of its example, as files for kubectl.
 
-`PYTHONPATH=tests python -m testkit.kube.sparkmanifests` writes them anew; so they and the chart cannot differ.  Helm's
+`PYTHONPATH=tests python -m testkit.kube.sparkmanifests` writes them again; so they and the chart cannot differ.  Helm's
 own labels are left out, and who made which file stands in its first line.
 """
 

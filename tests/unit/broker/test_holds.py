@@ -28,7 +28,7 @@ CALLS_MAX = 20_000
 CALLS_OF: dict[int, int] = {
     # Reading, checking and registering 2 000 entries in one go, because a heartbeat counts whole or not at all.
     RequestCode.HEART_BEAT: 120_000,
-    # The table of where queues end is written anew, and the open files are looked through: eight calls a queue.
+    # The table of where queues end is written again, and the open files are looked through: eight calls a queue.
     RequestCode.DELETE_TOPIC_IN_BROKER: 40_000,
 }
 

@@ -117,7 +117,7 @@ def test_an_address_that_stands_for_all_is_told_as_this_machines_own(bound: str,
     assert reachable(bound, 9) == told
 
 
-def test_who_is_asked_to_stop_while_it_starts_anew_has_a_successor_that_only_stops(
+def test_who_is_asked_to_stop_while_it_starts_again_has_a_successor_that_only_stops(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     made: list[FakeServer] = []

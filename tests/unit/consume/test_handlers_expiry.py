@@ -40,7 +40,7 @@ def test_when_time_is_over_whoever_was_sent_elsewhere_meanwhile_is_told() -> Non
     assert (reply.code, reply.remark, offsets_of(reply)[0]) == (21, "OFFSET_RESET", 1)
 
 
-def test_when_time_is_over_a_master_without_permit_says_nothing_about_the_queue() -> None:
+def test_when_time_is_over_a_master_without_serving_lease_says_nothing_about_the_queue() -> None:
     play = PullPlay()
     play.pull(0, suspend_ms=5_000, **WAITING)
     play.pulls.is_permitted = lambda: False

@@ -176,7 +176,7 @@ def test_a_member_that_is_gone_since_it_promised_is_not_promoted() -> None:
     assert isinstance(found, Promote) and found.chosen == other.me and found.in_sync == parse_set("2.0")
 
 
-def test_a_member_that_was_started_anew_is_promoted_as_what_it_is_now() -> None:
+def test_a_member_that_was_started_again_is_promoted_as_what_it_is_now() -> None:
     former = promised(1, log_end=END + 100)
     now = replace(former, me=Holder(Member(1, 0), "anew"), log_end=END + 50)
     members = {1: Observed(1, now, former)}
@@ -300,7 +300,7 @@ def test_disks_that_were_kept_are_recovered_and_never_bootstrapped() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"epoch": 5}, {"last_epoch": 5}, {"promise": 6}])
-def test_a_register_older_than_what_members_did_is_made_anew(changes: dict[str, object]) -> None:
+def test_a_register_older_than_what_members_did_is_made_again(changes: dict[str, object]) -> None:
     ahead = {1: Observed(1, state(1, **changes))}
     assert kind(decide(snapshot(well(0, 2) | ahead), NOW)) is Recover
     assert kind(decide(snapshot(well(2) | ahead), NOW)) is Blocked

@@ -95,7 +95,7 @@ def test_masterships_in_vain_are_counted_until_a_master_serves() -> None:
     assert made.snapshot(led, {}).tried == {1: 2}
 
 
-def test_a_process_that_is_started_anew_again_and_again_is_counted_and_not_waited_for_any_longer() -> None:
+def test_a_process_that_is_started_again_again_and_again_is_counted_and_not_waited_for_any_longer() -> None:
     made, now_s = notes(), 101.0
     restarted = [replace(ACTIVE, epoch=epoch, holder=Holder(ME.member, f"q{epoch}")) for epoch in range(5, 9)]
     for number, record in enumerate(restarted[:3], 1):
@@ -115,7 +115,7 @@ def test_a_process_that_is_started_anew_again_and_again_is_counted_and_not_waite
     assert made.snapshot(led, {}).restarts == 0
 
 
-def test_a_master_that_serves_for_the_time_of_suspicion_begins_anew_to_be_counted() -> None:
+def test_a_master_that_serves_for_the_time_of_suspicion_begins_again_to_be_counted() -> None:
     made = notes()
     again = replace(ACTIVE, epoch=5, holder=Holder(ME.member, "q"))
     made.read(Seen(again, "2"), 101.0)

@@ -30,7 +30,7 @@ def test_patience_doubles_with_each_mastership_in_vain_up_to_a_bound(tried: int,
     assert patience_s(5.0, tried) == expected_s
     assert patience_s(400.0, tried) == 400.0, "never less than the time of suspicion"
     assert patience_s(5.0, tried, RESTARTS_MAX - 1) == expected_s
-    assert patience_s(5.0, tried, RESTARTS_MAX) == 1.25, "its process ends and is started anew, over and over"
+    assert patience_s(5.0, tried, RESTARTS_MAX) == 1.25, "its process ends and is started again, over and over"
 
 
 def test_a_master_is_cut_off_when_enough_others_follow_nobody_and_one_of_them_may_lead() -> None:

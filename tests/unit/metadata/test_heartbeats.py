@@ -15,7 +15,7 @@ def _body(*groups: str) -> bytes:
     return write(Heartbeat("client", consumers=tuple(ConsumerData(group) for group in groups)))
 
 
-def test_the_same_words_are_read_once_and_others_anew() -> None:
+def test_the_same_words_are_read_once_and_others_again() -> None:
     beats, connection = Heartbeats(), _connection()
     first = beats.read(connection, _body("G"))
     assert beats.read(connection, _body("G")) is first

@@ -172,7 +172,7 @@ def test_a_topic_deleted_between_two_slices_leaves_no_offset_to_its_next_generat
     offsets, state = many(SimDisk())
     saving = offsets.saving()
     next(saving)
-    offsets.begin_anew("T0", 1, ["g"], queues=1)  # its line is written already
+    offsets.begin_again("T0", 1, ["g"], queues=1)  # its line is written already
     list(saving)
     after_a_crash = Offsets(state, SimClock())
     assert after_a_crash.of("g", "T0"), "the play does not show it"
@@ -182,7 +182,7 @@ def test_a_topic_deleted_between_two_slices_leaves_no_offset_to_its_next_generat
 
 def test_a_mark_lifted_between_two_slices_is_there_where_the_groups_offset_is_not() -> None:
     offsets, state = many(SimDisk())
-    offsets.begin_anew("T0", 1, ["g"], queues=1)
+    offsets.begin_again("T0", 1, ["g"], queues=1)
     saving = offsets.saving()
     next(saving)
     assert (offsets.take_reset("g", "T0", 0, 9), offsets.take_reset("g", "T0", 0, 0)) == (0, None)
@@ -229,7 +229,7 @@ def test_what_a_deleted_topic_leaves_is_a_mark_at_zero_for_everybody_who_read_it
     offsets = offsets_of()
     offsets.commit("g", "T", 3, 9)
     offsets.commit("g", "T2", 0, 5)
-    offsets.begin_anew("T", 1, ["live"], queues=2)
+    offsets.begin_again("T", 1, ["live"], queues=2)
     assert offsets.groups_of("T") == [] and offsets.query("g", "T2", 0) == 5
     assert [offsets.query("live", "T", queue_id) for queue_id in (0, 1, 2)] == [0, 0, -1]
     assert offsets.query("g", "T", 3) == 0 and offsets.query("other", "T", 0) == -1
@@ -243,7 +243,7 @@ def test_what_a_deleted_topic_leaves_is_a_mark_at_zero_for_everybody_who_read_it
 
 def test_a_reader_that_goes_elsewhere_once_it_was_told_is_let_go() -> None:
     offsets = offsets_of()
-    offsets.begin_anew("T", 1, ["g", "at zero"], queues=1)
+    offsets.begin_again("T", 1, ["g", "at zero"], queues=1)
     assert [offsets.take_reset("g", "T", 0, pulled) for pulled in (9, 4)] == [0, None]
     assert offsets.take_reset("at zero", "T", 0, 0) is None, "it has nothing to forget"
     assert not offsets.has_resets
@@ -251,7 +251,7 @@ def test_a_reader_that_goes_elsewhere_once_it_was_told_is_let_go() -> None:
 
 def test_members_of_a_broadcasting_group_are_told_one_by_one_and_leave_no_offsets() -> None:
     offsets = offsets_of()
-    offsets.begin_anew("T", 1, ["g@a", "g@b"], queues=1)
+    offsets.begin_again("T", 1, ["g@a", "g@b"], queues=1)
     assert [offsets.take_reset("g@a", "T", 0, pulled) for pulled in (9, 0)] == [0, None]
     assert offsets.take_reset("g@b", "T", 0, 9) == 0 and offsets.groups_of("T") == []
     offsets.remove_group("g")
@@ -261,7 +261,7 @@ def test_members_of_a_broadcasting_group_are_told_one_by_one_and_leave_no_offset
 def test_a_start_drops_the_offsets_of_a_topic_whose_deletion_the_store_alone_remembers() -> None:
     state = MemoryState()
     offsets = offsets_of(state)
-    offsets.begin_anew("seen", 1)
+    offsets.begin_again("seen", 1)
     for topic in ("seen", "T", "plain"):
         offsets.commit("g", topic, 0, 7)
     offsets.save_if_changed()
@@ -274,7 +274,7 @@ def test_a_start_drops_the_offsets_of_a_topic_whose_deletion_the_store_alone_rem
 
 def test_a_generation_that_the_store_took_back_may_be_given_again() -> None:
     offsets = offsets_of()
-    offsets.begin_anew("T", 3)
+    offsets.begin_again("T", 3)
     assert offsets.catch_up({"T": 1}, lambda _: True) == []
     offsets.commit("g", "T", 0, 7)
     assert offsets.catch_up({"T": 2}, lambda _: True) == ["T"] and offsets.query("g", "T", 0) == 0
@@ -289,8 +289,8 @@ def test_a_document_that_counts_no_generations_is_taken_as_it_is() -> None:
 
 def test_marks_of_a_topic_that_is_gone_for_good_go_at_a_start() -> None:
     offsets = offsets_of()
-    offsets.begin_anew("gone", 1, ["g"], queues=1)
-    offsets.begin_anew("young", 2, ["g"], queues=1)
+    offsets.begin_again("gone", 1, ["g"], queues=1)
+    offsets.begin_again("young", 2, ["g"], queues=1)
     offsets.catch_up({"young": 2}, lambda _: False)
     assert not offsets.is_reset("g", "gone", 0) and offsets.is_reset("g", "young", 0)
 

@@ -19,7 +19,7 @@ Document = dict[str, Any]
 SETS = ["apply StatefulSet", "apply ConfigMap"]
 
 
-def anew(bench: Bench) -> bytes:
+def remade(bench: Bench) -> bytes:
     """Another operator, which knows nothing yet; what the former one kept."""
     key = bench.loops.kept.pop(KEY)
     bench.upgrade("image:1", OnUpgrade.ONE_BY_ONE)
@@ -49,7 +49,7 @@ def refused(bench: Bench) -> None:
 def test_a_stalled_cluster_has_its_loops_also_after_a_restart_and_says_who_leads(change: Any) -> None:
     bench = Bench().works()
     change(bench)
-    key = anew(bench)
+    key = remade(bench)
     bench.server.runs(master=2, in_sync="1.0,2.0")
     assert bench.once() == LATER_S
     assert bench.loops.kept == {KEY: key} and master(bench) == "orders-b0-2"
@@ -73,7 +73,7 @@ def test_an_operator_that_is_newer_than_its_definitions_stalls_no_cluster() -> N
     bench = Bench().works()
     for section, key in (("brokers", "antiAffinity"), ("brokers", "disruption"), ("networkPolicy", "clients")):
         del bench.server.documents[PATH]["spec"][section][key]
-    anew(bench)
+    remade(bench)
     bench.once()
     assert bench.conditions()["Stalled"] == ("False", "NoError") and bench.conditions()["Ready"][0] == "True"
     assert bench.server.deeds == [] and KEY in bench.loops.kept
@@ -83,7 +83,7 @@ def test_an_operator_that_is_newer_than_its_definitions_stalls_no_cluster() -> N
 @pytest.mark.parametrize("kind", ["pods", "statefulsets", "leases", "persistentvolumeclaims", "services"])
 def test_a_list_that_fails_keeps_no_loop_from_being_begun_and_no_master_from_being_told(kind: str, status: int) -> None:
     bench = Bench().works()
-    key = anew(bench)
+    key = remade(bench)
     bench.server.runs(master=2, in_sync="1.0,2.0")
     bench.server.unlisted[kind] = status
     try:
@@ -155,7 +155,7 @@ async def test_loops_wait_for_no_list(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
     await bench.operator.once(KEY)
     bench.server.runs(master=0)
-    anew(bench)
+    remade(bench)
     slow = Slow(bench)
     task = asyncio.create_task(bench.operator.once(KEY))
     async with asyncio.timeout(60):

@@ -26,7 +26,7 @@ BROKEN = {
 }
 
 
-def anew(bench: Bench) -> bytes:
+def remade(bench: Bench) -> bytes:
     """An operator that knows nothing, as after a restart of all of them."""
     key = bench.loops.kept.pop(KEY)
     bench.upgrade("image:1", OnUpgrade.ONE_BY_ONE)
@@ -54,7 +54,7 @@ def test_a_secret_that_cannot_be_used_is_named_and_the_loop_goes_on_with_the_las
 def test_a_secret_that_cannot_be_used_and_was_never_known_leaves_no_loop_and_says_so() -> None:
     bench = Bench().works()
     bench.server.documents[SECRET]["data"] = {}
-    anew(bench)
+    remade(bench)
     bench.once()
     assert not bench.loops.kept and bench.conditions()["Stalled"] == ("True", "SecretInvalid")
     assert bench.conditions()["FailoverPossible"] == ("False", "NotWatched")
@@ -92,7 +92,7 @@ def test_a_standby_that_begins_to_lead_makes_a_lost_secret_again_as_it_was() -> 
 def test_a_lost_key_that_nobody_knows_is_replaced_and_told_until_every_broker_has_it() -> None:
     bench = Bench().works()
     del bench.server.documents[SECRET]
-    former = anew(bench)
+    former = remade(bench)
     answering = {0}
 
     async def look(seen: GroupSeen, key: bytes) -> Mapping[int, Answer]:
@@ -146,7 +146,7 @@ def test_a_new_key_is_no_news_where_no_broker_runs() -> None:
     del bench.server.documents[SECRET]
     for pod in [each for each in bench.server.documents if each.startswith(f"{PODS}/orders-b0")]:
         del bench.server.documents[pod]
-    anew(bench)
+    remade(bench)
     bench.once()
     assert not bench.server.documents[SECRET]["metadata"].get("annotations") and KEY in bench.loops.kept
 
@@ -157,7 +157,7 @@ def test_where_pods_cannot_be_listed_a_set_or_a_register_says_that_brokers_may_r
     if not is_new:
         bench.works()
         del bench.server.documents[SECRET]
-        anew(bench)
+        remade(bench)
     bench.server.unlisted["pods"] = 403
     bench.once()
     assert (REPLACED in bench.server.documents[SECRET]["metadata"].get("annotations", {})) is not is_new
@@ -178,7 +178,7 @@ def test_no_secret_is_made_for_a_cluster_that_goes_or_cannot_be_read() -> None:
     for change in ("going", "unreadable"):
         bench = Bench().works()
         del bench.server.documents[SECRET]
-        anew(bench)
+        remade(bench)
         if change == "going":
             bench.server.documents[PATH]["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
         else:

@@ -8,7 +8,7 @@ import re
 import pytest
 import yaml
 
-from gantry.broker.metrics.metrics import FAMILIES
+from gantry.broker.metrics.exposition import FAMILIES
 from gantry_operator.monitoring import alerts, dashboards
 from gantry_operator.monitoring.__main__ import files
 from gantry_operator.monitoring.panels import WIDTH, Dashboard
@@ -69,7 +69,7 @@ def test_every_alert_asks_for_metrics_that_exist_and_says_what_to_do() -> None:
 
 @pytest.mark.parametrize("name", sorted(files()))
 def test_the_chart_holds_what_is_generated(name: str) -> None:
-    assert (CHART / name).read_text(encoding="utf-8") == files()[name], f"make crds writes {name} anew"
+    assert (CHART / name).read_text(encoding="utf-8") == files()[name], f"make crds writes {name} again"
 
 
 def test_the_rule_file_is_what_prometheus_reads() -> None:

@@ -237,7 +237,7 @@ def test_why_a_forced_failover_is_not_done_is_told_and_what_was_done_stays_told(
         assert outcome == "done: orders-b0-1 leads in epoch 4"
 
 
-def test_a_member_is_copied_anew_when_its_pod_is_named_and_nobody_counts_on_it() -> None:
+def test_a_member_is_copied_again_when_its_pod_is_named_and_nobody_counts_on_it() -> None:
     for in_sync, uid, refused in (
         ("0.0,1.0", "u-orders-b0-2", False), ("0.0,1.0", "another", True), ("0.0,1.0,2.0", "u-orders-b0-2", True),
     ):  # fmt: skip

@@ -100,7 +100,7 @@ class Play:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("trouble", ["starts", "stalls"])
 def test_one_cluster_at_a_time_and_all_in_the_end(trouble: str, seed: int) -> None:
-    """Passes side by side, statuses written late; operators that start anew, or clusters that stall and recover."""
+    """Passes side by side, statuses written late; operators that start again, or clusters that stall and recover."""
     play, dice = Play(5), random.Random(seed)
     given: set[str] = set()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from testkit.hubplay import Play, playing
+from testkit.slavelinkplay import Play, playing
 from testkit.turning import until
 
 
@@ -14,8 +14,8 @@ def strain(play: Play) -> None:
         play.clock.by_s += 0.1
         play.wanted_s += 0.2
         play.master.log += b"record"
-        play.hub.leftovers.look(play.clock.monotonic(), len(play.master.log))
-    assert play.hub.leftovers.extra == 0
+        play.slave_links.catch_up_pacing.look(play.clock.monotonic(), len(play.master.log))
+    assert play.slave_links.catch_up_pacing.extra == 0
 
 
 async def fill_and_wait(play: Play) -> int:
@@ -24,7 +24,7 @@ async def fill_and_wait(play: Play) -> int:
     play.clock.stopped_s = play.clock.monotonic()
     play.master.log += bytes(24 << 20)
     strain(play)
-    play.hub.wake()
+    play.slave_links.wake()
     before = -1
     while before < len(play.slave.copy) < len(play.master.log):
         before = len(play.slave.copy)
@@ -39,7 +39,7 @@ async def test_a_slave_that_is_far_behind_waits_while_producers_need_the_master_
             play.clock.by_s += 0.1
             play.wanted_s += 0.2
             play.master.log += b"record"
-            play.hub.tick()
+            play.slave_links.tick()
             await asyncio.sleep(0.01)
             if len(play.master.log) - len(play.slave.copy) < 4 << 20:
                 break

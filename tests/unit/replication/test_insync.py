@@ -132,13 +132,13 @@ def test_an_acknowledgement_counts_for_the_incarnation_that_gave_it() -> None:
 def test_a_member_that_lost_its_disk_takes_its_own_place_in_one_step() -> None:
     group = mastership("0.0,1.0")
     acknowledge(group, me=300, one=200)
-    anew = Member(1, 1)
-    group.acknowledge(anew, 199)
-    assert group.admit(anew) is None
-    group.acknowledge(anew, 300)
-    change = must(group.admit(anew))
+    remade = Member(1, 1)
+    group.acknowledge(remade, 199)
+    assert group.admit(remade) is None
+    group.acknowledge(remade, 300)
+    change = must(group.admit(remade))
     assert (change.kind, change.target) == (Kind.REPLACE, parse_set("0.0,1.1"))
-    assert group.required == {ME, ONE, anew} and group.confirmed == 200
+    assert group.required == {ME, ONE, remade} and group.confirmed == 200
     assert group.settle(change.target) == 300
 
 

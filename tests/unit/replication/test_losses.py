@@ -14,11 +14,11 @@ from gantry.broker.machine import Machine
 from gantry.broker.metrics import groupmetrics
 from gantry.broker.role import reshaping
 from gantry.broker.settings.config import Role
-from gantry.replication import losses, papers
+from gantry.replication import losses, member_files
 from gantry.replication.epochs import table_of
 from gantry.replication.handshake import Step
 from gantry.replication.losses import Losses
-from gantry.replication.papers import Plan
+from gantry.replication.member_files import Plan
 from gantry.store import filenames
 from gantry.store.background import InlineBackground
 from gantry.store.opening import open_store
@@ -45,7 +45,7 @@ def planned(disk: SimDisk, behind: int = 15) -> Losses:
     copy.confirmed.advance(entries[4].log_offset)
     copy.close()
     gone = entries[-behind:]
-    papers.save_plan(disk, ROOT, Plan(Step.CUT, gone[0].log_offset, EPOCHS))
+    member_files.save_plan(disk, ROOT, Plan(Step.CUT, gone[0].log_offset, EPOCHS))
     size = sum(entry.size for entry in gone)
     return Losses(behind, size, 1, behind, size)
 
@@ -64,7 +64,7 @@ def test_what_asynchronous_replication_lost_is_counted_over_all_lives(caplog: py
     assert f"{expected.messages} messages ({expected.bytes} bytes) are lost that ASYNC_MASTER had acknowledged" in line
     assert cut(disk) == losses.load(disk, ROOT) == expected
     entries = storeplay.read_log(disk, SETTINGS.segment_bytes).entries
-    papers.save_plan(disk, ROOT, Plan(Step.CUT, entries[-2].log_offset, EPOCHS))
+    member_files.save_plan(disk, ROOT, Plan(Step.CUT, entries[-2].log_offset, EPOCHS))
     size = sum(entry.size for entry in entries[-2:])
     assert cut(disk) == Losses(expected.messages + 2, expected.bytes + size, 2, 2, size)
 
@@ -100,7 +100,7 @@ def test_each_is_counted_once_whenever_the_power_goes() -> None:
         for rng in (None, random.Random(cuts)):
             after = disk.crash(rng)
             assert cut(after) == expected, f"power cut at operation {cuts}"
-            assert papers.load_plan(after, ROOT) is None
+            assert member_files.load_plan(after, ROOT) is None
     assert cuts > 10
 
 
@@ -110,4 +110,4 @@ def test_a_count_that_cannot_be_read_keeps_no_member_from_its_group(caplog: pyte
     for path in (filenames.losses(ROOT), f"{filenames.losses(ROOT)}.bak"):
         disk.open(path, create=True).pwrite(b"no json", 0)
     assert cut(disk) == Losses()
-    assert papers.load_plan(disk, ROOT) is None and "was not counted" in caplog.text
+    assert member_files.load_plan(disk, ROOT) is None and "was not counted" in caplog.text

@@ -29,7 +29,7 @@ def denied(found: Record | Denied) -> str:
 
 STRANGERS = [
     (replace(ACTIVE, epoch=5), ME, 4),  # another epoch
-    (ACTIVE, Holder(ME.member, "other"), 4),  # the same member, started anew
+    (ACTIVE, Holder(ME.member, "other"), 4),  # the same member, started again
     (ACTIVE, ONE, 4),
     (SEALED, ME, 4),
     (SEALED, ME, 5),
@@ -70,11 +70,11 @@ def test_a_set_without_its_master_or_with_an_ordinal_twice_is_refused() -> None:
 
 
 def test_only_the_disk_that_was_admitted_joins() -> None:
-    anew = parse_set("0.0,1.4096,2.0")  # disk 1 under ordinal 1
-    assert "admitted" in denied(operations.change_set(ACTIVE, ME, 4, SET, anew, 2))
+    remade = parse_set("0.0,1.4096,2.0")  # disk 1 under ordinal 1
+    assert "admitted" in denied(operations.change_set(ACTIVE, ME, 4, SET, remade, 2))
     record = done(operations.admit(ACTIVE, 1, "beef"))
     assert record.store(1) == Store("beef", 1)
-    assert done(operations.change_set(record, ME, 4, SET, anew, 2)).in_sync == anew
+    assert done(operations.change_set(record, ME, 4, SET, remade, 2)).in_sync == remade
     lost = parse_set("0.0,1.0,2.3")  # the same disk after three losses
     assert done(operations.change_set(ACTIVE, ME, 4, SET, lost, 2)).in_sync == lost
 

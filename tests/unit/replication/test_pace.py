@@ -20,7 +20,7 @@ def test_a_member_joins_after_three_steady_seconds() -> None:
     assert pace.may_join(ONE, 13.0, has_enough=True)
 
 
-def test_a_member_that_falls_behind_begins_anew() -> None:
+def test_a_member_that_falls_behind_begins_again() -> None:
     pace = Pace(Waits())
     pace.caught_up(ONE, 10.0)
     pace.behind(ONE)

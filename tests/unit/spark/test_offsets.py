@@ -53,7 +53,7 @@ def test_an_end_says_whose_offsets_it_has_and_sorts_that_too() -> None:
     assert json.dumps(end) == json.dumps(end, sort_keys=True)
 
 
-def test_a_queue_of_a_topic_made_anew_is_read_from_its_new_beginning() -> None:
+def test_a_queue_of_a_topic_made_again_is_read_from_its_new_beginning() -> None:
     start = offsets.end({}, {A: 0}, {A: 90})
     end = offsets.end({}, {A: 0}, {A: 7})
     assert offsets.stretches(start, end) == [Stretch(A, 0, 7)]

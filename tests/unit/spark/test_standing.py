@@ -42,14 +42,14 @@ def test_a_cluster_without_any_known_group_is_another_one(is_strict: bool) -> No
         known(start({A: 5}), seen, is_strict)
 
 
-def test_a_topic_made_anew_that_has_grown_is_an_error_that_says_what_helps() -> None:
+def test_a_topic_made_again_that_has_grown_is_an_error_that_says_what_helps() -> None:
     seen = Seen({A: Ends(0, 900)}, Identity({"broker-a": "ours"}, {ON_A: 3}))
-    said = r"made anew on broker-a \(generation 0 before, 3 now\); option failOnDataLoss=false .* at least 2 messages"
+    said = r"made again on broker-a \(generation 0 before, 3 now\); option failOnDataLoss=false .* at least 2 messages"
     with pytest.raises(RuntimeError, match=said):
         known(start({A: 5}), seen, last={A: 7})
 
 
-def test_a_topic_made_anew_is_read_from_its_beginning_and_losses_are_counted(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_made_again_is_read_from_its_beginning_and_losses_are_counted(caplog: pytest.LogCaptureFixture) -> None:
     seen, was = Seen({A: Ends(0, 3)}, Identity({"broker-a": "ours"}, {ON_A: 3})), start({A: 5})
     with caplog.at_level(logging.WARNING):
         held = known(was, seen, is_strict=False, last={A: 9})
@@ -68,7 +68,7 @@ def test_where_one_side_says_nothing_nothing_is_compared(was: Identity) -> None:
 def test_an_end_that_went_back_in_one_life_names_the_failover_and_the_count() -> None:
     with pytest.raises(RuntimeError, match=r"ends at 3, 5 was read: 2 messages that were read are gone .* failover"):
         known(start({A: 5}), Seen({A: Ends(0, 3)}, OURS), is_strict=False)
-    with pytest.raises(RuntimeError, match="ends at 3, 5 was read; was the topic made anew"):
+    with pytest.raises(RuntimeError, match="ends at 3, 5 was read; was the topic made again"):
         known(start({A: 5}, offsets.NOBODY), Seen({A: Ends(0, 3)}))
 
 

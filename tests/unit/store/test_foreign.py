@@ -203,7 +203,7 @@ def test_queues_of_a_deleted_topic_that_rocketmqs_broker_built_again_are_not_bel
     store.close()
 
 
-def test_a_queue_that_expired_and_began_anew_does_not_bury_its_topic() -> None:
+def test_a_queue_that_expired_and_began_again_does_not_bury_its_topic() -> None:
     disk = SimDisk()
     table = QueueTable(disk, ROOT, QueueFiles(disk, 8, 64))
     for queue_id, begin, count in ((0, 9000, 3), (1, 4000, 9)):

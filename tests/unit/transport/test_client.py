@@ -72,7 +72,7 @@ async def test_a_server_that_comes_back_is_found_again() -> None:
     await server.close()
 
 
-async def test_a_lost_connection_leaves_the_outcome_unknown_and_the_next_call_connects_anew() -> None:
+async def test_a_lost_connection_leaves_the_outcome_unknown_and_the_next_call_connects_again() -> None:
     silent = True
 
     def answer(connection: Connection, requests: list[Request]) -> None:

@@ -67,7 +67,8 @@ class Acks:
         self.latency_sum_s = 0.0
         self.mark = mark
         self.why_late: Callable[[int], int] = lambda end: ResponseCode.FLUSH_DISK_TIMEOUT
-        self.is_permitted: Callable[[], bool] | None = None  # who answers before its slaves have it needs a permit
+        # who answers before its slaves have it needs a serving lease
+        self.is_permitted: Callable[[], bool] | None = None
         self._clock = clock
         self._limits = limits
         self._queue: deque[_Parked] = deque()

@@ -126,7 +126,7 @@ class Limits:
         """Whether body, properties and unique key are short enough."""
         allowed, found = self.properties_bytes_max, len(send.properties)
         if is_redelivery and found > allowed:
-            # It brings along what a broker has added; what its rounds of redelivery added is written anew in the next.
+            # It brings along what a broker has added; what its rounds of redelivery added is written again in the next.
             if own_bytes(send.properties) <= allowed + HALF_BYTES_MAX:
                 allowed += OURS_BYTES_MAX - DELAY_BYTES_MAX
         return (

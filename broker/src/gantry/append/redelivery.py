@@ -153,7 +153,7 @@ def as_dead_letter(text: bytes, origin_topic: str, origin_id: str) -> bytes:
 
 
 def own_bytes(text: bytes) -> int:
-    """How long these properties are without what a round of redelivery takes out or writes anew."""
+    """How long these properties are without what a round of redelivery takes out or writes again."""
     return len(without(text, _OF_ROUNDS))
 
 

@@ -11,7 +11,7 @@ Calls go down: every part here was given what it uses.  News goes up, and all of
     a connection went     -> registrations of clients, held pulls
     halves, ops dispatched -> the book of transactions (it listens by itself)
     delayed ones dispatched, deliveries confirmed -> the book of delays (it listens by itself)
-    everything about a group of master and slaves -> see mastering, following
+    everything about a group of master and slaves -> see master role, following
     a hot key changed     -> admission, pull checks, what name servers are told
 
 `assemble` builds everything around one opened store and starts nothing.
@@ -31,7 +31,7 @@ from gantry.append.batch import Appender, Marks
 from gantry.broker import tables
 from gantry.broker.complaints import Complaints
 from gantry.broker.durably import Durably
-from gantry.broker.group.grouping import Ground, make_group
+from gantry.broker.group.roles import Ground, make_group
 from gantry.broker.jobs import Job, Jobs
 from gantry.broker.machine import Machine
 from gantry.broker.meters.census import Census
@@ -48,7 +48,7 @@ from gantry.broker.requests.admin import AdminHandlers
 from gantry.broker.requests.disk_handlers import DiskHandlers
 from gantry.broker.requests.router import Handlers, Router, table
 from gantry.broker.role.membership import KeyFile, Membership, cluster_uid
-from gantry.broker.role.vowing import Vowing
+from gantry.broker.role.promise_writer import PromiseWriter
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.live import LiveConfig
 from gantry.broker.settings.ports import Addresses
@@ -120,13 +120,13 @@ class Opened:
     background: Background
     addresses: Addresses
     member: Membership | None = None  # of a group
-    vowing: Vowing | None = None  # its
+    promise_writer: PromiseWriter | None = None  # its
     seen: Seen | None = None  # the register as it was when it gave this member the group
 
     def ground(self, restart: Callable[[str], None]) -> Ground:
         """What the member stands on."""
-        assert self.member is not None and self.vowing is not None
-        return Ground(self.machine, self.background, self.member, self.vowing, self.seen, restart)
+        assert self.member is not None and self.promise_writer is not None
+        return Ground(self.machine, self.background, self.member, self.promise_writer, self.seen, restart)
 
 
 def assemble(
@@ -134,7 +134,7 @@ def assemble(
 ) -> tuple[Parts, list[Job]]:
     """Build a broker around an opened store; metadata is loaded here, nothing is started.
 
-    fail: the process has to end, and why; restart: the broker has to stop and start anew.
+    fail: the process has to end, and why; restart: the broker has to stop and start again.
     """
     store, packed, clock = opened.store, opened.addresses.packed, opened.machine.clock
     live, gate, activity = LiveConfig(config, store.settings.segment_bytes), WriteGate(), Activity()
@@ -298,11 +298,11 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
 
 
 def _delete_content(topic: TopicConfig, parts: Parts) -> None:
-    """Everything that was kept for a topic; whoever reads it now begins anew should it be made again."""
+    """Everything that was kept for a topic; whoever reads it now begins again should it be made again."""
     store, name = parts.store, topic.name
     readers = readers_of(name, parts.clients, parts.pulls.counts.by_group)
     store.delete_queues(name)
-    parts.offsets.begin_anew(name, store.generations.of(name), readers, topic.read_queues)
+    parts.offsets.begin_again(name, store.generations.of(name), readers, topic.read_queues)
     parts.pulls.held.release_topic(name)
 
 

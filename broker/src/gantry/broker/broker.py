@@ -26,10 +26,10 @@ from gantry.broker.assemble import Opened, assemble
 from gantry.broker.essential import essential
 from gantry.broker.jobs import Job
 from gantry.broker.machine import Carried, Machine
+from gantry.broker.member_lifecycle import MemberLifecycle
 from gantry.broker.parts import Parts
-from gantry.broker.role.following import Following
-from gantry.broker.role.mastering import GATE_TAIL, Mastering
-from gantry.broker.seat import Seat
+from gantry.broker.role.master_role import GATE_TAIL, MasterRole
+from gantry.broker.role.slave_role import SlaveRole
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.broker.settings.ports import VIP_NONE, Addresses, Reserved
 from gantry.broker.shares import HTTP_NONE, settings_of_folder, settled, store_settings
@@ -58,13 +58,13 @@ class Broker:
         self, config: BrokerConfig, on_failed: Callable[[], None] | None = None, machine: Machine | None = None
     ) -> None:
         self.failure: str | None = None  # why the process has to end
-        self.starts_anew = False  # after it has stopped another one has to start on the same folder, in this process
+        self.starts_again = False  # after it has stopped another one has to start on the same folder, in this process
         self.addresses: Addresses | None = None  # from line 1 of start() on
         self.http_port: int | None = None
         self.parts: Parts | None = None  # from line 4 on
         self._config = config
         self._machine = machine or Machine()
-        self.seat = Seat(config, self._machine)
+        self.member_lifecycle = MemberLifecycle(config, self._machine)
         carried = self._machine.carrying.take() if self._machine.carrying is not None else None
         self._is_carried = carried is not None  # its store was left open by the broker before it
         self._on_failed = on_failed
@@ -93,11 +93,11 @@ class Broker:
         # 3. The store, recovered step by step, or as the broker before this one left it.
         opened = await self._open_store(self.addresses)
         #    Of a group with a register: which part this life has in it.
-        config, opened = await self.seat.choose(opened)
+        config, opened = await self.member_lifecycle.choose(opened)
         # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
         self.parts, self._jobs = assemble(config, opened, self._fail, self._restart)
         #    Whoever watches over a group may ask its members.
-        await self.seat.take(config, opened, self.parts, self._restart, self._fail)
+        await self.member_lifecycle.take(config, opened, self.parts, self._restart, self._fail)
         #    What is delayed and the transactions that are open, read back from their queues; of a member of a group
         #    when all that its log holds is confirmed, and of a slave not at all.
         await self._join(self.parts, self.addresses)
@@ -122,7 +122,7 @@ class Broker:
         if self.addresses is None:
             return self._config
         live = None if self.parts is None else self.parts.live.current
-        return settled(self._config, self.addresses, (self.http_port, self.seat.ha_api_port), live)
+        return settled(self._config, self.addresses, (self.http_port, self.member_lifecycle.ha_api_port), live)
 
     async def stop(self, passed: Callable[[int], None] = lambda line: None) -> None:
         """End in order; after a failure as much of it as still makes sense.
@@ -130,9 +130,9 @@ class Broker:
         `passed` hears the number of every line that is done: a test kills the process after each.
         """
         # 0. Somebody else leads, before anybody misses this one.
-        if self._is_running and not self.starts_anew and self.failure is None:
-            await self.seat.hand_over()
-            self.starts_anew = False  # whatever became of the handover: no other life follows
+        if self._is_running and not self.starts_again and self.failure is None:
+            await self.member_lifecycle.hand_over()
+            self.starts_again = False  # whatever became of the handover: no other life follows
         self._is_stopping = True
         # 1. Not ready any more.
         self._is_running, self._stage = False, "stopping"
@@ -148,7 +148,7 @@ class Broker:
         # 9. The background threads, what the next start has to know, the folder's lock, the side door, the ports.
         if self._background is not None:
             self._background.close()
-        await self.seat.close(self._store)
+        await self.member_lifecycle.close(self._store)
         if self._lock is not None:
             self._lock.release()
         if self._http is not None and self._side_door is not None:
@@ -164,9 +164,9 @@ class Broker:
     def _leaves_open(self, store: Store) -> bool:
         """Leave the store to the next broker in this process, so that a promotion does not wait for an opening."""
         carrying, parts = self._machine.carrying, self.parts
-        if carrying is None or parts is None or not self.starts_anew or self.failure is not None:
+        if carrying is None or parts is None or not self.starts_again or self.failure is not None:
             return False
-        if isinstance(parts.group, Following) and parts.group.is_reshaping:
+        if isinstance(parts.group, SlaveRole) and parts.group.is_reshaping:
             return False  # the next start changes files that have to be closed for it
         assert self._background is not None
         following = store.go_on()
@@ -184,7 +184,7 @@ class Broker:
         if self._registering is not None:
             self._registering.cancel()
             await asyncio.wait({self._registering})
-            if not self.starts_anew:
+            if not self.starts_again:
                 await parts.registration.unregister()
         passed(2)
         # 3. Nothing new comes in; who waits for messages gets an answer.
@@ -199,7 +199,7 @@ class Broker:
         # 5. Connections.
         if self._activating is not None:
             self._activating.cancel()
-        await self.seat.leave()
+        await self.member_lifecycle.leave()
         if parts.group is not None:
             await parts.group.stop()
         await parts.server.close()
@@ -256,7 +256,7 @@ class Broker:
 
     def _load_metrics(self) -> Callable[[], Awaitable[bytes]]:
         """Called by the thread that loads the side door: the table of metrics and its library take 60 ms."""
-        from gantry.broker.metrics.metrics import Metrics
+        from gantry.broker.metrics.exposition import Metrics
 
         return Metrics(lambda: self.parts if self.parts is not None and self.parts.started_ms else None).text
 
@@ -264,13 +264,13 @@ class Broker:
         machine = self._machine
         settings = store_settings(self._config, addresses)
         if self._is_carried:
-            await self.seat.prepare(settings, is_carried=True)
+            await self.member_lifecycle.prepare(settings, is_carried=True)
             assert self._store is not None and self._background is not None
             return Opened(self._store, machine, self._background, addresses)
         self._background = machine.background(machine.disk)
         self._lock = lock_folder(machine.disk, settings.root)
         settings = settings_of_folder(self._config, machine.disk, settings)
-        await self.seat.prepare(settings)
+        await self.member_lifecycle.prepare(settings)
         opening = Opening(settings, machine.disk, machine.clock, self._background, is_locked=True)
         for progress in opening.steps():
             self._stage = f"recovering: {progress.stage} {progress.at} of {progress.end}"
@@ -297,13 +297,13 @@ class Broker:
     async def _join(self, parts: Parts, addresses: Addresses) -> None:
         """Take the part in the group, and the work of a master now or when the log is confirmed."""
         group = parts.group
-        if isinstance(group, Following):
+        if isinstance(group, SlaveRole):
             group.start(self._fail)
             self._is_settled = True
             return
         # Nobody knows what is owed before it is read back, and retention does not wait for that.
         parts.store.retention.owe(lambda: None if parts.activity.has_read_back else 0)
-        if isinstance(group, Mastering):
+        if isinstance(group, MasterRole):
             assert addresses.ha_port is not None
             await group.start(addresses.bind, addresses.ha_port)
             self._reservations[-1].release()
@@ -324,7 +324,7 @@ class Broker:
             self._fail(f"transactions and delays could not be read back: {task.exception()!r}")
 
     async def _activate(self, parts: Parts) -> None:
-        if self.seat.has_register:
+        if self.member_lifecycle.has_register:
             # What a new master's log does not have, nobody has consumed; all that it has is dispatched by now.
             tables.bound(parts.store, parts.offsets)
         await self._recover_delays(parts)
@@ -371,16 +371,16 @@ class Broker:
     def _readiness(self) -> tuple[bool, str]:
         gate = self.parts.gate if self.parts is not None else WriteGate()
         shut = f"; takes no messages: {', '.join(gate.reasons)}" if gate.reasons else ""
-        aside = self.seat.why_not_ready() if self._is_running else ""
+        aside = self.member_lifecycle.why_not_ready() if self._is_running else ""
         is_ready = self._is_running and self.failure is None and not aside and GATE_STALLED not in gate.reasons
         return is_ready, self._health()[1] + (f"; {aside}" if aside else "") + shut
 
     def _restart(self, why: str) -> None:
         """Stop, and have another broker start on the same folder; not one that stops already, for whatever reason."""
-        if self.starts_anew or self.failure is not None or self._is_stopping:
+        if self.starts_again or self.failure is not None or self._is_stopping:
             return
-        self.starts_anew = True
-        log.warning("%s; the broker starts anew", why)
+        self.starts_again = True
+        log.warning("%s; the broker starts again", why)
         if self._on_failed is not None:
             self._on_failed()
 

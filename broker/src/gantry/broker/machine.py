@@ -91,7 +91,7 @@ class Machine:
 
     background: makes what blocks elsewhere than on the running loop.  reserve: takes the ports, see `ports`.
     chance: where ids that must not repeat between processes, and jitter, come from.  boot_id: which boot of the machine
-    this is, empty when that cannot be told.  process: another one in each process; brokers that start anew in the same
+    this is, empty when that cannot be told.  process: another one in each process; brokers that start again in the same
     one keep it.  register: opens the register that a configuration names.  wanted_s: of the loop's thread, below.
     carrying: lets such brokers leave an open store to each other; None: each of them closes its own.
     """

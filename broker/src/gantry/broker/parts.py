@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from gantry.broker.registration import Registration
     from gantry.broker.requests.activity import Activity
     from gantry.broker.requests.router import Router
-    from gantry.broker.role.following import Following
-    from gantry.broker.role.mastering import Mastering
+    from gantry.broker.role.master_role import MasterRole
+    from gantry.broker.role.slave_role import SlaveRole
     from gantry.broker.settings.live import LiveConfig
     from gantry.clock import Clock
     from gantry.consume.filterdata import ConsumerFilters
@@ -81,7 +81,7 @@ class Parts:
     census: Census
     jobs: Jobs
     activity: Activity
-    group: Mastering | Following | None = None  # of a member of a group
+    group: MasterRole | SlaveRole | None = None  # of a member of a group
     losses: Losses | None = None  # its
     started_ms: int = 0
     stalled: StalledDisk = field(init=False)

@@ -19,7 +19,7 @@ from gantry.consume.handlers import PullSettings
 from gantry.consume.lookups import LOOKUP_BYTES_MAX
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
-from gantry.replication.mastery import Rules as ReplicationRules
+from gantry.replication.in_sync_tracker import Rules as ReplicationRules
 from gantry.replication.pace import Waits, waits_of
 from gantry.schedule import levels
 from gantry.schedule.rules import DelayRules

@@ -37,14 +37,14 @@ def run(arguments: argparse.Namespace) -> int:
     if not config.name_servers:
         log.warning("no name server is named: clients will not find this broker; --namesrv HOST:PORT")
     made: list[Broker] = []
-    machine = Machine(carrying=Carrying())  # a broker that starts anew is the same process to its group
+    machine = Machine(carrying=Carrying())  # a broker that starts again is the same process to its group
 
     def make(end: Callable[[], None]) -> Broker:
         made[:] = [Broker(made[0].settled_config if made else config, end, machine)]
         return made[0]
 
     def again(broker: Broker) -> bool:
-        return broker.starts_anew and broker.failure is None
+        return broker.starts_again and broker.failure is None
 
     return serve(make, lambda broker: _ready(config, broker), lambda broker: broker.failure, port_flags(config), again)
 

@@ -1,6 +1,6 @@
 """What `gantry local up` runs: one supervisor for a folder, and what people see of the cluster meanwhile.
 
-On a terminal the table of members stands there and is drawn anew each second; elsewhere each change of a group is a
+On a terminal the table of members stands there and is drawn again each second; elsewhere each change of a group is a
 line.  Nobody waits for what is shown: it is asked beside the work.
 """
 

@@ -9,7 +9,7 @@ group and verdict.  A batch that is decided already is only ended, whichever of 
     --abort     these parts are never committed; the sink may write the batch again
 
 Spark's own restart does this by itself; by hand it is for a query that never comes back.  --forget removes a sink from
-the table of every registered group, once nothing of it is open; a query that uses it again begins anew.  It does
+the table of every registered group, once nothing of it is open; a query that uses it again begins again.  It does
 nothing while a group has no master.  A group that was not registered still knows the sink when it comes back, and
 refuses the batches of a new query until --forget is called again.
 """

@@ -41,7 +41,7 @@ PROGRESS_GROUP = "TOOLS_CONSUMER"  # exists on every broker
 PRODUCER_GROUP = "gantry-dlq"
 
 _KEPT_SYS_FLAGS = 0x703  # compressed, its kind, many tags
-# A copy is neither dead nor delayed nor half of a transaction, and its route through the broker begins anew.
+# A copy is neither dead nor delayed nor half of a transaction, and its route through the broker begins again.
 _SPENT = frozenset(
     b"DELAY REAL_TOPIC REAL_QID WAIT RECONSUME_TIME MAX_RECONSUME_TIMES DLQ_ORIGIN_TOPIC DLQ_ORIGIN_MESSAGE_ID "
     b"TRAN_MSG __transactionId__ TRAN_PREPARED_QUEUE_OFFSET POP_CK TIMER_DELAY_SEC TIMER_DELAY_MS TIMER_DELIVER_MS "

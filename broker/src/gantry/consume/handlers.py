@@ -34,7 +34,7 @@ from gantry.consume.filter import Wanted
 from gantry.consume.grouprates import GroupRates
 from gantry.consume.hold import HeldPull, HeldPulls
 from gantry.consume.pull import COMMIT_OFFSET, SUSPEND, PullChecks, PullRefusal, code_of, reply_head
-from gantry.consume.sharing import NO_PERMIT, Sharing
+from gantry.consume.sharing import NO_SERVING_LEASE, Sharing
 from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
 from gantry.metadata.offsets import Offsets
@@ -71,7 +71,7 @@ class PullSettings:
     sifted_bytes_max: int = 8 << 20
 
 
-_NO_PERMIT = PullRefusal(ResponseCode.SYSTEM_BUSY, NO_PERMIT)
+_NO_SERVING_LEASE = PullRefusal(ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)
 # Long work goes in slices of a millisecond.
 _SIFT_S = 0.001
 
@@ -118,7 +118,8 @@ class PullHandlers:
         self.counts = PullCounts()
         self.rates = GroupRates(self.counts.by_group, clock)
         self.sharing: Sharing | None = None  # of a member of a group
-        self.is_permitted: Callable[[], bool] = lambda: True  # of a master whose group has a register: its permit
+        # of a master whose group has a register: its serving lease
+        self.is_permitted: Callable[[], bool] = lambda: True
         self._store = store
         self._checks = checks
         self._offsets = offsets
@@ -157,7 +158,7 @@ class PullHandlers:
         if connection.closed:
             return False
         if not self.is_permitted():
-            self._refuse(connection, pull, _NO_PERMIT)
+            self._refuse(connection, pull, _NO_SERVING_LEASE)
             return False
         return True
 

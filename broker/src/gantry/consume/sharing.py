@@ -22,9 +22,9 @@ from gantry.store.reading import Fetched, FetchStatus
 from gantry.wire.codes import ResponseCode
 
 MASTER = 0
-NO_PERMIT = (
-    "the permit of this master has ended: neither its register nor its slaves answer it, and another one may lead; "
-    "ask for the route again"
+NO_SERVING_LEASE = (
+    "the serving lease of this master has ended: neither its register nor its slaves answer it, and another one may "
+    "lead; ask for the route again"
 )
 _AHEAD = FetchStatus.OFFSET_OVERFLOW_BADLY
 _MOVED = ResponseCode.PULL_OFFSET_MOVED

@@ -117,6 +117,6 @@ class Statistics:
         oldest, newest = self._samples[name][0], self._samples["statsMinute"][-1]
         total = self._now.get(key, 0) - oldest.counters.get(key, 0)
         elapsed_s = newest.at_s - oldest.at_s
-        # A topic that was made anew counts from its beginning.
+        # A topic that was made again counts from its beginning.
         total = total if total >= 0 else self._now.get(key, 0)
         return {"avgpt": 0.0, "sum": total, "tps": round(total / elapsed_s, 2) if elapsed_s > 0 else 0.0}

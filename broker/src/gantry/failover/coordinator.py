@@ -161,7 +161,7 @@ class Coordinator:
             await self._members.hand_over(record.holder.member.ordinal, decision.target, within_s)
         wanted = self._carried_out(decision, record)
         if record is not None and _may_admit(decision, record):
-            # A master's permit follows the lease that it renewed: a shorter one holds from its next renewal on.
+            # A master's serving lease follows the lease that it renewed: a shorter one holds from its next renewal on.
             wanted = operations.last(self._with_newcomers(record, states), self._group.lease_duration_s)
         if isinstance(wanted, Denied):
             return Blocked(wanted.reason)

@@ -90,7 +90,7 @@ class Snapshot:
     former: Holder | None = None  # who led before the seal, if the observer saw it
     first_answer_s: float | None = None  # when the first answer to this epoch's seal came
     had_stores: bool = False  # volumes are known to have belonged to this group
-    lease_s: int = 0  # the longest one that the observer saw: a permit may be of before it was made shorter
+    lease_s: int = 0  # the longest one that the observer saw: a serving lease may be of before it was made shorter
     tried: Mapping[int, int] = field(default_factory=dict)  # masterships per ordinal since a master served
     cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
     full_since_s: float | None = None  # the master has no room on its disk; not told again soon after a handover
@@ -145,7 +145,7 @@ class Bootstrap:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Make the register anew, above these promises; every member answered."""
+    """Make the register again, above these promises; every member answered."""
 
     reason: str
     states: tuple[MemberState, ...]
@@ -208,7 +208,7 @@ def _forced_of_sealed(seen: Snapshot, record: Record, wanted: Forced, now_s: flo
         return f"member {wanted.ordinal} has not promised epoch {record.epoch}"
     if is_electable(target, record):
         if not wanted.accept_split and not _is_old_master_silent(seen, record, answers, now_s):
-            return Wait("the former master may still hold its permit")
+            return Wait("the former master may still hold its serving lease")
         return Promote(target.me, frozenset(each.member for each in answers if is_electable(each, record)))
     if not wanted.unclean:
         return _unclean(wanted)
@@ -305,7 +305,7 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
     if may_come and (seen.first_answer_s is None or now_s - seen.first_answer_s < collect_s):
         return Wait("more answers may come")
     if not _is_old_master_silent(seen, record, answers, now_s):
-        return Wait("the former master may still hold its permit")
+        return Wait("the former master may still hold its serving lease")
     # All candidates have what was acknowledged, so one that was given the group and never led can be passed over.
     fewest = min(seen.tried.get(state.member.ordinal, 0) for state in candidates)
     others = (state for state in _states(seen) if is_electable(state, record))

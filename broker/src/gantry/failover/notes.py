@@ -66,7 +66,7 @@ class Notes:
             self._lease_s = max(self._lease_s, seen.record.lease_duration_s)
 
     def _count(self, ordinal: int, was_sealed: bool) -> None:
-        """Somebody leads an epoch: it was elected, the group was handed over to it, or it was started anew."""
+        """Somebody leads an epoch: it was elected, the group was handed over to it, or it was started again."""
         tried = self._tried.get(ordinal, 0)
         if self._former is None or self._former.member.ordinal != ordinal or was_sealed:
             self._restarts, self._tried[ordinal] = 0, tried + 1

@@ -11,7 +11,7 @@ Back-off.  A member may be promoted and never serve: its start takes too long, o
 Each mastership without success doubles the patience with the same member, and another electable member is preferred.
 So a group whose members all start slowly comes to rest, and one slow member does not hold up the others.
 
-Restarts.  A master whose process ends and is started anew claims the next epoch by itself, each time before anybody
+Restarts.  A master whose process ends and is started again claims the next epoch by itself, each time before anybody
 suspects it.  After `RESTARTS_MAX` of them, between which it did not serve for as long as suspicion takes, it is waited
 for a part of that time only, so that another member leads.
 """
@@ -43,7 +43,7 @@ def patience_s(suspect_after_s: float, tried: int, restarts: int = 0) -> float:
     """Return for how long a master may be unwell before it is sealed.
 
     tried: how often this member was given the group since a master last served; 0 or 1: the time of suspicion.
-    restarts: how often in a row its process was started anew and did not serve for that time.
+    restarts: how often in a row its process was started again and did not serve for that time.
     """
     if restarts >= RESTARTS_MAX:
         return suspect_after_s * _PATIENCE_OF_RESTARTS

@@ -33,7 +33,7 @@ class Watched:
     """A group and how it is watched; `addresses` of `/ha/v1` by ordinal, HOST:PORT."""
 
     name: str
-    addresses: Sequence[str]  # may answer anew each time it is asked; empty: not known now
+    addresses: Sequence[str]  # may answer again each time it is asked; empty: not known now
     policy: Policy
     timers: Timers
     cluster_uid: str = ""  # empty: whatever the register or the members say

@@ -97,7 +97,7 @@ class Folder:
                 raise ConfigError(f"{self.path}: no local cluster; gantry local up --dir {self.path} makes one")
             return _read(source)
         except (ValueError, KeyError) as error:
-            text = f"{self.path}/local.json: {error}; remove it, or the whole folder, to begin anew"
+            text = f"{self.path}/local.json: {error}; remove it, or the whole folder, to begin again"
             raise StoreError(text) from error
 
     def save(self, state: State) -> None:

@@ -6,7 +6,7 @@
              3. masters, so that what they have parked is confirmed  4. the other members, all at once  5. the rest
 
 A process that ends is started again after a pause that doubles, from a fifth of a second to fifteen seconds, and begins
-anew after half a minute of life; unless `local.json` says that it is to be kept down.  Output goes to files, not to
+again after half a minute of life; unless `local.json` says that it is to be kept down.  Output goes to files, not to
 pipes: processes live on when their supervisor is killed, and `gantry local down` ends them.
 """
 

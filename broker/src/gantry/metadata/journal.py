@@ -22,7 +22,7 @@ A grave is a thing of its own, since the topic may have been made again: the sla
 the records below that place in the log are not of the new topic.
 
 A number that was forgotten (of a deleted thing, when there are too many of those) makes the whole journal the answer,
-which then begins with `all`.  Nothing is kept on the disk: numbers begin anew with the process, and so do links.
+which then begins with `all`.  Nothing is kept on the disk: numbers begin again with the process, and so do links.
 """
 
 from __future__ import annotations

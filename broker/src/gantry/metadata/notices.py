@@ -1,4 +1,4 @@
-"""Telling the consumers of a group that its members or topics changed, so that they share the queues anew.
+"""Telling the consumers of a group that its members or topics changed, so that they share the queues again.
 
 The request is NOTIFY_CONSUMER_IDS_CHANGED (40), one-way, to every connection of the group, also to the one whose
 heartbeat caused it.  A client answers it by asking for the list of members at once.  It is a hint: a client that

@@ -59,7 +59,7 @@ class OffsetHandlers:
         if self._offsets.is_reset(group, topic, queue_id):
             return reply(command, remark="Offset has been previously reset")
         if self._is_of_another_life(topic, queue_id, offset):
-            return reply(command, remark="Offset lies behind the end of a topic that was made anew")
+            return reply(command, remark="Offset lies behind the end of a topic that was made again")
         self._offsets.commit(group, topic, queue_id, offset)
         return reply(command)
 

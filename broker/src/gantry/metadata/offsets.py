@@ -193,7 +193,7 @@ class Offsets:
         self._is_changed = self._is_changed or bool(bounded)
         return bounded
 
-    def begin_anew(self, topic: str, generation: int, readers: Iterable[str] = (), queues: int = 0) -> None:
+    def begin_again(self, topic: str, generation: int, readers: Iterable[str] = (), queues: int = 0) -> None:
         """The topic was deleted, and what may come under its name is of this generation: forget all offsets in it,
         and mark the queues, `queues` at least, of its readers and of all groups that stood anywhere.
         """
@@ -211,7 +211,7 @@ class Offsets:
         self._is_changed = True
 
     def catch_up(self, generations: Mapping[str, int], exists: Callable[[str], bool]) -> list[str]:
-        """At a start: begin topics anew that the store has in a later generation; their names.
+        """At a start: begin topics again that the store has in a later generation; their names.
 
         What the store has forgotten is forgotten here too, with the marks of topics that are gone for good.
         """
@@ -225,7 +225,7 @@ class Offsets:
             topic: min(number, generations[topic]) for topic, number in mine.items() if topic in generations
         }
         for topic in late:
-            self.begin_anew(topic, generations[topic])
+            self.begin_again(topic, generations[topic])
         marked = self.marks.keys()
         gone = [key for key in marked if _topic(key) not in generations and not exists(_topic(key))]
         self._is_changed |= self.marks.remove(gone) or self._generations != mine

@@ -11,7 +11,7 @@
     POST /ha/v1/handover {target, deadlineMs}      200: the target leads the next epoch; 409 not possible, 503 not done
     POST /ha/v1/cordon {on}                        200: takes no more messages, or takes them again; what is left
     PUT  /ha/v1/config {keys}                      200: which were applied, and which wait for a restart
-    POST /ha/v1/clone {}                           200: the log goes, and all is copied anew; 409 of who is needed
+    POST /ha/v1/clone {}                           200: the log goes, and all is copied again; 409 of who is needed
 
 An order names the epoch and the life that the member's state has just told: 409 when either is another one by now.  A
 life is a text of chance, made when the door is opened.  So an order that somebody recorded is good for nothing after a

@@ -12,7 +12,7 @@ refusal, not forgetting.  The taker's time is one that never goes back, else a f
 good again; it need not be the right time, for a refusal for the time names the taker's, proves it, and the asker asks
 again with that.  So no failover depends on clocks that agree.
 
-A taker that starts anew has an empty table.  A seal therefore names an epoch, and is done twice without harm; an order
+A taker that starts again has an empty table.  A seal therefore names an epoch, and is done twice without harm; an order
 names the taker's life besides (`haapi`), and is refused by any other.
 
 While a secret is changed two keys are good: either is taken, the first is the one to ask with.  A member that reads

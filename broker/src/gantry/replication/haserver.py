@@ -80,7 +80,7 @@ class HaServer:
         self._member = member
         self._orders = orders
         self._door = Door(keys)
-        self._life = token_hex(_LIFE_BYTES)  # orders name it: a door that is opened anew knows no nonces
+        self._life = token_hex(_LIFE_BYTES)  # orders name it: a door that is opened again knows no nonces
         self._clock = clock
         self._ahead_ms = clock.now_ms() - round(clock.monotonic() * 1000)
         self._runner: web.AppRunner | None = None

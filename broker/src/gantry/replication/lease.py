@@ -11,8 +11,8 @@ fail.
 
 What an answer means for a write: 409 conflict; 404, a deletionTimestamp or gantrymq.io/teardown gone; 5xx, a connection
 that broke or no answer in time unknown; anything else, nothing was done.  A 403 says nothing about the Lease: an API
-server that has just started answers so until it has read its roles.  The token is read anew for each request, since the
-kubelet replaces it.
+server that has just started answers so until it has read its roles.  The token is read again for each request, since
+the kubelet replaces it.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ tail and copied it again is another one.  So sets and tables of a group never ho
 an ordinal once.
 
 Where there is a register an incarnation is disk * 4096 + losses: the register numbers the disks that stand under an
-ordinal and gives no number twice, the member counts the losses of its disk (`vows`).
+ordinal and gives no number twice, the member counts the losses of its disk (`term_promise`).
 
 As text, in the register and on the wire: `1.4` for incarnation 4 of ordinal 1, a set as `0.3,1.4,2.2` in order.
 """

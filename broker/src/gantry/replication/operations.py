@@ -53,7 +53,7 @@ def change_set(
 
 
 def take_next_epoch(record: Record, me: Holder, store_uid: str, log_end: int) -> Record | Denied:
-    """SELF-EPOCH: the holder's process was started anew and goes on, in an epoch of its own."""
+    """SELF-EPOCH: the holder's process was started again and goes on, in an epoch of its own."""
     if record.phase is not Phase.ACTIVE or record.holder is None:
         return Denied(f"the group is {record.phase.value}")
     if record.holder.member != me.member:

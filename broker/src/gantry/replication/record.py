@@ -4,8 +4,8 @@
     holder           member and process that lead; nobody unless the phase is Active
     in_sync          the members of which each has every acknowledged message: the only list to elect from
     set_version      rises with each change of in_sync
-    stores           which disk stands under an ordinal, and its number (`vows`); numbers are never given twice, so a
-                     removed store leaves its number behind
+    stores           which disk stands under an ordinal, and its number (`term_promise`); numbers are never given
+                     twice, so a removed store leaves its number behind
     confirm_floor    the log certainly was confirmed this far: a disk that holds less was rolled back
     renewed_ms       the wall clock of whoever wrote last; for people, no decision looks at it
 
@@ -50,7 +50,7 @@ class Phase(Enum):
 
 
 class Holder(NamedTuple):
-    """Who leads; a process that was started anew is another holder."""
+    """Who leads; a process that was started again is another holder."""
 
     member: Member
     process: str

@@ -159,7 +159,7 @@ class Following:
         if welcome.step is not Step.FOLLOW:
             self._state = _State.ENDED
             if welcome.step is Step.BEGIN and self._hello.start != self._hello.end:
-                return self._end("the master wants a log begun anew that is not empty")
+                return self._end("the master wants a log begun again that is not empty")
             if welcome.step is Step.CUT and welcome.at < self._hello.confirmed:
                 return self._end(f"the master wants a log cut at {welcome.at} of which {self._hello.confirmed} is kept")
             return [Reshape(welcome)]

@@ -104,7 +104,7 @@ class DelayBook:
         )
 
     def look_for_first(self) -> None:
-        """Find `first_offset` anew; it only ever rises, so an old one is no mistake, and this takes a while."""
+        """Find `first_offset` again; it only ever rises, so an old one is no mistake, and this takes a while."""
         flying = [flight.offset for flight in self._flights if flight.line is None]
         pending = self.timer.first_offset()
         self.first_offset = min([*flying, *([] if pending is None else [pending])], default=self.timer_end)

@@ -5,7 +5,7 @@ position of the timer log, last queue offset that was put into the wheel, the ma
 timestamp, counter.  The files `timerwheel` and `timerlog/` are an index over the timer topic's records, which we read
 instead (`recovery`); they would mislead RocketMQ's broker when it gets the folder back, so they go when ours is saved.
 
-Then it begins its own wheel anew from the queue offset that we wrote: what is pending there is delivered in time, what
+Then it begins its own wheel again from the queue offset that we wrote: what is pending there is delivered in time, what
 we have delivered from behind that offset on is delivered again (broker/docs/divergence.md).
 
 Source: RocketMQ's `TimerCheckpoint` and `TimerMessageStore.recover`.

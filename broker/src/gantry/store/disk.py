@@ -204,7 +204,7 @@ class RealFile:
             raise _translated(error, "read", self.path) from error
 
     def map(self) -> memoryview:
-        """A read-only view of the whole file; mapped anew when the file has grown."""
+        """A read-only view of the whole file; mapped again when the file has grown."""
         size = self.size()
         if self._view is None or len(self._view) != size:
             if size == 0:

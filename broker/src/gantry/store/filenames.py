@@ -93,7 +93,7 @@ def queue_base(root: str) -> str:
     return f"{root}/gantry/queues.json"
 
 
-def vows(root: str) -> str:
+def term_promise(root: str) -> str:
     """What a member of a group has promised, and which incarnation it is."""
     return f"{root}/gantry/vows.json"
 

@@ -5,7 +5,8 @@ records.  The table of queues remembers a higher end; the queue must not be rais
 former topic is buried (`generations`), so that nobody who builds queues from the log brings it back.
 
     its queues are there    they are right.  An entry below the remembered end that names a record behind what the table
-                            knows tells a queue that begins anew; where all queues begin there, the topic was made again
+                            knows tells a queue that begins again; where all queues begin there, the topic was made
+                            again
     they are not            number 0 in the log, behind other records of the queue (`Derivation.restarts`), says so
     the topic is gone       it has no folder and is not in topics.json.  A topic that the table of queues does not
                             know was made and deleted in between; that is believed only after a stop in order,
@@ -125,7 +126,7 @@ def _last(log: CommitLog, queue: ConsumeQueue) -> Record | None:
 
 
 def without_made_again(table: QueueTable, base: QueueBase, log_start: int) -> QueueBase:
-    """The table of queues without those that begin anew; what a topic had before it was made again is buried."""
+    """The table of queues without those that begin again; what a topic had before it was made again is buried."""
     begins: dict[str, list[int]] = {topic: [] for topic in base.ends}
     for queue in table:
         if queue.topic in begins and (at := queue.begins) is not None:
@@ -135,7 +136,7 @@ def without_made_again(table: QueueTable, base: QueueBase, log_start: int) -> Qu
         went_on = {
             queue_id: ends
             for queue_id, ends in queues.items()
-            if not _begins_anew(table.get(topic, queue_id), ends[1], base.log_offset)
+            if not _begins_again(table.get(topic, queue_id), ends[1], base.log_offset)
         }
         is_all_here = len(went_on) == len(queues) and all(table.get(topic, queue_id) for queue_id in queues)
         first = min(begins[topic], default=0)
@@ -146,7 +147,7 @@ def without_made_again(table: QueueTable, base: QueueBase, log_start: int) -> Qu
     return base._replace(ends=kept)
 
 
-def _begins_anew(queue: ConsumeQueue | None, following: int, log_offset: int) -> bool:
+def _begins_again(queue: ConsumeQueue | None, following: int, log_offset: int) -> bool:
     """Whether an entry below the remembered end names a record behind what the table knows."""
     if queue is None or not queue.first < following:
         return False
@@ -158,7 +159,7 @@ def bury_before(table: QueueTable, topic: str, log_start: int, old_end: int = 0)
     """Bury what the log has of a topic before it was made again.
 
     old_end: where the last record of its former queues ends that is known; queues that begin before it are of those,
-    unless it is gone from the log, for then only a queue may have begun anew and not the topic.  One that goes on
+    unless it is gone from the log, for then only a queue may have begun again and not the topic.  One that goes on
     behind the new beginning stays: its old messages came back, and acknowledged ones followed under the next numbers.
     """
     begins = {queue: at for queue in table if queue.topic == topic and (at := queue.begins) is not None}

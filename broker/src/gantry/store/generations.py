@@ -1,6 +1,6 @@
 """Which life of its name a topic is in: one number, the same on every member and after every restart.
 
-A deleted topic that is made anew begins at offset 0, while its old records stay in the log until they expire, and
+A deleted topic that is made again begins at offset 0, while its old records stay in the log until they expire, and
 consumers of the old one are still about.  Its *generation* is the number of the deletion before it, 0 for a topic that
 was never deleted.  Numbers come from one counter, so that none is given twice even when a topic was forgotten in
 between.
@@ -106,7 +106,7 @@ def save(disk: Disk, root: str, document: dict[str, object]) -> None:
 
 def load(disk: Disk, root: str) -> Generations:
     """The table; an empty one where there is none.  StoreError when it is damaged: without it a topic that was made
-    anew could show what it was deleted for.
+    again could show what it was deleted for.
     """
     path = filenames.config(root, _FILE)
     table = statefile.read_object(disk, path)

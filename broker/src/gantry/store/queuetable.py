@@ -38,7 +38,7 @@ class QueueTable:
         self.came: dict[str, int] = {}
         # Memory held by tails.
         self.tail_bytes = 0
-        # How often a queue came or went: the queue-base table is written anew then.
+        # How often a queue came or went: the queue-base table is written again then.
         self.changes = 0
         # How many topics were deleted.
         self.deletions = 0

@@ -229,7 +229,7 @@ class Reader:
         return good
 
     def _outside(self, topic: str, offset: int, low: int, high: int) -> Fetched:
-        # Whoever asks a topic that was made anew with an offset of the one before it has read nothing of this one.
+        # Whoever asks a topic that was made again with an offset of the one before it has read nothing of this one.
         return _outside(offset, low, high, low if topic in self._table.gravestones else high)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:

@@ -5,7 +5,7 @@
     manual-rolling-update: VALUE              pods are replaced once for each new value; also on a StatefulSet or a Pod
     force-failover: GROUP/ORDINAL@EPOCH       this member shall lead next; good for exactly that epoch.  `!accept-split`
                                               behind it does not wait for members that may still be acknowledging
-    reclone: UID                              on a Pod, with its own uid: its log is thrown away and copied anew
+    reclone: UID                              on a Pod, with its own uid: its log is thrown away and copied again
 
 All below `gantrymq.io/`.  A value that cannot be read is kept as what it is, so that it can be said.
 """

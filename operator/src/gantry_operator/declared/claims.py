@@ -1,7 +1,7 @@
 """Who speaks for what: of two objects that name the same thing of the same cluster, the older one is right.
 
 The list is read of the API server, so an operator that starts is right from its first pass on.  What is heard of
-objects goes into it, and it is read anew after `FRESH_S`: thousands of objects ask for it.
+objects goes into it, and it is read again after `FRESH_S`: thousands of objects ask for it.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from gantry_operator.desired.pods import HTTP_PORT, apart, container, ready, tem
 
 PORT, VIP_PORT, HA_PORT, HA_API_PORT = 10911, 10909, 10912, 9405
 OF_A_MEMBER = frozenset({"id", "role", "network.advertise", "replication.master", "replication.ordinal"})
-GROUPS_KEPT = 1024  # groups whose configuration is not made anew in each pass: some 4 MB; it was most of a pass's time
+GROUPS_KEPT = 1024  # groups whose configuration is not made again in each pass: some 4 MB; it was most of a pass's time
 GRACE_S = 50  # beyond the handover: to end connections and to sync what is left
 _PORTS = {"remoting": PORT, "vip": VIP_PORT, "ha": HA_PORT, "ha-api": HA_API_PORT, "http": HTTP_PORT}
 _INDEX = "metadata.labels['apps.kubernetes.io/pod-index']"

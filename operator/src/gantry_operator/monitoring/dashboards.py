@@ -181,7 +181,7 @@ REPLICATION = Dashboard(
                     bad_from=1,
                 ),
                 _stat(
-                    "Shortest permit",
+                    "Shortest serving lease",
                     f"min({_of('gantry_permit_seconds')} and {_of('gantry_group_leads')} == 1)",
                     "How long a master may serve if neither register nor slaves answer it any more.",
                     "s",

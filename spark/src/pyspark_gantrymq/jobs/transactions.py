@@ -1,7 +1,7 @@
 """A task's work in PostgreSQL: one transaction per chunk of rows, repeated until its outcome is known.
 
 Runs in executors.  Each chunk is carried out by `work(cursor, rows)` inside one transaction.  When the connection
-breaks, or the database picks this transaction as a deadlock's victim, the chunk is begun anew on a fresh one.  That
+breaks, or the database picks this transaction as a deadlock's victim, the chunk is begun again on a fresh one.  That
 is only right for work that finds out by itself what it did before, because the break may have come after the COMMIT and
 before its answer: all work here begins with an insert into a table with a unique key, and does the rest only for rows
 that were inserted (gantry.guarantee.schema).  The same holds for Spark's own repetition of tasks and batches.

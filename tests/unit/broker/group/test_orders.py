@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 
 from gantry.broker.group.orders import Orders
-from gantry.broker.role.following import Following
+from gantry.broker.role.slave_role import SlaveRole
 from gantry.replication.register import RegisterError
 
 
@@ -18,7 +18,7 @@ async def test_a_member_that_is_ordered_twice_at_once_to_be_cloned_and_refuses_g
             await asked.wait()
             raise RegisterError("the register does not answer")
 
-    group = Following.__new__(Following)
+    group = SlaveRole.__new__(SlaveRole)
     group.is_reshaping, group._connector = False, None
     member = SimpleNamespace(me=SimpleNamespace(member="1.0"), place=1)
     parts, ground = SimpleNamespace(group=group), SimpleNamespace(member=member)

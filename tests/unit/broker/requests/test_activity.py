@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.broker.requests.activity import ALWAYS_SERVED, SERVED_WITHOUT_PERMIT, Activity
+from gantry.broker.requests.activity import ALWAYS_SERVED, SERVED_WITHOUT_LEASE, Activity
 from gantry.leaves.frames import Command
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply, request
@@ -18,17 +18,17 @@ def asked(activity: Activity, code: RequestCode) -> tuple[int, str | None]:
     return answer.code, answer.remark
 
 
-def test_without_a_permit_nothing_is_read_and_nothing_is_committed() -> None:
+def test_without_a_serving_lease_nothing_is_read_and_nothing_is_committed() -> None:
     activity = Activity()
     activity.begin()
     activity.is_permitted = lambda: False
-    for code in (*(ALWAYS_SERVED - SERVED_WITHOUT_PERMIT), RequestCode.UPDATE_AND_CREATE_TOPIC):
+    for code in (*(ALWAYS_SERVED - SERVED_WITHOUT_LEASE), RequestCode.UPDATE_AND_CREATE_TOPIC):
         refused, remark = asked(activity, code)
-        assert refused == ResponseCode.SYSTEM_BUSY and "permit" in (remark or "")
+        assert refused == ResponseCode.SYSTEM_BUSY and "serving lease" in (remark or "")
 
 
-@pytest.mark.parametrize("code", sorted(SERVED_WITHOUT_PERMIT))
-def test_who_is_there_is_heard_without_a_permit(code: RequestCode) -> None:
+@pytest.mark.parametrize("code", sorted(SERVED_WITHOUT_LEASE))
+def test_who_is_there_is_heard_without_a_serving_lease(code: RequestCode) -> None:
     """A master that has just begun has none for a moment, and clients say who they are once in half a minute."""
     activity = Activity()
     activity.is_permitted = lambda: False

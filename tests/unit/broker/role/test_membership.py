@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 from gantry.broker.machine import Machine
+from gantry.broker.member_lifecycle import MemberLifecycle
 from gantry.broker.role.membership import KeyFile, Membership, cluster_uid, join, read_keys, take_epoch
-from gantry.broker.seat import Seat
 from gantry.broker.settings import loading
 from gantry.broker.settings.config import BrokerConfig
 from gantry.errors import ConfigError
-from gantry.replication import papers
+from gantry.replication import member_files
 from gantry.replication.epochs import table_of
 from gantry.replication.haproof import Keys
-from gantry.replication.papers import Identity
-from gantry.replication.vows import Vows
+from gantry.replication.member_files import Identity
+from gantry.replication.term_promise import TermPromise
 from gantry.store.settings import StoreSettings
 from testkit.simdisk import SimDisk
 
@@ -85,9 +85,9 @@ def test_another_secret_is_taken_while_the_broker_runs_and_the_former_one_stays_
 
 async def test_a_broker_without_a_secret_is_no_member_and_its_folder_is_left_alone() -> None:
     disk = SimDisk()
-    seat = Seat(BrokerConfig(), Machine(disk=disk))
-    await seat.prepare(StoreSettings(ROOT))
-    assert not seat.has_register and not disk.files()
+    member_lifecycle = MemberLifecycle(BrokerConfig(), Machine(disk=disk))
+    await member_lifecycle.prepare(StoreSettings(ROOT))
+    assert not member_lifecycle.has_register and not disk.files()
 
 
 def test_a_master_names_the_cluster_and_a_slave_waits_to_hear_it(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def member(*epochs: tuple[int, int]) -> Membership:
 def test_the_first_mastership_owns_the_whole_log() -> None:
     disk, one = SimDisk(), member()
     assert take_epoch(one, disk, ROOT, 100, 5000) == 1
-    assert papers.load_epochs(disk.crash(), ROOT) == one.epochs == table_of([(1, 100)])
+    assert member_files.load_epochs(disk.crash(), ROOT) == one.epochs == table_of([(1, 100)])
 
 
 def test_each_start_begins_an_epoch_above_all_that_were() -> None:
@@ -134,8 +134,8 @@ def test_what_the_table_says_about_a_longer_log_is_dropped_but_no_number_is_give
 
 def test_a_mastership_begins_above_what_was_promised_or_is_just_being_promised() -> None:
     one = member((1, 0), (2, 700))
-    one.vows = Vows(0, promise=8)
+    one.term_promise = TermPromise(0, promise=8)
     assert take_epoch(one, SimDisk(), ROOT, 0, 900) == 9
     one = member()
-    one.sealing = 5
+    one.fencing = 5
     assert take_epoch(one, SimDisk(), ROOT, 0, 900) == 6 and one.epochs == table_of([(6, 0)])

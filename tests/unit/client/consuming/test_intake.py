@@ -1,4 +1,4 @@
-"""What counts as finished when a queue begins anew under messages that are in work."""
+"""What counts as finished when a queue begins again under messages that are in work."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Broker:
 
 
 async def test_a_message_of_the_queues_former_life_does_not_finish_one_of_the_new() -> None:
-    """The topic was made anew, or a power cut took the end of its queue: the same offset is another message now."""
+    """The topic was made again, or a power cut took the end of its queue: the same offset is another message now."""
 
     found = PullStatus.FOUND
     broker = Broker(

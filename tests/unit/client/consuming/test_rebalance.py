@@ -25,7 +25,7 @@ async def test_progress_is_committed_while_the_consumer_runs_and_only_when_it_mo
         assert cluster.committed().count(10) <= 1
 
 
-async def test_a_notice_makes_the_group_share_anew_at_once() -> None:
+async def test_a_notice_makes_the_group_share_again_at_once() -> None:
     async with asyncio.timeout(HANG_S), OneQueue(count=0) as cluster, member(cluster) as consumer:
         await until(lambda: len(consumer.queues) == 1)
         cluster.others = ("0-comes-first",)

@@ -7,7 +7,7 @@
     5  this member stops, and follows
 
 What goes wrong before step 3 leaves everything as it was.  From then on the target is out of this epoch, so whatever
-happens a new one has to begin: the broker starts anew and claims it, or finds that the register names the target after
+happens a new one has to begin: the broker starts again and claims it, or finds that the register names the target after
 all.  No operator takes part, and every step is bounded by the deadline.
 """
 
@@ -18,18 +18,18 @@ from typing import TYPE_CHECKING
 
 from gantry.errors import Refusal
 from gantry.replication.haapi import Answer, refuse
+from gantry.replication.lease_renewal import Handed
 from gantry.replication.record import Holder
-from gantry.replication.tenure import Handed
 from gantry.wire.codes import ResponseCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from gantry.append.admit import WriteGate
-    from gantry.broker.role.mastering import Mastering
-    from gantry.broker.role.office import Office
+    from gantry.broker.role.master_role import MasterRole
+    from gantry.broker.role.register_watcher import RegisterWatcher
     from gantry.clock import Clock
-    from gantry.replication.mastery import Attendance
+    from gantry.replication.in_sync_tracker import Attendance
 
 GATE_HANDOVER = "the group is handed over"
 _LOOK_S = 0.005
@@ -39,10 +39,10 @@ class Handover:
     """One member's, at most one at a time; loop thread only."""
 
     def __init__(
-        self, group: Mastering, office: Office, gate: WriteGate, clock: Clock, restart: Callable[[str], None]
+        self, group: MasterRole, watcher: RegisterWatcher, gate: WriteGate, clock: Clock, restart: Callable[[str], None]
     ) -> None:
         self._group = group
-        self._office = office
+        self._watcher = watcher
         self._gate = gate
         self._clock = clock
         self._restart = restart
@@ -54,8 +54,8 @@ class Handover:
         group = self._group
         able = [
             slave
-            for slave in group.mastery.slaves.values()
-            if slave.is_connected and slave.member in group.mastery.insync.recorded
+            for slave in group.tracker.slaves.values()
+            if slave.is_connected and slave.member in group.tracker.insync.recorded
         ]
         best = min(able, key=lambda slave: (-slave.held, slave.member.ordinal), default=None)
         return None if best is None or self._why_not(best.member.ordinal) else best.member.ordinal
@@ -74,33 +74,34 @@ class Handover:
             self._is_under_way = False
             if not self._is_decided:
                 self._gate.reopen(GATE_HANDOVER)
-                if self._group.permit is not None and not self._group.is_sealed:
-                    self._group.permit.go_on()
+                if self._group.serving_lease is not None and not self._group.is_sealed:
+                    self._group.serving_lease.go_on()
 
     def _why_not(self, target: int) -> str:
         group = self._group
-        if group.is_sealed or self._office.tenure is None:
+        if group.is_sealed or self._watcher.lease_renewal is None:
             return "this member does not lead"
         if self._is_under_way:
             return "a handover is under way"
-        slave = group.mastery.slaves.get(target)
+        slave = group.tracker.slaves.get(target)
         if slave is None or not slave.is_connected:
             return f"member {target} does not follow this one"
-        if slave.member not in group.mastery.insync.recorded:
+        if slave.member not in group.tracker.insync.recorded:
             return f"member {target} is not in sync"
         return ""
 
     async def _hand_over(self, target: int, deadline_s: float, is_leaving: bool) -> Answer | None:
-        group, tenure = self._group, self._office.tenure
-        assert tenure is not None and group.permit is not None
-        await tenure.renew()
-        if tenure.why or tenure.is_lost:
-            return refuse(503, f"the register does not take the renewal, nor would it the handover: {tenure.why}")
-        slave = group.mastery.slaves[target]
+        group, lease_renewal = self._group, self._watcher.lease_renewal
+        assert lease_renewal is not None and group.serving_lease is not None
+        await lease_renewal.renew()
+        if lease_renewal.why or lease_renewal.is_lost:
+            why = lease_renewal.why
+            return refuse(503, f"the register does not take the renewal, nor would it the handover: {why}")
+        slave = group.tracker.slaves[target]
         is_equal = await self._catches_up(slave, deadline_s)
         if is_equal:
             # What readers commit from here on would be lost with this mastership.
-            group.permit.end()
+            group.serving_lease.end()
             is_equal = await self._catches_up(slave, deadline_s)
         if not is_equal:
             return refuse(503, f"member {target} did not catch up in time, or went; this one leads on")
@@ -110,18 +111,18 @@ class Handover:
         if not await self._until(lambda: promised.done() or not slave.is_connected, deadline_s) or not promised.done():
             self._restart("a member that this master wanted to hand over to may have promised the next epoch")
             return refuse(503, f"member {target} did not answer in time; this one claims the next epoch")
-        handed = await tenure.hand_over(Holder(slave.member, slave.process), is_leaving)
-        self._office.lose()
+        handed = await lease_renewal.hand_over(Holder(slave.member, slave.process), is_leaving)
+        self._watcher.lose()
         if handed is Handed.DONE:
             return None
-        self._restart(f"the handover is {handed.value}: {tenure.why}")
-        return refuse(503, f"the register did not take the handover, or did not say so: {tenure.why}")
+        self._restart(f"the handover is {handed.value}: {lease_renewal.why}")
+        return refuse(503, f"the register did not take the handover, or did not say so: {lease_renewal.why}")
 
     def _is_whole(self) -> bool:
         """Whether everybody else of the set is there: then nobody needs a copy that stops."""
-        mastery = self._group.mastery
-        connected = {slave.member for slave in mastery.slaves.values() if slave.is_connected}
-        return len(connected & mastery.insync.recorded) >= len(mastery.insync.recorded) - 1
+        tracker = self._group.tracker
+        connected = {slave.member for slave in tracker.slaves.values() if slave.is_connected}
+        return len(connected & tracker.insync.recorded) >= len(tracker.insync.recorded) - 1
 
     async def _catches_up(self, slave: Attendance, deadline_s: float) -> bool:
         group, place = self._group, slave.member.ordinal

@@ -4,7 +4,7 @@
     handover    another member shall lead (`handover`)
     cordon      take no more messages, serve readers; how much is still undelivered and unreplicated
     config      change the hot keys, and say which of the others wait for a restart
-    clone       throw the log away and have everything copied anew, as another disk; only who is not in sync
+    clone       throw the log away and have everything copied again, as another disk; only who is not in sync
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from gantry.broker.group.handover import Handover
-from gantry.broker.role.following import Following
-from gantry.broker.role.mastering import Mastering
+from gantry.broker.role.master_role import MasterRole
+from gantry.broker.role.slave_role import SlaveRole
 from gantry.broker.settings.config import HOT
 from gantry.broker.settings.keyrules import check as check_config
 from gantry.broker.settings.sources import replaced
@@ -26,14 +26,14 @@ from gantry.replication import haapi
 from gantry.replication.epochs import EpochTable
 from gantry.replication.haapi import Answer, refuse
 from gantry.replication.handshake import Step
-from gantry.replication.papers import Plan
+from gantry.replication.member_files import Plan
 from gantry.replication.record import Phase
 from gantry.replication.register import RegisterError
 
 if TYPE_CHECKING:
-    from gantry.broker.group.grouping import Ground
+    from gantry.broker.group.roles import Ground
     from gantry.broker.parts import Parts
-    from gantry.broker.role.office import Office
+    from gantry.broker.role.register_watcher import RegisterWatcher
     from gantry.replication.register import Register
 
 _DEADLINE_MS_MAX = 60_000
@@ -44,21 +44,21 @@ _KEYS_A_TURN = 64
 class Orders:
     """One member's; loop thread only."""
 
-    def __init__(self, parts: Parts, ground: Ground, office: Office, register: Register) -> None:
+    def __init__(self, parts: Parts, ground: Ground, watcher: RegisterWatcher, register: Register) -> None:
         self._parts = parts
         self._ground = ground
-        self._office = office
+        self._watcher = watcher
         self._register = register
         group = parts.group
         self.handover = (
-            Handover(group, office, parts.gate, parts.clock, ground.restart) if isinstance(group, Mastering) else None
+            Handover(group, watcher, parts.gate, parts.clock, ground.restart) if isinstance(group, MasterRole) else None
         )
 
     async def carry_out(self, call: str, asked: documents.Document) -> Answer | None:
         """One of `haapi.ORDERS`."""
         match call:
             case haapi.NUDGE:
-                self._office.hurry()
+                self._watcher.hurry()
                 return None
             case haapi.HANDOVER:
                 return await self.hand_over(asked)
@@ -106,7 +106,7 @@ class Orders:
             if lag:
                 behind[consumers] = behind.get(consumers, 0) + lag
         group = parts.group
-        slaves = group.mastery.slaves.values() if isinstance(group, Mastering) else ()
+        slaves = group.tracker.slaves.values() if isinstance(group, MasterRole) else ()
         written = parts.store.written.offset
         lags = [max(0, written - slave.held) for slave in slaves if slave.is_connected]
         return {"undelivered": behind, "unreplicatedBytes": max(lags, default=0)}
@@ -132,15 +132,15 @@ class Orders:
         return Answer(200, {"applied": sorted(hot), "needsRestart": sorted(cold)})
 
     async def clone(self) -> Answer | None:
-        """Begin anew as another disk; the register must not count on this one."""
+        """Begin again as another disk; the register must not count on this one."""
         group, member = self._parts.group, self._ground.member
-        if not isinstance(group, Following):
+        if not isinstance(group, SlaveRole):
             return refuse(409, "this member leads; nothing was thrown away")
         if group.is_reshaping:
             return refuse(409, "its log is about to be changed already")
         # It must not join while the register is asked: from here on it follows nobody.
         group.is_reshaping = True
-        group.cut_off("it may be cloned anew")
+        group.cut_off("it may be cloned again")
         refusal = None
         try:
             refusal = await self._why_not_clone()
@@ -157,7 +157,7 @@ class Orders:
             else:
                 planned.set_result(None)
 
-        why = f"the log of {member.me.member} is thrown away, and everything is copied anew"
+        why = f"the log of {member.me.member} is thrown away, and everything is copied again"
         group.plan(Plan(Step.BEGIN, 0, EpochTable(), uid), why, done)
         await planned
         return Answer(200, {"storeUID": uid})

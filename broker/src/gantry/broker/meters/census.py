@@ -81,7 +81,7 @@ class Census:
         self._clock = clock
 
     def take(self) -> Iterator[None]:
-        """Look anew; others may have a turn at each step."""
+        """Look again; others may have a turn at each step."""
         self.stats = self._store.stats()
         yield from self._take_ends()
         yield from self._take_standings()

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gantry.broker.metrics.family import COUNTER, GAUGE, Family, Sample
-from gantry.broker.role.following import Following
-from gantry.broker.role.mastering import Mastering
+from gantry.broker.role.master_role import MasterRole
+from gantry.broker.role.slave_role import SlaveRole
 
 if TYPE_CHECKING:
     from gantry.broker.parts import Parts
@@ -18,64 +18,64 @@ if TYPE_CHECKING:
 
 def in_sync(parts: Parts) -> Iterator[Sample]:
     """How many members acknowledge what is confirmed."""
-    if isinstance(parts.group, Mastering):
-        yield (), len(parts.group.mastery.in_sync)
+    if isinstance(parts.group, MasterRole):
+        yield (), len(parts.group.tracker.in_sync)
 
 
 def needed(parts: Parts) -> Iterator[Sample]:
     """How many there have to be."""
-    if isinstance(parts.group, Mastering):
-        yield (), parts.group.mastery.rules.min_in_sync
+    if isinstance(parts.group, MasterRole):
+        yield (), parts.group.tracker.rules.min_in_sync
 
 
 def changes(parts: Parts) -> Iterator[Sample]:
     """How often the set changed."""
-    if isinstance(parts.group, Mastering):
-        yield (), parts.group.mastery.changes
+    if isinstance(parts.group, MasterRole):
+        yield (), parts.group.tracker.changes
 
 
 def connected(parts: Parts) -> Iterator[Sample]:
     """Which links stand."""
-    if isinstance(parts.group, Mastering):
-        for place, slave in parts.group.mastery.slaves.items():
+    if isinstance(parts.group, MasterRole):
+        for place, slave in parts.group.tracker.slaves.items():
             yield (_id(parts.group, place),), int(slave.is_connected)
-    elif isinstance(parts.group, Following):
+    elif isinstance(parts.group, SlaveRole):
         yield ("0",), int(not parts.group.is_alone)
 
 
 def lag_bytes(parts: Parts) -> Iterator[Sample]:
     """How much of the log each slave has not acknowledged."""
     written = parts.store.written.offset
-    if isinstance(parts.group, Mastering):
-        for place, slave in parts.group.mastery.slaves.items():
+    if isinstance(parts.group, MasterRole):
+        for place, slave in parts.group.tracker.slaves.items():
             yield (_id(parts.group, place),), max(0, written - slave.held)
-    elif isinstance(parts.group, Following):
+    elif isinstance(parts.group, SlaveRole):
         yield ("0",), max(0, parts.group.master_written - written)
 
 
-def _id(group: Mastering, place: int) -> str:
+def _id(group: MasterRole, place: int) -> str:
     """The brokerId of a slave: its place in a static pair, its ordinal + 1 where there is a register."""
-    return str(place if group.permit is None else place + 1)
+    return str(place if group.serving_lease is None else place + 1)
 
 
 def leads(parts: Parts) -> Iterator[Sample]:
     """Whether this member leads; one of a group is 1."""
     if parts.group is not None:
-        yield (), int(isinstance(parts.group, Mastering) and not parts.group.is_sealed)
+        yield (), int(isinstance(parts.group, MasterRole) and not parts.group.is_sealed)
 
 
 def epoch(parts: Parts) -> Iterator[Sample]:
     """The epoch that this member leads or follows."""
-    if isinstance(parts.group, Mastering):
-        yield (), parts.group.mastery.epoch
-    elif isinstance(parts.group, Following) and not parts.group.is_alone:
+    if isinstance(parts.group, MasterRole):
+        yield (), parts.group.tracker.epoch
+    elif isinstance(parts.group, SlaveRole) and not parts.group.is_alone:
         yield (), parts.group.epoch
 
 
-def permit(parts: Parts) -> Iterator[Sample]:
+def serving_lease(parts: Parts) -> Iterator[Sample]:
     """How long a master may serve if nobody answers it from now on."""
-    if isinstance(parts.group, Mastering) and parts.group.permit is not None:
-        yield (), max(0.0, parts.group.permit.until_s - parts.clock.monotonic())
+    if isinstance(parts.group, MasterRole) and parts.group.serving_lease is not None:
+        yield (), max(0.0, parts.group.serving_lease.until_s - parts.clock.monotonic())
 
 def lost_messages(parts: Parts) -> Iterator[Sample]:
     """Messages that were cut from this member's log."""
@@ -100,7 +100,7 @@ FAMILIES: tuple[Family, ...] = (
         "gantry_permit_seconds",
         "How long a master of a group with a register may serve if nobody answers it from now on.",
         (),
-        permit,
+        serving_lease,
     ),
     Family(
         GAUGE,

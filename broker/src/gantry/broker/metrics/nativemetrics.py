@@ -18,7 +18,7 @@ from gantry.broker.meters.census import Standing
 from gantry.broker.metrics import transactionmetrics
 from gantry.broker.metrics.diskmetrics import oldest_s
 from gantry.broker.metrics.family import COUNTER, GAUGE, HISTOGRAM, CountedSample, Family, Sample, per_topic
-from gantry.broker.role.following import Following
+from gantry.broker.role.slave_role import SlaveRole
 from gantry.model import names
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def is_shown(parts: Parts) -> bool:
 
 def leads(parts: Parts) -> bool:
     """The same on a master only: what all members of a group have counts once."""
-    return is_shown(parts) and not isinstance(parts.group, Following)
+    return is_shown(parts) and not isinstance(parts.group, SlaveRole)
 
 
 def _each(parts: Parts) -> bool:

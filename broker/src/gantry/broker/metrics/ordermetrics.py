@@ -1,6 +1,6 @@
 """What /metrics says about ordered consumption and about request and reply; a part of the table in `metrics`.
 
-`refused` locks are everyday life while a group shares its queues anew; many `expired` ones mean consumers that die or
+`refused` locks are everyday life while a group shares its queues again; many `expired` ones mean consumers that die or
 cannot reach the broker.
 """
 

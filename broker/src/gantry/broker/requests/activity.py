@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from gantry.consume.sharing import NO_PERMIT
+from gantry.consume.sharing import NO_SERVING_LEASE
 from gantry.leaves import frames
 from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import reply
@@ -58,7 +58,7 @@ ALWAYS_SERVED = frozenset(
 )
 # Who is there, and what this broker is: nobody reads a message by it.  A master that has just begun knows its producers
 # from their first word on; refused, they would say it again half a minute later, and could not be asked until then.
-SERVED_WITHOUT_PERMIT = frozenset(
+SERVED_WITHOUT_LEASE = frozenset(
     {
         RequestCode.HEART_BEAT,
         RequestCode.UNREGISTER_CLIENT,
@@ -84,7 +84,7 @@ class Activity:
     def __init__(self) -> None:
         self.is_on = False
         self.has_read_back = False  # transactions and delays, whatever became of this master meanwhile
-        self.is_permitted: Callable[[], bool] = lambda: True  # a master's permit, where there is a register
+        self.is_permitted: Callable[[], bool] = lambda: True  # a master's serving lease, where there is a register
         self._is_over = False
         self.why_not: Callable[[], str] = lambda: "this broker is starting; ask again in a moment"
 
@@ -97,16 +97,16 @@ class Activity:
         self.is_on, self._is_over, self.why_not = False, True, why
 
     def guarded(self, table: Mapping[int, Cold]) -> dict[int, Cold]:
-        """The table, which refuses what it must while this is not on, or has no permit."""
+        """The table, which refuses what it must while this is not on, or has no serving lease."""
         return {code: self._guarded(code, handler) for code, handler in table.items()}
 
     def _guarded(self, code: int, handler: Cold) -> Cold:
-        if code in SERVED_WITHOUT_PERMIT:
+        if code in SERVED_WITHOUT_LEASE:
             return handler
-        return self._guard_permit(handler) if code in ALWAYS_SERVED else self._guard(handler)
+        return self._guard_serving_lease(handler) if code in ALWAYS_SERVED else self._guard(handler)
 
     def guarded_pulls(self, pull_run: PullRun) -> PullRun:
-        """Pulls come by the run; a master without a permit may be behind another one."""
+        """Pulls come by the run; a master without a serving lease may be behind another one."""
 
         def handle(connection: Connection, pulls: list[Pull]) -> None:
             if self.is_permitted():
@@ -114,22 +114,22 @@ class Activity:
                 return
             for pull in pulls:
                 if not pull.is_oneway:
-                    connection.write(frames.encode(reply(pull, ResponseCode.SYSTEM_BUSY, NO_PERMIT)))
+                    connection.write(frames.encode(reply(pull, ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)))
 
         return handle
 
-    def _guard_permit(self, handler: Cold) -> Cold:
+    def _guard_serving_lease(self, handler: Cold) -> Cold:
         def handle(connection: Connection, command: Command) -> object:
             if self.is_permitted():
                 return handler(connection, command)
-            return reply(command, ResponseCode.SYSTEM_BUSY, NO_PERMIT)
+            return reply(command, ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)
 
         return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command
 
     def _guard(self, handler: Cold) -> Cold:
         def handle(connection: Connection, command: Command) -> object:
             if not self.is_permitted():
-                return reply(command, ResponseCode.SYSTEM_BUSY, NO_PERMIT)
+                return reply(command, ResponseCode.SYSTEM_BUSY, NO_SERVING_LEASE)
             return handler(connection, command) if self.is_on else self._refusal(command)
 
         return handle  # type: ignore[return-value]  # whatever the handler gives, or a Command

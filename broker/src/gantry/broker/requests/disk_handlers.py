@@ -58,7 +58,7 @@ class DiskHandlers:
             if not self._topics.is_system(topic):
                 audit.warning("queues of the unused topic %s are deleted, asked by %s", topic, connection.peer)
                 self._store.delete_queues(topic)
-                self._offsets.begin_anew(topic, self._store.generations.of(topic))
+                self._offsets.begin_again(topic, self._store.generations.of(topic))
         return reply(command)
 
     async def show(self, connection: Connection, command: Command) -> Command:

@@ -1,12 +1,12 @@
-"""What a broker needs to be a member of a group before its store is open: the secret, who it is, epochs and vows.
+"""What a broker needs to be a member of a group before its store is open: the secret, who it is, epochs and promises.
 
 What its disk may have lost is found out in two steps, around the opening of the store: `expect` notes how far the log
 has to reach, `begin` looks.  A promise comes from a seal only; the next mastership that the configuration begins takes
 an epoch above it.
 
 A static master takes the next epoch at each start: a process that restarted never goes on in the old one, because it
-knows nothing of what its slaves have.  With a register the epoch is the register's (`candidacy`).  What the table says
-about a longer log than the one that was found is dropped.
+knows nothing of what its slaves have.  With a register the epoch is the register's (`startup_role`).  What the table
+says about a longer log than the one that was found is dropped.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from dataclasses import dataclass, field, replace
 from gantry.broker.machine import Machine
 from gantry.broker.settings.config import BrokerConfig, Role
 from gantry.errors import ConfigError
-from gantry.replication import papers, vows
+from gantry.replication import member_files, term_promise
 from gantry.replication.epochs import EpochTable
 from gantry.replication.handshake import SECRET_BYTES_MIN
 from gantry.replication.haproof import Keys
-from gantry.replication.mandate import Known
-from gantry.replication.papers import Identity
+from gantry.replication.member_files import Identity
 from gantry.replication.record import Holder
-from gantry.replication.vows import Beginning, Ending, Vows
+from gantry.replication.role_decision import Known
+from gantry.replication.term_promise import Beginning, Ending, TermPromise
 from gantry.store import recoverypoint
 from gantry.store.disk import Disk
 
@@ -85,13 +85,13 @@ class KeyFile:
 
 @dataclass(slots=True)
 class Membership:
-    """A member; `identity`, `epochs` and `vows` as they stand on its disk."""
+    """A member; `identity`, `epochs` and `term_promise` as they stand on its disk."""
 
     keys: Keys
     identity: Identity
     epochs: EpochTable
-    vows: Vows = field(default_factory=lambda: Vows(0))
-    sealing: int = 0  # the epoch that is being promised, or was last
+    term_promise: TermPromise = field(default_factory=lambda: TermPromise(0))
+    fencing: int = 0  # the epoch that is being promised, or was last
     place: int = 0  # its ordinal where there is a register, else its brokerId
     has_register: bool = False
     process: str = ""  # another one in each process
@@ -99,12 +99,12 @@ class Membership:
     @property
     def promised(self) -> int:
         """Below this epoch nothing begins any more."""
-        return max(self.vows.promise, self.sealing)
+        return max(self.term_promise.promise, self.fencing)
 
     @property
     def me(self) -> Holder:
         """As the register names us."""
-        return Holder(self.vows.member(self.place), self.process)
+        return Holder(self.term_promise.member(self.place), self.process)
 
     def known(self, log_end: int) -> Known:
         """What we know of ourselves."""
@@ -126,17 +126,17 @@ def join(
         keys = kept
     has_register = bool(config.replication.register)
     is_told = has_register or config.role is Role.SLAVE  # by the register, or by the master
-    identity = papers.load_identity(disk, root)
+    identity = member_files.load_identity(disk, root)
     if identity is None or (not identity.cluster_uid and not is_told):
         # A cluster has the name of the folder that it began with: one that served alone stays who it was.
         store_uid = identity.store_uid if identity else _uid(chance)
         identity = Identity("" if is_told else store_uid, store_uid)
-        papers.save_identity(disk, root, identity)
+        member_files.save_identity(disk, root, identity)
     return Membership(
         keys,
         identity,
-        papers.load_epochs(disk, root),
-        vows.load(disk, root) or Vows(0),
+        member_files.load_epochs(disk, root),
+        term_promise.load(disk, root) or TermPromise(0),
         place=config.replication.ordinal if has_register else config.id,
         has_register=has_register,
         process=process,
@@ -147,34 +147,34 @@ def cluster_uid(member: Membership | None, machine: Machine, root: str) -> Calla
     """Says which cluster this is; a broker in no group is one by itself, under the name of its folder."""
     if member is not None:
         return lambda: member.identity.cluster_uid
-    identity = papers.load_identity(machine.disk, root)
+    identity = member_files.load_identity(machine.disk, root)
     if identity is None:
         identity = Identity("", _uid(machine.chance))
-        papers.save_identity(machine.disk, root, identity)
+        member_files.save_identity(machine.disk, root, identity)
     return lambda: identity.cluster_uid or identity.store_uid
 
 
 def expect(member: Membership, disk: Disk, root: str) -> None:
     """Before the store is opened: note how far its log has to reach."""
     point = recoverypoint.load(disk, root)
-    expected = member.vows.expect(0 if point is None else point.flushed)
-    if expected != member.vows:
-        vows.save(disk, root, expected)
-        member.vows = expected
+    expected = member.term_promise.expect(0 if point is None else point.flushed)
+    if expected != member.term_promise:
+        term_promise.save(disk, root, expected)
+        member.term_promise = expected
 
 
 def begin(member: Membership, disk: Disk, root: str, beginning: Beginning) -> None:
     """The store is open: find out whether this is still the same incarnation, durably."""
-    begun = member.vows.begin(beginning)
-    vows.save(disk, root, begun)
-    member.vows = begun
+    begun = member.term_promise.begin(beginning)
+    term_promise.save(disk, root, begun)
+    member.term_promise = begun
 
 
 def end(member: Membership, disk: Disk, root: str, ending: Ending) -> None:
     """The store is closed, and nobody else writes to the disk any more."""
-    ended = member.vows.end(ending)
-    vows.save(disk, root, ended)
-    member.vows = ended
+    ended = member.term_promise.end(ending)
+    term_promise.save(disk, root, ended)
+    member.term_promise = ended
 
 
 def take_epoch(member: Membership, disk: Disk, root: str, start: int, end: int) -> int:
@@ -186,32 +186,32 @@ def take_epoch(member: Membership, disk: Disk, root: str, start: int, end: int) 
     else:
         # All of a log that was never replicated counts as one mastership's, so that a copy of its beginning fits it.
         begun = table.begin(epoch, start)
-    papers.save_epochs(disk, root, begun)
+    member_files.save_epochs(disk, root, begun)
     member.epochs = begun
     return epoch
 
 
 def lead(member: Membership, disk: Disk, root: str, cluster_uid: str, epoch: int, ends: tuple[int, int]) -> None:
     """Begin the mastership that the register gave us over a log with these ends; all of it is on the disk by then."""
-    vowed = member.vows.vow(epoch)
-    vows.save(disk, root, vowed)
-    member.vows = vowed
+    promised_now = member.term_promise.promising(epoch)
+    term_promise.save(disk, root, promised_now)
+    member.term_promise = promised_now
     if member.identity.cluster_uid != cluster_uid:
         identity = replace(member.identity, cluster_uid=cluster_uid)
-        papers.save_identity(disk, root, identity)
+        member_files.save_identity(disk, root, identity)
         member.identity = identity
     start, end = ends
     table = member.epochs.within(end).forget_before(start)
     begun = table.begin(epoch, end if table.entries else start)
-    papers.save_epochs(disk, root, begun)
+    member_files.save_epochs(disk, root, begun)
     member.epochs = begun
 
 
 def take_number(member: Membership, disk: Disk, root: str, number: int) -> None:
     """The register numbered our disk."""
-    numbered = replace(member.vows, disk=number)
-    vows.save(disk, root, numbered)
-    member.vows = numbered
+    numbered = replace(member.term_promise, disk=number)
+    term_promise.save(disk, root, numbered)
+    member.term_promise = numbered
 
 
 def _uid(chance: random.Random) -> str:

@@ -12,7 +12,7 @@ import logging
 from gantry.broker.machine import Machine
 from gantry.broker.settings.config import Role
 from gantry.errors import StoreError
-from gantry.replication import losses, papers
+from gantry.replication import losses, member_files
 from gantry.replication.handshake import Step
 from gantry.replication.losses import Losses
 from gantry.store.disk import Disk
@@ -26,7 +26,7 @@ async def carry_out(role: Role, machine: Machine, root: str, segment_bytes: int)
     role is the group's policy; of a slave in a static pair the policy is not known, and it counts as ASYNC_MASTER.
     """
     disk = machine.disk
-    plan = papers.load_plan(disk, root)
+    plan = member_files.load_plan(disk, root)
     lost: Losses | None = None
     found = (0, 0)
     if plan is not None and plan.step is Step.CUT:
@@ -38,7 +38,7 @@ async def carry_out(role: Role, machine: Machine, root: str, segment_bytes: int)
                 lost = losses.count(disk, root, plan.at, found)
         except (StoreError, ValueError) as error:
             log.warning("what the log has behind %d, where it is cut, was not counted: %s", plan.at, error)
-    plan = papers.carry_out(disk, root, segment_bytes, machine.clock)
+    plan = member_files.carry_out(disk, root, segment_bytes, machine.clock)
     if plan is not None:
         _tell(plan, role, found, lost)
     return known(disk, root)
@@ -53,7 +53,7 @@ def known(disk: Disk, root: str) -> Losses:
         return Losses()
 
 
-def _tell(plan: papers.Plan, role: Role, found: tuple[int, int], lost: Losses | None) -> None:
+def _tell(plan: member_files.Plan, role: Role, found: tuple[int, int], lost: Losses | None) -> None:
     if plan.step is not Step.CUT:
         log.warning("the log begins at %d: the master no longer has what this member would need to catch up", plan.at)
     elif lost is None:

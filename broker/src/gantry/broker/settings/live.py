@@ -2,7 +2,7 @@
 
 The tree that `loading.load` made never changes; a change at run time makes a new one, and whoever obeys one of
 the hot keys hears of it.  Changes last until the process ends: the file is the operator's, not the broker's
-(RocketMQ writes its broker.conf anew).
+(RocketMQ writes its broker.conf again).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What brokers ask of a consumer, and tools through them:
 
-    NOTIFY_CONSUMER_IDS_CHANGED (40)      share the queues anew
+    NOTIFY_CONSUMER_IDS_CHANGED (40)      share the queues again
     RESET_CONSUMER_CLIENT_OFFSET (220)    drop what is held of some queues and go on elsewhere
     GET_CONSUMER_STATUS_FROM_CLIENT (221) say where it is in a topic
     GET_CONSUMER_RUNNING_INFO (307)       say how it goes, as RocketMQ's `ConsumerRunningInfo`

@@ -2,7 +2,7 @@
 
 The loop has one pull on its way at most, and none while the window is full, or the consumer's memory is and the window
 holds messages.  It lives until the queue goes to another member.  Errors are waited out with a growing pause; a wrong
-route is asked for again.  An offset outside the queue (the messages expired, or the queue was made anew) moves
+route is asked for again.  An offset outside the queue (the messages expired, or the queue was made again) moves
 the window to where the broker says, and so does a reset of the group: another life of the queue begins, in which the
 same offsets may be other messages, so what is still in work from the former one no longer counts.
 

@@ -27,8 +27,8 @@ from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
 from gantry.client.consuming.errands import QueueInfo
 from gantry.client.consuming.intake import Intake, Memory
-from gantry.client.consuming.lease import Lease
 from gantry.client.consuming.offsets import Offsets
+from gantry.client.consuming.queue_lock import Lease
 from gantry.client.consuming.redelivery import LADDER_S
 from gantry.client.hooks import called
 from gantry.client.received import LEVEL_DEAD, Again, ReceivedMessage

@@ -2,8 +2,8 @@
 
 The position is the offset of the next message that a poll would hand out.  A poll says that everything before the
 position it finds is done, because whoever polls again has ended with what the last poll gave; `done` keeps that for
-the next commit.  A reset of the group, or a topic made anew, is another life of the queue (see `intake`): what was done
-in the former one is not committed in the new one, because that commit would undo the reset.
+the next commit.  A reset of the group, or a topic made again, is another life of the queue (see `intake`): what was
+done in the former one is not committed in the new one, because that commit would undo the reset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class At:
 
 
 class PulledQueue:
-    """Holds what its intake brings until it is taken; made anew when somebody seeks."""
+    """Holds what its intake brings until it is taken; made again when somebody seeks."""
 
     def __init__(self, queue: MessageQueue, pulling: PullSettings, memory: Memory, news: Callable[[], None]) -> None:
         self.queue = queue

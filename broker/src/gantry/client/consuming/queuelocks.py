@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from gantry.client.connections.routes import Routes
 from gantry.client.connections.session import Session
-from gantry.client.consuming.lease import Lease
+from gantry.client.consuming.queue_lock import Lease
 from gantry.client.requests import orderquestions
 from gantry.errors import OutcomeUnknownError, RefusedError, RemoteProtocolError, UnreachableError
 from gantry.model.route import MessageQueue

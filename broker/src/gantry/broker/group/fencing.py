@@ -1,0 +1,193 @@
+"""What stands behind `/ha/v1` of this broker: what it is, and a seal.
+
+A seal is a promise: nothing is taken, acknowledged or confirmed in a lower epoch.  First nothing of such an epoch
+begins any more, then the promise is on the disk, then the member stops in one turn of the loop, then it answers:
+
+    a master    refuses writes, answers who waits "outcome unknown", confirms nothing, ends its links, delivers nothing
+    a slave     ends its link, and follows no master of a lower epoch again
+
+It stays so until the process ends; reading goes on, up to what was confirmed.  The configuration alone says who is
+what, so a start after a seal leads or follows again, in an epoch above the promise.
+
+While the log waits to be cut at a master's word a seal is put off (423): positions that were answered must hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gantry.append.batch import GATE_DISK_FULL
+from gantry.broker.role.master_role import GATE_SHORT, GATE_TAIL, MasterRole
+from gantry.broker.role.slave_role import SlaveRole
+from gantry.broker.settings import sources
+from gantry.errors import StoreError
+from gantry.replication.haapi import Answer, refuse, why_not_sealed
+from gantry.replication.haproof import Keys
+from gantry.replication.hastate import MemberState, Role
+
+if TYPE_CHECKING:
+    from gantry.broker.parts import Parts
+    from gantry.broker.role.membership import Membership
+    from gantry.broker.role.promise_writer import PromiseWriter
+    from gantry.broker.settings.config import BrokerConfig
+    from gantry.clock import Clock
+    from gantry.replication.haserver import HaServer, Orders
+
+_WRITABLE_ALL_THE_SAME = frozenset({GATE_DISK_FULL, GATE_SHORT, GATE_TAIL})
+_RESTART_MS = 1000
+_WAITING_MAX = 8  # seals that wait for the disk; the coordinator gives up earlier and asks again
+_DOOR = "gantry.replication.haserver"
+
+
+class Fencing:
+    """Implements `replication.haserver.SealedMember`.  Loop thread only."""
+
+    def __init__(
+        self, member: Membership, name: str, group: MasterRole | SlaveRole, promise_writer: PromiseWriter, parts: Parts
+    ) -> None:
+        self._member = member
+        self._name = name
+        self.group = group
+        self._promise_writer = promise_writer
+        self._parts = parts
+        self._turn = asyncio.Lock()
+        self._waiting = 0
+
+    @property
+    def keys(self) -> Keys:
+        """What whoever asks has to know."""
+        return self._member.keys
+
+    def state(self) -> MemberState:
+        """What this member is now."""
+        store, member = self._parts.store, self._member
+        end = store.written.offset
+        table = member.epochs.within(end)
+        role, is_sound, shut = self._role(), store.failed is None, self._parts.gate.reasons
+        is_master = role is Role.MASTER
+        return MemberState(
+            member.identity.cluster_uid,
+            self._name,
+            member.identity.store_uid,
+            member.me,
+            role,
+            member.epochs.last_epoch,
+            member.term_promise.promise,
+            table.epoch_at(end - 1) if end else 0,
+            store.reader.log_start,
+            end,
+            min(store.confirmed.offset, end),
+            is_master and is_sound and _WRITABLE_ALL_THE_SAME.issuperset(shut),
+            GATE_SHORT in shut,  # also after the seal: a new coordinator does not know why the master was sealed
+            GATE_DISK_FULL in shut or bool(store.why_full),
+        )
+
+    def _role(self) -> Role:
+        group = self.group
+        if isinstance(group, MasterRole):
+            return Role.NONE if group.is_sealed else Role.MASTER
+        return Role.NONE if group.is_alone else Role.SLAVE
+
+    def settings(self) -> Mapping[str, object]:
+        """As a file would say it: texts, numbers, lists of texts."""
+        values = sources.flat(self._parts.live.current)
+        return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
+
+    def more(self) -> Mapping[str, object]:
+        """The set and how far slaves are, or how far we are behind the master; why writes are refused."""
+        group, parts = self.group, self._parts
+        written, shut = parts.store.written.offset, parts.gate.reasons
+        common: dict[str, object] = {"refusing": shut, "diskUsed": round(parts.store.stats().disk_used, 3)}
+        if parts.losses is not None and parts.losses.messages:
+            common |= {"lostMessages": parts.losses.messages, "lostBytes": parts.losses.bytes}
+        if isinstance(group, SlaveRole):
+            refused = {"refusedByMaster": group.refused} if group.refused else {}
+            skipped = {"skippedTables": sorted(group.skipped)} if group.skipped else {}
+            return common | {"lagBytes": max(0, group.master_written - written), **refused, **skipped}
+        tracker, now_s = group.tracker, parts.clock.monotonic()
+        slaves = {
+            str(broker_id): {
+                "connected": slave.is_connected,
+                "lagBytes": max(0, written - slave.held),
+                "lagSeconds": round(tracker.lag_s(slave, now_s), 3),
+            }
+            for broker_id, slave in tracker.slaves.items()
+        }
+        lease = group.serving_lease
+        serving_lease = {} if lease is None else {"permitMs": max(0, round((lease.until_s - now_s) * 1000))}
+        return common | {"inSync": tracker.in_sync, "slaves": slaves, **serving_lease}
+
+    async def seal(self, epoch: int) -> Answer | None:
+        """See the module; None when it is done."""
+        if self._waiting > _WAITING_MAX:
+            return refuse(423, "the disk has not taken an earlier promise yet", retryAfterMs=_RESTART_MS)
+        self._waiting += 1
+        try:
+            return await self._seal(epoch)
+        finally:
+            self._waiting -= 1
+
+    async def _seal(self, epoch: int) -> Answer | None:
+        async with self._turn:
+            late = why_not_sealed(self.state(), epoch)
+            if late is not None:
+                return late
+            group, member = self.group, self._member
+            if isinstance(group, SlaveRole) and group.is_reshaping:
+                return refuse(423, "the broker starts again, to change its log", retryAfterMs=_RESTART_MS)
+            left_s = group.granted_until_s - self._parts.clock.monotonic() if isinstance(group, SlaveRole) else 0.0
+            if left_s > 0 and epoch > member.term_promise.promise:
+                # From here on the master gets no new word of this member, so that the old one runs out.
+                member.fencing = max(member.fencing, epoch)
+                group.seal(epoch)
+                return refuse(423, "the master has this member's word", retryAfterMs=round(left_s * 1000) + 1)
+            await self._promise(epoch)
+            self.step_down(epoch)
+            return None
+
+    def step_down(self, epoch: int) -> None:
+        """Stop in lower epochs, in one turn of the loop."""
+        group, parts = self.group, self._parts
+        group.seal(epoch)
+        if isinstance(group, MasterRole):
+            if group.serving_lease is not None:
+                group.serving_lease.end()
+            parts.activity.end(lambda: f"this master was sealed in epoch {epoch}; ask the group's next one")
+            parts.acks.seal()
+            if self._member.has_register:
+                parts.registration.stand_as(self._member.place + 1, epoch)
+
+    async def _promise(self, epoch: int) -> None:
+        """On the disk when this returns; StoreError when it is not known to be."""
+        kept: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def finished(error: StoreError | None) -> None:
+            if kept.done():
+                return
+            if error is None:
+                kept.set_result(None)
+            else:
+                kept.set_exception(error)
+
+        self._promise_writer.promise(epoch, finished)
+        await kept
+
+
+async def open_door(
+    config: BrokerConfig, fencing: Fencing, clock: Clock, orders: Orders | None
+) -> tuple[HaServer, int] | None:
+    """Serve `/ha/v1` and say at which port; None where that is not wanted."""
+    network = config.network
+    if network.ha_api_port < 0:
+        return None
+    if _DOOR not in sys.modules:
+        # A thread of its own: aiohttp takes longer to import than the loop may be busy.
+        await asyncio.to_thread(importlib.import_module, _DOOR)
+    from gantry.replication.haserver import HaServer
+
+    server = HaServer(fencing, fencing.keys, clock, orders)
+    return server, await server.start(network.bind, network.ha_api_port)

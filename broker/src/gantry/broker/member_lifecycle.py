@@ -1,0 +1,180 @@
+"""A broker's seat in its group, from before its store is open until after it is closed.
+
+    prepare     the folder is a member's: a planned change of the log is carried out, how far it has to reach is noted
+    choose      the store is open: has it lost anything; with a register, which part this life has (`startup_role`)
+    take        everything is built: the register watcher (`register_watcher`) begins, the door of `/ha/v1` opens
+    hand_over   it was asked to stop, and leads: another member shall lead before anybody misses this one
+    leave       the register watcher ends and the door closes
+    close       nobody writes to the disk any more: how this life ended is noted
+
+A broker without replication has none of this, and a static pair has no register watcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gantry.broker.group.fencing import Fencing, open_door
+from gantry.broker.group.orders import Orders
+from gantry.broker.group.roles import make_watcher
+from gantry.broker.role import membership, reshaping, startup_role
+from gantry.broker.role.promise_writer import PromiseWriter
+from gantry.broker.role.slave_role import SlaveRole
+from gantry.errors import StoreError, SyncFailedError
+from gantry.replication.term_promise import Beginning, Ending
+from gantry.store.reserve import Reserve
+from gantry.store.settings import Flush
+
+if TYPE_CHECKING:
+    from gantry.broker.assemble import Opened
+    from gantry.broker.machine import Machine
+    from gantry.broker.parts import Parts
+    from gantry.broker.role.membership import Membership
+    from gantry.broker.role.register_watcher import RegisterWatcher
+    from gantry.broker.settings.config import BrokerConfig
+    from gantry.replication.haserver import HaServer
+    from gantry.replication.losses import Losses
+    from gantry.replication.register import Register
+    from gantry.store.settings import StoreSettings
+    from gantry.store.store import Store
+
+log = logging.getLogger("gantry.broker")
+
+
+class MemberLifecycle:
+    """One broker's, for one life."""
+
+    def __init__(self, config: BrokerConfig, machine: Machine) -> None:
+        self.fencing: Fencing | None = None  # of a member of a group
+        self.watcher: RegisterWatcher | None = None  # of one whose group has a register
+        self.orders: Orders | None = None
+        self.ha_api_port: int | None = None
+        self._config = config
+        self._machine = machine
+        self._member: Membership | None = None
+        self._promise_writer: PromiseWriter | None = None
+        self._is_open = False  # its store is
+        self._is_carried = False  # it was before this life began
+        self._losses: Losses | None = None
+        self._register: Register | None = None
+        self._door: HaServer | None = None
+
+    @property
+    def has_register(self) -> bool:
+        """Whether who leads stands in a register."""
+        return self._member is not None and self._member.has_register
+
+    async def prepare(self, settings: StoreSettings, is_carried: bool = False) -> None:
+        """The store is about to be opened; is_carried: it is open, as the broker before this one left it."""
+        machine, root = self._machine, settings.root
+        if not self._config.replication.secret_file:
+            return
+        self._is_carried = is_carried
+        if is_carried:
+            self._losses = reshaping.known(machine.disk, root)
+            self._join(root)
+            return
+        self._losses = await reshaping.carry_out(self._config.role, machine, root, settings.segment_bytes)
+        member = self._join(root)
+        Reserve(machine.disk, settings).carry_out(partial(membership.expect, member, machine.disk, root))
+
+    def _join(self, root: str) -> Membership:
+        machine, carrying = self._machine, self._machine.carrying
+        kept = None if carrying is None else carrying.keys
+        member = membership.join(self._config, machine.disk, root, machine.chance, machine.process, kept)
+        if carrying is not None:
+            carrying.keys = member.keys
+        self._member = member
+        return member
+
+    async def choose(self, opened: Opened) -> tuple[BrokerConfig, Opened]:
+        """The configuration of this life, and what everything is built upon."""
+        member, machine, store = self._member, self._machine, opened.store
+        if member is None:
+            store.confirm_locally()
+            return self._config, opened
+        is_sync = store.settings.flush is Flush.SYNC
+        if not self._is_carried:
+            beginning = Beginning(machine.boot_id(), is_sync, store.written.offset, 0)
+            store.in_reserve(partial(membership.begin, member, machine.disk, store.settings.root, beginning))
+        self._is_open = True
+        config, seen = self._config, None
+        if member.has_register:
+            self._register = machine.register(config.replication, machine.disk)
+            part = await startup_role.choose(config, member, store, self._register, machine.disk)
+            config, seen = part.config, part.seen
+        self._promise_writer = PromiseWriter(member, machine.disk, store.settings.root, opened.background.housekeeper)
+        return config, replace(opened, member=member, promise_writer=self._promise_writer, seen=seen)
+
+    async def take(
+        self,
+        config: BrokerConfig,
+        opened: Opened,
+        parts: Parts,
+        restart: Callable[[str], None],
+        fail: Callable[[str], None],
+    ) -> None:
+        """Answer whoever watches over the group, and look at its register."""
+        member = opened.member
+        if member is None or parts.group is None:
+            return
+        assert opened.promise_writer is not None
+        parts.losses = self._losses
+        self.fencing = Fencing(member, config.name, parts.group, opened.promise_writer, parts)
+        if self._register is not None:
+            self.watcher = make_watcher(config, parts, opened.ground(restart), self._register, self.fencing)
+            self.orders = Orders(parts, opened.ground(restart), self.watcher, self._register)
+            self.watcher.start(fail)
+        found = await open_door(config, self.fencing, self._machine.clock, self.orders)
+        if found is not None:
+            self._door, self.ha_api_port = found
+
+    def why_not_ready(self) -> str:
+        """Of a member whose group has a register: why clients should go elsewhere; empty: they need not."""
+        group = None if self.fencing is None else self.fencing.group
+        if not self.has_register or group is None:
+            return ""
+        if isinstance(group, SlaveRole):
+            return "follows nobody" if group.is_alone else ""
+        if group.is_sealed:
+            return "sealed"
+        is_permitted = group.serving_lease is not None and group.serving_lease.is_valid(self._machine.clock.monotonic())
+        return "" if is_permitted else "has no serving lease"
+
+    async def hand_over(self) -> None:
+        """If this member leads; tried once, within `replication.handover_s`, and going without it if that fails."""
+        within_s = self._config.replication.handover_s
+        if self.orders is None or self.orders.handover is None or within_s <= 0:
+            return
+        target = self.orders.handover.heir()
+        if target is not None:
+            refusal = await self.orders.handover.to(target, within_s, is_leaving=True)
+            said = "done" if refusal is None else refusal.document.get("error")
+            log.warning("handing the group over to member %d before this one stops: %s", target, said)
+
+    async def leave(self) -> None:
+        """Nobody is answered, and nothing is looked at any more."""
+        if self.watcher is not None:
+            await self.watcher.stop()
+        if self._door is not None:
+            await self._door.close()
+        if self._promise_writer is not None:
+            self._promise_writer.end()
+
+    async def close(self, store: Store | None) -> None:
+        """What the next start has to know about this end; nothing writes to the disk any more."""
+        if self._register is not None:
+            await self._register.close()
+        member = self._member
+        if store is None or member is None or not self._is_open:
+            return
+        is_clean = store.failed is None and store.flushed.offset >= store.written.offset
+        if is_clean or isinstance(store.failed, SyncFailedError):
+            ending = Ending.CLEAN if is_clean else Ending.SYNC_FAILED
+            with contextlib.suppress(StoreError):
+                membership.end(member, self._machine.disk, store.settings.root, ending)

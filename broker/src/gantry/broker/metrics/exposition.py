@@ -1,0 +1,164 @@
+"""/metrics: the table of families (`metrictable`), rendered when somebody asks.
+
+Rendering is prometheus_client's.  A census of queues and groups comes first, then family by family, a few series at a
+time; whenever that has taken SLICE_S, everybody else gets PAUSE_S, so that a scrape of many series does not hold up a
+send.  The text is kept for a second, so that many scrapers cost as much as one.
+
+Nothing here grows without a bound, whatever users call their topics: a family stops at `series_max`, the whole text at
+SERIES_MAX, and `gantry_metrics_cut` names what was cut.  Families with a series per topic or per group are off or sums
+over all of them without `per_topic`; those with one per queue are off unless configured.
+
+`broker/docs/metrics.md` is generated from FAMILIES by `document`; a test compares them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from itertools import accumulate, islice
+
+from prometheus_client import ProcessCollector, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from gantry.broker.metrics.families import FAMILIES, HISTOGRAMS, HISTOGRAMS_BY_NAME, per_queue
+from gantry.broker.metrics.family import (
+    COUNTER,
+    GAUGE,
+    HISTOGRAM,
+    Counted,
+    Family,
+    per_topic,
+    summed,
+    summed_histogram,
+)
+from gantry.broker.parts import Parts
+
+SLICE_S = 0.0005
+PAUSE_S = 0.001  # a third of the loop at most, and 10 000 series take a second
+SERIES_MAX = 200_000
+_PIECE_SERIES = 20  # some 0.2 ms
+_CACHE_S = 1.0
+_CUT, _CUT_HELP = "gantry_metrics_cut", "Metrics with more series than are shown; always 1."
+_KINDS = {COUNTER: CounterMetricFamily, GAUGE: GaugeMetricFamily, HISTOGRAM: HistogramMetricFamily}
+_Shown = tuple[tuple[str, ...], float | Counted]
+
+
+class Metrics:
+    """Renders the table for one broker; the text is kept for a second."""
+
+    def __init__(self, parts: Callable[[], Parts | None]) -> None:
+        self._parts = parts  # None: until the broker serves there is nothing but the process to tell of
+        self._text = b""
+        self._rendered_at = float("-inf")
+        self._rendering: asyncio.Task[bytes] | None = None
+        self._process = ProcessCollector(registry=None)
+
+    async def text(self) -> bytes:
+        """The exposition; whoever asks while it is rendered gets the same one."""
+        if asyncio.get_running_loop().time() - self._rendered_at < _CACHE_S:
+            return self._text
+        if self._rendering is None:
+            self._rendering = asyncio.ensure_future(self._render())
+        return await asyncio.shield(self._rendering)
+
+    async def _render(self) -> bytes:
+        try:
+            chunks = [generate_latest(self._process)]
+            time = asyncio.get_running_loop().time
+            since = time()
+            for piece in _pieces(self._parts()):
+                chunks.append(piece)
+                if time() - since >= SLICE_S:
+                    await asyncio.sleep(PAUSE_S)
+                    since = time()
+            self._text = b"".join(chunks)
+            self._rendered_at = time()
+            return self._text
+        finally:
+            self._rendering = None
+
+
+def document() -> str:
+    """The table of all metrics as Markdown."""
+    lines = ["| metric | kind | labels | meaning |", "|-|-|-|-|"]
+    for family in FAMILIES:
+        name = f"{family.name}_total" if family.kind == COUNTER else family.name
+        labels = ", ".join(f"`{label}`" for label in family.labels) or "-"
+        lines.append(f"| `{name}` | {family.kind} | {labels} | {family.help} |")
+    lines.append(f"| `{_CUT}` | gauge | `metric` | {_CUT_HELP} |")
+    return "\n".join(lines) + "\n"
+
+
+class _Given(Collector):
+    """One family, already collected."""
+
+    def __init__(self, metric: Metric) -> None:
+        self._metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return [self._metric]
+
+
+def _pieces(parts: Parts | None) -> Iterator[bytes]:
+    """The text, in pieces that each take a part of a millisecond; some are empty."""
+    if parts is None:
+        return
+    for _ in parts.census.take():
+        yield b""
+    family_max, left = parts.live.current.metrics.series_max, SERIES_MAX
+    cut: list[str] = []
+    for family in FAMILIES:
+        if not family.is_on(parts):
+            continue
+        samples = _samples(family, parts)
+        is_first = True
+        allowed = min(family_max, left)
+        while part := list(islice(samples, min(_PIECE_SERIES, allowed))):
+            text = generate_latest(_Given(_metric(family, part)))
+            yield text if is_first else _without_head(text)
+            allowed, left, is_first = allowed - len(part), left - len(part), False
+        if next(samples, None) is not None:
+            cut.append(family.name)
+    yield generate_latest(_Given(_cut(cut)))
+
+
+def _samples(family: Family, parts: Parts) -> Iterator[_Shown]:
+    if family.kind != HISTOGRAM:
+        read = family.read(parts)
+        return iter(summed(family, read) if _is_summed(family, parts) else read)
+    by_name = HISTOGRAMS_BY_NAME.get(family.name)
+    if by_name is None:
+        return iter([((), HISTOGRAMS[family.name](parts))])
+    return iter(summed_histogram(family, by_name(parts)) if _is_summed(family, parts) else by_name(parts))
+
+
+def _is_summed(family: Family, parts: Parts) -> bool:
+    """Whether the family says one sum for all topics and groups: those with a switch of their own are off instead."""
+    is_switched = family.is_on in (per_topic, per_queue)
+    return family.has_names and not is_switched and not per_topic(parts)
+
+
+def _metric(family: Family, samples: list[_Shown]) -> Metric:
+    metric: Metric = _KINDS[family.kind](family.name, family.help, labels=family.labels)
+    for labels, value in samples:
+        if isinstance(value, tuple):
+            assert isinstance(metric, HistogramMetricFamily), f"{family.name} is read as a histogram and is none"
+            bounds, counts, sum_value = value
+            buckets = list(zip([*map(str, bounds), "+Inf"], map(float, accumulate(counts)), strict=True))
+            metric.add_metric(labels, buckets, sum_value=sum_value)
+        else:
+            assert isinstance(metric, CounterMetricFamily | GaugeMetricFamily), f"{family.name} is a histogram"
+            metric.add_metric(labels, value)
+    return metric
+
+
+def _cut(names: list[str]) -> Metric:
+    metric = GaugeMetricFamily(_CUT, _CUT_HELP, labels=("metric",))
+    for name in names:
+        metric.add_metric((name,), 1)
+    return metric
+
+
+def _without_head(text: bytes) -> bytes:
+    return b"".join([line for line in text.splitlines(keepends=True) if not line.startswith(b"#")])

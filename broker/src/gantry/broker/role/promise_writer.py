@@ -1,0 +1,65 @@
+"""A member's promises while it runs: changed one after the other, durable before anybody is told.
+
+The housekeeper takes jobs in their order, and each saves what all changes before it made as well; so what is on the
+disk never goes back, whoever asked for what.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from gantry.errors import StoreError
+from gantry.replication import term_promise
+from gantry.replication.term_promise import TermPromise
+
+if TYPE_CHECKING:
+    from gantry.broker.role.membership import Membership
+    from gantry.store.background import Worker
+    from gantry.store.disk import Disk
+
+Done = Callable[[StoreError | None], None]
+
+
+class PromiseWriter:
+    """One broker's; loop thread only."""
+
+    def __init__(self, member: Membership, disk: Disk, root: str, housekeeper: Worker) -> None:
+        self._member = member
+        self._disk = disk
+        self._root = root
+        self._housekeeper = housekeeper
+        self._intended = member.term_promise
+        self._is_over = False
+
+    def promise(self, epoch: int, done: Done) -> None:
+        """Promise an epoch.  Below it nothing begins from here on; the promise counts when done hears of no error."""
+        self._member.fencing = max(self._member.fencing, epoch)
+        if epoch <= self._member.term_promise.promise:
+            done(None)
+            return
+        self._change(self._intended.promising(max(epoch, self._intended.promise)), done)
+
+    def number(self, disk: int, done: Done) -> None:
+        """The register gave this disk a number."""
+        self._change(replace(self._intended, disk=disk), done)
+
+    def end(self) -> None:
+        """Refuse further changes: the next part of this member, in the same process, reads what is on the disk."""
+        self._is_over = True
+
+    def _change(self, intended: TermPromise, done: Done) -> None:
+        if self._is_over:
+            done(StoreError("this part of the member has ended"))
+            return
+        self._intended = intended
+
+        def finished(error: StoreError | None) -> None:
+            if error is None:
+                self._member.term_promise = intended
+            done(error)
+
+        if not self._housekeeper.submit(partial(term_promise.save, self._disk, self._root, intended), finished):
+            done(StoreError("too much waits for the disk"))

@@ -1,0 +1,169 @@
+"""A mastership as the register knows it: renewed, its in-sync set changed, handed over, lost.
+
+One write at a time, each on the version that the one before it left (or on a fresh reading), so that a write which
+succeeded proves that no older one of ours can be done any more.  Every renewal carries the change of the set that is
+wanted then; only what a *successful* write left in the register is told to the in-sync tracker.
+
+    renewed      the serving lease goes on from the moment at which the renewal was sent
+    conflict     somebody wrote: read, and once more at once
+    no answer    nothing is known: the change stays wanted, `insync` counts both outcomes; read, and try again
+    another one leads, or the group is sealed: `is_lost`, with the record that says so
+    no register  nothing to renew: the serving lease ends by itself, or goes on by grants
+
+A handover is such a write as well.  While its outcome is open it counts as done; a renewal that succeeds afterwards
+proves that it was not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from enum import Enum
+
+from gantry.clock import Clock
+from gantry.errors import OutcomeUnknownError
+from gantry.replication import operations
+from gantry.replication.in_sync_tracker import InSyncTracker
+from gantry.replication.insync import Change
+from gantry.replication.members import SyncSet
+from gantry.replication.operations import Denied
+from gantry.replication.record import Holder, Record
+from gantry.replication.register import Register, RegisterConflictError, RegisterError, Seen
+from gantry.replication.serving_lease import ServingLease
+
+_CONFLICTS_MAX = 8
+
+
+class Handed(Enum):
+    """What became of a handover."""
+
+    DONE = "done"
+    REFUSED = "refused"  # nothing was written
+    UNKNOWN = "unknown"
+
+
+class LeaseRenewal:
+    """One mastership; loop thread only.
+
+    settled: what the register holds for certain, and no request of ours can change any more.
+    """
+
+    def __init__(
+        self,
+        register: Register,
+        me: Holder,
+        tracker: InSyncTracker,
+        serving_lease: ServingLease,
+        clock: Clock,
+        seen: Seen | None = None,
+    ) -> None:
+        self.is_lost = False
+        self.why = ""  # the register does not answer, or says no
+        self.settled: Callable[[SyncSet], None] = lambda members: None
+        self._register = register
+        self._me = me
+        self._tracker = tracker
+        self._serving_lease = serving_lease
+        self._clock = clock
+        self._seen = seen
+        self._turn = asyncio.Lock()
+
+    async def renew(self) -> None:
+        """Renew, and change the set as it is wanted; however that ends, what came of it stands in the object."""
+        async with self._turn:
+            for _ in range(_CONFLICTS_MAX):
+                if self.is_lost or not await self._renew_once():
+                    return
+
+    async def look(self) -> None:
+        """Read whether this member still leads, and change nothing: it wants to be missed."""
+        async with self._turn:
+            self._seen = None
+            try:
+                seen = await self._read()
+                if seen is not None:
+                    self._look(seen.record)
+            except (RegisterError, OutcomeUnknownError) as error:
+                self.why = str(error)
+
+    async def hand_over(self, target: Holder, is_leaving: bool = False) -> Handed:
+        """Have the register name the target; writes have stopped, and it has promised the next epoch.
+
+        is_leaving: this member stops then.  It leaves the set with the same write, or the target would wait for it.
+        """
+        keep = max(1, self._tracker.rules.min_in_sync) if is_leaving else 0
+        async with self._turn:
+            self._seen = None
+            for _ in range(_CONFLICTS_MAX):
+                try:
+                    return await self._hand_over_once(target, keep)
+                except RegisterConflictError as error:
+                    self.why = str(error)
+                except OutcomeUnknownError as error:
+                    self.why = str(error)
+                    return Handed.UNKNOWN
+                except RegisterError as error:
+                    self.why = str(error)
+                    break
+            return Handed.REFUSED
+
+    async def _hand_over_once(self, target: Holder, keep: int) -> Handed:
+        seen = await self._read()
+        if seen is None:
+            return Handed.REFUSED
+        wanted = operations.hand_over(seen.record, self._me, self._tracker.epoch, target, keep)
+        if isinstance(wanted, Denied):
+            self.why = wanted.reason
+            self._look(seen.record)
+            return Handed.REFUSED
+        await self._register.write(wanted, seen.version)
+        self.is_lost = True
+        return Handed.DONE
+
+    async def _read(self) -> Seen | None:
+        seen = await self._register.read()
+        if seen is None:
+            self.why = "there is no register any more"
+        return seen
+
+    async def _renew_once(self) -> bool:
+        """One renewal; whether to try again at once."""
+        change = self._tracker.insync.change
+        seen, self._seen = self._seen, None
+        try:
+            seen = seen or await self._read()
+            if seen is None or self._look(seen.record):
+                return False
+            self.why = ""
+            wanted = self._wanted(seen.record, change)
+            sent_s = self._clock.monotonic()
+            self._seen = await self._register.write(wanted, seen.version)
+        except RegisterConflictError as error:
+            self.why = str(error)
+            return True
+        except (RegisterError, OutcomeUnknownError) as error:
+            self.why = str(error)
+            return False
+        self._serving_lease.renewed(sent_s, wanted.lease_duration_s)
+        if self._tracker.insync.change == change:
+            self.settled(wanted.in_sync)
+            return False
+        return True  # another change became wanted meanwhile
+
+    def _look(self, record: Record) -> bool:
+        """Whether somebody else leads, or nobody."""
+        self.is_lost = record.holder != self._me or record.epoch != self._tracker.epoch
+        return self.is_lost
+
+    def _wanted(self, record: Record, change: Change | None) -> Record:
+        tracker = self._tracker
+        renewed = operations.renew(record, self._me, tracker.epoch, tracker.confirmed, self._clock.now_ms())
+        assert isinstance(renewed, Record), "looked at before"
+        if change is None or record.in_sync != change.base:
+            return renewed
+        least = tracker.rules.min_in_sync
+        changed = operations.change_set(renewed, self._me, tracker.epoch, change.base, change.target, least)
+        if isinstance(changed, Denied):
+            self.why = changed.reason
+            return renewed
+        return changed

@@ -1,0 +1,95 @@
+"""What the register says to one member: lead, claim the next epoch, follow somebody, or stand by.
+
+A function of the record and of what the member knows of itself; whoever asks reads the register live, and writes what
+`Claim` holds on the version that he read.
+
+    Lead      the record names this very process, in an epoch in which this disk has neither led nor followed: it was
+              promoted, it was handed the group, or its claim was taken
+    Claim     the record names this member's former process: SELF-EPOCH, since a process that was started again knows
+              nothing of what its slaves have, and never goes on in the old epoch
+    Follow    somebody else leads
+    Stand     nobody does, or the register does not know this disk yet; with the reason, for people
+
+A disk that was not admitted follows nobody: with the first byte that it took it would count as one that holds
+something.  broker/docs/failover.md, sections 3 and 5, is normative.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from gantry.replication import operations
+from gantry.replication.members import disk_of
+from gantry.replication.operations import Denied
+from gantry.replication.record import Holder, Phase, Record
+
+
+class Known(NamedTuple):
+    """What a member knows of itself."""
+
+    me: Holder
+    cluster_uid: str  # empty: it never met its group
+    store_uid: str
+    log_end: int
+    last_epoch: int  # the last one in which this disk led or followed
+    promise: int
+
+
+class Lead(NamedTuple):
+    """Lead the epoch."""
+
+    epoch: int
+
+
+class Claim(NamedTuple):
+    """Write this record; then lead its epoch."""
+
+    record: Record
+
+
+class Follow(NamedTuple):
+    """This ordinal leads the epoch."""
+
+    ordinal: int
+    epoch: int
+
+
+class Stand(NamedTuple):
+    """Neither lead nor follow."""
+
+    reason: str
+
+
+RoleDecision = Lead | Claim | Follow | Stand
+
+
+def disk_in(record: Record, ordinal: int, store_uid: str) -> int | None:
+    """The number that the register gave this disk; None: it does not know it."""
+    store = record.store(ordinal)
+    return store.disk if store is not None and store.uid == store_uid else None
+
+
+def decide_role(record: Record | None, known: Known) -> RoleDecision:
+    """See the module."""
+    if record is None:
+        return Stand("the group has no register yet; a coordinator makes it when every member answers")
+    member = known.me.member
+    if known.cluster_uid not in ("", record.cluster_uid):
+        return Stand(
+            f"this folder is of the cluster {known.cluster_uid}, the register of {record.cluster_uid}; "
+            "choose another folder, or empty it"
+        )
+    disk = disk_in(record, member.ordinal, known.store_uid)
+    if disk is None or disk != disk_of(member.incarnation):
+        return Stand(f"the register does not know the disk of ordinal {member.ordinal} yet")
+    holder = record.holder
+    if record.phase is not Phase.ACTIVE or holder is None:
+        return Stand(f"nobody leads: the group is {record.phase.value} in epoch {record.epoch}")
+    if holder.member.ordinal != member.ordinal:
+        return Follow(holder.member.ordinal, record.epoch)
+    if known.promise > record.epoch:
+        return Stand(f"epoch {known.promise} was promised, the register is at {record.epoch}")
+    if holder == known.me and known.last_epoch < record.epoch:
+        return Lead(record.epoch)
+    claimed = operations.take_next_epoch(record, known.me, known.store_uid, known.log_end)
+    return Stand(claimed.reason) if isinstance(claimed, Denied) else Claim(claimed)
