@@ -104,7 +104,7 @@ def settle(folder: Path) -> Account:
 
 
 def strike(folder: Path) -> Account:
-    """The account at the end, with the database exported for whoever wants to look at it."""
+    """The account at the end, with the database exported for anyone who wants to look at it."""
     lines = "".join(f"{','.join(row)}\n" for row in database(folder))
     (folder / "database.csv").write_text(lines, encoding="utf-8")
     return settle(folder)

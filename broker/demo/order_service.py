@@ -4,7 +4,7 @@
 
 It places the orders that are not in the database yet, at a steady pace, each in a transaction: half message, row,
 commit.  With --die it ends by SIGKILL in the middle of its n-th order: `after-half`, before the row is committed, or
-`after-row`, before the broker is told.  Whoever comes next finds the same database and goes on; what its predecessor
+`after-row`, before the broker is told.  Anyone who comes next finds the same database and goes on; what its predecessor
 left open the broker asks it about, and the answer is whether the row is there.
 
     orders.db          orders(number, message_id, crc)             the truth
@@ -123,7 +123,7 @@ class OrderService:
         print(line, file=self._acknowledged, flush=True)
 
     def report(self) -> None:
-        """A line for whoever watches."""
+        """A line for anyone who watches."""
         print(json.dumps({"rows": self.row_count}), flush=True)
 
     def _die_if_told(self, where: str, nth: int) -> None:

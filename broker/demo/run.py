@@ -192,7 +192,7 @@ if __name__ == "__main__":
     parser.add_argument("--act", choices=("first", "second", "both"), default="both")
     parser.add_argument("--folder", type=Path, default=Path("build/demo"))
     parser.add_argument("--keep", action="store_true", help="leave the broker running and say what to try")
-    # Whoever ends the demonstration, by Ctrl-C or kill, ends its programs too.
+    # Anyone who ends the demonstration, by Ctrl-C or kill, ends its programs too.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

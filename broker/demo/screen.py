@@ -1,7 +1,7 @@
 """What the demonstration shows: a line of progress while it runs, and a table at the end.
 
 On a terminal the progress stays in one line; elsewhere it is a line every other second.  Each row of the table comes
-with the command that shows the same to whoever does not believe it.
+with the command that shows the same to anyone who does not believe it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The event loop with 100 000 open halves: how long whoever comes waits for it while plain sends go on.
+"""The event loop with 100 000 open halves: how long anyone who comes waits for it while plain sends go on.
 
 The broker is told to look at its open halves far more often than anybody would (every second instead of every thirty),
 and connections of the producer group take the questions and never answer, so that passes of 100 000 questions run

@@ -1,6 +1,6 @@
 """Connections of a load that one asyncio process plays: many of them, cheap, and exact about what was answered.
 
-A `Peer` sends a request and hands its reply to whoever asked, by opaque.  No retries and no comforts: a reply that
+A `Peer` sends a request and hands its reply to anyone who asked, by opaque.  No retries and no comforts: a reply that
 nobody expects, bytes that are no frame, and an end of the connection that was not asked for are errors, and go
 to `on_error` as text.  `Held` keeps one pull waiting for each of its queues, as a push consumer does.
 """

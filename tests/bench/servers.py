@@ -1,6 +1,6 @@
 """The processes that a benchmark starts: the broker under test and the live yardsticks.
 
-Each is started on 127.0.0.1 with free ports, bound to its own folder, and ended by whoever started it: only
+Each is started on 127.0.0.1 with free ports, bound to its own folder, and ended by anyone who started it: only
 the process groups made here are ever signalled.
 """
 

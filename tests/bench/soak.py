@@ -335,7 +335,7 @@ def main() -> int:
     options = parser.parse_args()
     if not (options.seconds >= 30 and options.groups <= options.topics and options.groups <= options.connections // 2):
         parser.error("at least 30 seconds, and a topic and two connections for each group")
-    # Whoever ends this run ends its broker too, and the store goes.
+    # Anyone who ends this run ends its broker too, and the store goes.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     parent = options.folder or Path(__file__).parent
     with tempfile.TemporaryDirectory(dir=parent) as folder, gantry(Path(folder) / "store") as server:

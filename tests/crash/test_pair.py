@@ -1,4 +1,4 @@
-"""A static pair of real processes: what is acknowledged is on both, whoever dies, and however the link does."""
+"""A static pair of real processes: what is acknowledged is on both, no matter who dies, and however the link does."""
 
 from __future__ import annotations
 

@@ -197,7 +197,7 @@ def place_leader(orders: Orders, is_beside: bool) -> None:
 
 
 def calmly(orders: Orders, holds: Callable[[], object], what: str) -> None:
-    """Wait, and ask twice a second only: whoever waits needs the processor that is measured."""
+    """Wait, and ask twice a second only: anyone who waits needs the processor that is measured."""
 
     def later() -> bool:
         threading.Event().wait(0.5)

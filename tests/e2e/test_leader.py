@@ -118,7 +118,7 @@ def test_a_leader_that_is_killed_is_followed_and_one_that_slept_ends_without_a_w
         until(lambda: is_told(home, other), "the second works")
         first.send(signal.SIGCONT)
         assert first.ended() == EXIT_LOST
-        assert len(first.writes()) == before, "whoever slept has nothing to say"
+        assert len(first.writes()) == before, "anyone who slept has nothing to say"
         assert holder(home) == "b" and second.leads()
 
 
@@ -158,7 +158,7 @@ def test_a_lease_that_somebody_deletes_stops_nobody(home: ControlPlane, tmp_path
 def test_an_api_server_that_is_away_for_a_minute_costs_a_new_start_and_nothing_else(
     home: ControlPlane, tmp_path: Path
 ) -> None:
-    """Whoever cannot renew ends at once, as a pod would be started again; whoever waits goes on waiting."""
+    """Anyone who cannot renew ends at once, as a pod would be started again; anyone who waits goes on waiting."""
     with Replica(home, tmp_path, "a") as first, Replica(home, tmp_path, "b") as second:
         begun(first)
         until(first.leads, "the first leads")

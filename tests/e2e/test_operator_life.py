@@ -110,7 +110,7 @@ def test_a_leader_that_is_frozen_beyond_its_lease_is_followed_and_ends_when_it_g
         orders.until(lambda: leader(orders) not in ("", former), "another one works")
         print(f"another one worked {time.monotonic() - start:.1f} s after the first stood still")
         late = len(audit.writes(orders.cluster.folder, ACCOUNT))
-    orders.until(lambda: starts(orders, former) > restarts, "whoever slept has ended")
+    orders.until(lambda: starts(orders, former) > restarts, "anyone who slept has ended")
     assert leader(orders) != former and orders.epoch() == epoch
     since = audit.writes(orders.cluster.folder, ACCOUNT)[late:]
     assert not [each for each in since if each.resource != "leases" and each.status >= 400]

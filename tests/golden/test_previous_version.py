@@ -127,7 +127,7 @@ def test_the_files_of_a_member_are_read() -> None:
 
 
 def fits(former: object, now: object) -> bool:
-    """Whether whoever reads the former document finds all that it needs in this one."""
+    """Whether anyone who reads the former document finds all that it needs in this one."""
     if isinstance(former, dict):
         return isinstance(now, dict) and all(name in now and fits(value, now[name]) for name, value in former.items())
     return type(former) is type(now)

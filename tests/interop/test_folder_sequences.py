@@ -83,7 +83,7 @@ def play(exchange: Exchange, drawn: list[Session], brokers: dict[bool, servers.S
     is_java_first=st.booleans(),
     drawn=st.lists(sessions, min_size=2, max_size=5),
 )
-def test_whoever_opens_the_folder_finds_what_was_acknowledged_and_nothing_else(
+def test_one_that_opens_the_folder_finds_what_was_acknowledged_and_nothing_else(
     apache: servers.Apache,
     tmp_path_factory: pytest.TempPathFactory,
     segment_bytes: int,

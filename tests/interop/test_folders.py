@@ -1,4 +1,4 @@
-"""Store folders exchanged with Apache's broker: whoever opens one finds everything the other acknowledged.
+"""Store folders exchanged with Apache's broker: anyone who opens one finds everything the other acknowledged.
 
 One play for each of Apache's versions, a chain over one folder:
 

@@ -1,4 +1,4 @@
-"""Open transactions in a folder that Apache's broker and GantryMQ exchange: whoever opens it goes on.
+"""Open transactions in a folder that Apache's broker and GantryMQ exchange: anyone who opens it goes on.
 
     Apache stores 100 halves that it settles, 100 that it puts back at its checks, 100 that are just open, and stops
     GantryMQ opens the folder, asks a new producer about the 200 and settles them
@@ -6,7 +6,7 @@
     settles behind them, and so much else that it marks its op queue; then it stops, or is killed
     Apache opens the folder, asks about the 200 and settles them
 
-Half of each hundred ends by commit.  The checker would say the opposite of what the settled ones were: whoever asks
+Half of each hundred ends by commit.  The checker would say the opposite of what the settled ones were: the caller
 about one of them shows it by a message too many or too few.
 
 Apache's broker is asked to check only when the play is ready for it, because two of its habits would make the outcome a

@@ -4,7 +4,7 @@ Two groups, the home and another one, have halves.  The home's table lives on a 
 the slave some time later, and only then is it confirmed and the question answered.  A failover goes on with what the
 slave has.  The truth is what anybody was ever answered:
 
-    a batch has one decision, whoever asks, before and after any failover
+    a batch has one decision, the caller, before and after any failover
     a part that was answered to be aborted is never delivered
     what is delivered belongs to a decided part, what is dropped does not, and a batch that is done lacks nothing
 """
@@ -144,7 +144,7 @@ class SinkMachine(RuleBasedStateMachine):
             self.slave.follow(name, home.value(name))
 
     def answer(self) -> int | None:
-        """Every copy has it now, and whoever asked is told; the newest decided batch."""
+        """Every copy has it now, and anyone who asked is told; the newest decided batch."""
         home = self.tables[HOME]
         number = home.number
         self.carry()

@@ -1,8 +1,8 @@
 """A master that loses acknowledgements, answers and slaves' disks: what it confirms, every electable copy has.
 
 The register is honest, the way to it is not: a request may be carried out late, never, or without an answer.  Slaves
-lose tails and come back as another incarnation; their old words may still arrive.  Whoever the register names with the
-incarnation that he has now could be made master at any moment, so he must have all that was confirmed.
+lose tails and come back as another incarnation; their old words may still arrive.  Anyone who the register names with
+the incarnation that he has now could be made master at any moment, so he must have all that was confirmed.
 
 Thousands of short walks from fixed seeds: a step costs microseconds, so plain chance sees more here than Hypothesis
 does in the same time, and a planted fault is found in every run or in none.

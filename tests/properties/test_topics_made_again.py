@@ -70,12 +70,12 @@ class Life(PullPlay):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_whoever_obeys_reads_all_of_the_new_topic_and_nothing_of_the_old(seed: int) -> None:
+def test_one_that_obeys_reads_all_of_the_new_topic_and_nothing_of_the_old(seed: int) -> None:
     rng = random.Random(seed)
     life = Life()
     late = 0
     for _ in range(60):
-        match rng.choice(("produce", "produce", "step", "step", "step", "commit", "late", "anew", "save", "kill")):
+        match rng.choice(("produce", "produce", "step", "step", "step", "commit", "late", "again", "save", "kill")):
             case "produce":
                 life.produce(rng.randint(1, 6))
             case "step":
@@ -85,7 +85,7 @@ def test_whoever_obeys_reads_all_of_the_new_topic_and_nothing_of_the_old(seed: i
                 life.commit(late)
             case "late":
                 life.commit(late)
-            case "anew":
+            case "again":
                 life.make_again()
                 life.produce(rng.randint(0, 30))
             case "save":

@@ -258,7 +258,7 @@ async def sent_back(parts: Parts, client: Peer, found: list[Record]) -> None:
     for record in found:
         back = {"offset": str(record.log_offset), "group": GROUP, "originTopic": ""}
         text = properties.parse(record.properties)
-        text.pop("TIMER_DEL_UNIQKEY", None)  # with a delay it is refused, whoever sends it
+        text.pop("TIMER_DEL_UNIQKEY", None)  # with a delay it is refused, no matter who sends it
         text |= {"RETRY_TOPIC": record.topic, "RECONSUME_TIME": "1", "MAX_RECONSUME_TIMES": "16", "DELAY": "3"}
         text |= {"ORIGIN_MESSAGE_ID": text.get("ORIGIN_MESSAGE_ID", "i" * 32), "CONSUME_START_TIME": "1700000000000"}
         values = ["CLIENT", f"%RETRY%{GROUP}", "TBW102", "4", "0", "4", "1700000000000", "0"]

@@ -182,7 +182,7 @@ def test_what_waits_for_its_copies_is_left() -> None:
     assert play.ended("s") == batchends.Ended(settled=0, left=5)
 
 
-def test_a_batch_with_open_halves_is_not_done_whoever_says_so() -> None:
+def test_a_batch_with_open_halves_is_not_done_no_matter_who_says_so() -> None:
     play = TransactionPlay()
     halves(play, "a", 5)
     halves(play, "loser", 5)

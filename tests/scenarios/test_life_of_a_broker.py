@@ -261,7 +261,7 @@ async def test_name_servers_know_the_broker_and_each_new_topic_at_once(tmp_path:
     await name_server.stop()
 
 
-async def test_a_broker_that_is_asked_to_stop_closes_its_store_whoever_wants_another_life_by_then(
+async def test_a_broker_that_is_asked_to_stop_closes_its_store_no_matter_who_wants_another_life_by_then(
     tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_bytes(b"a secret for tests, long enough")

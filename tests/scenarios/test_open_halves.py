@@ -1,7 +1,7 @@
 """100 000 open halves in a real broker: asking about them leaves the loop to others, memory bounded, the log alone.
 
 Times on a shared machine say little, so the bounds here are those between asking in slices (a millisecond each) and
-asking in one go (seconds).  How long whoever comes waits is a figure: tests/bench/openhalves.py.
+asking in one go (seconds).  How long anyone who comes waits is a figure: tests/bench/openhalves.py.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ async def at_work(folder: Path) -> AsyncIterator[Play]:
             operator.stop()
             async with asyncio.timeout(HANG_S):
                 assert await task == 0 and not lost
-    assert api.store.get(LEASE)["spec"]["holderIdentity"] == "", "whoever ends in peace releases the Lease"
+    assert api.store.get(LEASE)["spec"]["holderIdentity"] == "", "anyone who ends in peace releases the Lease"
 
 
 async def _is_made_and_told(play: Play, name: str) -> None:

@@ -27,7 +27,7 @@ def program(number: int, process: GantryProcess) -> str:
     return PROGRAMS[number].replace("127.0.0.1:9876", f"{host}:{port}")
 
 
-# Whoever is started in the background of a shell ignores SIGINT, and so would the program.
+# Anyone who is started in the background of a shell ignores SIGINT, and so would the program.
 _HEARS_SIGINT = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
 
 

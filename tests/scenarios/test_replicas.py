@@ -89,7 +89,7 @@ async def test_a_consumer_reads_on_from_the_slave_of_a_dead_master_and_no_offset
                 await sending
                 await until(lambda: set(seen) == set(wanted))
             assert len(seen) <= len(wanted) + 30, "a few messages may come again, not all"
-        # Nothing is left for whoever comes next; a slave hands on what only it was told.
+        # Nothing is left for anyone who comes next; a slave hands on what only it was told.
         async with Puller(GROUP, nameserver=nameserver(pair)) as puller:
             for queue in await puller.queues("orders"):
                 await until_committed(puller, queue, await puller.max_offset(queue))

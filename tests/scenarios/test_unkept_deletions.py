@@ -1,4 +1,4 @@
-"""A deletion that its master carried out and the group never had is undone on whoever knows of it: nothing that was
+"""A deletion that its master carried out and the group never had is undone on anyone who knows of it: nothing that was
 acknowledged is missing when that member leads again.  One that the group has stays.
 """
 
@@ -204,7 +204,7 @@ async def test_a_later_deletion_that_the_group_has_counts_and_nobody_starts_agai
         await assert_leads_with(group, 0, [b"n0"])
 
 
-async def test_a_deletion_that_the_group_has_stays_on_everybody_whoever_leads(tmp_path: Path) -> None:
+async def test_a_deletion_that_the_group_has_stays_on_everybody_no_matter_who_leads(tmp_path: Path) -> None:
     async with grouped(tmp_path) as group:
         master = await group.start(0)
         slave = await group.start(1)

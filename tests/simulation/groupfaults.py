@@ -1,6 +1,6 @@
 """What goes wrong in a simulated group: one fault every few seconds, drawn from the seed.
 
-Most of them strike whoever leads, because that is where something happens.  A disk is only lost, and under SYNC_FLUSH
+Most of them strike the master, because that is where something happens.  A disk is only lost, and under SYNC_FLUSH
 only, while somebody else of the in-sync set has everything: nothing protects from losing all copies.
 """
 

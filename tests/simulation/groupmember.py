@@ -1,7 +1,7 @@
 """A member of a group with a register: one process in which the broker lives several times.
 
 A change of role is a life that ends and another that begins in the same process, as `cli.serve` does it; a broker that
-cannot go on takes its process along, and whoever supervises it starts another one.  `on_life` tells each life whose
+cannot go on takes its process along, and anyone who supervises it starts another one.  `on_life` tells each life whose
 parts stand, `on_loss` each moment after which this disk may have lost something.
 """
 

@@ -1,7 +1,7 @@
 """One broker and the machine that it runs on: started, killed, paused, without power, on a disk that fails or is full.
 
 The broker is the real one, wired by `assemble`; only its `Machine` is the world's.  A broker that ends by itself,
-because its store failed, is started again after a while, as whoever supervises it would.
+because its store failed, is started again after a while, as anyone who supervises it would.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 Bytes of one connection arrive in order, late by a delay that is drawn for each piece, and cut into reads that are drawn
 too.  While the way from one host to another is cut, what is sent on it is kept and arrives after the way is open again,
-as TCP sends it again; whoever does not want to wait closes.  A process that is killed leaves ends that its host resets;
-a host without power says nothing, and resets when it is back.
+as TCP sends it again; anyone who does not want to wait closes.  A process that is killed leaves ends that its host
+resets; a host without power says nothing, and resets when it is back.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """What clients and administrators say in a play, and what they are told.
 
-    send TEXT ... [on TOPIC] [to N]     one message each, to whoever leads, or to member N; the topic is `orders`
-    fill COUNT [on TOPIC]               so many of 10 kB, to whoever leads: a segment holds 25
+    send TEXT ... [on TOPIC] [to N]     one message each, to the master, or to member N; the topic is `orders`
+    fill COUNT [on TOPIC]               so many of 10 kB, to the master: a segment holds 25
     read N [TOPIC]                      what a consumer gets from member N, from the beginning on
-    half [TEXT ...]                     messages whose transactions are open; whoever leads knows the client then
+    half [TEXT ...]                     messages whose transactions are open; the master knows the client then
     end TEXT commit | rollback          it ends
-    topic create | delete NAME          asked of whoever leads
-    commit OFFSET [TOPIC]               a group of readers stands there, whoever leads is told
+    topic create | delete NAME          asked of the master
+    commit OFFSET [TOPIC]               a group of readers stands there, the master is told
     ends N [TOPIC]                      where member N says that the queue begins and ends, and the group stands
 
 The client of transactions is asked by the broker like any other; each question is told when it comes first.

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from simulation.groupmember import GroupMember
 
 T = TypeVar("T")
-_STOPS_S = 5.0  # then whoever stops in order is killed
+_STOPS_S = 5.0  # then anyone who stops in order is killed
 _LOOK_S = 0.1
 _AWAY_S = (0.1, 0.5, 3.0)
 _NEXT_MEMBER_S = (0.1, 2.0, 5.0)

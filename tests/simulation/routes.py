@@ -2,7 +2,7 @@
 
     Always        one address
     TryAll        one address after the other, until one does what it is asked
-    ByRoute       what a name server says: the master, or whoever is there for who only reads
+    ByRoute       what a name server says: the master, or anyone who is there for who only reads
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A sink as Spark runs one: batch after batch, and whoever writes or decides may die at any step.
+"""A sink as Spark runs one: batch after batch, and anyone who writes or decides may die at any step.
 
 A try writes a part, whose halves have to be acknowledged, and asks the home to decide for it.  A try that fails, or
 whose driver dies before or after the decision, is followed by another one with a part of its own.  The next batch

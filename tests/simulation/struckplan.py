@@ -7,7 +7,7 @@ suspicion somebody leads who takes writes and confirms them, and no later time w
     the disk of a slave is full         with no byte left, with a little, or with some messages' worth
     its disk hangs                      no job and no sync ends
     its link fails after each welcome   it cannot take the first chunk, or the first change of metadata
-    the master's disk hangs             the same as for a slave, to whoever led when the fault began
+    the master's disk hangs             the same as for a slave, to anyone who led when the fault began
     a newer master                      tells of a table that nobody knows
 
 A member that is struck stays so over its lives and its promotions.

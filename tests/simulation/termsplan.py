@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Terms(NamedTuple):
-    """Of one member, or of whoever watches; weaker ones are less."""
+    """Of one member, or of anyone who watches; weaker ones are less."""
 
     is_sync: bool
     min_in_sync: int

@@ -41,6 +41,6 @@ def test_a_set_of_one_needs_nobody_and_is_left_alone() -> None:
     assert not found.faults and not found.stuck and not found.flapping
 
 
-def test_whoever_leads_a_group_without_links_nothing_acknowledged_is_lost() -> None:
+def test_one_that_leads_a_group_without_links_nothing_acknowledged_is_lost() -> None:
     found = look(Standing(RULES, EVERYBODY))
-    assert not found.faults and found.stuck, "nobody can acknowledge, whoever leads"
+    assert not found.faults and found.stuck, "nobody can acknowledge, the master"

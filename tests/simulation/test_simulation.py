@@ -46,14 +46,14 @@ def test_nothing_that_was_promised_is_lost_whatever_goes_wrong(first: int) -> No
 
 
 @pytest.mark.parametrize("first", blocks(*GROUP_SEEDS, 5))
-def test_nothing_that_was_promised_is_lost_whoever_leads_and_whatever_goes_wrong(first: int) -> None:
+def test_nothing_that_was_promised_is_lost_no_matter_who_leads_and_whatever_goes_wrong(first: int) -> None:
     ran = seeds("--kind", "group", "--seeds", f"{first}:{first + 4}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"5 seeds from {first} on, 0 red")
 
 
 @pytest.mark.parametrize("first", blocks(*SINK_SEEDS, 4))
-def test_a_batch_of_a_sink_is_there_once_whoever_dies(first: int) -> None:
+def test_a_batch_of_a_sink_is_there_once_no_matter_who_dies(first: int) -> None:
     ran = seeds("--kind", "sink", "--seeds", f"{first}:{first + 3}")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.startswith(f"4 seeds from {first} on, 0 red")

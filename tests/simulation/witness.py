@@ -4,7 +4,7 @@
                 stays as it was until somebody is promoted
     lead        who leads does so in an epoch that the register gave to this very process
     promise     what a disk promised never falls
-    confirmed   everybody has the same bytes below its confirmed mark, whoever leads, and whatever was confirmed once
+    confirmed   everybody has the same bytes below its confirmed mark, the master, and whatever was confirmed once
     one voice   once an epoch has begun, nothing is confirmed in a lower one but what the higher one began with: who
                 stood still may pass on what slaves had acknowledged before they promised, and nothing else
     offsets     of consumers do not count what is not in the queues of who leads

@@ -34,7 +34,7 @@ SERVER_PYTHON = str(ROOT / ".venv" / "bin" / "python")
 
 
 # Spark gives each of its Python processes ten seconds to start, which cannot be set; a busy machine needs more.  The
-# query ends with this, and whoever runs it starts it again.
+# query ends with this, and anyone who runs it starts it again.
 TOO_SLOW = "Python worker failed to connect back"
 STARTS_MAX = 4
 

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 PYTHON = str(ROOT / ".venv" / "bin" / "python")
-# Segments of some hundred messages; whoever is asked about a transaction is asked soon.
+# Segments of some hundred messages; anyone who is asked about a transaction is asked soon.
 CONFIG = {
     "messages.body_bytes_max": str(1 << 14),
     "store.segment_bytes": str(1 << 18),

@@ -211,7 +211,7 @@ def test_two_writers_at_once_have_each_effect_once(database: str, monkeypatch: p
     assert sum(fresh for _, fresh, _ in results) == 200
 
 
-def test_the_tables_are_made_once_by_whoever_comes_first(postgres: Postgres) -> None:
+def test_the_tables_are_made_once_by_anyone_who_comes_first(postgres: Postgres) -> None:
     made = postgres.database()
     starters = [threading.Thread(target=idempotent.prepare, args=(made,)) for _ in range(4)]
     for starter in starters:

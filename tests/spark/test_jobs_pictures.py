@@ -26,7 +26,7 @@ DOCUMENT = ROOT / "spark/docs/jobs.md"
 
 def is_shown(table: DataFrame) -> bool:
     shown = picture(table)
-    print(shown)  # for whoever brings the document in step
+    print(shown)  # for anyone who brings the document in step
     return f"```\n{shown}```" in DOCUMENT.read_text(encoding="utf-8")
 
 

@@ -124,7 +124,7 @@ def test_nothing_is_claimed_while_nobody_could_take_it(spark: SparkSession, post
         "created_at_ms) VALUES ('lost', 'T', 'tea', 1, 'b', 0, 1, 1)",
         "INSERT INTO message_log VALUES ('packing', 'later', 'T', 'b', 0, 2, 1)",
     )
-    with socket.socket() as nobody:  # bound and not listening: whoever comes is refused
+    with socket.socket() as nobody:  # bound and not listening: anyone who comes is refused
         nobody.bind(("127.0.0.1", 0))
         flags = ["--namesrv", "{}:{}".format(*nobody.getsockname()), "--database", database, "--group", "packing"]
         with pytest.raises(UnreachableError):
@@ -132,7 +132,7 @@ def test_nothing_is_claimed_while_nobody_could_take_it(spark: SparkSession, post
     assert ask(database, "SELECT resends, next_resend_at_ms FROM message_stub") == [(0, 1)]
 
 
-def test_whoever_sends_hears_where_each_message_is(nameserver: str, topic: str) -> None:
+def test_one_that_sends_hears_where_each_message_is(nameserver: str, topic: str) -> None:
     options = sinkoptions.read({"gantrymq.namesrv": nameserver, "deadLetterTopic": f"{topic}-dead"})
     row = {"topic": topic, "body": b"x" * 10, "keys": "k", "tags": "", "properties": [("p", "q")]}
     rows = [{**row, "msgId": f"i{nth}"} for nth in range(300)]

@@ -325,7 +325,7 @@ def test_a_run_that_was_broken_off_is_repeated_as_the_same_batch(spark: SparkSes
 def test_a_message_that_died_after_three_replays_is_not_sent_a_fourth_time(spark: SparkSession, database: str) -> None:
     sorted_out(spark, database)
     assert replay.approve(database, [ID.format(3)], "ann") == 0
-    tell(database, "UPDATE dead_letter SET state = 'approved' WHERE replays >= 3")  # whoever does it by hand
+    tell(database, "UPDATE dead_letter SET state = 'approved' WHERE replays >= 3")  # anyone who does it by hand
     sent = Sent()
     assert replay.one_run(spark, database, 1, sent.run)["sent"] == 0
 

@@ -146,7 +146,7 @@ def test_a_transactional_write_is_there_whole_or_not_at_all(spark: SparkSession,
     assert bodies(nameserver, topic + "-dead") == ["bad"] and "good" in bodies(nameserver, topic)
 
 
-def test_the_same_batch_of_a_named_sink_counts_once_whoever_writes_it(
+def test_the_same_batch_of_a_named_sink_counts_once_no_matter_who_writes_it(
     spark: SparkSession, nameserver: str, topic: str
 ) -> None:
     from pyspark.errors import PySparkException

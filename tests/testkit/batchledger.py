@@ -1,7 +1,7 @@
 """A sink's driver and writers by hand, and what must be true in the end: of every batch exactly one try, each row once.
 
 A writer sends the halves of a part and waits for each; a driver (`BlockingSinks`, or its single steps) decides and
-ends.  Both may die anywhere.  Whoever comes next writes the batch again, under another name, as Spark does.
+ends.  Both may die anywhere.  Anyone who comes next writes the batch again, under another name, as Spark does.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class Cluster:
         return end.code != 0 or last + 1 >= int(end.ext["offset"])
 
     def story(self) -> str:
-        """The ends of all logs, for whoever wonders."""
+        """The ends of all logs, for anyone who wonders."""
         parts = []
         said = (path for end in ("log", "out", "stderr") for path in self.folder.path.glob(f"*.{end}"))
         for path in sorted(said):

@@ -1,8 +1,9 @@
 """Ports for processes that are started later, or again and again on the same one.
 
-A port that is only looked at is free until somebody else takes it: another test, the same one a moment later, whoever
-runs beside.  So it is held: bound without listening, with SO_REUSEADDR, which lets one server (asyncio, Go and Java all
-set it) listen beside the holder, and nobody else find it free.  The system gives such a port to no connection either.
+A port that is only looked at is free until somebody else takes it: another test, the same one a moment later, anyone
+who runs beside.  So it is held: bound without listening, with SO_REUSEADDR, which lets one server (asyncio, Go and Java
+all set it) listen beside the holder, and nobody else find it free.  The system gives such a port to no connection
+either.
 """
 
 from __future__ import annotations

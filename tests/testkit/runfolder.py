@@ -34,7 +34,7 @@ class RunFolder:
         return self.path / "t"
 
     def end(self, is_kept: bool) -> None:
-        """Remove the folder, or keep it for whoever looks at what failed; either way it is not in use any more."""
+        """Remove the folder, or keep it for anyone who looks at what failed; either way it is not in use any more."""
         if not is_kept:
             shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)

@@ -208,7 +208,7 @@ class SimDisk:
         parts = _parts(path)
         there = sum(self.exists("/".join(parts[:depth])) for depth in range(1, len(parts) + 1))
         if there and durably:
-            # Whoever made it may have died before it synced the name; see RealDisk.
+            # Anyone who made it may have died before it synced the name; see RealDisk.
             self.sync_folder("/".join(parts[: there - 1]))
         for depth in range(there + 1, len(parts) + 1):
             parent, name = self._parent("/".join(parts[:depth]))

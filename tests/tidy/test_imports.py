@@ -27,7 +27,7 @@ LOADED_BY_THE_CLIENT = """
 import importlib, pkgutil, sys
 import gantry.client
 from gantry.leaves import COMPILED
-for found in pkgutil.iter_modules(gantry.client.__path__, "gantry.client."):
+for found in pkgutil.walk_packages(gantry.client.__path__, "gantry.client."):
     importlib.import_module(found.name)
 files = sorted(module.__file__ for name, module in sys.modules.items() if module and name.partition(".")[0] == "gantry")
 print(COMPILED, *files, sep="\\n")
@@ -73,3 +73,16 @@ def test_the_client_and_all_that_it_loads_name_nothing_that_only_linux_has() -> 
         if isinstance(node, ast.Attribute) and ast.unparse(node) in missing
     ]
     assert not named and len(files) > 80
+
+
+def test_the_client_gives_its_names_and_loads_only_those_that_are_used() -> None:
+    code = (
+        "import sys, gantry.client as client; before = {*sys.modules}\n"
+        "print(*(name for name in before if name.startswith('gantry.')), 'typing' in before)\n"
+        "client.BlockingProducer, client.Message; print('asyncio' in sys.modules)\n"
+        "print([name for name in client.__all__ if getattr(client, name).__name__ != name])\n"
+        "print({*client.__all__} <= {*dir(client)}, hasattr(client, 'Nobody'))"
+    )
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", f"import sys; sys.path[:0] = {sys.path!r}\n{code}"],
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.stdout.splitlines() == ["gantry.client False", "False", "[]", "True False"], done.stdout + done.stderr

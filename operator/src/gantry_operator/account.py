@@ -1,7 +1,7 @@
 """Who we are to the API server: where it is, whom to trust, and a token that the kubelet replaces while we run.
 
-The token is read again for each request.  Whoever may ask only under a condition is given a `token` of its own, which
-refuses: `leader.Election.token` is for the leader alone.
+The token is read again for each request.  Anyone who may ask only under a condition is given a `token` of its own,
+which refuses: `leader.Election.token` is for the leader alone.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Reads only, by a way that every replica has.  The failover loops follow each group from here on (`following`), so that a
 master lost together with the operator that led costs the time of the Lease, and not that of suspicion after
-it.  What cannot be read or is not there yet is looked at again; the passes of whoever leads say what is wrong with it.
+it.  What cannot be read or is not there yet is looked at again; the passes of the master say what is wrong with it.
 """
 
 from __future__ import annotations

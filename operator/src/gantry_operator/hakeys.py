@@ -12,7 +12,7 @@ with the first.  The operator makes the Secret once.
                                          broker that is older answers, the condition Stalled says so
     it is gone, and no broker is there   made again
 
-A key is never replaced because its Secret cannot be read: whoever broke it may still have the right value.
+A key is never replaced because its Secret cannot be read: anyone who broke it may still have the right value.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class HaKeys:
         return HaKey(_lines(said)[0], is_replaced=is_replaced, made_s=made_s)
 
     async def make(self, cluster: BrokerCluster, known: bytes | None, may_run: bool) -> HaKey:
-        """The Secret is missing: make it; whoever made it first is right.  `may_run`: brokers may be running."""
+        """The Secret is missing: make it; anyone who made it first is right.  `may_run`: brokers may be running."""
         kept = self._known.get(cluster.key) or known
         wanted: Document = {
             "apiVersion": "v1",

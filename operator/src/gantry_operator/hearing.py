@@ -63,7 +63,7 @@ def kind_of(path: str) -> str:
 
 
 def session(account: Account, heard: Heard) -> aiohttp.ClientSession:
-    """For reading; whoever gets it closes it."""
+    """For reading; anyone who gets it closes it."""
 
     async def ours(request: aiohttp.ClientRequest, pass_on: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
         if request.method != "GET":

@@ -1,16 +1,16 @@
-"""Who works: one Lease in the operator's own namespace, and whoever holds it leads.
+"""Who works: one Lease in the operator's own namespace, and anyone who holds it leads.
 
 The holder renews every `EVERY_S`.  It counts from the moment at which it *sent* the renewal that was answered, and
 leads for `RENEW_WITHIN_S` from there; everybody else waits until the Lease has stood still for `LEASE_S` by their own
 clock.  No two clocks are compared: what stands in the Lease as a time is for people.  `monotonic` counts while a
-process is stopped and while its machine sleeps, so whoever wakes up late knows it before he asks anything.
+process is stopped and while its machine sleeps, so anyone who wakes up late knows it before he asks anything.
 
 A Lease that is absent says nothing about its last holder, who leads for `RENEW_WITHIN_S` more at most.  So absence is
 waited out as a holder is: a candidate makes the Lease when it has been absent for `LEASE_S` since it first looked, also
 in a new installation.  The leader itself makes it again at its next renewal.  An empty holder is taken at once only
 where the holder released the Lease (`_RELEASED_S`); in a Lease that was applied by hand it says nothing either.
 
-Whoever does not lead gets no token (`token`), so he can neither read nor write by it; what a standby looks at (its
+Anyone who does not lead gets no token (`token`), so he can neither read nor write by it; what a standby looks at (its
 watches, groups that it may soon have to care for) has its own way.  A Lease that is lost is lost: `run` ends, and the
 process with it.  That is all it is good for.  A request that was on its way may still arrive; it is a compare-and-set,
 or says what the next leader says too.
@@ -39,7 +39,7 @@ ANSWER_S = 3.0  # for one question: two fit into the time of a renewal
 _LOOK_EVERY_S = 1.0
 _REST_S_MIN = 0.05
 _SEIZES_MAX = 20  # the holder renews meanwhile
-_JITTER_S = 0.4  # of whoever waits: two that wait do not always ask together
+_JITTER_S = 0.4  # of anyone who waits: two that wait do not always ask together
 _RELEASED_S = 1  # leaseDurationSeconds of a Lease that its holder let go; a holder's is LEASE_S
 _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 

@@ -125,7 +125,7 @@ class Operator:
         _, late = await asyncio.wait([worked], timeout=FINISH_S if election.leads() else 0.0)
         elected.cancel()
         await asyncio.gather(elected, return_exceptions=True)
-        if not late:  # whoever still writes keeps the Lease until it runs out
+        if not late:  # anyone who still writes keeps the Lease until it runs out
             await election.release()
         stop_kopf.set()
         worked.cancel()

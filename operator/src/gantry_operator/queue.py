@@ -94,7 +94,7 @@ class Worklist(Generic[K]):
             self._failed(key, error)
             pause_s = self._pauses.get(key, PAUSE_S_MIN)
             self._pauses[key] = min(2 * pause_s, PAUSE_S_MAX)
-            after_s = pause_s * random.uniform(*_JITTER)  # whoever failed together does not come again together
+            after_s = pause_s * random.uniform(*_JITTER)  # anyone who failed together does not come again together
         del self._working[key]
         if after_s is not None:
             self.add(key, min(after_s, RESYNC_S))

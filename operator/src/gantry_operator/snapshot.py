@@ -18,7 +18,7 @@ from gantry_operator.api.wishes import ROLL
 from gantry_operator.podseen import Pod, seconds_of
 
 _PREFIX = "gantrymq.io/"
-# Whoever starts says nothing for a while.
+# Anyone who starts says nothing for a while.
 SILENT_S = 60.0
 
 
@@ -32,7 +32,7 @@ class Register:
     in_sync: SyncSet
     cluster_uid: str = ""
     stores: Mapping[int, Store] = field(default_factory=dict)
-    renewed_s: float = 0.0  # wall clock of whoever wrote it
+    renewed_s: float = 0.0  # wall clock of no matter who wrote it
     lease_s: int = 15
 
     @property

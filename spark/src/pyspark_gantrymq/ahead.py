@@ -2,8 +2,8 @@
 
 Brokers answer a pull with so many messages at most, Apache's with 32; a task that asks for one answer after the other
 waits more than it works.  So each lane is a thread with connections of its own; lane n reads pieces n, n + lanes, and
-so on, and whoever wants the results takes them piece by piece, as if there were one lane: a repeated task has the same
-rows in the same order.
+so on, and anyone who wants the results takes them piece by piece, as if there were one lane: a repeated task has the
+same rows in the same order.
 
 What waits is bounded: a lane that is WAITING_MAX results ahead stands still.  An error comes out where its piece would;
 then, or when nobody wants more, all lanes end, at the latest with the answer that they wait for.

@@ -127,7 +127,7 @@ class Options:
 
 
 def check(given: Mapping[str, str]) -> str:
-    """The format of properties, once nothing is wrong that is wrong for whoever reads: for the moment in which nobody
+    """The format of properties, once nothing is wrong that is wrong for every reader: for the moment in which nobody
     knows yet whether that is a batch or a stream, or a sink, which has options of its own.
     """
     names = {name.lower() for name in given}

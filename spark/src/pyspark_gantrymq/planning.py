@@ -40,7 +40,7 @@ def bins(stretches: Iterable[Stretch], plan: Plan) -> list[list[Stretch]]:
     count = max(plan.bins_min, min(count, plan.bins_max) if plan.bins_max else count)
     found: list[list[Stretch]] = [[] for _ in range(min(count, len(pieces)))]
     loads = [0] * len(found)
-    # The longest first, each to whoever has least: within a third of the best that there is.
+    # The longest first, each to anyone who has least: within a third of the best that there is.
     for piece in sorted(pieces, key=lambda one: (one.start - one.end, one)):
         least = loads.index(min(loads))
         found[least].append(piece)

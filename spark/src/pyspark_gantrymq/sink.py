@@ -3,7 +3,8 @@
     write    in executors: each row is acknowledged when it returns; transactional: each is a half of a part, whose name
              nobody uses twice
     commit   in the driver: transactional: the batch is decided at the sink's home, ended in every group, and only then
-             does Spark hear that it is done.  Whoever committed the batch first has won; the rows of others are dropped
+             does Spark hear that it is done.  Anyone who committed the batch first has won; the rows of others are
+                                               dropped
     abort    in the driver: the parts that are known are never committed, unless the batch was; nor are those of tasks
              of this writer that failed, and those that nobody can be writing any more
 

@@ -2,7 +2,7 @@
 
 A pipe belongs to one broker.  `put` sends a request and takes the answers that came; it waits only while `window`
 requests are without one.  What happened to a request its owner hears in `answered`: the reply, or None when the
-connection ended and nobody knows.  No thread: whoever puts or drains does the reading.
+connection ended and nobody knows.  No thread: anyone who puts or drains does the reading.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Who wrote what: the audit log of a test cluster's API server, one line for each write that it answered.
 
-The server writes a line before it answers, so whoever has an answer finds the line.
+The server writes a line before it answers, so anyone who has an answer finds the line.
 """
 
 from __future__ import annotations

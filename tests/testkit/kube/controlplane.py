@@ -48,7 +48,7 @@ class ControlPlane:
         return self.as_user(ADMIN_TOKEN)
 
     def as_user(self, token: str) -> Api:
-        """Whoever has this token."""
+        """Anyone who has this token."""
         return Api(self.server, self.authority.certificate, token)
 
     def start(self) -> None:

@@ -1,6 +1,6 @@
 """The store of `fakestore` as an API server on a port: enough for kopf to watch and for the operator to work.
 
-Plain HTTP; watches tell events in their order, bookmarks every `bookmark_s`, and 410 to whoever comes too late.
+Plain HTTP; watches tell events in their order, bookmarks every `bookmark_s`, and 410 to anyone who comes too late.
 What may go wrong: `duplicates` tells each event twice, `held` keeps events back until `let_go()`, `break_watches()`
 ends every watch, with 410 if told so, and `refused` answers to reads of a kind (its plural) with a status.
 """

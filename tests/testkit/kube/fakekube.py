@@ -1,6 +1,6 @@
 """`gantry_operator.kube.Kube` over a store in memory: the same paths, documents and errors, and no socket.
 
-`Mortal` dies at its n-th write, before the server has seen it or after: whoever holds it does nothing more.
+`Mortal` dies at its n-th write, before the server has seen it or after: anyone who holds it does nothing more.
 """
 
 from __future__ import annotations

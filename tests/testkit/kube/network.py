@@ -127,7 +127,7 @@ class Network:
 
 
 def in_namespace(path: Path, make: Callable[[], socket.socket]) -> socket.socket:
-    """A socket belongs to the network in which it was made, whoever uses it: a thread goes there to make it."""
+    """A socket belongs to the network in which it was made, anyone who uses it: a thread goes there to make it."""
     made: list[socket.socket | OSError] = []
 
     def go() -> None:

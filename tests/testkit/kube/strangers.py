@@ -60,7 +60,7 @@ class Strangers:
         return made
 
     def kill(self, pod: str) -> None:
-        """It is gone at once, with whoever is in it."""
+        """It is gone at once, with anyone who is in it."""
         self._cluster.admin.delete(f"{PODS}/{pod}?gracePeriodSeconds=0")
         until(lambda: not self._is_there(pod), f"the pod {pod} is gone", READY_S)
 

@@ -1,4 +1,4 @@
-"""Whom an administrator asks: masters for what changes something, whoever answers for the rest."""
+"""Whom an administrator asks: masters for what changes something, anyone who answers for the rest."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def test_a_sink_that_nobody_knows_gets_the_home_that_its_name_chooses() -> None:
 
 
 @pytest.mark.parametrize("home", ["broker-a", "broker-b"])
-def test_whoever_decided_about_a_sink_is_its_home(home: str) -> None:
+def test_one_that_decided_about_a_sink_is_its_home(home: str) -> None:
     assert home_of_s({home: ([home], [])}) == home
 
 

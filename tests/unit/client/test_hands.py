@@ -91,7 +91,7 @@ async def test_an_ack_that_no_commit_tells_any_more_is_told_that_it_is_too_late(
             await worker
 
 
-async def test_whoever_stops_the_consumer_does_not_wait_for_what_it_has_in_hand_itself() -> None:
+async def test_one_that_stops_the_consumer_does_not_wait_for_what_it_has_in_hand_itself() -> None:
     async with asyncio.timeout(HANG_S), OneQueue(count=1) as cluster, member(cluster, PATIENT) as consumer:
         await anext(consumer)
 

@@ -55,7 +55,7 @@ async def test_with_one_it_says_that_it_asks_by_itself() -> None:
         assert cluster.asked("broker-a", RequestCode.UNREGISTER_CLIENT)
 
 
-async def test_a_refused_commit_is_raised_to_whoever_asked_for_it_and_tried_again_otherwise() -> None:
+async def test_a_refused_commit_is_raised_to_anyone_who_asked_for_it_and_tried_again_otherwise() -> None:
     async with asyncio.timeout(HANG_S), Lite(count=3) as cluster, puller(cluster) as consumer:
         await consumer.assign([QUEUE])
         await consumer.poll()

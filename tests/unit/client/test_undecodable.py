@@ -96,7 +96,7 @@ async def test_an_orderly_listener_does_not_get_it_and_it_is_a_dead_letter() -> 
         assert came == GOOD and cluster.sent_back() == [("3000", "-1")]
 
 
-async def test_whoever_iterates_or_polls_gets_it_as_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
+async def test_one_that_iterates_or_polls_gets_it_as_it_is_stored(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         async with asyncio.timeout(HANG_S), Spoilt() as cluster:
             async with member(cluster) as consumer:

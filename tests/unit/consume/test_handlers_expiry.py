@@ -30,7 +30,7 @@ def test_when_time_is_over_a_queue_without_messages_is_not_found_either() -> Non
     assert play.pulls.counts.woken == 1
 
 
-def test_when_time_is_over_whoever_was_sent_elsewhere_meanwhile_is_told() -> None:
+def test_when_time_is_over_no_matter_who_was_sent_elsewhere_meanwhile_is_told() -> None:
     play = PullPlay()
     play.send("one", "two")
     play.pull(2, suspend_ms=5_000, **WAITING)

@@ -178,7 +178,7 @@ def test_a_member_that_is_gone_since_it_promised_is_not_promoted() -> None:
 
 def test_a_member_that_was_started_again_is_promoted_as_what_it_is_now() -> None:
     former = promised(1, log_end=END + 100)
-    now = replace(former, me=Holder(Member(1, 0), "anew"), log_end=END + 50)
+    now = replace(former, me=Holder(Member(1, 0), "again"), log_end=END + 50)
     members = {1: Observed(1, now, former)}
     found = decide(snapshot(members, SEALED, first_answer_s=NOW - 2.0), NOW)
     assert isinstance(found, Promote) and found.chosen == now.me
@@ -316,7 +316,7 @@ def test_without_a_known_set_everybody_has_to_promise_before_logs_are_compared(p
     assert kind(decide(sealed(*stranger, record=record), NOW)) is Blocked
 
 
-def test_without_a_known_set_whoever_knows_most_of_what_is_confirmed_leads_among_equal_logs() -> None:
+def test_without_a_known_set_no_matter_who_knows_most_of_what_is_confirmed_leads_among_equal_logs() -> None:
     record = replace(SEALED, phase=Phase.RECOVERING, in_sync=frozenset())
     answers = [promised(0, confirmed=END - 900), promised(1), promised(2)]
     assert decide(sealed(*answers, record=record), NOW) == Promote(state(1).me, parse_set("0.0,1.0,2.0"))
@@ -385,7 +385,7 @@ def test_a_master_without_room_hands_over_to_an_equal_member_with_room() -> None
     assert kind(decide(snapshot(nobody, full_since_s=NOW - 5.0), NOW)) is Wait
 
 
-def test_whoever_was_silent_for_the_time_of_suspicion_is_not_waited_for() -> None:
+def test_one_that_was_silent_for_the_time_of_suspicion_is_not_waited_for() -> None:
     seen = sealed(promised(1), promised(2), first_s=0.0)
     members = tuple(silent(0, 5.0) if each.ordinal == 0 else each for each in seen.members)
     assert decide(replace(seen, members=members), NOW) == Promote(state(1).me, parse_set("1.0,2.0"))

@@ -50,7 +50,7 @@ def test_a_master_that_nobody_follows_is_cut_off_whatever_it_hears_itself() -> N
     assert not is_cut_off(ACTIVE, deaf, 2, 0), "it acknowledges alone"
 
 
-def test_a_master_without_room_hands_over_to_whoever_follows_is_equal_and_has_room() -> None:
+def test_a_master_without_room_hands_over_to_anyone_who_follows_is_equal_and_has_room() -> None:
     full = state(0, Role.MASTER, is_disk_full=True)
     assert heir_with_room(ACTIVE, [full, state(1, Role.SLAVE), state(2, Role.SLAVE)]) == 1
     unfit = [{"role": Role.NONE}, {"is_disk_full": True}, {"log_end": END - 1}, {"epoch": 3}, {"store_uid": "other"}]

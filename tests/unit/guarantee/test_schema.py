@@ -91,7 +91,7 @@ def test_a_stub_whose_effect_was_refused_is_open_again_unless_it_is_void(tables:
     assert tables.run(tables.say.void, message_id="refused") == 1
 
 
-def test_a_stub_stands_where_it_was_sent_last_whoever_says_so_late(tables: Tables) -> None:
+def test_a_stub_stands_where_it_was_sent_last_no_matter_who_says_so_late(tables: Tables) -> None:
     Stub("a", place=("broker-a", 0, 5), resends=1).write(tables)
     first = {"message_id": "a", "broker": "broker-a", "queue_id": 1, "queue_offset": 7}
     assert tables.run(tables.say.claim, message_id="a", resends=1, next_resend_at_ms=200) == 1

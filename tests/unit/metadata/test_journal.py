@@ -73,7 +73,7 @@ def test_of_many_changes_of_one_thing_only_the_newest_is_told() -> None:
     assert follower.catch_up(journal) == 1 and follower.tables == tables
 
 
-def test_whoever_waits_for_changes_hears_of_them() -> None:
+def test_one_that_waits_for_changes_hears_of_them() -> None:
     journal, heard = made({TOPIC: {"a": 1}}), []
     journal.listen(lambda: heard.append(journal.number))
     journal.changed(TOPIC, "a")

@@ -126,7 +126,7 @@ def test_all_topics_come_in_one_piece() -> None:
     assert "totalTopicNum" not in answer.ext
 
 
-def test_a_deleted_topic_is_gone_and_whoever_keeps_something_for_it_is_told() -> None:
+def test_a_deleted_topic_is_gone_and_no_matter_who_keeps_something_for_it_is_told() -> None:
     play = Play()
     play.update()
     told: list[str] = []

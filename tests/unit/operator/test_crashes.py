@@ -1,4 +1,4 @@
-"""An operator that dies anywhere: whoever goes on reaches the same state, over the same bounds.
+"""An operator that dies anywhere: no matter who goes on reaches the same state, over the same bounds.
 
 A story is told once without a fault, and then again with a death at each write of it, before the server saw it and
 after; with answers that get lost; with requests of the dead that arrive when somebody else has long gone on.
@@ -156,7 +156,7 @@ def dies(store: Store, reconciler: Reconciler) -> bool:
         pytest.param("changed", False, marks=pytest.mark.slow),
     ],
 )
-def test_a_successor_of_whoever_died_at_any_write_reaches_the_same(story: str, is_done: bool) -> None:
+def test_a_successor_of_anyone_who_died_at_any_write_reaches_the_same(story: str, is_done: bool) -> None:
     aim, writes = reached(story), writes_of(story)
     assert writes > 10
     for number in range(writes):

@@ -108,7 +108,7 @@ def test_a_lost_key_that_nobody_knows_is_replaced_and_told_until_every_broker_ha
         assert "orders-b0-1, orders-b0-2 cannot be asked" in bench.said("Stalled")
         assert "within two minutes" in bench.said("Stalled"), "it says what to do"
         assert not [each for each in bench.server.deeds if each.startswith("delete")], "nobody is taken away meanwhile"
-        bench.upgrade("image:1", OnUpgrade.ONE_BY_ONE)  # whoever leads next knows it as well
+        bench.upgrade("image:1", OnUpgrade.ONE_BY_ONE)  # the master next knows it as well
         bench.once()
     answering |= {1, 2}
     bench.once()

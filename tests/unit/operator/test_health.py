@@ -15,7 +15,7 @@ def but(**changes: object) -> Vitals:
     return dataclasses.replace(WELL, **changes)  # type: ignore[arg-type]
 
 
-def test_whoever_watches_and_works_is_alive_and_ready() -> None:
+def test_one_that_watches_and_works_is_alive_and_ready() -> None:
     assert not WELL.complaint() and not WELL.absence()
 
 
@@ -37,5 +37,5 @@ def test_an_api_server_that_is_away_is_none() -> None:
 
 
 @pytest.mark.parametrize(("vitals", "said"), [(but(has_begun=False), "watch"), (but(is_leaving=True), "end")])
-def test_whoever_does_not_watch_yet_or_is_about_to_go_is_alive_and_not_ready(vitals: Vitals, said: str) -> None:
+def test_one_that_does_not_watch_yet_or_is_about_to_go_is_alive_and_not_ready(vitals: Vitals, said: str) -> None:
     assert not vitals.complaint() and said in vitals.absence()

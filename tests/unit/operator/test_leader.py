@@ -93,7 +93,7 @@ class Play:
         return "".join(who for who, each in self.elections.items() if each.leads())
 
 
-def test_whoever_takes_the_lease_leads_and_the_other_waits() -> None:
+def test_one_that_takes_the_lease_leads_and_the_other_waits() -> None:
     play = Play()
     play.rounds("a", "b")
     assert play.leaders == "a" and play.elections["b"].holder == "a"

@@ -109,7 +109,7 @@ async def test_what_was_begun_is_finished_and_nothing_is_begun_after_the_close()
     assert done == ["a"]
 
 
-async def test_keys_wait_for_whoever_works_and_their_age_is_known() -> None:
+async def test_keys_wait_for_anyone_who_works_and_their_age_is_known() -> None:
     over = asyncio.Event()
 
     async def work(key: str) -> float | None:

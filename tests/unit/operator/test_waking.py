@@ -47,7 +47,7 @@ def test_an_object_is_looked_at_when_what_is_asked_for_changes_and_not_for_its_s
     assert ear.of_topic(made) == [(TEA, 0.0)]
 
 
-def test_whoever_spoke_for_the_same_thing_is_looked_at_when_an_object_goes() -> None:
+def test_one_that_spoke_for_the_same_thing_is_looked_at_when_an_object_goes() -> None:
     ear, first = Ear(), document(Kind.TOPIC, "first", topicName="tea")
     second, other = document(Kind.TOPIC, "second", topicName="tea"), document(Kind.TOPIC, "other")
     for each in first, second, other:

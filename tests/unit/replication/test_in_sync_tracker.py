@@ -182,7 +182,7 @@ def test_a_slave_that_lost_its_tail_and_goes_again_leaves_where_it_is_not_needed
     assert one.tick(300, 10.1) == 300 and one.in_sync == [0]
 
 
-def test_waited_for_are_members_of_the_set_whoever_came_in_their_place_and_everybody_while_it_is_short() -> None:
+def test_waited_for_are_members_of_the_set_no_matter_who_came_in_their_place_and_everybody_while_it_is_short() -> None:
     one = joined(min_in_sync=1)
     assert one.is_waited_for(1) and not one.is_waited_for(2)
     one.lose(1, False, 4.0)

@@ -86,7 +86,7 @@ async def test_what_others_wrote_on_the_lease_stays() -> None:
         assert metadata["labels"] == {"team": "orders"} and metadata["annotations"]["example.com/note"] == "kept"
 
 
-async def test_whoever_may_read_and_not_write_reads_and_sends_no_write() -> None:
+async def test_one_that_may_read_and_not_write_reads_and_sends_no_write() -> None:
     def nobody() -> str:
         raise RegisterUnavailableError("this one does not lead")
 

@@ -115,7 +115,7 @@ def test_a_slave_of_rocketmq_is_recognised(first: bytes) -> None:
 
 
 @pytest.mark.parametrize("first", [b"GET / HTTP/1.1\r\n\r\n".ljust(40), b"GMQrepl\x02" + bytes(32), b"\xff" * 40])
-def test_whoever_speaks_another_protocol_is_not_answered(first: bytes) -> None:
+def test_one_that_speaks_another_protocol_is_not_answered(first: bytes) -> None:
     actions = feeding().preamble(first)
     assert not sent(actions) and "does not speak this protocol" in reason(actions)
 

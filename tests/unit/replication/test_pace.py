@@ -28,7 +28,7 @@ def test_a_member_that_falls_behind_begins_again() -> None:
     assert not pace.may_join(ONE, 14.9, has_enough=True)
 
 
-def test_a_short_set_takes_whoever_has_caught_up() -> None:
+def test_a_short_set_takes_anyone_who_has_caught_up() -> None:
     pace = Pace(Waits())
     assert not pace.may_join(ONE, 10.0, has_enough=False)
     pace.caught_up(ONE, 10.0)

@@ -164,7 +164,7 @@ def test_every_option_is_documented() -> None:
         assert not [name for name in names if name not in text]
 
 
-def test_what_is_wrong_for_whoever_reads_is_told_before_it_is_known_who_does() -> None:
+def test_what_is_wrong_for_anyone_who_reads_is_told_before_it_is_known_who_does() -> None:
     options.check({**NEEDED, "maxOffsetsPerTrigger": "5"})
     options.check({**NEEDED, "endingOffsets": "latest"})
     options.check({"gantrymq.namesrv": "h:1", "topic": "orders", "sinkId": "a sink's"})

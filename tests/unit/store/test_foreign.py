@@ -78,7 +78,7 @@ def test_a_topic_that_was_made_again_counts_from_0_and_what_it_was_before_is_bur
     assert bodies(store, "T", 1) == new and store.next_queue_offset("T", 1) == count
     assert [queue for queue in store.queues() if queue[0] == "T"] == [("T", 1)], "the other queue was not made again"
     life = generations.load(disk, ROOT).life("T")
-    assert life is not None and life.begins > 40 * 1500, "durable: whoever builds queues again leaves the old ones out"
+    assert life is not None and life.begins > 40 * 1500, "durable: a rebuild of queues leaves the old ones out"
     store.close()
 
 

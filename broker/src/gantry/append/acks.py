@@ -10,7 +10,7 @@ things end the waiting early, and both answer with a code that says "stored here
 the same header: the time is over, or the store closes.  Which code that is says `why_late`: FLUSH_DISK_TIMEOUT,
 FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE (RocketMQ: syncFlushTimeout, slaveTimeout).
 
-Bounded: while more than `bytes_max` of replies are parked, whoever parks more is not read from until half of it
+Bounded: while more than `bytes_max` of replies are parked, anyone who parks more is not read from until half of it
 is gone. So what waits is at most that much and one read per connection.
 """
 

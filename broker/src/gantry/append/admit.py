@@ -19,7 +19,7 @@ redelivered and made a dead letter.  `OURS_BYTES_MAX` is the sum of all that at 
 most of it along, has the last part of it left to fill.
 
 `admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the
-loop over a run asks one table and compares a few numbers; whoever changes a topic calls `topic_changed`.  Only
+loop over a run asks one table and compares a few numbers; anyone who changes a topic calls `topic_changed`.  Only
 topics to which nothing special applies are remembered: absence there means "ask admit", never "no".
 
 A refusal is a value.  Nothing here knows sockets, time or the store.

@@ -172,7 +172,7 @@ class Appender:
         except RunTooLongError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch is too long: {error}")
         except StoreError as error:
-            # The store has told whoever ends the process; until then nobody gets a better answer.
+            # The store has told anyone who ends the process; until then nobody gets a better answer.
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
         self.messages += len(sends)
         self.bytes += end - before

@@ -33,5 +33,5 @@ def append_copies(store: Store, gate: WriteGate, copies: Sequence[Send]) -> int 
     except RunTooLongError as error:
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"too long for a segment: {error}")
     except StoreError as error:
-        # The store has told whoever ends the process; until then nobody gets a better answer.
+        # The store has told anyone who ends the process; until then nobody gets a better answer.
         return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")

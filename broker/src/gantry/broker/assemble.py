@@ -298,7 +298,7 @@ def _wire(parts: Parts, admission: Admission, notices: ChangeNotices, fail: Call
 
 
 def _delete_content(topic: TopicConfig, parts: Parts) -> None:
-    """Everything that was kept for a topic; whoever reads it now begins again should it be made again."""
+    """Everything that was kept for a topic; anyone who reads it now begins again should it be made again."""
     store, name = parts.store, topic.name
     readers = readers_of(name, parts.clients, parts.pulls.counts.by_group)
     store.delete_queues(name)
@@ -307,7 +307,7 @@ def _delete_content(topic: TopicConfig, parts: Parts) -> None:
 
 
 def _obey(parts: Parts, admission: Admission, checks: PullChecks, permitted: PermittedTopics) -> None:
-    """Hot keys: whoever obeys them, now and whenever they change."""
+    """Hot keys: anyone who obeys them, now and whenever they change."""
 
     def obey(config: BrokerConfig) -> None:
         admission.checks_type = config.topics.check_message_type

@@ -96,7 +96,7 @@ class Broker:
         config, opened = await self.member_lifecycle.choose(opened)
         # 4. Everything around it, metadata loaded, news wired; nothing runs yet.
         self.parts, self._jobs = assemble(config, opened, self._fail, self._restart)
-        #    Whoever watches over a group may ask its members.
+        #    Anyone who watches over a group may ask its members.
         await self.member_lifecycle.take(config, opened, self.parts, self._restart, self._fail)
         #    What is delayed and the transactions that are open, read back from their queues; of a member of a group
         #    when all that its log holds is confirmed, and of a slave not at all.

@@ -75,12 +75,12 @@ class Carrying:
         return self._left is not None
 
     def leave(self, carried: Carried) -> None:
-        """Leave a store to whoever takes it next."""
+        """Leave a store to anyone who takes it next."""
         assert self._left is None, "the last one was not taken"
         self._left = carried
 
     def take(self) -> Carried | None:
-        """Take what was left; whoever takes it has to close it."""
+        """Take what was left; anyone who takes it has to close it."""
         left, self._left = self._left, None
         return left
 

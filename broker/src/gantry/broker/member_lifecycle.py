@@ -1,4 +1,4 @@
-"""A broker's seat in its group, from before its store is open until after it is closed.
+"""A member of a group, from before its store is open until after it is closed.
 
     prepare     the folder is a member's: a planned change of the log is carried out, how far it has to reach is noted
     choose      the store is open: has it lost anything; with a register, which part this life has (`startup_role`)
@@ -119,7 +119,7 @@ class MemberLifecycle:
         restart: Callable[[str], None],
         fail: Callable[[str], None],
     ) -> None:
-        """Answer whoever watches over the group, and look at its register."""
+        """Answer anyone who watches over the group, and look at its register."""
         member = opened.member
         if member is None or parts.group is None:
             return

@@ -1,6 +1,6 @@
 """The parts of a running broker, by name.
 
-A bag for those who look at many of them at once and change none: metrics and runtime information.  Whoever does
+A bag for those who look at many of them at once and change none: metrics and runtime information.  Anyone who does
 something gets the few parts that it uses, as constructor arguments.
 """
 

@@ -84,5 +84,5 @@ def _if_active(parts: Parts, run: Callable[[], Iterator[object] | None]) -> Call
 
 
 def _delivery_rest_s(parts: Parts) -> float:
-    """How long nothing is due; whoever is no working master looks again in a second."""
+    """How long nothing is due; anyone who is no working master looks again in a second."""
     return parts.delays.rest_s() if parts.activity.is_on else _IDLE_S

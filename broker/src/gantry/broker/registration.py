@@ -10,7 +10,7 @@ sending them to an old master only because that one alone can still reach it.
 In such a group a registration carries the epoch of the mastership that the broker leads or follows, as the state
 version of its topic table: name servers, Apache's too, order masters by it.  A static broker's is 0.
 
-`caught_up` is for whoever must know that clients can find a topic now (the reply to an administrator who made one);
+`caught_up` is for anyone who must know that clients can find a topic now (the reply to an administrator who made one);
 it waits for the rounds that were owed when it was called, and no longer than the time-out.
 
 A registration always has two topics at least, because the system topics are in every table: a name server refuses a

@@ -1,7 +1,7 @@
 """Taking a deleted segment's bytes out of the hands of those who do not read them.
 
 A pull is answered with the mapped log itself, so a consumer that stops reading in the middle of a reply holds on to the
-whole segment, and the disk does not get its room back.  Whoever had output waiting when a segment was dropped, and
+whole segment, and the disk does not get its room back.  Anyone who had output waiting when a segment was dropped, and
 still has when it hangs (two minutes later), is cut off; a client that is well connects again and goes on where it was.
 A consumer that keeps up with its replies has nothing waiting at one of the two moments.
 """

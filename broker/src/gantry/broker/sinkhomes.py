@@ -1,12 +1,11 @@
 """Asking the homes of sinks what became of halves that wait here without a verdict.
 
-A batch that is decided is ended in every group by whoever decided it.  When he dies before his END came here, and his
-query never comes back, this group has halves that it knows nothing about, while the batch is decided at its sink's
+A batch that is decided is ended in every group by anyone who decided it.  When he dies before his END came here, and
+his query never comes back, this group has halves that it knows nothing about, while the batch is decided at its sink's
 home: some of its rows would be seen in one group and never in another.  So the group asks, as it would ask a
 transactional producer back: now and then, for each sink with something that has waited for a while.  What the home
-answers is confirmed by all its copies; it is learned like what an END carries, and the next pass of the checks ends
-the halves.  A home that has decided nothing, or that is away, is asked again in the next round; nothing is ever
-guessed.
+answers is confirmed by all its copies; it is learned like what an END carries, and the next pass of the checks ends the
+halves.  A home that has decided nothing, or that is away, is asked again in the next round; nothing is ever guessed.
 
 A sink without a `sinkId` writes one batch.  When its driver dies between DECIDE and "done", no driver continues it.
 After an hour its home sends END to every group instead, and then counts the batch as done.

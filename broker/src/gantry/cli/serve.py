@@ -2,7 +2,7 @@
 
 A server is anything with `start()` and `stop()`.  It starts, `ready ...` is printed once (a parent that waits for
 it reads one line), and it runs until SIGTERM or SIGINT, or until it says itself that it cannot go on.  Recovery of a
-large store takes its time and can be called off.  A second signal ends the process at once: whoever asks twice means
+large store takes its time and can be called off.  A second signal ends the process at once: anyone who asks twice means
 it, and the store is made for that.  It does so also while the loop waits for a disk that hangs.
 
 Exit codes: 0 after an end that was asked for, 1 after a failure, 2 when it could not even begin.

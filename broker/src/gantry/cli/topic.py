@@ -110,7 +110,7 @@ async def _topics(admin: Admin, with_all: bool) -> list[Row]:
     names = await admin.topics()
     if not with_all:
         cluster = await admin.cluster()
-        # A cluster and a broker group each have a topic of their name, for whoever wants to reach exactly them.
+        # A cluster and a broker group each have a topic of their name, for anyone who wants to reach exactly them.
         own = {*cluster.clusters, *cluster.groups, *map(reply_topic, cluster.clusters)}
         names = [name for name in names if not (is_system_topic(name) or is_retry_topic(name) or name in own)]
     # The template is nobody's topic: it is the pattern of those that come into being by themselves.

@@ -2,7 +2,7 @@
 
 `ls` shows those that are open, oldest first, or with --state given-up those that nobody answered for in time; a
 producer group that is not a transactional producer's alone is told on stderr.  An ID is the message id, the offset id
-of the half, or its root.  Whoever settles by hand decides for the business: look at its database first.  The broker
+of the half, or its root.  Anyone who settles by hand decides for the business: look at its database first.  The broker
 writes an audit line with the operator's name.  Batches of sinks (`resolve`) have a module of their own, `txresolve`.
 """
 

@@ -278,7 +278,7 @@ class BlockingPuller:
         raise UnreachableError(f"{queue.broker_name}: no broker known for topic {queue.topic}")
 
     def _members(self, queue: MessageQueue) -> list[tuple[int, str]]:
-        """Whom to ask, one after the other: whoever was suggested, the master, its slaves; a missing master last."""
+        """Return the members to ask, in order: the suggested one, the master, its slaves; a missing master last."""
         broker = self._session.route(queue.topic).broker(queue.broker_name)
         members = {} if broker is None else broker.addresses
         if MASTER_ID not in members:

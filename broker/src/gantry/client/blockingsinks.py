@@ -8,8 +8,8 @@
     forget     in every group, the home last; a group without a master refuses it
 
 Every step may be repeated, so each is tried again until `within_s` is over: while a group elects a master, while a
-reply is lost.  What is not finished then is finished by whoever comes next with the same sink: the decision tells who
-has won, and in which groups the winner's halves are; those groups have to answer, others need not be there.
+reply is lost.  What is not finished then is finished by anyone who comes next with the same sink: the decision tells
+who has won, and in which groups the winner's halves are; those groups have to answer, others need not be there.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Asking(Protocol):
         """Addresses of the name servers."""
 
     def ask(self, address: str, question: Question[T], timeout_s: float = ..., /) -> T:
-        """The answer of whoever listens at the address."""
+        """The answer of anyone who listens at the address."""
 
     def close(self) -> None:
         """Close all connections."""
@@ -171,7 +171,7 @@ class BlockingSinks:
         return self._until(one.home, decided(one, ASK), time.monotonic() + self._within_s)
 
     def commit(self, one: SinkBatch, parts: Sequence[str], groups: Sequence[str], operator: str = "") -> Decision:
-        """See the batch through: whoever decided it first, its halves are ended in every group when this returns.
+        """See the batch through: anyone who decided it first, its halves are ended in every group when this returns.
 
         The decision's `parts` say who won; none, where it was done before.  RefusedError 201: a part was aborted, or
         the sink is at a later batch, or a group knows something else of the sink and could not learn the decision.

@@ -1,4 +1,4 @@
-"""Administration of single brokers by their addresses, for whoever knows the masters from elsewhere than name servers.
+"""Administration of single brokers by their addresses, for those who know the masters from elsewhere than name servers.
 
     async with BrokerAdmin() as brokers:
         if await brokers.topic("10.0.0.7:10911", "Orders") is None:

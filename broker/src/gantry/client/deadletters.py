@@ -7,8 +7,8 @@ message id, its birth; the property GANTRY_REPLAYS counts how often it was repla
 letter stays where it is, until its segment goes.
 
 Replays go on where the last one ended: progress is kept by the broker as the offset of the group TOOLS_CONSUMER in the
-dead-letter topic, and moves when the copy is acknowledged.  Whoever breaks off (Ctrl-C, a refusal, a crash) replays at
-most the one message twice that was on its way.  What dies again while a replay runs is left for the next one.
+dead-letter topic, and moves when the copy is acknowledged.  Anyone who breaks off (Ctrl-C, a refusal, a crash) replays
+at most the one message twice that was on its way.  What dies again while a replay runs is left for the next one.
 """
 
 from __future__ import annotations

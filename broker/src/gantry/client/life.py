@@ -1,8 +1,8 @@
 """A consumer's life, from start() to stop(), and the tasks without which it is not whole.
 
 A task that died of an exception nobody awaits is the quietest of all failures: the consumer would go on without
-committing or sharing queues, and look well.  So the first one that breaks ends the life, and whoever waits for its end
-is told why.
+committing or sharing queues, and look well.  So the first one that breaks ends the life, and anyone who waits for its
+end is told why.
 """
 
 from __future__ import annotations

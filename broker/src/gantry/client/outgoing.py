@@ -1,6 +1,6 @@
 """A message made ready to leave: checked, given its id, compressed, its properties packed.
 
-That happens once, before the first attempt.  Retries send the same thing with the same id, so whoever
+That happens once, before the first attempt.  Retries send the same thing with the same id, so anyone who
 receives a message twice can tell.  What is not allowed is a ValueError before anything is sent.
 """
 

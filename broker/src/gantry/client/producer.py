@@ -171,7 +171,7 @@ class Producer:
         return self._session.oneways_in_doubt
 
     async def request(self, message: Message, *, key: str = "", timeout_s: float = DEFAULT_TTL_S) -> Reply:
-        """Send a message and await the reply of whoever consumes it.
+        """Send a message and await the reply of anyone who consumes it.
 
         What `send` raises while it is sent; OutcomeUnknownError when it was sent and no reply came in time.  The reply
         comes to this producer only, and only while it waits.

@@ -2,9 +2,9 @@
 `MessageUtil`.
 
 A request is an ordinary message with three more properties: a correlation id, the client id of the producer that asked,
-and how long it waits.  Whoever consumes it answers to the cluster's reply topic with the same three; the broker hands
-the answer on over the connection of that producer (PUSH_REPLY_MESSAGE_TO_CLIENT).  So the producer has to be known to
-every broker that an answer may go through.
+and how long it waits.  Anyone who consumes it answers to the cluster's reply topic with the same three; the broker
+hands the answer on over the connection of that producer (PUSH_REPLY_MESSAGE_TO_CLIENT).  So the producer has to be
+known to every broker that an answer may go through.
 
 An answer reaches the one process that asked, while it waits, or nobody.  It is not stored, and not sent again.
 """
@@ -52,7 +52,7 @@ class Reply:
     body: bytes
     properties: dict[str, str]
     flag: int
-    born_host: str  # "address:port" of whoever answered
+    born_host: str  # "address:port" of anyone who answered
 
     @property
     def tags(self) -> str:

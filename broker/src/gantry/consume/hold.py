@@ -133,7 +133,7 @@ class HeldPulls:
                 yield
 
     def release_topic(self, topic: str) -> None:
-        """The topic is gone: whoever waits for one of its queues is told now."""
+        """The topic is gone: anyone who waits for one of its queues is told now."""
         for queue in [queue for queue in self._by_queue if queue[0] == topic]:
             self._wake_all(list(self._by_queue.get(queue, ())))
 

@@ -14,7 +14,7 @@ have worked on all the time.  Without that, the first member to reach a broker t
 Not covered: a lock given in the last second before a crash, and after a failover a lock that slaves were not told of,
 because its group has more of them than a frame of a link may have.
 
-Whoever is refused waits for the next round of its own.  So that it does not wait long, a lock that somebody was
+Anyone who is refused waits for the next round of its own.  So that it does not wait long, a lock that somebody was
 refused tells `on_free` when it ends.  The table is bounded: when it is full, nobody gets a new lock.  Time is given to
 every call, in seconds that never go back.
 """

@@ -1,8 +1,8 @@
 """Sending a group somewhere else: INVOKE_BROKER_TO_RESET_OFFSET (222).  RocketMQ: `AdminBrokerProcessor.resetOffset`,
 and of 5.x `resetOffsetInner`.
 
-The group's offsets change at once, whoever is online.  Members at work have to drop what they hold, and hear of it in
-one of two ways:
+The group's offsets change at once, also with nobody online.  Members at work have to drop what they hold, and hear of
+it in one of two ways:
 
     a member waits at the queue's end    its held pull is answered PULL_OFFSET_MOVED (21) with the new offset
     it has messages in work              RESET_CONSUMER_CLIENT_OFFSET (220), one-way, with the offsets of such queues

@@ -45,7 +45,7 @@ HAND_OVER_S_MAX = 10.0  # for a planned change; nothing else is looked at meanwh
 
 
 def rest_s(period_s: float, took_s: float, due_in_s: float = float("inf")) -> float:
-    """How long to rest after a round that took so long: rounds begin each period, whoever does not answer.
+    """How long to rest after a round that took so long: rounds begin each period, anyone who does not answer.
 
     due_in_s: when something is to be decided even if nobody does anything, which does not wait for the next period.
     """

@@ -1,6 +1,6 @@
 """What to do about a group: from what was observed to one decision, without a clock, a network or a memory.
 
-Whoever runs this reads the register live, asks every member, and then asks here; he carries the decision out by one
+Anyone who runs this reads the register live, asks every member, and then asks here; he carries the decision out by one
 compare-and-set on the version that he read, and begins again.  He may die, be doubled, or act on a decision that is
 out of date: the register refuses.  While a group is sealed or recovering he also sends the seal to all who have not
 answered it; that needs no decision.

@@ -122,7 +122,7 @@ class Notes:
         elif now_s - self._full_s >= self._policy.suspect_after_s:
             self._full_since_s = None  # not before: a full disk takes a message now and then
         if any(is_refusing(state, record) for state in states):
-            self._tried.setdefault(leader, 1)  # whoever leads next should be another one, although it may be furthest
+            self._tried.setdefault(leader, 1)  # the master next should be another one, although it may be furthest
         policy = self._policy
         if not is_cut_off(record, states, policy.min_in_sync, policy.replicas if policy.is_sync_master else 0):
             self._cut_off_since_s = None

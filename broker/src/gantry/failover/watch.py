@@ -7,7 +7,7 @@ one of them makes it; so an id that was minted is dropped as soon as there is a 
 
 A cluster of several groups has one id: who knows it already says so.
 
-Where one of several is to act, the others watch as well (`acts`): they follow the group without a word, and whoever is
+Where one of several is to act, the others watch as well (`acts`): they follow the group in silence, and whichever is
 the next to act goes on at once.
 """
 
@@ -72,7 +72,7 @@ class Watch:
                 await members.close()
 
     async def _rounds(self, coordinator: Coordinator, uid: str) -> None:
-        """Rounds; they end when the id that was minted or told here is not the register's, whoever made that one."""
+        """Rounds; they end when the id that was minted or told here is not the register's, from whichever source."""
         while True:
             begun_s = self._clock.monotonic()
             decision = await coordinator.round()

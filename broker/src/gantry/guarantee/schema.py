@@ -10,9 +10,10 @@ message from being sent again for nothing.  What the five cannot decide is liste
 (nobody knows where it was sent to, if at all), `exhausted` (sent often enough), `stuck` (arrived long ago, no effect).
 
 The invariant that consumers keep: the log row and the effect are one transaction, and the effect is carried out only
-if `log` inserted a row.  Then an effect happens once, whoever delivers the message how often, and whatever happens to
-the answer of a COMMIT.  `confirm` belongs into the same transaction where stub and effect share a database, before the
-effect: it and `void` want the same row, so a message either has its effect or is void, whoever comes first.
+if `log` inserted a row.  Then an effect happens once, no matter who delivers the message how often, and whatever
+happens to the answer of a COMMIT.  `confirm` belongs into the same transaction where stub and effect share a database,
+before the effect: it and `void` want the same row, so a message either has its effect or is void, anyone who comes
+first.
 
 A stub stands where its message was sent last.  Who sent it again says so (`moved`), or the fourth condition would look
 at a place that the group passed long ago, and the copy that waits in a backlog would be sent once more.

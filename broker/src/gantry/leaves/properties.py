@@ -7,7 +7,7 @@ acts on, in one pass, and the rest is nobody's business until a client calls `pa
     The string is split at 0x02.  A pair is split at its first 0x01; a value may hold further 0x01.
     A pair without 0x01, with an empty name or with an empty value does not count.
     Of two pairs with the same name the later one counts.
-    The last 0x02 may be missing (some 4.9 clients leave it out): then the string *ends open*, and whoever
+    The last 0x02 may be missing (some 4.9 clients leave it out): then the string *ends open*, and anyone who
     appends a pair has to close it first.
 
 Nothing here raises on hostile bytes; text that is not UTF-8 reads with replacement characters.

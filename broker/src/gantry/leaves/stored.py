@@ -1,4 +1,4 @@
-"""What a stored record becomes: an `Entry` for the dispatcher, a `Record` for whoever wants all of it."""
+"""What a stored record becomes: an `Entry` for the dispatcher, a `Record` for anyone who wants all of it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Entry:
 
 
 class Record:
-    """Everything that one record says.  `log_offset` is what the record claims; whoever read it compares.
+    """Everything that one record says.  `log_offset` is what the record claims; anyone who read it compares.
 
     Hosts are 4 or 16 address bytes and an i32 port; the body is as it was sent, maybe compressed.
     """

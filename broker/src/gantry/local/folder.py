@@ -5,8 +5,8 @@
     <member>/       broker.yaml (its configuration), store/, reach -> ../registers (gone while it is cut off)
     <process>.out   what it printed, newest start only; <process>.log what it logged
 
-`local.json` is replaced atomically, under a lock, by whoever changes something: the supervisor looks at it, and whoever
-comes after a supervisor that was killed finds all that it knew.
+`local.json` is replaced atomically, under a lock, by anyone who changes something: the supervisor looks at it, and
+anyone who comes after a supervisor that was killed finds all that it knew.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class Folder:
         return read_cuts(documents.document(found, str(self.carried_out)))
 
     def tear_down(self, is_wanted: bool) -> None:
-        """Every group is being ended, or is not any more: whoever leads need not hand over before it stops."""
+        """Every group is being ended, or is not any more: the master need not hand over before it stops."""
         for group in sorted({who.group_name for who in self.load().layout.members()}):
             sign = self.registers / f"{group}.json{TEARDOWN}"
             if is_wanted:

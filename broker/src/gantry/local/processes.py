@@ -1,9 +1,9 @@
 """The processes of a local cluster: which there are, and signals that can only reach our own.
 
 Every process that is started carries `LOCAL_GANTRY=<uid of the cluster>:<name>` in its environment, which the system
-keeps for as long as the process lives.  So whoever comes later finds exactly them, also those whose supervisor was
+keeps for as long as the process lives.  So anyone who comes later finds exactly them, also those whose supervisor was
 killed before it could write anything down; a number that the system has given to somebody else since is no danger.  A
-signal goes through a descriptor of the process that was looked at, not to whoever has the number by then.
+signal goes through a descriptor of the process that was looked at, not to anyone who has the number by then.
 
 The supervisor was started by a person and has no such mark; it is known by its number, when it began, and the boot.
 """

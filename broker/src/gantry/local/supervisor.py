@@ -203,7 +203,7 @@ async def end(layout: Layout, names: Sequence[str]) -> None:
 
 
 def last_line(folder: Folder, name: str) -> str:
-    """The last thing that a process said, for whoever wonders why it ended."""
+    """The last thing that a process said, for anyone who wonders why it ended."""
     with contextlib.suppress(OSError, IndexError), folder.log(name).open("rb") as file:
         file.seek(-min(4096, os.fstat(file.fileno()).st_size), os.SEEK_END)
         return file.read().decode("utf-8", "replace").strip().splitlines()[-1][:400]

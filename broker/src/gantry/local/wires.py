@@ -4,7 +4,7 @@ A wire that is cut behaves like a cable: what was sent stays on the way, connect
 lead nowhere, and when it is whole again everything goes on.  Nothing is refused, because a dead switch refuses nothing.
 Each direction is cut by itself; a new connection needs both.
 
-What is cut stands in `local.json`; `wires.json` says what has been carried out, for whoever waits for it.
+What is cut stands in `local.json`; `wires.json` says what has been carried out, for anyone who waits for it.
 """
 
 from __future__ import annotations

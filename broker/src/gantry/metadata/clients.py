@@ -9,7 +9,7 @@ stands; a topic that the latest heartbeat does not name is dropped.  Two members
 keep overwriting each other.  RocketMQ: `ConsumerGroupInfo` does exactly this, and its clients count on being told
 when topics come and go.
 
-Whoever must know that a group's members or topics changed listens to `on_change`; a mere newer version of a
+Anyone who must know that a group's members or topics changed listens to `on_change`; a mere newer version of a
 subscription is not a change, and who wants to know what every heartbeat says listens to `on_beat`.
 Everything here is bounded, by number and in bytes, for each connection and for all: what does not fit is refused, never
 evicted.

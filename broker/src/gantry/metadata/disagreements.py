@@ -1,9 +1,10 @@
 """Members of one consumer group that do not want the same.
 
-A group has one table of subscriptions (see `clients`), and queues are shared among all members whoever wants what.  So
-with different subscriptions messages are skipped for the whole group: the expression of the last heartbeat filters
-what everybody pulls, and a queue whose owner does not want its topic is read by nobody.  RocketMQ says nothing about
-it.  Here it is a metric and a log line for as long as it lasts; what happens is the same, because clients rely on it.
+A group has one table of subscriptions (see `clients`), and queues are shared among all members anyone who wants
+what.  So with different subscriptions messages are skipped for the whole group: the expression of the last heartbeat
+filters what everybody pulls, and a queue whose owner does not want its topic is read by nobody.  RocketMQ says nothing
+about it.  Here it is a metric and a log line for as long as it lasts; what happens is the same, because clients rely on
+it.
 
 Two wishes are the same when they have the same type and words, tags in any order.  A topic that only some members want
 counts, too.  A deployment that changes a subscription member by member is reported while it lasts, and rightly.

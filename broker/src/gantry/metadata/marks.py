@@ -8,7 +8,7 @@ is given to it, because it would take the middle of something new for the rest o
     told by a pull       answered PULL_OFFSET_MOVED; moved when it pulls at the target, or anywhere but there again
     told by a request    it asked where to go on, or was sent there (220); moved when it pulls at the target
 
-Whoever pulls 0 and has to go to 0 has nothing to forget.  A reader is a group; in a broadcasting group, where every
+Anyone who pulls 0 and has to go to 0 has nothing to forget.  A reader is a group; in a broadcasting group, where every
 member has progress of its own, it is a member: `group@client id`.
 """
 

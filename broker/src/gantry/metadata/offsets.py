@@ -98,7 +98,7 @@ class Offsets:
             self._is_changed = True
 
     def was_told(self, group: str, topic: str, queue_id: int) -> bool:
-        """The queue's member was sent there, or asked for the offset: whoever pulls there now has moved.
+        """The queue's member was sent there, or asked for the offset: anyone who pulls there now has moved.
 
         False when the queue is not marked.
         """

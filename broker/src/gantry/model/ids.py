@@ -4,7 +4,7 @@
 
 as upper-case hexadecimal (RocketMQ's MessageClientIDSetter; its salt is a class loader's hash, ours is
 random, so that two processes with one address and one process id, as containers like to have, differ).
-A retry keeps its id, so whoever sees a message twice can tell.
+A retry keeps its id, so anyone who sees a message twice can tell.
 
 Ids of one object are unique: its milliseconds never go back and its counter goes round only once in
 65 536 ids, many more than Python makes in a millisecond.

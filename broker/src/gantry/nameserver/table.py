@@ -20,8 +20,9 @@ clients of other makes count on the details (facts 3.1):
 And by the epochs of our own groups, which travel as the state version (`broker/docs/failover.md`; a static group's, and
 every broker's of 4.x, is 0, and then nothing of this ever applies):
 
-    6  whoever of a group brings a higher epoch takes id 0 from a holder of a lower one, whatever id he registers under
-    7  a master of a lower epoch than the group's never gets id 0, though nobody may hold it now; as in rule 2 it is
+    6  anyone who of a group brings a higher epoch takes id 0 from a holder of a lower one, whatever id he registers
+    under 7  a master of a lower epoch than the group's never gets id 0, though nobody may hold it now; as in rule 2 it
+    is
        answered with success, for it will learn from its register and not from us
 
 A broker leaves by request, by silence (its own time-out, 120 s by default) or, at once, when the

@@ -3,7 +3,7 @@
 
 A request is an ordinary message.  Its properties name who asked (REPLY_TO_CLIENT, a client id) and which question it
 was (CORRELATION_ID).  The answer comes as SEND_REPLY_MESSAGE (324, or 325 with one-letter fields) and is handed on to
-that client, over the connection of its last heartbeat as a producer, as PUSH_REPLY_MESSAGE_TO_CLIENT (326).  Whoever
+that client, over the connection of its last heartbeat as a producer, as PUSH_REPLY_MESSAGE_TO_CLIENT (326).  Anyone who
 answers hears SUCCESS when the asker has taken it, and SYSTEM_ERROR with the reason otherwise: the asker is gone, or
 says no, or says nothing for three seconds.
 

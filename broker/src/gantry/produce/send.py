@@ -9,7 +9,7 @@ run of nothing but halves is gathered like a plain one and appended behind those
 has among plain messages is of no consequence.  A batch request, which is appended for itself, first pushes out what
 came before it: per connection, order is kept.
 
-Gathered is at most about a read buffer's worth, and nothing stays gathered when the turn ends; whoever handles other
+Gathered is at most about a read buffer's worth, and nothing stays gathered when the turn ends; anyone who handles other
 requests that could notice (a topic deleted) has it appended first.
 
 Refused messages are answered at once, before the run is; replies may come in any order, `opaque` pairs them.

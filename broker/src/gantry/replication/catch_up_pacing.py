@@ -1,7 +1,7 @@
 """How fast a slave that is far behind is fed: it gets what producers leave of the master's time.
 
-Whoever catches up takes as much as it is given: of the master's loop, of the network, of both disks.  So a master that
-is being sent messages gives way, and looks at itself ten times a second:
+Anyone who catches up takes as much as it is given: of the master's loop, of the network, of both disks.  So a master
+that is being sent messages gives way, and looks at itself ten times a second:
 
     its loop ran or waited for a core    nothing was appended      something was
     less than 60 % of the time           half as much again        half as much again

@@ -3,9 +3,9 @@
     GET  /ha/v1/state?clusterUID=&group=&member=      200 the state (`hastate`, and more for people)
     GET  /ha/v1/config?clusterUID=&group=&member=     200 {config}: every key and the value that it has now
     POST /ha/v1/seal {clusterUID, group, member, epoch}
-         200 the epoch is promised on the disk, whoever led or followed in a lower one stopped, and this is the state
-         409 a higher epoch was promised, or the member acts in this one already; `promise` says which
-         423 not now, ask again after `retryAfterMs`
+         200 the epoch is promised on the disk, no matter who led or followed in a lower one stopped, and this is the
+         state 409 a higher epoch was promised, or the member acts in this one already; `promise` says which 423 not
+         now, ask again after `retryAfterMs`
     of a member whose group has a register (409 from another one):
     POST /ha/v1/nudge {}                           200: it looks at the register now
     POST /ha/v1/handover {target, deadlineMs}      200: the target leads the next epoch; 409 not possible, 503 not done

@@ -46,7 +46,7 @@ class Part(Enum):
 
 
 def prove(secret: bytes, part: Part, slave_nonce: bytes, master_nonce: bytes, said: bytes = b"") -> bytes:
-    """That whoever says this knows the secret, and says it on this link."""
+    """That anyone who says this knows the secret, and says it on this link."""
     return hmac.digest(secret, part.value + slave_nonce + master_nonce + said, "sha256")
 
 

@@ -17,7 +17,7 @@ names the taker's life besides (`haapi`), and is refused by any other.
 
 While a secret is changed two keys are good: either is taken, the first is the one to ask with.  A member that reads
 another secret while it runs (`Keys.renew`) takes the one with which it asked before as well, until its process ends:
-other members, and whoever asks them, read the new one some time earlier or later.
+other members, and anyone who asks them, read the new one some time earlier or later.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class HaServer:
         if late is not None:
             return late
         try:
-            # Shielded: what the disk may have by now must be what we know, whoever asked for it is gone or not.
+            # Shielded: what the disk may have by now must be what we know, no matter who asked for it is gone or not.
             late = await asyncio.shield(asyncio.ensure_future(self._member.seal(asked.epoch)))
         except StoreError as error:
             log.error("epoch %d could not be promised: %s", asked.epoch, error)
@@ -158,7 +158,7 @@ class HaServer:
         if asked.call == NUDGE or (asked.epoch == newest and life == self._life):
             return None
         if not life:
-            return refuse(409, f"the order names no life of this member; whoever sends {asked.call} has to be updated")
+            return refuse(409, f"the order names no life of this member; update the sender of {asked.call}")
         known = f"epoch {asked.epoch} and life {life[:_LIFE_CHARS]}"
         return refuse(409, f"meant for {known}, this member has {newest} and {self._life}; ask for its state again")
 
@@ -166,7 +166,7 @@ class HaServer:
         if self._orders is None:
             return refuse(409, f"{asked.call} is for members of a group with a register; this one has none")
         try:
-            # Shielded: an order that was begun is carried out, whoever asked for it is gone or not.
+            # Shielded: an order that was begun is carried out, no matter who asked for it is gone or not.
             answer = await asyncio.shield(asyncio.ensure_future(self._orders.carry_out(asked.call, asked.body)))
         except ValueError as error:
             return refuse(400, f"the request cannot be read: {error}")

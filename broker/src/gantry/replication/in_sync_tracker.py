@@ -153,7 +153,7 @@ class InSyncTracker:
         return any(self._is_absent(member, now_s) for member in self.insync.required if member != self._me)
 
     def is_waited_for(self, place: int) -> bool:
-        """Whether confirming needs whoever is in this place, or everybody there is."""
+        """Whether confirming needs anyone who is in this place, or everybody there is."""
         return not self.insync.has_enough or any(member.ordinal == place for member in self.insync.required)
 
     def _is_absent(self, member: Member, now_s: float) -> bool:
@@ -214,7 +214,7 @@ class InSyncTracker:
             self._pace.behind(slave.member)
         if slave.metadata >= slave.floor:
             # A link that has just begun promises all its log before a word of metadata came over it: of a topic that
-            # was made again, the log alone is of no use to whoever leads next.
+            # was made again, the log alone is of no use to the master next.
             self.insync.acknowledge(slave.member, slave.held)
         self._let_in(slave, now_s)
         return self.confirmed

@@ -19,8 +19,8 @@ change is under way at a time.
     replace   the same rule for a member that came back as another incarnation; old and new are required meanwhile
     leave     a shrink that the slave asked for itself: only the waiting before it is saved
 
-With fewer than minInSync members in the set confirmed stands still, whoever acknowledges.  Acknowledgements count for
-the incarnation that gave them.  Normative: broker/docs/failover.md.
+With fewer than minInSync members in the set confirmed stands still, anyone who acknowledges.  Acknowledgements count
+for the incarnation that gave them.  Normative: broker/docs/failover.md.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class SlaveLink(asyncio.BufferedProtocol):
         transport.write(self.machine.preamble())
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The end, whoever wanted it."""
+        """The end, anyone who wanted it."""
         self._transport = None
         if not self.ended.done():
             self.ended.set_result(None)

@@ -7,7 +7,7 @@
     stores           which disk stands under an ordinal, and its number (`term_promise`); numbers are never given
                      twice, so a removed store leaves its number behind
     confirm_floor    the log certainly was confirmed this far: a disk that holds less was rolled back
-    renewed_ms       the wall clock of whoever wrote last; for people, no decision looks at it
+    renewed_ms       the wall clock of no matter who wrote last; for people, no decision looks at it
 
     Bootstrapping    never had a master      Active      the holder leads
     Sealed           in_sync is frozen       Recovering  sealed, and nobody knows who was in sync

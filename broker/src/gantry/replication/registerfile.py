@@ -9,7 +9,7 @@ A version is a number that counts and a text of chance.  A register that is remo
 file, counts on from a lower number; by the text of chance a version of before is never taken for one of after.  Its
 backup counts only where a replacement was interrupted, beside `<path>.tmp`.
 
-While `<path>.teardown` is there the register is gone to whoever asks: a group that is being ended as a whole hands
+While `<path>.teardown` is there the register is gone to the caller: a group that is being ended as a whole hands
 nothing over and changes no set.
 
 The lock goes with the process that held it.  Waiting for it is bounded: who holds it makes two fsyncs, so a second is

@@ -8,7 +8,7 @@ A promise covers the metadata that the records need: a change of topics, groups 
 on the slave's disk before that chunk is acknowledged.  So each change that is not on the disk yet is a barrier at the
 place in the log where it came, and no acknowledgement goes beyond the first of them.
 
-Marks only grow.  Whoever makes a slave forget something (a cut log, another folder) makes a new object.
+Marks only grow.  Anyone who makes a slave forget something (a cut log, another folder) makes a new object.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What the register says to one member: lead, claim the next epoch, follow somebody, or stand by.
 
-A function of the record and of what the member knows of itself; whoever asks reads the register live, and writes what
+A function of the record and of what the member knows of itself; the caller reads the register live, and writes what
 `Claim` holds on the version that he read.
 
     Lead      the record names this very process, in an epoch in which this disk has neither led nor followed: it was

@@ -5,8 +5,8 @@
               each of them promises no other epoch for that long after it *came*
 
 Either is enough.  Times are those of sending, so that a process which stood still wakes up without a serving lease;
-whoever serves looks at the clock at that moment.  Nothing acknowledged under SYNC_MASTER with minInSync >= 2 depends on
-it: the promises of the slaves see to that.  It ends stale reads, commits of offsets, and what a master acknowledges
+anyone who serves looks at the clock at that moment.  Nothing acknowledged under SYNC_MASTER with minInSync >= 2 depends
+on it: the promises of the slaves see to that.  It ends stale reads, commits of offsets, and what a master acknowledges
 alone.
 """
 

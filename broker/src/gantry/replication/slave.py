@@ -3,7 +3,7 @@
     opened -> challenged -> welcomed -> following
                                      -> cut | begin: the link ends, the store is closed, changed and opened again
 
-The machine knows the protocol and what may be acknowledged; it touches neither socket nor disk.  Whoever drives it
+The machine knows the protocol and what may be acknowledged; it touches neither socket nor disk.  Anyone who drives it
 carries the actions out in their order and reports what came of them: `ready` when the welcome is on the disk,
 `appended`, and to the replica what it holds and keeps.  `ack()` then tells the bytes to send, if there are any.
 

@@ -1,4 +1,4 @@
-"""The master's end of the links: listens, lets the machines of `master` judge, feeds whoever may be fed.
+"""The master's end of the links: listens, lets the machines of `master` judge, feeds anyone who may be fed.
 
 A thin shell: bytes come in and are cut into frames, actions go out, and `wake` sends what is written.  The log leaves
 as views of its mapped files; what the socket does not take at once waits in the transport, which says so, and then
@@ -235,7 +235,7 @@ class Link(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone, whoever wanted that."""
+        """It is gone, anyone who wanted that."""
         if self._closing is not None:
             self._slave_links.ending.pop(self._closing, None)
         self._transport = None

@@ -3,7 +3,7 @@
 A recall names a message by topic, due time and unique key (`handles`); one that is not pending is refused, so that
 success means: it will not be delivered.  RocketMQ's broker answers success for any key.
 
-Administration is ours (LIST_DELAYED, CANCEL_DELAYED): `broker/docs/delay.md`.  Whoever cancels by hand leaves a line
+Administration is ours (LIST_DELAYED, CANCEL_DELAYED): `broker/docs/delay.md`.  Anyone who cancels by hand leaves a line
 in the log `gantry.audit`.
 """
 

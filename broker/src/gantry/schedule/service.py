@@ -221,7 +221,7 @@ class DelayService:
             self._gate.shut(GATE_DISK_FULL, refusal)
             return False
         except StoreError:
-            return False  # the store has told whoever ends the process
+            return False  # the store has told anyone who ends the process
         return True
 
     def _fly(self, flight: Flight) -> None:

@@ -198,7 +198,7 @@ class _Thread:
                 self._finished.append(outcome)
             self._changed.notify_all()
             closing = self._closing
-        # Whoever closes delivers by itself; its loop may already be gone.
+        # Anyone who closes delivers by itself; its loop may already be gone.
         if outcome is not None and not closing:
             self._post(self._deliver)
 

@@ -307,7 +307,7 @@ class RealDisk:
             return
         parent = os.path.dirname(path)
         if os.path.isdir(path):
-            # Whoever made it may have died before it synced the name; nobody makes a folder inside one of those.
+            # Anyone who made it may have died before it synced the name; nobody makes a folder inside one of those.
             self.sync_folder(parent or ".")
             return
         if parent and parent != path:
@@ -382,7 +382,7 @@ class RealDisk:
             raise _translated(error, "stat", path) from error
 
     def lock(self, path: str) -> lockfile.RealLock:
-        """F_OFD_SETLK on bytes 0..1 of path; the process id is written into it for whoever is refused."""
+        """F_OFD_SETLK on bytes 0..1 of path; the process id is written into it for anyone who is refused."""
         try:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         except OSError as error:

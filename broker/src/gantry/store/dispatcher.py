@@ -176,7 +176,7 @@ class Dispatcher:
             while self._dispatched.offset < self._confirmed.offset:
                 self._dispatch(self._dispatched.offset, self._confirmed.offset)
         except StoreError as error:
-            # Whoever moved the mark cannot help it, and the others who listen to it have been promised its news.
+            # Anyone who moved the mark cannot help it, and the others who listen to it have been promised its news.
             for listener in self._failed_listeners:
                 listener(error)
         finally:

@@ -8,7 +8,7 @@
 
 Output that waits in a socket still refers to the segment's map, and as long as it does the disk does not get the room
 back.  Such a segment *lingers*: `on_lingering` tells its first offset at once, `on_hung` when it still does after two
-minutes (RocketMQ's destroyMapedFileIntervalForcibly), for whoever can take the output away from its reader.
+minutes (RocketMQ's destroyMapedFileIntervalForcibly), for anyone who can take the output away from its reader.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     SCHEDULE_TOPIC_XXXX     store time + the level's duration (RocketMQ's own rule)
     rmq_sys_wheel_timer     TIMER_OUT_MS; a cancel has CANCEL_BIT in it as well
 
-So the queue of the timer topic is the timer's index, and whoever rebuilds queues from the log rebuilds it too.
+So the queue of the timer topic is the timer's index, and anyone who rebuilds queues from the log rebuilds it too.
 RocketMQ's broker writes the tag hash into entries of the timer topic, and does not read it there; a hash has 32 bits,
 so it is told from a time by its size (`is_time`), and such an entry's record says when it is due.
 """

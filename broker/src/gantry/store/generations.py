@@ -5,10 +5,10 @@ consumers of the old one are still about.  Its *generation* is the number of the
 was never deleted.  Numbers come from one counter, so that none is given twice even when a topic was forgotten in
 between.
 
-Beside the number stands where in the log the generation before ended (the gravestone of the queue-base table): whoever
-rebuilds queues from the log leaves out what stands below.  The file is in `config`, apart from everything that is
-derived, because queues, index and our own folder may be thrown away and built again; RocketMQ's broker does not know
-it and leaves it alone.
+Beside the number stands where in the log the generation before ended (the gravestone of the queue-base table): anyone
+who rebuilds queues from the log leaves out what stands below.  The file is in `config`, apart from everything that is
+derived, because queues, index and our own folder may be thrown away and built again; RocketMQ's broker does not know it
+and leaves it alone.
 
 A number is forgotten when all records of the generation before are gone and the topic has no queue any more.
 """

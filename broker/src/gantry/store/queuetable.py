@@ -4,7 +4,7 @@ Two ends belong to a queue.  `ConsumeQueue.next` is where dispatching stands and
 is what the next appended record gets, ahead of it by what is written but not confirmed.
 
 A deleted topic leaves a gravestone: the log offset at which it was deleted.  Its records stay in the log, and
-whoever rebuilds queues from the log must not bring them back under the offsets of a topic of the same name.  The
+anyone who rebuilds queues from the log must not bring them back under the offsets of a topic of the same name.  The
 deletion's number is the generation of what comes after it under that name (`generations`).
 """
 

@@ -108,7 +108,7 @@ class Reader:
         return None if queue is None else (queue.min_offset(self._log.start), queue.next)
 
     def is_all_read(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether the queue ends right there, so that whoever asks has everything: what `fetch` would find out."""
+        """Whether the queue ends right there, so that the caller has everything: what `fetch` would find out."""
         queue = self._table.get(topic, queue_id)
         return offset == (0 if queue is None else queue.next)
 
@@ -229,7 +229,7 @@ class Reader:
         return good
 
     def _outside(self, topic: str, offset: int, low: int, high: int) -> Fetched:
-        # Whoever asks a topic that was made again with an offset of the one before it has read nothing of this one.
+        # Anyone who asks a topic that was made again with an offset of the one before it has read nothing of this one.
         return _outside(offset, low, high, low if topic in self._table.gravestones else high)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:

@@ -60,7 +60,7 @@ class Start(enum.Enum):
 
 
 class Progress(NamedTuple):
-    """Where a start stands, for whoever asks /healthz."""
+    """Where a start stands, for the caller /healthz."""
 
     stage: str
     at: int
@@ -86,7 +86,7 @@ class Parts(NamedTuple):
     disk: Disk
     clock: Clock
     background: Background
-    lock: Lock | None  # None: held by whoever opened the store
+    lock: Lock | None  # None: held by anyone who opened the store
     log: CommitLog
     derived: Derived
     checkpoint: Checkpoint

@@ -7,7 +7,7 @@ age, as bring the disk below it.  Above the third limit nothing is written any m
 owed.
 
 Never the segment that is written to, never one that is not flushed and dispatched, never one that holds something still
-owed (`owe`: open transactions, messages that are not due yet).  Whoever owes carries on what stands below
+owed (`owe`: open transactions, messages that are not due yet).  Anyone who owes carries on what stands below
 `carry_below`, so that the segment can go; until then it stays, also on a full disk.  `dropping` says how a segment
 goes.  Source of the rules: RocketMQ's `CleanCommitLogService`.
 """

@@ -13,7 +13,7 @@ GIB = 1 << 30
 MIB = 1 << 20
 
 # RocketMQ's messageDelayLevel, in milliseconds: entries of SCHEDULE_TOPIC_XXXX carry the delivery time
-# where others carry the tag hash, so whoever rebuilds queues needs the table.
+# where others carry the tag hash, so anyone who rebuilds queues needs the table.
 _DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 _DELAY_LEVELS_MS = tuple(seconds * 1000 for seconds in _DELAY_LEVELS_S)
 

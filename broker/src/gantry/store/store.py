@@ -1,7 +1,7 @@
 """The store: one log, its marks, and what is derived from it, behind one door.
 
 The life of a message here: append() gives it a queue offset, writes it (written moves) and returns; a flush
-makes it durable (flushed); whoever is wired to decide confirms it (confirmed); it is dispatched into its
+makes it durable (flushed); anyone who is wired to decide confirms it (confirmed); it is dispatched into its
 queue and the index (dispatched) and can be fetched.  With ASYNC_FLUSH and confirm_locally() all of this but
 the flush happens before append() returns.
 
@@ -32,7 +32,7 @@ from gantry.store.stats import StoreStats
 from gantry.store.watermarks import Watermark
 
 Places = Sequence[tuple[int, int]]
-_DRAINS = 3  # whoever hears that a job is done may submit another one: so many after each other at most
+_DRAINS = 3  # anyone who hears that a job is done may submit another one: so many after each other at most
 
 
 class Store:

@@ -2,7 +2,7 @@
 
 Two questions, one walk.  The log is read from its first segment to the end, with the checksum of every body;
 for each record the queue entry at its queue offset has to name exactly its place and size.  What is found is
-a list of faults, not an exception: whoever looks after a damaged disk wants to see all of it.
+a list of faults, not an exception: anyone who looks after a damaged disk wants to see all of it.
 
 A record's checksum covers its body only.  Of its properties two things can be told: whether the tags are those of which
 the queue entry has the code, and, where RocketMQ's broker wrote the record with `enabledAppendPropCRC`, whether all of
@@ -15,7 +15,7 @@ lack their entries: the next start cuts the one and makes the other, which `abor
 deleted topic have no queue; they are counted apart.  Memory stays small: a segment is walked in slices, queue files
 are mapped.
 
-Everything is opened for reading; whoever calls makes sure that no broker writes meanwhile.
+Everything is opened for reading; the caller makes sure that no broker writes meanwhile.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ could not confirm a message it decides nothing either.
 
 END_BATCH goes to every group that may have halves of the batch, and carries the decision; a group that is not the home
 keeps it beside its own, and so also ends what comes late or what the sink did not live to ask for.  A process that has
-just begun does not know yet whether every copy has what it found in its table; it sees to that first, for whoever hears
-that nothing is left goes on to "done", and what is open of a batch that is done is rolled back.
+just begun does not know yet whether every copy has what it found in its table; it sees to that first, for anyone who
+hears that nothing is left goes on to "done", and what is open of a batch that is done is rolled back.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class BatchHandlers:
         return None
 
     async def _when_kept(self, command: Command, sink: str, refused: Refusal | None) -> Command:
-        """The newest decision; whoever is refused because of an earlier one acts upon it, too."""
+        """The newest decision; anyone who is refused because of an earlier one acts upon it, too."""
         shown = self._shown(sink)
         if not await self._are_kept():
             return reply(command, ResponseCode.SYSTEM_ERROR, _NOT_KEPT)

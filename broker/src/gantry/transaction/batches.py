@@ -6,8 +6,8 @@ one is repeated; each try is a *part*, with a name that nobody uses again.  Its 
     SPARK_TXN    sink/batch/part/home    `home`: the broker group that decides about this sink
 
 Who leads the sink decides which parts make up the batch (`decisions`); those are committed, and all others of the
-batch, whoever wrote them, are rolled back.  What does not read like this is refused when it comes in: such a half would
-be asked about for ever, and nobody could answer.
+batch, no matter who wrote them, are rolled back.  What does not read like this is refused when it comes in: such a half
+would be asked about for ever, and nobody could answer.
 
 `OpenParts` is the index of what is open by sink, batch and part; it belongs to the book.
 """

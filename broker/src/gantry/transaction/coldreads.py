@@ -1,9 +1,10 @@
 """Records that are no longer in memory, read without a page fault on the event loop.
 
-Whoever administers transactions looks at old ones, and a fault on the loop would make every producer wait for the disk.
-So a record further behind the end of the log than the warm window is brought in by the cold reader first, as for a pull
-(`store.bring_in`): its head, which says its size, then all of it.  Where the key index is asked, the records of all its
-hits come in before it is.  What comes in is read right after that, so it is in memory unless the machine is that short.
+Anyone who administers transactions looks at old ones, and a fault on the loop would make every producer wait for the
+disk. So a record further behind the end of the log than the warm window is brought in by the cold reader first, as for
+a pull (`store.bring_in`): its head, which says its size, then all of it.  Where the key index is asked, the records of
+all its hits come in before it is.  What comes in is read right after that, so it is in memory unless the machine is
+that short.
 """
 
 from __future__ import annotations

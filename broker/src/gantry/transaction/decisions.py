@@ -7,7 +7,7 @@
     done        everything of the batch has ended, in every group: the names of its parts are no longer needed
     reserve     a group that is not the sink's home agrees, before the home decides, that it will learn the decision: it
                 has room for the sink, knows no other home of it, and no batch as late as this one
-    learn       a group that is not the sink's home hears a decision, from whoever ends its halves
+    learn       a group that is not the sink's home hears a decision, from anyone who ends its halves
 
 A group that knows a later batch of a sink rolls back all halves of earlier ones.  So a table that still has a sink
 which its home has forgotten would drop rows of a new query under the old name; `reserve` finds that before anything is
@@ -15,7 +15,7 @@ decided.
 
 A sink decides its batches in their order, and the next one only when the last one is done.  That makes the state small:
 of each sink the newest decided batch (its parts only until it is done) and what was aborted behind it.  What is left
-open of a batch up to that one, and is not among its parts, can never be committed any more, whoever wrote it and
+open of a batch up to that one, and is not among its parts, can never be committed any more, no matter who wrote it and
 whether anybody knows its name: it is rolled back.
 
 Bounds, and why they lose nothing:
@@ -79,7 +79,7 @@ class DecisionCounts:
 
 
 class Decisions:
-    """One group's table.  Loop thread only; implements `broker.mastering.Gathered`."""
+    """One group's table.  Loop thread only; implements `broker.role.master_role.Gathered`."""
 
     def __init__(self, state: State, group: str) -> None:
         self.counts = DecisionCounts()

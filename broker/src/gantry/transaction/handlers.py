@@ -1,7 +1,7 @@
 """What is asked about transactions: RESUME_CHECK_HALF_MESSAGE (323), and administration.
 
 Administration is ours (LIST_TRANSACTIONS, SHOW_TRANSACTION, SETTLE_TRANSACTION): `broker/docs/transactions.md`.
-Whoever settles by hand leaves a line in the log `gantry.audit`.  Old records are read as `coldreads` says.
+Anyone who settles by hand leaves a line in the log `gantry.audit`.  Old records are read as `coldreads` says.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
 A *pass* goes over the open halves once per interval, oldest first; each is left alone, asked about or given up, or, as
 part of a batch, becomes what its sink decided.  The question (CHECK_TRANSACTION_STATE, 39) is one-way and goes to any
-live connection of the producer group in turn, whoever sent the half; it counts only when it was written.  A connection
-that takes no more is passed over, and the next pass begins where this one could not get on, so that a slow producer's
-oldest halves do not hide its others.  A half whose record is no longer in memory is brought in by the cold reader
-first.
+live connection of the producer group in turn, no matter who sent the half; it counts only when it was written.  A
+connection that takes no more is passed over, and the next pass begins where this one could not get on, so that a slow
+producer's oldest halves do not hide its others.  A half whose record is no longer in memory is brought in by the cold
+reader first.
 
 `tick`, once a second: repairs tried again, a mark in the op queue when one is due, positions saved, halves put back
 that have to move.  Positions are saved only when what they were derived from is durable, so that a power cut cannot

@@ -1,4 +1,4 @@
-"""Settling: how a transaction ends once, whoever says so, and however often.
+"""Settling: how a transaction ends once, no matter who says so, and however often.
 
 Everything that changes a transaction goes through here, because each change is an append, and between the append and
 its dispatch nothing in queues or settle map shows it yet.  That time is covered by `pending`, by root:

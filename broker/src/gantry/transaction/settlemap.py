@@ -2,7 +2,7 @@
 
 Two bits per half-queue offset from `base` on, in one byte array: 0.25 MB per million halves.  Roots below `base`
 (settled long ago, or put back before this start) are few and stand in a table of their own, as long as it has
-room; `get` answers None for those it does not know, and whoever asks looks them up in the key index, where every
+room; `get` answers None for those it does not know, and the caller looks them up in the key index, where every
 op message stands under its roots.
 
 A committed or rolled back transaction never becomes anything else.  One that was given up may still be settled

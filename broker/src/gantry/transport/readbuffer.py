@@ -5,7 +5,7 @@ read into the same memory and what a burst of 10 000 clients costs is one buffer
 beginning of a frame that has not arrived whole outlives the wake-up: its bytes are the connection's own
 and are counted here.  When all connections together would keep more than the budget, the one that keeps
 most is closed, of equals the one that has been at it longest: sixteen peers that never finish their
-largest frames go, one after the other, and whoever sends frames of everyday size stays.
+largest frames go, one after the other, and anyone who sends frames of everyday size stays.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ Request = Command | frames.Send | frames.Pull | frames.End
 
 
 def request(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
-    """A request that wants an answer; whoever sends it gives the opaque number."""
+    """A request that wants an answer; anyone who sends it gives the opaque number."""
     return Command(int(code), ext=ext, body=body)
 
 

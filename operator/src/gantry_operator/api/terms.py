@@ -1,7 +1,8 @@
 """On what terms a group works, as its pods carry them: what a failover loop has to know of members as they are.
 
-While a change is rolled out some members run on the former terms.  Whoever watches over the group goes by the weakest
-of all: he waits as long as the most patient of them, and takes nobody for silenced whom only the new terms silence.
+While a change is rolled out some members run on the former terms.  Anyone who watches over the group goes by the
+weakest of all: he waits as long as the most patient of them, and takes nobody for silenced whom only the new terms
+silence.
 """
 
 from __future__ import annotations

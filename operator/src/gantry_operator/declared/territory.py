@@ -1,4 +1,4 @@
-"""A cluster as whoever talks to its brokers needs it: which member leads each group, and where that one is.
+"""A cluster as anyone who talks to its brokers needs it: which member leads each group, and where that one is.
 
 The register says who leads.  A member is called by the name of its own Service, which belongs to it as long as the
 cluster is there: a pod's address may have been another cluster's a moment ago.

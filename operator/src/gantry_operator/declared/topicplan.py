@@ -1,7 +1,7 @@
 """What to change about a topic on one broker group, from how it is there; pure.
 
-One change at a time, each of which may be the last one for a while: whoever repeats looking, planning and carrying out
-arrives.  Queues are given up in two steps.  First producers lose them; consumers keep reading, and lose them when
+One change at a time, each of which may be the last one for a while: anyone who repeats looking, planning and carrying
+out arrives.  Queues are given up in two steps.  First producers lose them; consumers keep reading, and lose them when
 nothing is left there that a group of the topic has not read.  At no time does anybody write to a queue that nobody may
 read, and nothing that was acknowledged gets out of reach.
 

@@ -106,7 +106,7 @@ class Topics:
         given_up = range(topic.read_queues, config.read_queues)
         lags = await self._brokers.lag(place.address, place.broker, topic=config.name)
         unread = {each.queue.queue_id for each in lags if each.lag > 0}
-        if not lags:  # nobody reads it yet: whoever comes is to find everything
+        if not lags:  # nobody reads it yet: anyone who comes is to find everything
             for queue_id in given_up:
                 low, high = await self._brokers.queue_range(
                     place.address, MessageQueue(config.name, place.broker, queue_id)

@@ -4,7 +4,7 @@ Each member has a Service of its own, whose address stands in the messages that 
 stay for the cluster's life; the headless Service is for members among themselves.  Both lead to pods that are not
 ready: the role decides who serves, not readiness.  What differs between members comes from the pod's index.
 
-Volumes outlive the set and the cluster: whoever applies the same cluster again finds every message.
+Volumes outlive the set and the cluster: anyone who applies the same cluster again finds every message.
 
 The configuration names more members than there are, as many as there may be, so a group that grows or shrinks replaces
 nobody.  Keys that a broker takes while it runs are no part of what its pod was made for: none is replaced for them.

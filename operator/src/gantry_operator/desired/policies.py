@@ -5,7 +5,7 @@
     9404                 everybody, or namespaces that are named: metrics and probes, which say nothing secret
 
 The cluster itself and the operator's namespace may connect to all of it.  Only what comes in is decided: whom brokers
-ask (name servers, each other, the API server) is left to whoever guards what goes out.  `Unguarded` lets everything
+ask (name servers, each other, the API server) is left to anyone who guards what goes out.  `Unguarded` lets everything
 in, by policies that say so, so nothing has to be taken away; policies mean nothing where no network enforces them.
 """
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """`text`: PromQL that has series while it is so.  `do`: what to do, for whoever was woken."""
+    """`text`: PromQL that has series while it is so.  `do`: what to do, for anyone who was woken."""
 
     name: str
     text: str
@@ -72,7 +72,7 @@ _BROKERS = (
         "histogram_quantile(0.99, sum by (le, instance) (rate(gantry_loop_lag_seconds_bucket[5m]))) > 0.1",
         "10m",
         "warning",
-        "Whoever comes to {{ $labels.instance }} waits {{ $value | humanizeDuration }} for its event loop",
+        "Anyone who comes to {{ $labels.instance }} waits {{ $value | humanizeDuration }} for its event loop",
         "The machine is overloaded, or a job takes turns that are too long: gantry_job_longest_slice_seconds.",
     ),
     Alert(

@@ -203,7 +203,7 @@ REPLICATION = Dashboard(
                     Query(_of("gantry_group_epoch")),
                 ),
                 _lines(
-                    "Permit",
+                    "Serving lease",
                     "Saw teeth between the lease's two thirds and what is left at a renewal; 0: nothing is served.",
                     Query(_of("gantry_permit_seconds")),
                     unit="s",

@@ -5,7 +5,7 @@ stopped.  `--option NAME=VALUE` reaches the source as it is, whatever the source
 spark-submit's business; started by `python -m`, a job runs on `local[*,4]`, which unlike `local[*]` tries a task again.
 `--conf NAME=VALUE` sets one of Spark's own settings in that case.
 
-An error ends the process with a code other than 0 and Spark's own text, so that whoever restarts it knows.
+An error ends the process with a code other than 0 and Spark's own text, so that anyone who restarts it knows.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def pairs(texts: list[str]) -> dict[str, str]:
 
 
 def say(**fields: object) -> None:
-    """A line of JSON for whoever watches."""
+    """A line of JSON for anyone who watches."""
     print(json.dumps(fields), flush=True)
 
 

@@ -1,6 +1,6 @@
 """Messages sent from executors, and where each of them stands now, which Spark's way of writing has no room for.
 
-A `df.write` tells whoever started it that all is done, and nothing of single rows; so this sends with the sink's own
+A `df.write` tells anyone who started it that all is done, and nothing of single rows; so this sends with the sink's own
 sender, at least once, from an ordinary task that returns places.  A task that Spark repeats sends its rows again, and
 their last places count.  A row that goes to the dead letters has no place, nor has one that is refused for good: that
 one is told with the broker's words, and the others go on.  A task that finds no broker fails, as a sink's does; then

@@ -7,7 +7,7 @@
 
 To close a run is to commit the empty batch in the name of another owner.  The first commit of a number wins and keeps
 its owner, and another owner is refused.  So who of the two is let in says what became of a run: however often somebody
-asks, also after a driver that was killed before it heard, and whoever comes late with letters of a closed run is
+asks, also after a driver that was killed before it heard, and anyone who comes late with letters of a closed run is
 refused.
 
 With `mode=at-least-once` there are no batches: what is not refused is sent.

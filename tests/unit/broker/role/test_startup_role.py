@@ -45,7 +45,7 @@ class Scene:
         epochs = table_of([(4, 0)])
         term_promise = TermPromise(0, promise=4)
         keys, identity = Keys(b"a secret for tests"), Identity("1f0e7d", "8f1c")
-        self.member = Membership(keys, identity, epochs, term_promise, place=0, has_register=True, process="anew")
+        self.member = Membership(keys, identity, epochs, term_promise, place=0, has_register=True, process="again")
         self.register = LossyRegister(FileRegister("/register/b0", SimDisk()))
         asyncio.run(self._make(record))
 
@@ -66,7 +66,7 @@ def test_the_next_process_of_the_master_claims_an_epoch_of_its_own() -> None:
     scene = Scene()
     part = scene.choose()
     assert part.leads and part.config.role is Role.SYNC_MASTER
-    assert scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "anew")
+    assert scene.record().epoch == 5 and scene.record().holder == Holder(Member(0, 0), "again")
     assert member_files.load_epochs(scene.disk, ROOT).last_epoch == 5 and scene.member.term_promise.promise == 5
 
 

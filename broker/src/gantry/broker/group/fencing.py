@@ -59,7 +59,7 @@ class Fencing:
 
     @property
     def keys(self) -> Keys:
-        """What whoever asks has to know."""
+        """What the caller has to know."""
         return self._member.keys
 
     def state(self) -> MemberState:

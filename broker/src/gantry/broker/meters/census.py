@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _QUEUES_A_SLICE = 64
 _CLIENTS_A_SLICE = 256
 _LANGUAGES = frozenset(Language)
-_MODES = {CONSUME_ACTIVELY: "pull", CONSUME_POP: "pop"}  # whoever is called back is `push`
+_MODES = {CONSUME_ACTIVELY: "pull", CONSUME_POP: "pop"}  # anyone who is called back is `push`
 
 
 class Standing(NamedTuple):
@@ -63,7 +63,7 @@ class Client(NamedTuple):
 
 
 class Census:
-    """The last result; one owner, whoever makes the text of /metrics."""
+    """The last result; one owner, no matter who makes the text of /metrics."""
 
     def __init__(
         self, store: Store, topics: Topics, groups: Groups, offsets: Offsets, clients: Clients, clock: Clock

@@ -1,4 +1,4 @@
-"""How long whoever comes now would wait for the event loop.
+"""How long anyone who comes now would wait for the event loop.
 
 A job of the loop's table asks every PERIOD_S how late it runs.  Lateness is what a request that came at that moment
 waited before anybody looked at it: the rest of somebody's turn, or of a slice of work.

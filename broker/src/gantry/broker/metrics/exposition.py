@@ -55,7 +55,7 @@ class Metrics:
         self._process = ProcessCollector(registry=None)
 
     async def text(self) -> bytes:
-        """The exposition; whoever asks while it is rendered gets the same one."""
+        """The exposition; the caller while it is rendered gets the same one."""
         if asyncio.get_running_loop().time() - self._rendered_at < _CACHE_S:
             return self._text
         if self._rendering is None:

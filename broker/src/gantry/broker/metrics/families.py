@@ -238,7 +238,7 @@ FAMILIES: tuple[Family, ...] = (
     Family(
         HISTOGRAM,
         "gantry_loop_lag_seconds",
-        "How long whoever comes waits for the event loop, over moments; up to 1 ms of it is rounding.",
+        "How long anyone who comes waits for the event loop, over moments; up to 1 ms of it is rounding.",
         (),
         lambda p: (),
     ),

@@ -1,7 +1,7 @@
 """A member's promises while it runs: changed one after the other, durable before anybody is told.
 
 The housekeeper takes jobs in their order, and each saves what all changes before it made as well; so what is on the
-disk never goes back, whoever asked for what.
+disk never goes back, no matter who asked for what.
 """
 
 from __future__ import annotations

@@ -174,7 +174,7 @@ class RegisterWatcher:
         else:
             assert not isinstance(wanted, Claim)
             self.why, self.master = wanted.reason, ""
-            self.outside.say("mandate", wanted.reason)
+            self.outside.say("role", wanted.reason)
 
     def _follow(self, wanted: Follow) -> None:
         members, group = self._rules.members, self._group
@@ -183,7 +183,7 @@ class RegisterWatcher:
             return
         self.master = members[wanted.ordinal] if wanted.ordinal < len(members) else ""
         if wanted.epoch > self._stood_as:
-            # Name servers take brokerId 0 from whoever still has it by a lower epoch.
+            # Name servers take brokerId 0 from anyone who still has it by a lower epoch.
             self._stood_as = wanted.epoch
             self.outside.stand_as_slave(wanted.epoch)
         group.hurry()

@@ -7,7 +7,7 @@ A table that is not known here comes from a master of a newer version, in a roll
 its name is returned, and everything else is taken over.  If the link ended instead, it would end again each time until
 this slave is updated, and the group would be one member short.
 
-A deletion that its master carried out and the group never had is undone on whoever knows of it: see `_Taker._bury`.
+A deletion that its master carried out and the group never had is undone on anyone who knows of it: see `_Taker._bury`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The configuration as it is now.
 
-The tree that `loading.load` made never changes; a change at run time makes a new one, and whoever obeys one of
+The tree that `loading.load` made never changes; a change at run time makes a new one, and anyone who obeys one of
 the hot keys hears of it.  Changes last until the process ends: the file is the operator's, not the broker's
 (RocketMQ writes its broker.conf again).
 """

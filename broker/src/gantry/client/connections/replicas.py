@@ -7,7 +7,7 @@
     it answers again                  everything goes to it again
 
 A master that is away is looked for about once a second, by a question of its own: a pull is held for so long that it
-would be no way to find out.  Whoever finds it makes a connection, and the heartbeat that goes first on it puts this
+would be no way to find out.  Anyone who finds it makes a connection, and the heartbeat that goes first on it puts this
 member on the master's list again, which the others of the group count on (see `rebalance`).  A slave that failed is
 the last to be asked for a few seconds.  What only a master does (locks, sending back, administration) is never asked
 of a slave.

@@ -124,7 +124,7 @@ class Routes:
     def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
         self._asking.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # whoever asked may have gone meanwhile
+            task.exception()  # anyone who asked may have gone meanwhile
 
     async def _ask(self, topic: str) -> _Known:
         route, is_certain = await self._session.look_up(questions.route(topic))

@@ -144,7 +144,7 @@ class Session:
         return [address for address in self._remoting.connections() if address not in self.nameservers]
 
     async def say_goodbye(self, client_id: str, *, producers: str | None = None, consumers: str | None = None) -> None:
-        """Tell all of them that this member of the group leaves; whoever does not hear it sees the connection close."""
+        """Tell all of them that this member of the group leaves; others see the connection close."""
         goodbye = questions.unregister(client_id, producers, consumers)
         asked = [self.ask(address, goodbye, _GOODBYE_S) for address in self.brokers()]
         await asyncio.gather(*asked, return_exceptions=True)

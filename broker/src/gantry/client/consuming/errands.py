@@ -7,7 +7,7 @@
     CONSUME_MESSAGE_DIRECTLY (309)        call the listener for one message (`direct`)
 
 A consumer gives what is done about each.  A request that is for another group, or cannot be read, is answered as not
-served; whoever sent it learns that nothing happened.
+served; no matter who sent it learns that nothing happened.
 """
 
 from __future__ import annotations

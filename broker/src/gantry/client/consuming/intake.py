@@ -41,7 +41,7 @@ _HELD_S = 0.05  # an empty answer that comes sooner was not held: the next pull 
 
 
 class Starts(Protocol):
-    """Whoever knows where a queue is to be begun."""
+    """Anyone who knows where a queue is to be begun."""
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
         """The offset to begin at."""
@@ -66,7 +66,7 @@ class Memory:
         self.bytes += count
 
     def give_back(self, count: int) -> None:
-        """Fewer bytes, or at least a message that ended: whoever waits looks again."""
+        """Fewer bytes, or at least a message that ended: anyone who waits looks again."""
         self.bytes -= count
         self._freed.set()
 

@@ -1,7 +1,7 @@
 """One queue of a pull consumer: what was pulled and not yet asked for, and where the group stands in it.
 
 The position is the offset of the next message that a poll would hand out.  A poll says that everything before the
-position it finds is done, because whoever polls again has ended with what the last poll gave; `done` keeps that for
+position it finds is done, because anyone who polls again has ended with what the last poll gave; `done` keeps that for
 the next commit.  A reset of the group, or a topic made again, is another life of the queue (see `intake`): what was
 done in the former one is not committed in the new one, because that commit would undo the reset.
 """

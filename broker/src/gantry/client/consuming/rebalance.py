@@ -10,9 +10,9 @@ A queue changes hands without a word between the two members, so time does what 
     the old one   stops handing out at once, lets what is in work end for half of `handover_s`, commits
     the new one   begins `handover_s` after it learned that the queue is its own, unless it is alone in the group
 
-After a restart a broker has forgotten who is in the group, and maybe the last seconds of what was committed.  Whoever
-is back first would seem to be alone: so for `RETURN_S` nobody begins a queue that was another's, and whoever held it
-is back before that, tells how far it is with its next pull, and goes on.
+After a restart a broker has forgotten who is in the group, and maybe the last seconds of what was committed.  Anyone
+who is back first would seem to be alone: so for `RETURN_S` nobody begins a queue that was another's, and anyone who
+held it is back before that, tells how far it is with its next pull, and goes on.
 """
 
 from __future__ import annotations

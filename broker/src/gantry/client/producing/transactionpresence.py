@@ -1,6 +1,6 @@
 """Being there for every broker, so that any of them can ask about the group's halves.
 
-A broker asks whoever has told it, by a heartbeat, that he is of the producer group; a producer that has
+A broker asks anyone who has told it, by a heartbeat, that he is of the producer group; a producer that has
 just restarted has not sent anything yet and still has to be asked for what its predecessor left open.
 So all masters that the name servers know are met at once, and met again when a connection is lost.
 """

@@ -1,7 +1,7 @@
 /* One thread that does nothing but fdatasync, without Python's lock.
  *
  * A request names descriptors and a target.  A newer request replaces one that has not begun
- * (whoever asks again names everything that is not durable yet), so one fdatasync covers all that was written while
+ * (anyone who asks again names everything that is not durable yet), so one fdatasync covers all that was written while
  * the one before it ran: group commit.  The outcome is kept and the eventfd becomes readable; outcomes that nobody
  * has fetched merge: the highest target that succeeded, or the first error, which is final.
  */
@@ -21,7 +21,7 @@ struct flush_thread {
     pthread_t thread;
     int event_fd;
     int closing, busy, waiting;      /* waiting: a request has not begun */
-    int *files, count;               /* of the request that has not begun; freed by whoever takes its place or runs it */
+    int *files, count;               /* of the request that has not begun; freed by anyone who takes its place or runs it */
     long long target;
     long long done;                  /* highest target that succeeded and was not fetched, or -1 */
     int error;                       /* errno of the first failure */
