@@ -1,7 +1,7 @@
-"""The parts of both READMEs that are made from the code: the index of requests, and what is not supported.
+"""The page of requests, made from the code: which function answers each, and what is not supported.
 
-`python -m testkit.readme --write` (make readme) puts them into their places, between `<!-- generated: NAME -->` and
-`<!-- end -->`; tests/tidy/test_readme.py fails when they are not what the code says.
+`python -m testkit.readme --write` (make readme) puts the tables into their places, between `<!-- generated: NAME -->`
+and `<!-- end -->`; tests/tidy/test_readme.py fails when they are not what the code says.
 
 The tables are asked, not parsed: the router's table is built around handlers that were never initialised, and every
 function in it knows its own file.
@@ -26,16 +26,11 @@ from gantry.wire.codes import SERVER_TO_CLIENT, UNSUPPORTED, RequestCode
 from testkit.sources import ROOT, SOURCE
 
 READMES = ("README.md", "README.zh-CN.md")
+PAGE = "broker/docs/requests.md"
 _BLOCK = re.compile(r"(<!-- generated: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 _HEADS = {
-    "README.md": {
-        "requests": "| code | request | answered by | file and function |",
-        "unsupported": "| what is missing, and what to do meanwhile | codes |",
-    },
-    "README.zh-CN.md": {
-        "requests": "| 编号 | 请求 | 由谁应答 | 文件与函数 |",
-        "unsupported": "| 缺少什么，目前怎么办（应答中的原文） | 编号 |",
-    },
+    "requests": "| code | request | answered by | file and function |",
+    "unsupported": "| what is missing, and what to do meanwhile | codes |",
 }
 # What the router sends to these in runs, and not one by one through its table.
 _HOT = {
@@ -48,13 +43,13 @@ _HOT = {
 }
 
 
-def rendered(readme: str, text: str) -> str:
-    """The text of a README with its generated parts as the code has them now."""
+def rendered(text: str) -> str:
+    """Return the page with its tables as the code has them now."""
 
     def replace(match: re.Match[str]) -> str:
         name = match[2]
         rows = {"requests": _request_rows, "unsupported": _unsupported_rows}[name]()
-        head = _HEADS[readme][name]
+        head = _HEADS[name]
         rule = "|" + "-|" * (head.count("|") - 1)
         return match[1] + "\n".join([head, rule, *rows]) + "\n" + match[3]
 
@@ -92,7 +87,7 @@ def _place(handler: Callable[..., object]) -> tuple[str, str]:
 def _request_rows() -> list[str]:
     rows = []
     for (server, code), (path, name) in sorted(handlers().items(), key=lambda item: item[0]):
-        link = f"[{path.removeprefix('gantry/')}](broker/src/{path})"
+        link = f"[{path.removeprefix('gantry/')}](../src/{path})"
         function = name.rpartition(".")[2].lstrip("_")
         rows.append(f"| {code} | {RequestCode(code).name} | {server} | {link} `{function}` |")
     return rows
@@ -108,18 +103,17 @@ def _unsupported_rows() -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Write the READMEs, or say which are behind the code."""
-    behind = []
-    for name in READMES:
-        path = ROOT / name
-        text = path.read_text(encoding="utf-8")
-        new = rendered(name, text)
-        if new != text:
-            behind.append(name)
-            if "--write" in arguments:
-                path.write_text(new, encoding="utf-8")
-    print("\n".join(behind))
-    return 1 if behind and "--write" not in arguments else 0
+    """Write the page, or say that it is behind the code."""
+    path = ROOT / PAGE
+    text = path.read_text(encoding="utf-8")
+    new = rendered(text)
+    if new == text:
+        return 0
+    if "--write" not in arguments:
+        print(f"{PAGE} is behind the code; make readme")
+        return 1
+    path.write_text(new, encoding="utf-8")
+    return 0
 
 
 if __name__ == "__main__":

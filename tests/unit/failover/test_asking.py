@@ -179,7 +179,7 @@ async def test_an_order_that_was_recorded_is_good_in_no_other_epoch_and_no_other
         assert not await refused(4, seen["life"]) and len(orders.bodies) == 1
         assert "meant for epoch 3" in await refused(3, seen["life"])
         assert "meant for epoch 0" in await refused(0, seen["life"])
-        assert "has to be updated" in await refused(4, "")
+        assert "update the sender of" in await refused(4, "")
         again = HaServer(scene.member, SECRET, SimClock(), orders)
         scene.port = await again.start("127.0.0.1", 0)
         try:
