@@ -81,7 +81,7 @@ def test_the_rules_fire_when_they_should_and_not_before(tmp_path: Path) -> None:
             "10m",
         ),
         "GantryOperatorHearsNothing": (
-            {f'gantrymq_operator_watch_age_seconds{{{here},resource="pods"}}': "0+60x60"}, "5m", "15m",
+            {f'gantrymq_operator_watch_age_seconds{{{here},resource="pods"}}': "0+60x60"}, "2m", "5m",
         ),
         "GantryOperatorPassesFail": (  # not for two passes that failed and were made again
             {f'gantrymq_operator_errors_total{{{here},class="timeout"}}': "0 1x4 2x24 3+1x60"}, "14m", "50m",

@@ -82,7 +82,7 @@ def test_the_chinese_readme_has_the_same_commands_and_programs() -> None:
 
 
 _SOURCE = "broker/src/gantry/"
-_README_CHARS_MAX = 12_500
+_README_CHARS_MAX = 12_600
 _SAID_BY_THEIR_PACKAGE = {"leaves/_fast", "consume/sql92"}
 
 

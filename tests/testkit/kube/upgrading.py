@@ -82,6 +82,8 @@ def _rolled(orders: Orders, book: str, image: str, before: set[str]) -> None:
     """All members run this image and are in sync; prints the longest pause of the ledger so far."""
     orders.until_rolled(before)
     assert images(orders) == {image}
+    known = len(orders.ledger(book))
+    orders.until(lambda: len(orders.ledger(book)) > known, f"brokers of {image} acknowledge")
     times = sorted(orders.ledger(book).values())
     pauses = [later - earlier for earlier, later in itertools.pairwise(times)]
     print(f"{image}: {len(times)} acknowledged, longest pause so far {max(pauses) / 1000:.1f} s")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -43,7 +44,7 @@ def test_a_volume_that_differs_is_named(there: dict[str, Any], asked: dict[str, 
     [("1Ki", 1024), ("1k", 1000), ("1.5Gi", 1.5 * 2**30), ("2e3", 2000), ("500m", 0.5), ("1E", 1e18)],
 )
 def test_quantities_are_read_as_kubernetes_writes_them(text: str, bytes_: float) -> None:
-    assert amount(text) == int(bytes_) or float(amount(text)) == bytes_
+    assert amount(text) == Decimal(str(bytes_))
 
 
 def test_the_status_names_the_volume_and_what_to_do() -> None:

@@ -31,7 +31,7 @@ OWNED = (
 OWNED_SECTIONS = ("network.", "replication.")
 _FIXED = (
     "cannot be changed yet, and a volume keeps its size and class for its life: enlarge the PersistentVolumeClaims "
-    "themselves where their class allows that; for another class move the messages to another BrokerCluster"
+    "themselves where their class allows that; for another class see Storage in operator.md"
 )
 _QUANTITY = r"^[0-9]+(\.[0-9]+)?([KMGTP]i?)?$"
 TIME = r"^[1-9][0-9]{0,5}(ms|s|m)$"
@@ -154,7 +154,8 @@ def _replication() -> Schema:
             },
             "maxLag": _time(
                 "A slave that is behind for longer leaves the in-sync set, and producers wait for it no more. Without "
-                "it: twice the suspicion time of `failover`, 15s at most.",
+                "it: four renewals, each a third of the lease or half of the suspicion time, whichever is less; 15s at "
+                "most.",
                 "",
                 ("1s", "10m"),
             ),

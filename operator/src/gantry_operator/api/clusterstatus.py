@@ -16,7 +16,7 @@ def cluster_status() -> Schema:
             "observedGeneration": count("Generation (metadata.generation) that this status speaks of."),
             "groupCount": count("Number of groups that are wanted, for `kubectl scale`."),
             "selector": text("Label selector of the brokers' pods, for `kubectl scale`."),
-            "image": text("Image that brokers and name servers are to run."),
+            "image": text("Images that pods run, that of most pods first."),
             "mode": text("Replication that is in force by specification: SYNC_MASTER or ASYNC_MASTER."),
             "flush": text("Flush that is in force by specification: SYNC_FLUSH or ASYNC_FLUSH."),
             "binding": shown(

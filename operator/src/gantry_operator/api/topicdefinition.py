@@ -62,7 +62,8 @@ def _spec() -> Schema:
         {
             "write": number("Queues that producers use, on each group.", 8, 1, QUEUES_MAX, APPLIED),
             "read": number(
-                "Queues that consumers read, on each group; at least as many as `write`.", 8, 1, QUEUES_MAX, APPLIED
+                "Queues that consumers read, on each group; at least as many as `write`.", 8, 1, QUEUES_MAX,
+                "A change to more is applied within seconds; to fewer when they are read to their end, 45 s at least.",
             ),
         },
     )

@@ -144,7 +144,7 @@ ALERTS = (
     Alert(
         "GantryOperatorHearsNothing",
         "gantrymq_operator_watch_age_seconds > 150",
-        "5m",
+        "0m",
         "warning",
         "{{ $labels.instance }} has heard nothing of {{ $labels.resource }} for {{ $value | humanizeDuration }}",
         "The API server is away, or the watch is dead: then the operator is started again after three minutes.",
