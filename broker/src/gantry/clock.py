@@ -25,10 +25,10 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """The clock of a real process; simulations implement `Clock` with virtual time."""
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return the wall clock in milliseconds since the epoch."""
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 
 class Refusal(NamedTuple):
-    """An expected "no": a response code and a remark for the one who asked."""
+    """An expected refusal, as a value: a response code and a remark for the client."""
 
     code: int
     remark: str
@@ -34,7 +34,7 @@ class ProtocolError(GantryError):
 
 
 class RemoteProtocolError(ProtocolError):
-    """The other side broke the protocol; its connection is closed, nobody else notices."""
+    """The other side broke the protocol; its connection is closed, other connections are not affected."""
 
 
 class LocalProtocolError(ProtocolError):
@@ -88,11 +88,11 @@ class OutcomeUnknownError(GantryError):
 
 
 class ConfigError(GantryError):
-    """A configuration that cannot be meant; the text names the key, the file and the nearest known key."""
+    """An invalid configuration; the text names the key, the file and the nearest known key."""
 
 
 class StoreError(GantryError):
-    """The store cannot do what was asked."""
+    """The store could not carry out an operation; the branches say whether it can still be trusted."""
 
 
 class CorruptRecordError(StoreError):

@@ -1,1 +1,1 @@
-"""How anything gets into the log, and is answered when the promise is kept."""
+"""Checking messages, appending them to the log, and answering them when they are confirmed."""

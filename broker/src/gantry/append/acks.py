@@ -1,4 +1,4 @@
-"""Replies that wait for the promise to be kept.
+"""Replies that wait until their messages are confirmed.
 
 A run of messages that was appended has its replies encoded at once and parked under the log offset at which the
 run ends; when the mark passes that offset they leave, one write per connection for all that was released together.
@@ -10,8 +10,8 @@ things end the waiting early, and both answer with a code that says "stored here
 the same header: the time is over, or the store closes.  Which code that is says `why_late`: FLUSH_DISK_TIMEOUT,
 FLUSH_SLAVE_TIMEOUT or SLAVE_NOT_AVAILABLE (RocketMQ: syncFlushTimeout, slaveTimeout).
 
-Bounded: while more than `bytes_max` of replies are parked, anyone who parks more is not read from until half of it
-is gone. So what waits is at most that much and one read per connection.
+Bounded: while more than `bytes_max` of replies are parked, a connection that parks more is not read from until half
+of them have left.  So at most that much waits, and one read per connection.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LATENCY_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2
 
 @dataclass(frozen=True, slots=True)
 class AckLimits:
-    """How long and how much may wait."""
+    """How long a reply may wait, in seconds, and how many bytes of replies may wait in all."""
 
     wait_s: float = 5.0  # RocketMQ's syncFlushTimeout
     bytes_max: int = 64 << 20
@@ -57,7 +57,7 @@ class _Parked:
 
 
 class Acks:
-    """Parks and releases; belongs to one opened store, one of whose marks it follows."""
+    """Parks replies and releases them when a mark of the store passes; made for one opened store."""
 
     def __init__(self, mark: Watermark, clock: Clock, limits: AckLimits) -> None:
         self.parked_bytes = 0
@@ -67,7 +67,7 @@ class Acks:
         self.latency_sum_s = 0.0
         self.mark = mark
         self.why_late: Callable[[int], int] = lambda end: ResponseCode.FLUSH_DISK_TIMEOUT
-        # who answers before its slaves have it needs a serving lease
+        # A master that answers before its slaves have the messages needs a serving lease.
         self.is_permitted: Callable[[], bool] | None = None
         self._clock = clock
         self._limits = limits
@@ -82,7 +82,7 @@ class Acks:
         return self._count
 
     def waits(self, end: int) -> bool:
-        """Whether replies to what ends there have to wait."""
+        """Return whether replies to messages that end at this log offset have to wait."""
         return end > self.mark.offset or (self.is_permitted is not None and not self.is_permitted())
 
     def park(self, end: int, connection: Connection, replies: Replies, count: int) -> None:
@@ -105,7 +105,7 @@ class Acks:
         self.latencies[0] += count
 
     def release(self, mark: int) -> None:
-        """Let go of what lies below the mark: one write per connection."""
+        """Send the replies to everything below the mark: one write per connection."""
         queue = self._queue
         if not queue or queue[0].end > mark or self._is_sealed:
             return
@@ -122,22 +122,22 @@ class Acks:
         self._let_read()
 
     def expire(self) -> None:
-        """Answer those who waited too long; to be called every 100 ms or so."""
+        """Answer replies that waited too long with "outcome unknown"; to be called every 100 ms or so."""
         oldest = self._clock.monotonic() - self._limits.wait_s
         while self._queue and self._queue[0].since <= oldest:
             self._answer_unknown(f"not confirmed within {self._limits.wait_s:g} s; the outcome is unknown")
         self._let_read()
 
     def close(self, remark: str = "the store closes; the outcome is unknown") -> None:
-        """The store closes, or must be cut: what waits now will never hear of this store again."""
+        """Answer everything that waits with "outcome unknown": the store closes, or must be cut."""
         while self._queue:
             self._answer_unknown(remark)
         self._let_read()
 
     def seal(self) -> None:
-        """Nothing is acknowledged any more: our word counts no longer.  Who sends again elsewhere may duplicate."""
+        """Acknowledge nothing any more: this broker may no longer be the master.  A retry elsewhere may duplicate."""
         self._is_sealed = True
-        self.mark = Watermark(-1)  # which nothing is below
+        self.mark = Watermark(-1)  # no log offset is below it
         # Never "slave not available": RocketMQ's Java client takes that for a success.
         self.why_late = lambda end: ResponseCode.SYSTEM_BUSY
         self.close("another master may lead by now; the outcome is unknown, a retry may duplicate")

@@ -1,7 +1,7 @@
 """Which messages may go into the log.
 
 The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProcessor.msgCheck`, then
-`handleRetryAndDLQ`, then the store's own), so that a client's error handling finds what it knows:
+`handleRetryAndDLQ`, then the store's own), so that a client's error handling works as with RocketMQ:
 
     the broker takes no messages now        gate: 2 slave, 14 disk full or closing
     the name is no topic's, or the broker's 29, 16
@@ -13,16 +13,16 @@ The order of the checks and their codes are RocketMQ's (`AbstractSendMessageProc
     body, properties or UNIQ_KEY too long   13; also by what the topic's attributes allow, and of which message type
     properties with a sector of zeros       13: a start could not tell them from what a power cut took
 
-Properties are too long when the broker could not write, some day, all that it adds to them: a record has an i16 for
-their length.  So everything that is admitted can be hidden as a half or until its time, put back, given up, committed,
-redelivered and made a dead letter.  `OURS_BYTES_MAX` is the sum of all that at its longest; a redelivery, which brings
-most of it along, has the last part of it left to fill.
+Properties are too long when they leave no room for all that the broker may add later: a record has an i16 for their
+length.  So every admitted message can become a half or a delayed message, be put back, committed, redelivered and made
+a dead letter.  `OURS_BYTES_MAX` is the sum of all these additions at their longest.  A redelivery brings most of them
+along; only the last part of the sum is left for it to fill.
 
-`admit` says all that about one message.  What it found out about a topic is remembered in `queues`, so that the
-loop over a run asks one table and compares a few numbers; anyone who changes a topic calls `topic_changed`.  Only
-topics to which nothing special applies are remembered: absence there means "ask admit", never "no".
+`admit` checks one message.  It stores the result for a topic in `queues`, so that the loop over a run looks into one
+table and compares a few numbers; after a change of a topic `topic_changed` has to be called.  Only topics to which
+nothing special applies are stored: absence there means "call admit", never "refuse".
 
-A refusal is a value.  Nothing here knows sockets, time or the store.
+A refusal is a value.  Nothing here uses sockets, time or the store.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ SYS_MULTI_TAGS = 0x2
 SYS_COMMIT_BIT = 0x8  # committed is 8, rolled back 12, prepared 4
 # Since this version a client's maxReconsumeTimes counts (facts 1.5, V3_4_9).
 VERSION_OF_MAX_RECONSUME = 121
-# A message with one of these is not what it seems; all others are plain.
+# A message with one of these needs special handling; all others are plain.
 NOT_PLAIN = properties.TRAIT_DELAY | properties.TRAIT_TRANSACTION | properties.TRAIT_TIMER_CANCEL
 
 _ENDED = Refusal(
@@ -90,25 +90,25 @@ _RETRY_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "batch request does not sup
 
 
 class Topics(Protocol):
-    """What is asked of the topic table."""
+    """The part of the topic table that admission uses."""
 
     def get(self, name: str) -> TopicConfig | None:
-        """The topic, or None."""
+        """Return the configuration of the topic; None when it does not exist."""
         ...
 
     def auto_create(
         self, name: str, default_topic: str, default_queues: int, unit_mode: bool
     ) -> TopicConfig | Refusal:
-        """Make a topic after its template, or say why not."""
+        """Create a topic from its template, or return why it may not be created."""
         ...
 
     def ensure(self, config: TopicConfig) -> TopicConfig:
-        """Make this topic unless one of its name exists; gives back what stands."""
+        """Create this topic unless one of its name exists; return the topic that exists afterwards."""
         ...
 
 
 class Groups(Protocol):
-    """What is asked of the group table."""
+    """The part of the group table that admission uses."""
 
     def retry_times_max(self, group: str) -> int | None:
         """How often the group gets a message again, or None for a group that does not exist."""
@@ -123,10 +123,10 @@ class Limits:
     properties_bytes_max: int = PROPERTIES_BYTES_MAX - OURS_BYTES_MAX
 
     def refusal(self, send: Send, is_redelivery: bool = False) -> Refusal | None:
-        """Whether body, properties and unique key are short enough."""
+        """Return why body, properties or unique key are too long; None when they are not."""
         allowed, found = self.properties_bytes_max, len(send.properties)
         if is_redelivery and found > allowed:
-            # It brings along what a broker has added; what its rounds of redelivery added is written again in the next.
+            # Its properties hold what a broker has added; what earlier redeliveries added is replaced by this one.
             if own_bytes(send.properties) <= allowed + HALF_BYTES_MAX:
                 allowed += OURS_BYTES_MAX - DELAY_BYTES_MAX
         return (
@@ -150,22 +150,22 @@ class WriteGate:
         self.refusal = next(iter(self._reasons.values()))
 
     def reopen(self, reason: str) -> None:
-        """This reason is gone; nothing happens when it was none."""
+        """Remove this reason; no effect when the gate was not shut for it."""
         self._reasons.pop(reason, None)
         self.refusal = next(iter(self._reasons.values()), None)
 
     def refusal_but_for(self, reason: str) -> Refusal | None:
-        """As if this reason were none: what the broker owes is written on a disk that is too full for more."""
+        """Return the first refusal of any other reason; messages the broker must store pass a full disk's reason."""
         return next((refusal for each, refusal in self._reasons.items() if each != reason), None)
 
     @property
     def reasons(self) -> list[str]:
-        """Why it is shut, in the order in which the reasons came."""
+        """Return the reasons for which the gate is shut, in the order in which they came."""
         return list(self._reasons)
 
 
 class Admission:
-    """The checks, and what is known about topics."""
+    """Checks messages, and stores which topics need no closer look."""
 
     def __init__(self, topics: Topics, groups: Groups, gate: WriteGate, limits: Limits, broker_name: str) -> None:
         self.redeliveries = RedeliveryCounts()
@@ -181,18 +181,18 @@ class Admission:
         self._next_queue = 0
 
     def topic_changed(self, name: str) -> None:
-        """The topic was made, altered or deleted: look again."""
+        """Forget what is stored about a topic that was created, changed or deleted."""
         self.queues.pop(name, None)
 
     def set_writable(self, is_writable: bool) -> None:
-        """Give or take the broker's permission to write."""
+        """Set whether the broker has permission to write."""
         self.is_writable = is_writable
         self.queues.clear()
 
     def admit(self, send: Send) -> Refusal | None:
-        """Say why not, or make the message ready: its queue chosen, a dead letter readdressed.
+        """Return why a message is refused, or None: then its queue is chosen, and a dead letter is readdressed.
 
-        A topic that does not exist may come into being here.
+        A topic that does not exist may be created here.
         """
         if self.gate.refusal is not None:
             return self.gate.refusal
@@ -215,13 +215,13 @@ class Admission:
         return refusal
 
     def admit_batch(self, send: Send) -> Refusal | None:
-        """The same for the request that carries a batch; its messages are looked at one by one afterwards."""
+        """Like `admit`, for the request that carries a batch; its messages are checked one by one afterwards."""
         if names.is_retry_topic(send.topic):
             return _RETRY_BATCH
         return batch_refusal(send) or self.admit(send)
 
     def limits_of(self, name: str) -> TopicLimits | None:
-        """What a topic allows less of than the broker, for the messages of a batch."""
+        """Return the limits of a topic that are below the broker's, for the messages of a batch; None without any."""
         topic = self._topics.get(name)
         return None if topic is None else limits_of(name, topic.attributes, self.checks_type)
 
@@ -266,7 +266,7 @@ class Admission:
         return None
 
     def _admit_redelivery(self, send: Send) -> Refusal | None:
-        """As often as its group allows, then it is a dead letter."""
+        """Admit a redelivery as often as its group allows; after that readdress it as a dead letter."""
         group = names.group_of(send.topic) or ""
         times_max = self._groups.retry_times_max(group)
         if times_max is None:
@@ -297,13 +297,13 @@ class Admission:
         return self._topic_refusal(topic)
 
     def _origin_topic(self, send: Send) -> str:
-        """Where the redelivery says it came from, if there is such a topic."""
+        """Return the topic from which the redelivery says it came, if there is such a topic."""
         said = (properties.get(send.properties, RETRY_TOPIC) or b"").decode("utf-8", "replace")
         return "" if self._topics.get(said) is None else said
 
 
 def content_refusal(send: Send) -> Refusal | None:
-    """Whether the message claims what only the broker may say."""
+    """Return a refusal for a message with flags or properties that only the broker may set; else None."""
     if send.sys_flag & SYS_COMMIT_BIT and not send.traits & properties.TRAIT_TRANSACTION:
         return _ENDED
     return None
@@ -320,7 +320,7 @@ def _too_long(what: str, found: int, allowed: int) -> Refusal | None:
 
 
 def batch_refusal(send: Send) -> Refusal | None:
-    """Whether the message is a transactional or a delayed one, where there may be none."""
+    """Return a refusal for a transactional or delayed message, which a batch may not hold; else None."""
     if send.traits & properties.TRAIT_TRANSACTION or send.sys_flag & SYS_TRANSACTION_BITS:
         return _TRANSACTION_BATCH
     if send.traits & (properties.TRAIT_DELAY | properties.TRAIT_TIMER_CANCEL):

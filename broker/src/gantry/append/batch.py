@@ -1,15 +1,15 @@
-"""Appending a run: the last touches to each message, one append, one entry of parked replies.
+"""Appending a run: the broker's additions to each message, one append, one entry of parked replies.
 
 A run is what one connection sent in one go and `admit` let pass.  Its messages stand in the log in the order in
 which they came.  Plain runs of several connections that came in the same turn of the loop are appended as one, for
 one write costs nearly the same whether it holds one record or fifty; each connection gets its own replies.  Messages
 of one batch request are appended `together`: all in one segment, all or none, answered by one reply.
 
-What a message gets here, as RocketMQ's broker does it: the address it came from, a UNIQ_KEY if its producer
+What is added to a message here, as RocketMQ's broker does it: the address it came from, a UNIQ_KEY if its producer
 gave none, and the properties MSG_REGION, TRACE_ON and CLUSTER.  A message that was received and is sent again
 has those three already; they are replaced, not repeated.  POP_CK, which only a broker may set, is taken out.
 
-A full disk is an everyday "no": it comes back as a Refusal, nothing of the run is in the log, and the gate is
+A full disk is an expected refusal: a Refusal is returned, nothing of the run is in the log, and the gate is
 shut until the periodic job tries again.
 """
 
@@ -46,7 +46,7 @@ _OURS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK"})
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What this broker writes into every message and reply."""
+    """The broker's own values in every message and reply: region, cluster, address."""
 
     cluster: str
     region: str
@@ -54,17 +54,17 @@ class Marks:
 
     @property
     def suffix(self) -> bytes:
-        """The properties that every message gets."""
+        """Return the encoded properties that are added to every message."""
         return properties.pack({"MSG_REGION": self.region, "TRACE_ON": "true", "CLUSTER": self.cluster})
 
     @property
     def properties_bytes_max(self) -> int:
-        """How long a client's properties may be so that ours fit, now and later."""
+        """Return how many bytes a client's properties may have so that ours fit, now and later."""
         return PROPERTIES_BYTES_MAX - len(self.suffix) - OURS_BYTES_MAX
 
 
 class Appender:
-    """The one way into the log for what producers send."""
+    """Appends producers' messages to the log; there is no other way for them."""
 
     def __init__(
         self, store: Store, acks: Acks, gate: WriteGate, marks: Marks, next_unique_key: Callable[[], str]
@@ -80,11 +80,11 @@ class Appender:
 
     @property
     def log_end(self) -> int:
-        """Where the next record goes."""
+        """Return the log offset of the next record."""
         return self._store.written.offset
 
     def append_plain(self, gathered: Sequence[Run]) -> Refusal | None:
-        """Append runs as they were decoded, as one; on a refusal none of it is in the log and nobody is answered."""
+        """Append runs as they were decoded, as one; on a refusal nothing is in the log and nothing is answered."""
         end = self._append(self._sealed(gathered), is_scanned=True)
         if isinstance(end, Refusal):
             return end
@@ -98,7 +98,7 @@ class Appender:
         answered_queues: Sequence[int] | None = None,
         extras: Extras | None = None,
     ) -> Refusal | None:
-        """Append messages that want a reply each; on a refusal none is in the log and nobody has been answered.
+        """Append messages that want a reply each; on a refusal none is in the log and none has been answered.
 
         answered_queues: what the replies say about the queues, where it is not what the log says (half and delayed
         messages).  extras: what a reply says beyond the usual.
@@ -113,7 +113,7 @@ class Appender:
         return None
 
     def append_halves(self, gathered: Sequence[Halves]) -> Refusal | None:
-        """The same for the half messages of several connections, as one run."""
+        """Append the half messages of several connections as one run; on a refusal as in `append_run`."""
         plain = [(connection, sends) for connection, sends, _ in gathered]
         end = self._append(self._sealed(plain), is_scanned=True)
         if isinstance(end, Refusal):
@@ -172,14 +172,14 @@ class Appender:
         except RunTooLongError as error:
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"the batch is too long: {error}")
         except StoreError as error:
-            # The store has told anyone who ends the process; until then nobody gets a better answer.
+            # The store has reported its failure, and the process is going to end; until then this is the answer.
             return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")
         self.messages += len(sends)
         self.bytes += end - before
         return end
 
     def _put_in_order(self, send: Send) -> bytes:
-        """The properties without what we write ourselves, closed, with a unique key."""
+        """Return the message's properties without ours, closed, with a unique key."""
         pairs = send.properties.split(properties.PAIR_END)
         kept = [pair for pair in pairs if pair and pair.partition(properties.NAME_END)[0] not in _OURS]
         if not send.traits & properties.TRAIT_UNIQUE_KEY:

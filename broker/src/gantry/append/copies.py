@@ -1,6 +1,6 @@
-"""Appending what the broker itself makes of messages that it has already: copies for another topic or time.
+"""Appending copies that the broker itself makes of stored messages, for another topic or time.
 
-Nothing of a copy is touched here, because it is final: its producer's birth and properties came with the original.  The
+A copy is appended unchanged: born time, born host and properties come from the original.  The
 errors of the store become refusals as they do for messages that producers send, and a full disk shuts the same gate.
 """
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def append_copies(store: Store, gate: WriteGate, copies: Sequence[Send]) -> int | Refusal:
-    """The end of the log behind them; on a refusal none of them is in it."""
+    """Append copies and return the end of the log behind them; on a refusal none of them is in it."""
     if gate.refusal is not None:
         return gate.refusal
     try:
@@ -33,5 +33,5 @@ def append_copies(store: Store, gate: WriteGate, copies: Sequence[Send]) -> int 
     except RunTooLongError as error:
         return Refusal(ResponseCode.MESSAGE_ILLEGAL, f"too long for a segment: {error}")
     except StoreError as error:
-        # The store has told anyone who ends the process; until then nobody gets a better answer.
+        # The store has reported its failure, and the process is going to end; until then this is the answer.
         return Refusal(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {error}")

@@ -1,6 +1,6 @@
 """What becomes of a message that a consumer could not handle.
 
-    its attempts are used up, or its consumer says so    dead letter: %DLQ%group, and nobody tries it again
+    its attempts are used up, or its consumer says so    dead letter: %DLQ%group, not delivered again by itself
     otherwise                                            retry: %RETRY%group, after the delay of a level
 
 A group gets a message once and then `times_max` times again.  The delay is the consumer's choice (a level above 0),
@@ -51,40 +51,40 @@ _ID_BYTES_MAX = 255
 
 
 class Retry(NamedTuple):
-    """Once more, after the delay of this level."""
+    """A message that is delivered once more, after the delay of this level."""
 
     level: int
 
 
 class DeadLetter(NamedTuple):
-    """Never again by itself."""
+    """A message whose group used up its attempts: it goes to the dead-letter topic and is not delivered again."""
 
 
 class Origin(NamedTuple):
-    """Where a message was consumed first."""
+    """The topic and the offset id under which a message was consumed first."""
 
     topic: str
     message_id: str  # the offset id of its first record
 
 
 class RedeliveryCounts:
-    """What happened so far, by (group, topic of origin); both exist, so the tables are bounded by the metadata's."""
+    """Counts by (group, topic of origin); both exist, so the tables are bounded by those of the metadata."""
 
     __slots__ = ("dead", "dropped", "refused", "retried")
 
     def __init__(self) -> None:
         self.retried: dict[tuple[str, str], int] = {}
         self.dead: dict[tuple[str, str], int] = {}
-        self.dropped: dict[str, int] = {}  # by group: groups that want no retries get none
+        self.dropped: dict[str, int] = {}  # by group: failed messages of groups without retries
         self.refused: dict[str, int] = {}  # by reason
 
     def count(self, fate: Retry | DeadLetter, group: str, topic: str) -> None:
-        """One message went its way."""
+        """Count a message that was put into a retry or dead-letter topic."""
         table = self.dead if isinstance(fate, DeadLetter) else self.retried
         table[group, topic] = table.get((group, topic), 0) + 1
 
     def refuse(self, reason: str) -> None:
-        """A request to take a message back was refused."""
+        """Count a refused request to send a message back."""
         self.refused[reason] = self.refused.get(reason, 0) + 1
 
 
@@ -99,9 +99,9 @@ def fate_of(times: int, times_max: int, level: int) -> Retry | DeadLetter:
 
 
 def origin_of(record: Record, group: str) -> Origin:
-    """Where a message was consumed first.
+    """Return the topic and id under which a message was consumed first.
 
-    Its own word counts only where this group's redeliveries stand: anywhere else a producer wrote it.
+    Its properties count only in this group's retry topic: anywhere else a producer may have written them.
     """
     first = Origin(record.topic, records.offset_message_id(record.store_host, record.log_offset))
     if record.topic != names.retry_topic(group):
@@ -116,7 +116,7 @@ def origin_of(record: Record, group: str) -> Origin:
 
 
 def copy_of(record: Record, origin: Origin, fate: Retry | DeadLetter, topic: str, queue_id: int) -> Send:
-    """The record's next life, for the retry or the dead-letter topic."""
+    """Return the copy of a record for the retry or the dead-letter topic."""
     text = without(record.properties, _SPENT | _ORIGINS)
     text += b"%b\x01%b\x02%b\x01%b\x02" % (RETRY_TOPIC, origin.topic.encode(), ORIGIN_ID, origin.message_id.encode())
     if isinstance(fate, DeadLetter):
@@ -153,7 +153,7 @@ def as_dead_letter(text: bytes, origin_topic: str, origin_id: str) -> bytes:
 
 
 def own_bytes(text: bytes) -> int:
-    """How long these properties are without what a round of redelivery takes out or writes again."""
+    """Return the bytes of these properties without those that a redelivery removes or writes again."""
     return len(without(text, _OF_ROUNDS))
 
 

@@ -1,4 +1,4 @@
-"""What a topic allows less of than its broker does, by attributes that its administrator gave it:
+"""Limits of a topic below those of its broker, set by attributes of the topic:
 
     message.size.max      bytes of a message's body, as it is sent: a compressed body counts compressed
     property.count.max    properties that the user gave; tags, keys and what else has a name of RocketMQ's do not count
@@ -47,7 +47,7 @@ _HOW = {
 
 @dataclass(frozen=True, slots=True)
 class TopicLimits:
-    """Of one topic; None is no limit."""
+    """The limits of one topic; None means no limit."""
 
     topic: str
     body_bytes_max: int | None = None
@@ -55,7 +55,7 @@ class TopicLimits:
     message_type: str | None = None
 
     def refusal(self, send: Send) -> Refusal | None:
-        """Whether this message is within the limits."""
+        """Return why this message exceeds the limits; None when it does not."""
         body, packed = send.body, send.properties
         if self.message_type is not None and (found := type_of(send)) not in (self.message_type, _ANY):
             return Refusal(
@@ -86,7 +86,7 @@ def type_of(send: Send) -> str:
 
 
 def limits_of(topic: str, attributes: Mapping[str, str], checks_type: bool = True) -> TopicLimits | None:
-    """What the attributes say; None when they limit nothing."""
+    """Return the limits that these attributes set; None when they set none."""
     if not attributes:
         return None
     size, count = _number(attributes.get(SIZE_MAX)), _number(attributes.get(COUNT_MAX))

@@ -1,4 +1,4 @@
-"""Message stub and message log: the tables, and every statement that the guarantee consists of, as plain SQL.
+"""Message stub and message log: the tables and all statements of the guarantee, as plain SQL.
 
 A broker cannot know whether the business effect of a message happened.  Two tables close the gap:
 
@@ -7,16 +7,18 @@ A broker cannot know whether the business effect of a message happened.  Two tab
 
 A stub without an effect is sent again, under the same id, when all five CONDITIONS hold; each of them keeps one kind of
 message from being sent again for nothing.  What the five cannot decide is listed for a person instead: `unplaced`
-(nobody knows where it was sent to, if at all), `exhausted` (sent often enough), `stuck` (arrived long ago, no effect).
+(where it was sent to, if at all, is not known), `exhausted` (sent as often as allowed), `stuck` (arrived long ago, no
+effect).
 
 The invariant that consumers keep: the log row and the effect are one transaction, and the effect is carried out only
 if `log` inserted a row.  Then an effect happens once, no matter who delivers the message how often, and whatever
 happens to the answer of a COMMIT.  `confirm` belongs into the same transaction where stub and effect share a database,
-before the effect: it and `void` want the same row, so a message either has its effect or is void, anyone who comes
+before the effect: it and `void` update the same row, so a message either has its effect or is void, whichever comes
 first.
 
-A stub stands where its message was sent last.  Who sent it again says so (`moved`), or the fourth condition would look
-at a place that the group passed long ago, and the copy that waits in a backlog would be sent once more.
+A stub holds the place to which its message was sent last.  After every resend the place is updated (`moved`).
+Otherwise the fourth condition would look at a place that the group passed long ago, and a copy that waits in a backlog
+would be sent once more.
 
 Times are epoch milliseconds of one clock, given by the caller, so that a test decides what is due and two machines do
 not disagree inside one query.  Parameters are written `:name` here; `statements` renders them for the drivers (psycopg
@@ -35,7 +37,7 @@ VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How a database spells what the two tables need; `parameter` is how its driver takes one."""
+    """A database's SQL types for the two tables; `parameter` is how its driver writes a parameter."""
 
     name: str
     blob: str
@@ -127,7 +129,7 @@ WHERE (consumer_group, message_id) IN (
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """What is asked of the database, in the order of a message's life; the parameters stand in each one's text."""
+    """All statements, in the order of a message's life; the parameters stand in each one's text."""
 
     version: str  # of the tables that are there; before `create` it fails
     stub: str  # the producer, in the transaction of its business
@@ -138,9 +140,9 @@ class Statements:
     withdrawn: str  # the consumer, after `confirm`: one row, and there must be no effect, or none
     void: str  # producer or person: one row updated, and it is neither sent nor has it an effect; none: too late
     missing: str  # what has to be sent again: stubs for which all CONDITIONS hold
-    claim: str  # before it is sent again: one row updated, or none, and somebody else does it
+    claim: str  # before it is sent again: one row updated; none: another process does it
     moved: str  # after it was sent again for the `resends`-th time: its place; none: it was sent once more since
-    unplaced: str  # for a person: due, and its producer never said where it was sent to
+    unplaced: str  # for a person: due, and its producer never stored where it was sent to
     exhausted: str  # for a person: due, and sent as often as it may be
     stuck: str  # for a person: arrived before `before_ms`, and not confirmed
     forget: str  # log rows received before `before_ms` that nothing above needs, FORGOTTEN_MAX at a time
@@ -154,7 +156,7 @@ def create(dialect: Dialect, found: int = 0) -> list[str]:
 
 
 def statements(dialect: Dialect) -> Statements:
-    """Every statement in the words of this dialect and its driver."""
+    """Return every statement in the syntax of this dialect and its driver."""
     open_and_due = (CONDITIONS["unconfirmed"], CONDITIONS["due"], CONDITIONS["not arrived"])
     texts = {
         "version": "SELECT version FROM message_guarantee",

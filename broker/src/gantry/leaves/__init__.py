@@ -1,13 +1,12 @@
 """Functions of bytes and ints, batch-wise: frames, records, queue entries, properties, keys of the index, hashes.
 
-Everything that touches each byte of each message lives here, and nothing else does.  Callers write
-`from gantry.leaves import frames, records` and never learn which twin they got: the compiled modules of `_fast`, or the
-pure ones of this folder, which export the same names and give the same results on valid and on hostile bytes.  For a
-type checker they are always the pure ones.
+Only code that touches each byte of each message is here.  Callers write `from gantry.leaves import frames, records`
+and get one of two implementations: the compiled modules of `_fast`, or the pure ones of this folder.  Both export the
+same names and give the same results on valid and on hostile bytes.  A type checker always sees the pure ones.
 
 The compiled twins are made at installation where a C compiler is present.  Pure leaves are slower by an order of
-magnitude, so a server that runs on them says so at its start, in one line: `COMPILED` is False and `why_pure` has the
-words.  GANTRY_PURE=1 chooses them on purpose.
+magnitude, so a server that runs on them logs one line at its start: `COMPILED` is False and `why_pure` returns the
+reason.  GANTRY_PURE=1 chooses them on purpose.
 """
 
 from typing import TYPE_CHECKING

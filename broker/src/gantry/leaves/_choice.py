@@ -6,8 +6,8 @@ import os
 import sys
 from importlib.util import find_spec
 
-# All or none: an installation that was broken off in the middle is not half fast but pure.  sysio is only for the
-# store, which needs Linux; a client elsewhere uses the others.
+# All or none: after an interrupted installation, where only some modules exist, the pure ones are used.  sysio is only
+# for the store, which needs Linux; clients on other systems use the others.
 _PARTS = ["frames", "halves", "hashes", "keys", "properties", "queues", "records", "requests", "runs", "scan"]
 if sys.platform == "linux":
     _PARTS.append("sysio")

@@ -1,4 +1,4 @@
-"""Header fields as typed values: what counts as a number or a truth, and which hot requests are well-formed.
+"""Header fields as typed values: what counts as a number or a boolean, and which hot requests are well-formed.
 
 Header values are text, whatever the client wrote (`leaves.headers` coerces).  The grammar, for every code:
 
@@ -60,7 +60,7 @@ class _IllTypedError(Exception):
 
 
 def integer(text: str, low: int = I64_MIN, high: int = I64_MAX) -> int | None:
-    """The number that this text is, or None when it is no integer or lies outside [low, high]."""
+    """Return the integer that this text writes; None when it is no integer or lies outside [low, high]."""
     if len(text) < _I64_DIGITS_SURE and text.isascii() and text.isdigit():
         value = int(text)
     else:
@@ -72,7 +72,7 @@ def integer(text: str, low: int = I64_MIN, high: int = I64_MAX) -> int | None:
 
 
 def boolean(text: str) -> bool:
-    """The truth that this text is; see the module."""
+    """Return True for "true", in any case of letters, and for "1"; False for every other text."""
     return text == "true" or text == "1" or text.lower() == "true"
 
 

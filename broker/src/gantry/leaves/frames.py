@@ -9,7 +9,7 @@ the outcomes, the same in the compiled twin:
     A frame whose length, header length, serialization or header cannot be read breaks the protocol:
     RemoteProtocolError.  Nothing of that buffer is carried out, the connection closes.
     A header that reads is a Command, whatever its code and fields are: unknown codes and missing fields
-    are answered by someone who knows the code.
+    are refused by the router and the handlers.
     A request for 10, 310, 320, 11, 361 or 37 that is well-formed is a Send, a Pull or an End.  Responses never are.
 
 No function here reads outside the range it was given, or keeps a reference to the buffer.
@@ -128,7 +128,7 @@ def encode(command: Command) -> bytes:
 def encode_head(command: Command, body_bytes: int) -> bytes:
     """The frame of a command up to its body, of which `body_bytes` bytes have to follow.
 
-    This is how stored records leave uncopied: the head, then the memoryviews.  `command.body` is not looked at.
+    So stored records are sent without copying them: the head, then the memoryviews.  `command.body` is ignored.
     """
     header = write_binary(command) if command.serialization == SERIALIZATION_ROCKETMQ else write_json(command)
     length = 4 + len(header) + body_bytes
@@ -141,7 +141,7 @@ def encode_head(command: Command, body_bytes: int) -> bytes:
 
 
 def encode_success(opaque: int) -> bytes:
-    """The reply that says SUCCESS and nothing else."""
+    """Encode a reply with the code SUCCESS, without remark, fields and body."""
     header = _SUCCESS % opaque
     return _PREFIX.pack(4 + len(header), len(header)) + header
 

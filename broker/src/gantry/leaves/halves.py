@@ -65,11 +65,11 @@ class HalfFacts:
 
 
 def disguise(send: Send, topic: str) -> None:
-    """Readdress a message to queue 0 of `topic`; where it wants to go and who sent it stands in its properties."""
+    """Readdress a message to queue 0 of `topic`; its own topic, queue and producer group are kept in its properties."""
     text = send.properties
     picked = pick(text, (GROUP, *OURS))
     if any(value is not None for value in picked[1:]):
-        # A client that sends on what it received brings all of these along; nearly nobody does.
+        # A client that forwards a received message brings all of these along; this is rare.
         text = without(text, _NOT_KEPT)
     elif send.traits & TRAIT_ENDS_OPEN and text:
         text += PAIR_END
@@ -132,7 +132,7 @@ def _number(value: bytes | None, default: int) -> int:
 
 
 def _immunity_ms(values: list[bytes | None]) -> int | None:
-    """RocketMQ: a value that is no number, or negative, is as good as none."""
+    """Return the immunity in ms.  RocketMQ: a value that is no number, or negative, counts as missing."""
     for value in values:
         seconds = _number(value, -1)
         if 0 <= seconds <= _SECONDS_MAX:

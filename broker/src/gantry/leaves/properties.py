@@ -1,14 +1,14 @@
 """Message properties as RocketMQ writes them: `name 0x01 value 0x02 name 0x01 value 0x02 ...`.
 
 The properties of a message stay one byte string from the socket to the disk; `scan` finds the few that the broker
-acts on, in one pass, and the rest is nobody's business until a client calls `parse`.  Source: RocketMQ's
+acts on, in one pass; the rest is not read until a client calls `parse`.  Source: RocketMQ's
 `MessageDecoder`; the reading rules, to the byte (they are the same for every function here):
 
     The string is split at 0x02.  A pair is split at its first 0x01; a value may hold further 0x01.
     A pair without 0x01, with an empty name or with an empty value does not count.
     Of two pairs with the same name the later one counts.
-    The last 0x02 may be missing (some 4.9 clients leave it out): then the string *ends open*, and anyone who
-    appends a pair has to close it first.
+    The last 0x02 may be missing (some 4.9 clients leave it out): then the string *ends open*, and has to be
+    closed before a pair is appended.
 
 Nothing here raises on hostile bytes; text that is not UTF-8 reads with replacement characters.
 """
@@ -23,10 +23,10 @@ TRAIT_UNIQUE_KEY = 4  # has a UNIQ_KEY
 TRAIT_WAIT_FALSE = 8  # has a WAIT that is not "true": do not wait for flush and replicas
 TRAIT_REPLY = 16  # MSG_TYPE is "reply"
 TRAIT_POP_CK = 32  # has a POP_CK, which only a broker may add
-TRAIT_LMQ = 64  # has an INNER_MULTI_DISPATCH: wants to stand in more queues than one
+TRAIT_LMQ = 64  # has an INNER_MULTI_DISPATCH: asks to be put into more than one queue
 TRAIT_CHECK_IMMUNITY = 128  # has a CHECK_IMMUNITY_TIME_IN_SECONDS
 TRAIT_INNER_BATCH = 256  # has an INNER_NUM: several messages in one record
-TRAIT_TIMER_CANCEL = 512  # has a TIMER_DEL_UNIQKEY: takes a timer message back
+TRAIT_TIMER_CANCEL = 512  # has a TIMER_DEL_UNIQKEY: cancels a timer message
 TRAIT_ENDS_OPEN = 1024  # the last pair lacks its 0x02
 
 NAME_END = b"\x01"
@@ -56,11 +56,10 @@ _SCANNED: dict[bytes, tuple[int, int]] = {
 
 
 def scan(properties: bytes) -> tuple[int, bytes, bytes, int]:
-    """What the broker needs to know: (traits, unique key, raw KEYS, tags code).
+    """Return what the broker acts on: (traits, unique key, raw KEYS, tags code).
 
-    The tags code is the Java hash of TAGS, 0 without TAGS.  A DELAY (or timer) value counts as a wish for delay
-    unless it starts with `-` or consists of zeros: a value that is no number at all is left to the general path to
-    refuse.
+    The tags code is the Java hash of TAGS, 0 without TAGS.  A DELAY (or timer) value counts as a request for delay
+    unless it starts with `-` or consists of zeros.  A value that is no number is refused later, by the general path.
     """
     traits = 0
     unique_key = keys = b""

@@ -1,4 +1,4 @@
-"""Entries of a consume queue: twenty bytes that say where a message stands and what its tag hashes to.
+"""Entries of a consume queue: twenty bytes with a message's place in the log and the hash of its tag.
 
     log offset i64 | size i32 | tags code i64
 
@@ -98,7 +98,7 @@ class Places(list[tuple[int, int]]):
 
     @property
     def total(self) -> int:
-        """The bytes of all of them."""
+        """Return the sum of the sizes of all places, in bytes."""
         return sum([size for _, size in self])
 
     def within(self, start: int, end: int) -> int:

@@ -18,9 +18,9 @@
 Everything is big-endian; `broker/docs/record-format.md` has it with a worked record.  Source: RocketMQ's
 `MessageExtEncoder` and `CommitLog.checkMessageAndReturnSize`.
 
-`walk` is how anybody reads a stretch of log whose truth is not known yet: it takes a record only when the lengths
-inside add up to its size exactly, never reads outside its range, and never raises.  `view` reads one record that is
-known to begin there and raises when it does not look like one.
+`walk` reads a part of the log that may be damaged: it takes a record only when the lengths inside add up to its size
+exactly, never reads outside its range, and never raises.  `view` reads one record that is known to begin there and
+raises when it is not a good one.
 """
 
 from __future__ import annotations

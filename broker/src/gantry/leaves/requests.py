@@ -6,8 +6,8 @@ Sends (10, 310, 320), pulls (11, 361) and ends of transactions (37) have their f
 frame is decoded, because a table look-up and a conversion per field and message would cost more than everything the
 broker does with the message.
 
-A `Send` lives on after its request: it is *one message on its way into the log*.  Its fields have four writers, in this
-order, and nobody writes another's:
+A `Send` is used after its request too: it is *one message on its way into the log*.  Its fields have four writers, in
+this order, and each writes only its own:
 
     decode()      the RPC part, the header part, and what it scanned out of the properties
     the broker    born_host; topic, queue_id, properties where a message is redirected; prepared_offset
@@ -20,7 +20,7 @@ The compiled twin has classes of the same names with the same attributes; only a
 from __future__ import annotations
 
 VERSION = 479
-"""What we say our version is: RocketMQ 5.3.3.  Java consumers refuse SQL filters below 232."""
+"""The version that we send in headers: RocketMQ 5.3.3.  Java consumers refuse SQL filters below 232."""
 
 LANGUAGES = (
     "JAVA",
@@ -97,7 +97,7 @@ class Command:
 
 
 class Send:
-    """One message on its way into the log; see the module for who writes which field."""
+    """One message on its way into the log; the module's docstring lists who writes which field."""
 
     __slots__ = (
         "batch",
@@ -203,7 +203,7 @@ class Send:
 
 
 class Pull:
-    """One well-formed pull request; `bytes_max` is -1 and the two texts are None where the client said nothing."""
+    """One well-formed pull request; `bytes_max` is -1 and the two texts are None where the client sent none."""
 
     __slots__ = (
         "bytes_max",
@@ -279,7 +279,7 @@ class Pull:
 
 
 class End:
-    """One well-formed END_TRANSACTION; the ids are empty where the client said nothing."""
+    """One well-formed END_TRANSACTION; the ids are empty where the client sent none."""
 
     __slots__ = (
         "code",

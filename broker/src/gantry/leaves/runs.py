@@ -5,8 +5,8 @@
               sys flag that only the broker sets
     entries   what the log holds of them now, without reading it back
 
-`plain` and `seal` say nothing of their own: the rules stand with those who pass them in (`append.admit`,
-`append.batch`), and what is not the rule goes back there, message by message.
+`plain` and `seal` have no rules of their own: their callers pass them in (`append.admit`, `append.batch`), and get
+every unusual message back, one by one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SEALED_TRAITS = TRAIT_UNIQUE_KEY | TRAIT_POP_CK
 
 
 class Peer(Protocol):
-    """Where a run came from."""
+    """The connection that a run came from."""
 
     born_host: bytes
 
@@ -62,8 +62,8 @@ def seal(
 ) -> list[Send]:
     """Give each message the address of its peer, and `suffix` behind its properties; all runs as one.
 
-    Clears the transaction bits of the sys flag: whatever a client said with them was decided before, and a record that
-    keeps them is in no queue, or passes for a commit.
+    Clears the transaction bits of the sys flag: their meaning was handled before, and a record that
+    keeps them is in no queue, or counts as a commit.
     `in_order(send)` closes and completes properties that hold `mark` or POP_CK, or have no unique key.
     """
     joint: list[Send] = []

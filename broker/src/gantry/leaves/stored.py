@@ -1,4 +1,4 @@
-"""What a stored record becomes: an `Entry` for the dispatcher, a `Record` for anyone who wants all of it."""
+"""Stored records as values: an `Entry` for the dispatcher, a `Record` with all of its fields."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Entry:
 
 
 class Record:
-    """Everything that one record says.  `log_offset` is what the record claims; anyone who read it compares.
+    """All fields of one record.  `log_offset` is what the record itself claims; the reader has to compare it.
 
     Hosts are 4 or 16 address bytes and an i32 port; the body is as it was sent, maybe compressed.
     """

@@ -1,1 +1,1 @@
-"""The values everybody speaks of: messages, names, topics, subscriptions, routes."""
+"""The values that all packages share: messages, names, topics, subscriptions, routes."""

@@ -2,7 +2,7 @@
 
 Java, Go and C++ do not agree on how to write a number or a truth: 4, "4", true, "true", 1 and "1" all occur where one
 is meant.  These look-ups accept every spelling that has one meaning, take the default for a field that is missing or
-null, and raise ValueError, naming the field, for anything else.  Unknown fields are nobody's business.
+null, and raise ValueError, naming the field, for anything else.  Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Document = Mapping[str, object]
 
 
 def document(value: object, what: str) -> Document:
-    """The value as an object; ValueError naming `what` it should have been."""
+    """Return the value as a JSON object; ValueError naming `what` if it is something else."""
     if not isinstance(value, Mapping):
         raise ValueError(f"{what} is a JSON {type(value).__name__}, expected an object")
     return value
 
 
 def integer(source: Document, name: str, default: int = 0) -> int:
-    """A 64-bit integer field."""
+    """Return a 64-bit integer field, also if it is written as a text; ValueError for any other value."""
     value = source.get(name)
     if value is None:
         return default
@@ -36,7 +36,7 @@ def integer(source: Document, name: str, default: int = 0) -> int:
 
 
 def boolean(source: Document, name: str, default: bool = False) -> bool:
-    """A truth; numbers other than 0 are true, as are the texts that `leaves.fields` takes for true."""
+    """Return a boolean field; numbers other than 0 are true, and the texts that `leaves.fields` reads as true."""
     value = source.get(name)
     if value is None:
         return default
@@ -48,7 +48,7 @@ def boolean(source: Document, name: str, default: bool = False) -> bool:
 
 
 def text(source: Document, name: str, default: str = "") -> str:
-    """A text; a number stands for its digits."""
+    """Return a text field; a number is returned as its digits."""
     value = source.get(name)
     if value is None:
         return default
@@ -60,13 +60,13 @@ def text(source: Document, name: str, default: str = "") -> str:
 
 
 def mapping(source: Document, name: str) -> Document:
-    """An object inside the object; empty when it is missing."""
+    """Return an object inside the object; empty when it is missing."""
     value = source.get(name)
     return {} if value is None else document(value, name)
 
 
 def array(source: Document, name: str) -> list[object]:
-    """A list inside the object; empty when it is missing."""
+    """Return a list inside the object; empty when it is missing."""
     value = source.get(name)
     if value is None:
         return []
@@ -76,6 +76,6 @@ def array(source: Document, name: str) -> list[object]:
 
 
 def texts(source: Document, name: str) -> dict[str, str]:
-    """An object whose values are texts."""
+    """Return an object inside the object whose values are all texts; empty when it is missing."""
     inner = mapping(source, name)
     return {key: text(inner, key) for key, value in inner.items() if value is not None}

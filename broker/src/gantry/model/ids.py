@@ -1,9 +1,9 @@
-"""Message ids that a producer gives before it sends; a broker gives one to a message that came without.
+"""Unique message ids.  A producer gives each message one before it sends; a broker gives one if it is missing.
 
     ip 4|16, process id i16, salt i32, milliseconds since the first of the month i32, counter i16
 
-as upper-case hexadecimal (RocketMQ's MessageClientIDSetter; its salt is a class loader's hash, ours is
-random, so that two processes with one address and one process id, as containers like to have, differ).
+as upper-case hexadecimal (RocketMQ's MessageClientIDSetter).  RocketMQ's salt is a class loader's hash, ours is
+random: containers often share an address and a process id, and their ids must differ all the same.
 A retry keeps its id, so anyone who sees a message twice can tell.
 
 Ids of one object are unique: its milliseconds never go back and its counter goes round only once in
@@ -41,7 +41,7 @@ class UniqueIds:
         return f"{self._prefix}{now_ms - self._month_start_ms:08x}{self._counter:04x}".upper()
 
     def take(self, count: int) -> list[str]:
-        """So many ids, as `next` gives them; each thousand has a millisecond of its own."""
+        """Return `count` ids of the form that `next` returns; each thousand has its own millisecond."""
         found: list[str] = []
         while len(found) < count:
             head = self.next()[:-_COUNTER_DIGITS]

@@ -1,4 +1,4 @@
-"""How topics and groups may be called, and the names that mean something to the broker itself.
+"""Which names topics and groups may have, and the names that have a meaning for the broker itself.
 
 A name is ASCII: letters, digits, `_`, `-`, `%` and `|`.  A topic has at most 127 bytes (what a V1 record's length byte
 holds), a retry or dead-letter topic 255, a group 120; a client id, of any characters, has 512.  The checks return a
@@ -6,7 +6,7 @@ reason or None, because a bad name is an everyday refusal and no exception.  Sou
 `Validators`; facts 2.4, 2.5 and 6.4 of the protocol (`broker/docs/protocol.md`).
 
 Names go into folder names (`consumequeue/<topic>/<queue>`), so a checked name is also a safe path component: the
-alphabet knows neither `/` nor `.`.
+alphabet has neither `/` nor `.`.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def client_fault(client_id: str) -> str | None:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether the broker keeps this topic for itself; nobody may create or delete it."""
+    """Return whether the broker keeps this topic for itself; clients may neither create nor delete it."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
@@ -111,22 +111,22 @@ def is_system_group(group: str) -> bool:
 
 
 def is_retry_topic(topic: str) -> bool:
-    """Whether redelivered messages of some group live here."""
+    """Return whether this is a retry topic: it holds a group's messages that are to be delivered again."""
     return topic.startswith(RETRY_PREFIX)
 
 
 def is_dlq_topic(topic: str) -> bool:
-    """Whether messages that some group gave up on live here."""
+    """Return whether this is a dead-letter topic: it holds messages whose group used up all retries."""
     return topic.startswith(DLQ_PREFIX)
 
 
 def retry_topic(group: str) -> str:
-    """The topic of a group's redeliveries; an already prefixed name stays as it is."""
+    """Return the group's retry topic; a name that has the prefix already is returned as it is."""
     return group if group.startswith(RETRY_PREFIX) else RETRY_PREFIX + group
 
 
 def dlq_topic(group: str) -> str:
-    """The topic of what a group gave up on; an already prefixed name stays as it is."""
+    """Return the group's dead-letter topic; a name that has the prefix already is returned as it is."""
     return group if group.startswith(DLQ_PREFIX) else DLQ_PREFIX + group
 
 
@@ -140,10 +140,10 @@ def group_of(topic: str) -> str | None:
 
 
 def reply_topic(cluster: str) -> str:
-    """Where replies of request-reply are kept in a cluster."""
+    """Return the topic that holds the replies of RocketMQ's request-reply in a cluster."""
     return f"{cluster}_REPLY_TOPIC"
 
 
 def _shown(name: str) -> str:
-    """A hostile name must not fill a log line."""
+    """Return the name as an error text shows it, shortened: a hostile name must not fill a log line."""
     return repr(name if len(name) <= 40 else name[:40] + "...")

@@ -25,12 +25,12 @@ class MessageQueue:
     queue_id: int
 
     def to_json(self) -> dict[str, object]:
-        """RocketMQ's shape."""
+        """Return the JSON object that RocketMQ's clients and tools expect."""
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
     @staticmethod
     def from_json(value: object) -> MessageQueue:
-        """The queue of RocketMQ's shape; ValueError naming the field that is wrong."""
+        """Read the queue from RocketMQ's JSON object; ValueError naming the field that is wrong."""
         source = documents.document(value, "a message queue")
         return MessageQueue(
             documents.text(source, "topic"), documents.text(source, "brokerName"), documents.integer(source, "queueId")
@@ -48,7 +48,7 @@ class QueueData:
     topic_sys_flag: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """RocketMQ's shape."""
+        """Return the JSON object that RocketMQ's clients and tools expect."""
         return {
             "brokerName": self.broker_name,
             "perm": self.perm,
@@ -59,7 +59,7 @@ class QueueData:
 
     @staticmethod
     def from_json(value: object) -> QueueData:
-        """The queues of RocketMQ's shape; ValueError naming the field that is wrong."""
+        """Read the queues from RocketMQ's JSON object; ValueError naming the field that is wrong."""
         source = documents.document(value, "queue data")
         return QueueData(
             documents.text(source, "brokerName"),
@@ -99,7 +99,7 @@ class BrokerData:
 
     @staticmethod
     def from_json(value: object) -> BrokerData:
-        """The group of RocketMQ's shape; ValueError naming the field that is wrong."""
+        """Read the group from RocketMQ's JSON object; ValueError naming the field that is wrong."""
         source = documents.document(value, "broker data")
         addresses: dict[int, str] = {}
         for key, address in documents.texts(source, "brokerAddrs").items():
@@ -126,7 +126,7 @@ class TopicRoute:
     filter_servers: dict[str, object] = field(default_factory=dict)
 
     def broker(self, broker_name: str) -> BrokerData | None:
-        """The group of this name."""
+        """Return the group of this name; None when the route has no such group."""
         return next((broker for broker in self.brokers if broker.broker_name == broker_name), None)
 
     def queues_to_write(self, topic: str) -> list[MessageQueue]:
@@ -149,7 +149,7 @@ class TopicRoute:
         )
 
     def to_json(self) -> dict[str, object]:
-        """RocketMQ's shape."""
+        """Return the JSON object that RocketMQ's clients and tools expect."""
         document: dict[str, object] = {
             "brokerDatas": [broker.to_json() for broker in self.brokers],
             "filterServerTable": dict(self.filter_servers),
@@ -161,7 +161,7 @@ class TopicRoute:
 
     @staticmethod
     def from_json(value: object) -> TopicRoute:
-        """The route of RocketMQ's shape; ValueError naming the field that is wrong."""
+        """Read the route from RocketMQ's JSON object; ValueError naming the field that is wrong."""
         source = documents.document(value, "a route")
         return TopicRoute(
             tuple(QueueData.from_json(data) for data in documents.array(source, "queueDatas")),

@@ -66,7 +66,7 @@ class Subscription:
         return tags_of(self.expression) if self.expression_type == TAG_EXPRESSION else ()
 
     def to_json(self) -> dict[str, object]:
-        """RocketMQ's shape."""
+        """Return the JSON object that RocketMQ's clients and tools expect."""
         return {
             "classFilterMode": self.class_filter_mode,
             "codeSet": [hashes.java_hash(tag) for tag in self.tags],
@@ -79,7 +79,7 @@ class Subscription:
 
     @staticmethod
     def from_json(value: object) -> Subscription:
-        """The subscription of RocketMQ's shape; ValueError naming the field that is wrong."""
+        """Read the subscription from RocketMQ's JSON object; ValueError naming the field that is wrong."""
         source = documents.document(value, "a subscription")
         fault = expression_fault(documents.text(source, "expressionType"), documents.text(source, "subString"))
         if fault is not None:
@@ -113,7 +113,7 @@ class GroupConfig:
     attributes: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """RocketMQ's shape."""
+        """Return the JSON object that RocketMQ's clients and tools expect."""
         return {
             "attributes": dict(self.attributes),
             "brokerId": self.broker_id,
@@ -133,7 +133,7 @@ class GroupConfig:
 
     @staticmethod
     def from_json(value: object) -> GroupConfig:
-        """The group of RocketMQ's shape; ValueError naming the field that is wrong."""
+        """Read the group from RocketMQ's JSON object; ValueError naming the field that is wrong."""
         source = documents.document(value, "a group")
         return GroupConfig(
             name=documents.text(source, "groupName"),

@@ -36,12 +36,12 @@ class TopicConfig:
 
     @property
     def is_readable(self) -> bool:
-        """Whether consumers may pull."""
+        """Return whether consumers may pull from the topic."""
         return self.perm & PERM_READ != 0
 
     @property
     def is_writable(self) -> bool:
-        """Whether producers should send."""
+        """Return whether producers should send to the topic."""
         return self.perm & PERM_WRITE != 0
 
     @property
@@ -50,7 +50,7 @@ class TopicConfig:
         return self.perm & PERM_INHERIT != 0
 
     def to_json(self) -> dict[str, object]:
-        """RocketMQ's shape."""
+        """Return the JSON object that RocketMQ's clients and tools expect."""
         return {
             "attributes": dict(self.attributes),
             "order": self.order,
@@ -64,7 +64,7 @@ class TopicConfig:
 
     @staticmethod
     def from_json(value: object) -> TopicConfig:
-        """The topic of RocketMQ's shape; ValueError naming the field that is wrong."""
+        """Read the topic from RocketMQ's JSON object; ValueError naming the field that is wrong."""
         source = documents.document(value, "a topic")
         return TopicConfig(
             name=documents.text(source, "topicName"),
@@ -96,7 +96,7 @@ class DataVersion:
 
     @staticmethod
     def from_json(value: object) -> DataVersion:
-        """The version of RocketMQ's shape, the first one for None; ValueError naming the field that is wrong."""
+        """Read the version from RocketMQ's JSON object, the first one for None; ValueError naming the wrong field."""
         if value is None:
             return DataVersion()
         source = documents.document(value, "a data version")

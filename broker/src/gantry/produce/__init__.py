@@ -1,1 +1,1 @@
-"""What producers ask: runs of messages, batches."""
+"""The requests of producers: runs of messages, batches, replies."""

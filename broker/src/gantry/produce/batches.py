@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def messages_of(
     request: Send, limits: Limits, count_max: int, topic: TopicLimits | None = None
 ) -> list[Send] | Refusal:
-    """The messages of a batch request that itself was admitted, or why it is refused."""
+    """Return the messages of a batch request that was itself admitted, or why the batch is refused."""
     try:
         entries = records.split_batch(request.body)
     except records.MalformedBatchError as error:

@@ -3,11 +3,11 @@
 
 A request is an ordinary message.  Its properties name who asked (REPLY_TO_CLIENT, a client id) and which question it
 was (CORRELATION_ID).  The answer comes as SEND_REPLY_MESSAGE (324, or 325 with one-letter fields) and is handed on to
-that client, over the connection of its last heartbeat as a producer, as PUSH_REPLY_MESSAGE_TO_CLIENT (326).  Anyone who
-answers hears SUCCESS when the asker has taken it, and SYSTEM_ERROR with the reason otherwise: the asker is gone, or
-says no, or says nothing for three seconds.
+that client, over the connection of its last heartbeat as a producer, as PUSH_REPLY_MESSAGE_TO_CLIENT (326).  The
+sender of the answer gets SUCCESS when the asking client has taken it.  It gets SYSTEM_ERROR with the reason when that
+client is gone, refuses, or does not answer within three seconds.
 
-Answers are not stored.  Nobody reads the reply topic; it exists because clients look for its route.
+Answers are not stored.  The reply topic is never read; it exists because clients look for its route.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ PUSH_TIMEOUT_S = 3.0  # RocketMQ waits 10 s, which is longer than its clients wa
 
 
 class ReplyCounts:
-    """What became of answers since the start; read by the metrics."""
+    """Counts of answers since the start, by outcome; read by the metrics."""
 
     __slots__ = ("delivered", "failed", "unclaimed")
 
     def __init__(self) -> None:
         self.delivered = 0
-        self.failed = 0  # the asker said no, or nothing
-        self.unclaimed = 0  # nobody of that client id is there
+        self.failed = 0  # the asking client refused, or did not answer
+        self.unclaimed = 0  # no client with that id is connected
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ _SHORT = _Letter(*"abcdefghijk")
 
 
 class ReplyHandlers:
-    """Hands answers on."""
+    """Handlers of SEND_REPLY_MESSAGE: forward an answer to the client that asked."""
 
     def __init__(self, clients: Clients, clock: Clock, store_host: bytes) -> None:
         self.counts = ReplyCounts()
@@ -87,7 +87,7 @@ class ReplyHandlers:
         self._store_host = store_host
 
     async def send_reply(self, connection: Connection, command: Command) -> Command:
-        """SEND_REPLY_MESSAGE (324) and its short form (325)."""
+        """Handle SEND_REPLY_MESSAGE (324) and its short form (325)."""
         names = _SHORT if command.code == RequestCode.SEND_REPLY_MESSAGE_V2 else _LONG
         header = headers.parse(command.code, command.ext)
         packed = header.text(names.properties).encode()
@@ -110,7 +110,7 @@ class ReplyHandlers:
         return reply(command, ext=ext)
 
     async def _push(self, asker: Connection, ext: dict[str, str], body: bytes) -> str | None:
-        """Why the asker did not take it; None when it did."""
+        """Push the answer; return why the asking client did not take it, None when it did."""
         question = request(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, ext, body)
         try:
             answer = await asker.invoke(question, PUSH_TIMEOUT_S)

@@ -1,16 +1,16 @@
-"""Runs of sends: the policy loop.
+"""Handling runs of sends: which messages are appended together, in which order, and how they are answered.
 
 One connection's wake-up brings a run of messages.  Most are plain (their topic has no specialities, their queue exists,
 they are short enough, they ask for nothing unusual): a run of nothing else is only gathered, and what one turn of the
 loop brought is appended at its end, all connections together.  In any other run each message that is not plain goes
 through `admit`, which refuses it or makes it ready; such a run is appended for itself, behind what was gathered before
 it; half messages (see `transaction.half`) and delayed ones (`schedule.disguise`) are runs of their own behind it.  A
-run of nothing but halves is gathered like a plain one and appended behind those: nobody sees a half, so what order it
-has among plain messages is of no consequence.  A batch request, which is appended for itself, first pushes out what
-came before it: per connection, order is kept.
+run of nothing but halves is gathered like a plain one and appended behind those: consumers do not see halves, so their
+order among plain messages does not matter.  A batch request is appended for itself; what was gathered before is
+appended first, so the order per connection is kept.
 
-Gathered is at most about a read buffer's worth, and nothing stays gathered when the turn ends; anyone who handles other
-requests that could notice (a topic deleted) has it appended first.
+At most about a read buffer's worth is gathered, and nothing stays gathered when the turn ends.  It is appended before
+any other request is handled for which it matters (a topic deleted).
 
 Refused messages are answered at once, before the run is; replies may come in any order, `opaque` pairs them.
 One-way requests are never answered.
@@ -43,7 +43,7 @@ _NOT_PLAIN_HALF = NOT_PLAIN & ~properties.TRAIT_TRANSACTION
 
 
 class Sending:
-    """Takes what producers send."""
+    """Takes the send requests of all connections; one per broker."""
 
     def __init__(
         self,
@@ -60,15 +60,15 @@ class Sending:
         self._halves = halves
         self._delays = delays
         self.gathered: list[Run] = []  # runs of this turn of the loop, plain or of halves, to be appended at its end
-        self._gathered_halves: list[Halves] = []  # those of halves, again
+        self._gathered_halves: list[Halves] = []  # those of the runs above that are halves
         self._gathered_bytes = 0  # about: as they came over the wire
-        # What the call under way, or the last one, has to see to; of it, refused messages with -1, others with the
-        # end of the log before their append.
+        # The runs of the current or last call.  Of these, in `_begun`: refused messages with -1, others with the end
+        # of the log before their append.
         self._under_way: Sequence[Run] = ()
         self._begun: list[tuple[int, Sequence[Send]]] = []
 
     def send_run(self, connection: Connection, sends: list[Send]) -> None:
-        """Take what one connection sent: append it, or gather it for `append_gathered`, or say why not."""
+        """Take what one connection sent: append it, gather it for `append_gathered`, or answer with a refusal."""
         run = (connection, sends)
         self._under_way = (run,)
         self._begun.clear()
@@ -117,7 +117,7 @@ class Sending:
         if len(gathered) == 1:
             self._refuse(*gathered[0], refusal)
             return
-        # What one of them brought may be the cause: nobody is refused for another's sake.
+        # One message may be the cause: it must not make the others be refused.
         del self._begun[-len(gathered) :]
         for run in gathered:
             self._begun.append((self._appender.log_end, run[1]))
@@ -126,13 +126,13 @@ class Sending:
                 self._refuse(*run, refusal)
 
     def _are_plain(self, sends: list[Send], traits: int = NOT_PLAIN, sys_flags: int = SYS_TRANSACTION_BITS) -> bool:
-        """Whether all of them are, and none has one of these traits and sys flags."""
+        """Return whether all messages are plain, and none has one of these traits and sys flags."""
         queues, limits = self._admission.queues, self._admission.limits
         sizes = limits.body_bytes_max, limits.properties_bytes_max, UNIQUE_KEY_BYTES_MAX
         return runs.plain(sends, queues, *sizes, traits, sys_flags) == len(sends)
 
     def _send_mixed(self, connection: Connection, sends: list[Send]) -> None:
-        """Append the messages that may go in; answer them when they are confirmed and the others now."""
+        """Append the messages that are admitted, which are answered when confirmed; refuse the others now."""
         admission = self._admission
         run: list[Send] = []
         halves: list[Send] = []
@@ -160,7 +160,7 @@ class Sending:
             self._append_disguised(connection, delayed, self._delays.take, self._delays.extras)
 
     def unanswered(self) -> list[Run]:
-        """After something raised: the messages of the call that raised that are neither in the log nor refused.
+        """After an exception: return the messages of the failed call that are neither in the log nor refused.
 
         Those in the log may have their answer already, or one parked; a second one would take it back.
         """
@@ -200,7 +200,7 @@ class Sending:
         if len(gathered) == 1:
             self._refuse(*gathered[0][:2], refusal)
             return
-        # As with plain ones: nobody is refused for another's sake.
+        # As with plain ones: one refused message does not affect the others.
         del self._begun[-len(gathered) :]
         for run in gathered:
             self._begun.append((self._appender.log_end, run[1]))
@@ -215,7 +215,7 @@ class Sending:
         take: Callable[[Send], Refusal | None],
         extras: Extras | None = None,
     ) -> None:
-        """Append those that `take` takes; their answers say which queue they were for."""
+        """Append the messages that `take` accepts; their answers name the queue that they were sent to."""
         taken: list[Send] = []
         queues: list[int] = []
         for send in sends:

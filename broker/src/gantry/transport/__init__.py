@@ -1,1 +1,1 @@
-"""The only asyncio sockets of the house: connection, server, client, and the HTTP shell for health and metrics."""
+"""All of the project's asyncio sockets: connection, server, client, and the HTTP server for health and metrics."""

@@ -11,7 +11,7 @@ import socket
 
 from gantry.errors import ConfigError
 
-NO_HOST = bytes(8)  # what a record carries when nobody knows the address
+NO_HOST = bytes(8)  # the host of a record when the address is not known
 
 _MAPPED_V4 = bytes(10) + b"\xff\xff"
 
@@ -35,7 +35,7 @@ def host_text(packed: bytes) -> str:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[v6]:port`; an `http://` in front is what some configurations carry."""
+    """Return host and port of `host:port` or `[v6]:port`, without an `http://` in front; else ConfigError."""
     host, colon, port = address.strip().removeprefix("http://").rstrip("/").rpartition(":")
     if not colon or not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"address {address!r}: expected host:port")
@@ -43,6 +43,6 @@ def split_address(address: str) -> tuple[str, int]:
 
 
 def split_addresses(addresses: str) -> list[str]:
-    """The single addresses of RocketMQ's list form, `a:1;b:2`; a comma parts them as well."""
+    """Split RocketMQ's list form, `a:1;b:2`, into its addresses; a comma separates them as well."""
     parts = [part.strip() for part in addresses.replace(",", ";").split(";")]
     return [part for part in parts if part]

@@ -9,7 +9,7 @@ A request waits, within its time, while more than `Limits.output_bytes_high` of 
 burst brings a connection to the limit at which it is cut, and requests that are under way are not lost with it.
 
 Callers that ask for an address while it is being connected share the attempt.  After a failure the
-address rests for a growing, jittered moment in which every call fails at once: a dead broker must not
+address is not tried for a growing, jittered pause in which every call fails at once: a dead broker must not
 cost each caller a connection attempt.  Requests that the other side sends (a notice, a check-back) go to
 `on_requests`, hot frames excepted: a broker never sends those.
 """
@@ -37,16 +37,16 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _REST_FIRST_S = 0.05
-_REST_LAST_S = 1.0  # with the pause of who asks, a broker that restarts is found again within two seconds
+_REST_LAST_S = 1.0  # with the caller's own pause, a broker that restarts is found again within two seconds
 _CONNECT_S = 3.0  # RocketMQ's connectTimeoutMillis
-_DEAF_S = 10.0  # a request without an answer condemns a connection on which nothing came for so long
-_ONEWAY_S = 3.0  # for a request without an answer to be taken
+_DEAF_S = 10.0  # an unanswered request closes its connection when nothing was received on it for this long
+_ONEWAY_S = 3.0  # how long a one-way request may wait until the other side takes output
 _READ_BUFFER_BYTES = 256 << 10  # one pull reply of the usual size
 
 
 @dataclass(slots=True)
 class _Rest:
-    """How long an address that failed is left alone."""
+    """The pause after a failed connection attempt to one address: how long the next one is, and until when."""
 
     until: float
     failures: int
@@ -77,7 +77,7 @@ class RemotingClient:
         # Jitter: clients that lost one broker together must not come back together.
         self._chance = chance or random.Random()
         self._closed = ""  # why, once it is
-        self.oneways_in_doubt = 0  # of connections that are gone: nobody knows whether the other side read them
+        self.oneways_in_doubt = 0  # of connections that are gone; whether the other side read them is not known
         forked.enrol(self)
 
     def forked(self) -> None:
@@ -101,13 +101,13 @@ class RemotingClient:
         try:
             return await connection.invoke(command, left_s)
         except OutcomeUnknownError:
-            # Half-open: the machine at the other end is gone and nobody is left to say so.
+            # Half-open: the machine at the other end is gone, so the connection is never closed from there.
             if loop.time() - connection.last_active > self._deaf_s:
                 connection.abort(f"no sign of life for {self._deaf_s:g} s")
             raise
 
     async def send_oneway(self, address: str, command: frames.Command, timeout_s: float = _ONEWAY_S) -> None:
-        """Send a request that nobody answers; returns when it is handed to the socket.
+        """Send a one-way request; returns when it is handed to the socket.
 
         UnreachableError when the other side does not take it within the time.
         """
@@ -143,7 +143,7 @@ class RemotingClient:
         return {address: connection for address, connection in self._connections.items() if not connection.closed}
 
     async def close(self) -> None:
-        """1. no new connections, 2. end the attempts, 3. close what is open and wait until the sockets are gone."""
+        """Close in this order: refuse new connections, end attempts, close open ones, wait until sockets are gone."""
         self._closed = self._closed or "it was stopped; make a new one"
         attempts = list(self._attempts.values())
         for attempt in attempts:
@@ -217,9 +217,9 @@ class RemotingClient:
 
 
 async def shared(task: asyncio.Task[T]) -> T:
-    """The result of a task that several callers wait for: one who gives up does not end it for the others.
+    """Return the result of a task that several callers wait for; a caller that gives up does not end it for others.
 
-    ClosedError when its owner ended it: to be cancelled is only for who was cancelled himself.
+    ClosedError when the task was cancelled by its owner: CancelledError is only for a caller that was itself cancelled.
     """
     try:
         return await asyncio.shield(task)
@@ -235,6 +235,6 @@ def _tell(event: asyncio.Event, _: Connection) -> None:
 
 
 def _heard(attempt: asyncio.Task[Connection]) -> None:
-    """Everybody who waited may have given up: nobody else asks how it ended."""
+    """Retrieve the attempt's exception: all callers may have given up, and asyncio would log it as never retrieved."""
     if not attempt.cancelled():
         attempt.exception()

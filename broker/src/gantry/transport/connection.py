@@ -71,7 +71,7 @@ class Connection(asyncio.BufferedProtocol):
         self._no_room = ""  # why the beginning of a frame could not be kept: the end of this connection
         self._corked: list[Chunk] | None = None  # output of the running batch; None outside one
         self._corked_bytes = 0
-        self._pauses: set[str] = set()  # who wants nothing to be read; empty means reading
+        self._pauses: set[str] = set()  # the reasons why nothing is read; empty means reading
         # With how many one-way requests had left before: the answer shows that the peer has read those.
         self._pending: dict[int, tuple[asyncio.Future[frames.Command], asyncio.TimerHandle, int]] = {}
         self._next_opaque = 0
@@ -82,7 +82,7 @@ class Connection(asyncio.BufferedProtocol):
     # The loop's calls
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Learn both addresses and announce ourselves."""
+        """Store both addresses and call `on_connect`."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=self._limits.output_bytes_high)
         peer, local = transport.get_extra_info("peername"), transport.get_extra_info("sockname")
@@ -125,12 +125,12 @@ class Connection(asyncio.BufferedProtocol):
             self.close(self._no_room)
 
     def give_way(self, reason: str) -> None:
-        """Another connection needs the room more."""
+        """Close because the budget for unfinished frames is used up and this connection keeps the most of it."""
         self.close(reason)
         self._forget_partial()
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        """Tell everybody who waits or listens; nothing else happens on this connection."""
+        """Fail the requests that wait for an answer and call the listeners; nothing else happens afterwards."""
         self.closed = True
         self.close_reason = self.close_reason or (f"lost: {exc}" if exc else "closed by the peer")
         self._forget_partial()
@@ -147,13 +147,13 @@ class Connection(asyncio.BufferedProtocol):
             listener(self)
 
     def pause_writing(self) -> None:
-        """The output is over its mark: who does not take answers gives no more questions."""
+        """Stop reading: a peer that does not take its answers may not send more requests."""
         self._is_full = True
         if not self._reads_on:
             self.pause_reading("output")
 
     def resume_writing(self) -> None:
-        """The output drained."""
+        """Read again, and wake up the callers of `wait_writable`: the output has drained."""
         self.last_active = self._loop.time()
         self._is_full = False
         self.resume_reading("output")
@@ -169,7 +169,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def has_output(self) -> bool:
-        """Whether something waits for the peer to read it."""
+        """Return whether output waits for the peer to read it."""
         return self._transport is not None and self._transport.get_write_buffer_size() > 0
 
     async def wait_writable(self) -> None:
@@ -194,14 +194,14 @@ class Connection(asyncio.BufferedProtocol):
             self._send(chunks)
 
     def cork(self) -> bool:
-        """Gather what is written until `uncork`; False when somebody gathers already, or nothing leaves any more."""
+        """Gather what is written until `uncork`; False when it is gathered already, or the connection is closed."""
         if self.closed or self._corked is not None:
             return False
         self._corked, self._corked_bytes = [], 0
         return True
 
     def uncork(self) -> None:
-        """What was gathered leaves in one piece; for whom `cork` said yes."""
+        """Send what was gathered in one piece; only for the caller to which `cork` returned True."""
         corked, self._corked = self._corked, None
         if corked and not self.closed:
             self._send(corked)
@@ -225,13 +225,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.abort()
 
     def pause_reading(self, who: str) -> None:
-        """Read nothing until `who`, and everybody else who asked, calls `resume_reading`."""
+        """Read nothing until `resume_reading` was called for `who` and for every other pause."""
         if not self._pauses and not self.closed and self._transport is not None:
             self._transport.pause_reading()
         self._pauses.add(who)
 
     def resume_reading(self, who: str) -> None:
-        """Take back `pause_reading(who)`."""
+        """Take back `pause_reading(who)`; reading goes on when no other pause is left."""
         if who not in self._pauses:
             return
         self._pauses.discard(who)
@@ -261,7 +261,7 @@ class Connection(asyncio.BufferedProtocol):
         return future
 
     def send_oneway(self, command: frames.Command) -> None:
-        """Send a request that nobody answers."""
+        """Send a one-way request."""
         command.opaque = self._next_opaque
         self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
         command.flag |= 2
@@ -270,11 +270,11 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def oneways_in_doubt(self) -> int:
-        """One-way requests that left behind the last request which the peer has answered."""
+        """Return how many one-way requests were sent after the last request that the peer has answered."""
         return self._oneways - self._oneways_read
 
     def disown(self) -> None:
-        """In a forked child: write nothing on the parent's socket, and tell nobody; the parent goes on with it."""
+        """In a forked child: write nothing on the parent's socket and call no listener; the parent goes on with it."""
         self.closed = True
         self.close_reason = "the process was forked"
         self._transport = None
@@ -368,7 +368,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _end(self, reason: str) -> None:
         transport = self._transport
-        if self.closed or transport is None:  # the last output was the drop too much
+        if self.closed or transport is None:  # the last output exceeded output_bytes_max
             return
         self.closed = True
         self.close_reason = reason

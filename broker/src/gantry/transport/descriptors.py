@@ -8,9 +8,9 @@ segment has to end the process, so remoting connections leave the upper half of 
 
 The system always gives the lowest free number.  A new connection with a number in the upper half shows that the lower
 half is full, and is closed at once.  Files may fill the lower half too: a server that has only few connections keeps
-such a one, or a large log would keep everybody out.  Therefore nobody counts files, and one check covers every listener
-of the process, the name server in `gantry standalone` too.  HTTP and replication have small limits of their own and may
-use the upper half: probes and coordinators must get an answer while clients fill the lower one.
+such a one, or a large log would keep all clients out.  Therefore files are not counted, and one check covers every
+listener of the process, the name server in `gantry standalone` too.  HTTP and replication have small limits of their
+own and may use the upper half: probes and coordinators must get an answer while clients fill the lower one.
 
 A loop accepts several connections before the first of them can be refused: as many as its listener's backlog.  That is
 why a backlog is small against the reserve.  A smaller one would make clients wait: the system drops what does not fit

@@ -1,9 +1,9 @@
 """What a forked child must not use: connections that belong to its parent.
 
 Both processes have the same socket after a fork.  What the child wrote on it would end up between the parent's frames,
-and either could take the other's answers.  So every client enrols here, and the child's copy lets go of its connections
-before anything else runs in the child.  The parent notices nothing: a socket that is closed in one process only stays
-open in the other.
+and either could take the other's answers.  So every client is registered here, and the child's copy lets go of its
+connections before anything else runs in the child.  The parent is not affected: a socket that is closed in only one
+process stays open in the other.
 
 There is one table for the process, because `os.register_at_fork` knows no way to take a function back.
 """
@@ -16,10 +16,10 @@ from weakref import WeakSet
 
 
 class Forked(Protocol):
-    """Something that owns connections."""
+    """An object that owns connections and has to give them up in a forked child."""
 
     def forked(self) -> None:
-        """Let go of what the parent uses; called in the child, where no other thread runs."""
+        """Give up the parent's connections; called in the child, where no other thread runs."""
         ...
 
 

@@ -1,12 +1,12 @@
-"""The HTTP side door: /metrics, /healthz, /readyz, without authentication and without anything else.
+"""The HTTP server for /metrics, /healthz and /readyz: no authentication, no other paths.
 
-Broker and name server share it.  What is healthy or ready is the caller's to say; both answers carry a line of
-text for the one who looks.  Metrics may be awaited: a long text is better made in slices.
+Broker and name server share it.  The caller decides what is healthy or ready; both answers carry a line of
+text for a person.  Metrics may be awaited: a long text is better made in slices.
 
-The door is there from start() on, what stands behind it comes with the first visitor: aiohttp takes longer to import
-than everything that a broker itself consists of, and many a broker (in a test, embedded in a program) never has a
-visitor.  A thread imports it, so the loop goes on; requests that come meanwhile wait until they can be answered.
-Whether the packages are installed is looked up at the start, because an operator wants to hear of it then.
+The port is open from start() on, but aiohttp is imported only for the first request.  The import takes longer than
+that of the whole broker, and many brokers (in a test, embedded in a program) never get a request.  A thread imports
+it, so the loop goes on; requests that come meanwhile wait until they can be answered.  Whether the packages are
+installed is checked at the start, so that an operator learns it then.
 
 How many connections there are, and how long each may take, is bounded by `visits`; each carries one request.
 """
@@ -62,10 +62,10 @@ class HealthServer:
         self._listener: asyncio.Server | None = None
         self._visits = Visits(self._heard, _LIFE_S)
         self._loading: asyncio.Task[None] | None = None
-        self._runner: web.AppRunner | None = None  # from the first visitor on
+        self._runner: web.AppRunner | None = None  # from the first request on
 
     async def start(self) -> int:
-        """Listen; gives back the port."""
+        """Listen and return the port; ConfigError when that is not possible."""
         for package in self._packages:
             if importlib.util.find_spec(package) is None:
                 raise ModuleNotFoundError(f"no package {package} for the HTTP side door", name=package)
@@ -95,7 +95,7 @@ class HealthServer:
         return self._runner.server()
 
     def _heard(self, visit: Visit) -> None:
-        """Answer a request, or load what answers."""
+        """Answer a request, or begin to import aiohttp, which answers it later."""
         if self._runner is not None:
             visit.hand_over(self._pages())
         elif self._loading is None and self._listener is not None:
@@ -107,7 +107,7 @@ class HealthServer:
             self._runner = await _runner(metrics, self._verdicts)
         except (ImportError, OSError, RuntimeError) as error:  # no package, no descriptor to read it, no thread
             log.error("the HTTP side door cannot be opened: %s", error)
-            self._loading = None  # the next visitor may find it repaired
+            self._loading = None  # tried again with the next request
         for visit in [one for one in self._visits.open if one.is_heard]:
             if self._runner is None or self._listener is None:
                 visit.abort()

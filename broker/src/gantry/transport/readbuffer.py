@@ -4,8 +4,8 @@ A loop handles one readable socket at a time, from `recv` to the end of the hand
 read into the same memory and what a burst of 10 000 clients costs is one buffer, not 10 000.  Only the
 beginning of a frame that has not arrived whole outlives the wake-up: its bytes are the connection's own
 and are counted here.  When all connections together would keep more than the budget, the one that keeps
-most is closed, of equals the one that has been at it longest: sixteen peers that never finish their
-largest frames go, one after the other, and anyone who sends frames of everyday size stays.
+most is closed; of equals, the one that began first.  So of sixteen peers that never finish their largest
+frames one after the other is closed, and a peer that sends frames of usual size is not affected.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ PARTIAL_BYTES_MAX = 256 << 20  # sixteen frames of the largest size, all of them
 
 
 class Holder(Protocol):
-    """Who keeps the beginning of a frame."""
+    """A connection that keeps the beginning of an unfinished frame."""
 
     def give_way(self, reason: str) -> None:
-        """Close, and keep nothing any more when this returns."""
+        """Close the connection; when this returns, it keeps no bytes any more."""
         ...
 
 
@@ -35,10 +35,10 @@ class ReadBuffer:
         self._kept: dict[Holder, int] = {}  # in the order in which they began
 
     def keep(self, holder: Holder, count: int) -> bool:
-        """The holder keeps `count` bytes from now on, whatever it kept before.
+        """Record that the holder keeps `count` bytes from now on; this replaces its former count.
 
-        Over the budget another gives way, one that keeps no less, so that one is enough; False, and nothing changed,
-        when it is the holder who would keep most.
+        Over the budget, another holder that keeps at least as much is closed, so closing one is enough.  Return False
+        and change nothing when this holder would keep most.
         """
         before = self._kept.get(holder, 0)
         if count > before and self.partial_bytes - before + count > self._partial_bytes_max:

@@ -3,7 +3,7 @@
 One `RemotingServer` has any number of listeners (10911 and the VIP port 10909 answer the same) and one
 read buffer.  It closes silent connections by one sweep instead of a timer each, refuses connections
 over its limit, and those that would take descriptors of the store (see `descriptors`), by closing them
-at once, and ends as a numbered story.  What a request means is the business of `on_requests`.
+at once.  Requests are handled by `on_requests`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class RemotingServer:
         loop = asyncio.get_running_loop()
         try:
             listener = await listen(self._make_connection, host, port, backlog=backlog(_BACKLOG), start_serving=False)
-            # Ours before the next await: a start that is called off must not leave a socket that nobody closes.
+            # Ours before the next await: a cancelled start must not leave a socket that is never closed.
             self._listeners.append(listener)
             await listener.start_serving()
         except OSError as error:
@@ -71,7 +71,7 @@ class RemotingServer:
         return [sock.getsockname()[:2] for listener in self._listeners for sock in listener.sockets]
 
     async def close(self) -> None:
-        """1. accept nobody, 2. close every connection, output first, 3. wait for them, 4. abort those that stay."""
+        """Close in this order: stop accepting, close each connection after its output, wait, abort those that stay."""
         self._closing = True
         for listener in self._listeners:
             listener.close()

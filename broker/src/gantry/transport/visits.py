@@ -5,8 +5,8 @@
 
 A visit that has not sent the whole head of a request in time is closed, and so is one that lasts too long: because its
 body never ends, or because it does not read the answer.  When there are too many, the oldest one without a whole head
-is closed for the new one, else the oldest one whose answer waits to be read: who asks something sends the head and
-reads the answer at once, and gets it however many are silent.
+is closed for the new one, else the oldest one whose answer waits to be read.  So a client that sends its head and
+reads its answer at once is served, however many silent connections there are.
 
 The library comes into it when the head is complete.  Until then the bytes are kept here, up to a bound, so that the
 library may also be loaded only then.
@@ -92,7 +92,7 @@ class Visit(asyncio.Protocol):
         self._time(self._visits.head_s)
 
     def data_received(self, data: bytes) -> None:
-        """Look for the end of the head, or pass on."""
+        """Keep the bytes until the head of the request is complete; afterwards pass them to the protocol."""
         if self._protocol is not None:
             self._protocol.data_received(data)
             return
@@ -106,7 +106,7 @@ class Visit(asyncio.Protocol):
             self.abort()
 
     def hand_over(self, protocol: asyncio.Protocol) -> None:
-        """From now on it is the protocol's, with all that was received so far."""
+        """Hand the connection over to the library's protocol, with all that was received so far."""
         transport = self._transport
         if transport is None or transport.is_closing():
             return
@@ -116,26 +116,26 @@ class Visit(asyncio.Protocol):
         protocol.data_received(bytes(received))
 
     def abort(self) -> None:
-        """Close it at once."""
+        """Close the connection at once, without waiting for its output."""
         if self._transport is not None:
             self._transport.abort()
 
     def eof_received(self) -> bool | None:
-        """Pass it on; without a protocol the connection ends."""
+        """Pass the peer's end of input to the protocol; without a protocol the connection is closed."""
         return None if self._protocol is None else self._protocol.eof_received()
 
     def pause_writing(self) -> None:
-        """Pass it on."""
+        """Tell the protocol that its output is not being read."""
         if self._protocol is not None:
             self._protocol.pause_writing()
 
     def resume_writing(self) -> None:
-        """Pass it on."""
+        """Tell the protocol that it may write again."""
         if self._protocol is not None:
             self._protocol.resume_writing()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Count it no more."""
+        """Remove the connection from the count, and tell the protocol."""
         self._visits.open.pop(self, None)
         if self._timer is not None:
             self._timer.cancel()

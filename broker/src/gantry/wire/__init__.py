@@ -1,1 +1,1 @@
-"""Bytes to values and back, sans-IO: what a command says, which codes exist, how bodies and records read."""
+"""Encoding and decoding without any I/O: commands, request and response codes, JSON bodies, records."""

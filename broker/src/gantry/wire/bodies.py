@@ -9,7 +9,8 @@ quotes, trailing commas.  A key that was an object comes out as its JSON text (`
 
 Integers are exact at any size that occurs (Go sends versions near 2**61).  NaN, Infinity and numbers that are infinite
 as a float are refused, as are nesting deeper than 64, a lone surrogate, and a dialect text of more than a million
-characters, or 16 384 in a request: reading it costs a microsecond per character and would stand in everybody's way.
+characters, or 16 384 in a request: reading it costs a microsecond per character, during which the loop does nothing
+else.
 Whatever the bytes, the only exception is MalformedBodyError, which the router answers like any bad request: the frame
 was sound, the connection stays.
 """
@@ -70,7 +71,7 @@ def loads(body: bytes | bytearray | memoryview, dialect_max: int = FASTJSON_CHAR
 
 
 def asked(body: bytes | bytearray | memoryview) -> dict[str, object]:
-    """The object that the body of a request is, for those who serve others at the same time."""
+    """Return the JSON object of a request's body; the dialect is bounded so that one request cannot block the loop."""
     return loads_object(body, ASKED_CHARACTERS_MAX)
 
 
@@ -107,7 +108,7 @@ _decode = JSONDecoder(strict=False, parse_int=_integer, parse_float=_real, parse
 
 
 def _check_nesting(value: object) -> None:
-    """Level by level, and without a call for each value: bodies have thousands."""
+    """Refuse too deep nesting; level by level, without a call for each value, because bodies have thousands."""
     level: list[Any] = [value]
     for _ in range(NESTING_MAX):
         level = [
@@ -122,7 +123,7 @@ def _check_nesting(value: object) -> None:
 
 
 def _check_surrogates(value: object) -> None:
-    """Text that cannot be encoded would raise much later, in somebody else's hands."""
+    """Refuse text that cannot be encoded; otherwise the error would come much later, in unrelated code."""
     try:
         _encode_unicode(value).encode()
     except UnicodeEncodeError as error:

@@ -1,12 +1,12 @@
-"""What can be asked and answered, by number.
+"""The numbers of all requests and responses.
 
 `RequestCode` and `ResponseCode` are RocketMQ's numbers under RocketMQ's names (facts: the classes `RequestCode`,
 `ResponseCode`, `LanguageCode` of Apache's remoting module).  A request travels with the first, its reply with the
 second.
 
-`UNSUPPORTED` is the honest part: every request code that a RocketMQ 4.x or 5.x client, tool or broker may send and that
-this version does not carry out, with the remark that goes back beside REQUEST_CODE_NOT_SUPPORTED (3).  A remark says
-what to do instead, or that the thing comes with a later version.  A code leaves this table in the commit that brings
+`UNSUPPORTED` lists every request code that a RocketMQ 4.x or 5.x client, tool or broker may send and that this version
+does not carry out, with the remark that is returned with REQUEST_CODE_NOT_SUPPORTED (3).  A remark says what to do
+instead, or that the feature comes with a later version.  A code leaves this table in the commit that brings
 its handler; the README's list of what is missing is generated from here.
 
 Some requests only ever go from a broker to a client (`SERVER_TO_CLIENT`); asked of a server they are unsupported too.
@@ -18,7 +18,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What is asked; see `broker/docs/protocol.md` for headers and bodies."""
+    """RocketMQ's request codes and ours; `broker/docs/protocol.md` describes headers and bodies."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -168,7 +168,7 @@ class RequestCode(IntEnum):
     POLLING_INFO = 200055
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
-    # Ours: what no request of RocketMQ's asks.
+    # Ours: requests that RocketMQ does not have.
     LIST_TRANSACTIONS = 24001
     SHOW_TRANSACTION = 24002
     SETTLE_TRANSACTION = 24003
@@ -182,7 +182,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """What is answered; the remark beside a code other than SUCCESS is for a person."""
+    """RocketMQ's response codes; the remark with a code other than SUCCESS is written for a person."""
 
     SUCCESS = 0
     SYSTEM_ERROR = 1
@@ -232,7 +232,7 @@ class ResponseCode(IntEnum):
 
 
 class Language(IntEnum):
-    """Who speaks: the header's `language`, by name in JSON headers and by number in ROCKETMQ ones."""
+    """The sender's `language`, written by name in JSON headers and by number in ROCKETMQ headers."""
 
     JAVA = 0
     CPP = 1
@@ -295,7 +295,7 @@ UNSUPPORTED: dict[int, str] = {RequestCode(code): remark for remark, codes in _R
 
 
 def unsupported_remark(code: int) -> str:
-    """The remark for a code that the one asked does not serve; clients show it to a person as it is.
+    """Return the remark for a code that this server does not support; clients show it to a person as it is.
 
     RocketMQ: the text begins as Apache's broker writes it, because tools look for it.
     """

@@ -1,4 +1,4 @@
-"""Requests and replies as values: who sends what back to whom.
+"""Making requests, replies and refusals as `Command` values.
 
 A reply carries its request's `opaque` and our own language and version, and is always JSON: each frame names its
 serialization, Java and Go decode by that, and C++ knows nothing else.  `extFields` is always there.
@@ -15,12 +15,12 @@ Request = Command | frames.Send | frames.Pull | frames.End
 
 
 def request(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
-    """A request that wants an answer; anyone who sends it gives the opaque number."""
+    """Make a request that expects an answer; the connection that sends it sets the opaque number."""
     return Command(int(code), ext=ext, body=body)
 
 
 def oneway(code: int, ext: dict[str, str] | None = None, body: bytes = b"") -> Command:
-    """A request that nobody answers."""
+    """Make a one-way request: it gets no answer."""
     return Command(int(code), ext=ext, body=body, flag=FLAG_ONEWAY)
 
 

@@ -1,8 +1,8 @@
 """Compressed bodies: three kinds, told by bits of a message's sysFlag.  RocketMQ: `CompressorFactory`.
 
 zlib is in the standard library.  LZ4 (frames, as Java's `LZ4FrameOutputStream` writes them) and Zstandard need packages
-that nobody has to install: they are imported when the first such body comes, and an error then names the extra that
-brings them.  RocketMQ's clients before 5.0 set no kind and mean zlib; they read nothing else.
+that are optional.  They are imported when the first such body comes; if they are missing, the error names the extra to
+install.  RocketMQ's clients before 5.0 set no kind and mean zlib; they read nothing else.
 
 Brokers pass bodies on as they are.
 """
@@ -51,7 +51,7 @@ def decompress(sys_flag: int, body: bytes, what: str) -> bytes:
     if kind in (0, SYS_ZLIB):
         return _inflated(body, what)
     if kind not in (SYS_LZ4, SYS_ZSTD):
-        raise RemoteProtocolError(f"{what} is compressed with kind {kind:#x}, which nobody knows")
+        raise RemoteProtocolError(f"{what} is compressed with kind {kind:#x}; expected zlib, LZ4 or Zstandard")
     named = Compression(SYS_COMPRESSED | kind)
     module = _package(named)
     if module is None:

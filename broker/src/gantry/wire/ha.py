@@ -1,4 +1,4 @@
-"""The frames of a replication link (port 10912); broker/docs/replication.md is the description that counts.
+"""The frames of a replication link (port 10912); broker/docs/replication.md is normative.
 
 A link begins with the slave's preamble of 40 bytes: a magic of eight, which no RocketMQ slave can send, because its
 first word is a log offset and begins with a zero byte, and 32 bytes of chance.  Everything behind it, both ways, is
@@ -24,7 +24,7 @@ PROOF_BYTES = 32
 PREAMBLE_BYTES = len(MAGIC) + NONCE_BYTES
 HEAD = Struct(">IB")
 SIZE_BYTES = 4
-# What comes before the two know each other, and what a slave ever says: nobody is given more room.
+# Largest frame before the handshake is done, and largest frame that a slave may send at any time.
 TALK_BYTES_MAX = 256 << 10
 # A chunk holds one record at least, and those are as long as a frame of a producer may be.
 FRAME_BYTES_MAX = 17 << 20
@@ -41,7 +41,7 @@ class MalformedHaError(ValueError):
 
 
 class Kind(enum.IntEnum):
-    """What a frame is."""
+    """The kinds of frames, by the number in a frame's fifth byte."""
 
     CHALLENGE = 1  # master: its nonce, its proof
     HELLO = 2  # slave: its proof, who it is and what it has
@@ -68,7 +68,7 @@ class Chunk(NamedTuple):
 
 
 class Beat(NamedTuple):
-    """The master's marks, and its clock as it said so (ns), which the next acknowledgement gives back."""
+    """The master's marks, and its clock when it sent them (ns), which the next acknowledgement repeats."""
 
     written: int
     confirmed: int
@@ -77,9 +77,9 @@ class Beat(NamedTuple):
 
 
 class Ack(NamedTuple):
-    """What a slave has: written; held, which its flush policy stands for; metadata changes on its disk.
+    """What a slave has: written; held, as its flush policy counts; metadata changes on its disk.
 
-    echo: the clock of the last beat that it heard.
+    echo: the clock of the last beat that it received.
     """
 
     written: int
@@ -99,12 +99,12 @@ def chunk_head(epoch: int, offset: int, confirmed: int, log_start: int, count: i
 
 
 def beat(written: int, confirmed: int, log_start: int, clock_ns: int = 0) -> bytes:
-    """A BEAT."""
+    """Encode a BEAT frame with the master's marks, log offsets in bytes, and its clock in nanoseconds."""
     return frame(Kind.BEAT, _BEAT.pack(written, confirmed, log_start, clock_ns))
 
 
 def ack(written: int, held: int, metadata: int, echo: int = 0) -> bytes:
-    """An ACK."""
+    """Encode an ACK frame: written and held log offsets, the number of the last metadata change, the beat's clock."""
     return frame(Kind.ACK, _ACK.pack(written, held, metadata, echo))
 
 
@@ -171,14 +171,14 @@ def read_metadata(body: memoryview) -> tuple[int, list[object]]:
 
 
 def read_proven(body: memoryview) -> tuple[bytes, bytes]:
-    """A proof, and the bytes that it vouches for."""
+    """Split a body into the proof and the bytes that it proves."""
     if len(body) < PROOF_BYTES:
         raise MalformedHaError(f"a proof of {len(body)} bytes, expected {PROOF_BYTES} at least")
     return bytes(body[:PROOF_BYTES]), bytes(body[PROOF_BYTES:])
 
 
 def dumps(value: object) -> bytes:
-    """JSON as it travels here."""
+    """Encode a value as the JSON of a frame's body."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 

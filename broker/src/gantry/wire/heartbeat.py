@@ -1,8 +1,8 @@
-"""What a client says every thirty seconds: who it is, in which groups it produces and consumes, and what it wants.
+"""Heartbeats: every thirty seconds a client sends its id, its producer and consumer groups and its subscriptions.
 
 The body is RocketMQ's `HeartbeatData`.  Accepted beyond Java's spelling: enums as numbers (C++ sends their ordinals),
-sets that are missing or null, numbers as text (Go).  An enum text nobody knows counts as the default, as a newer
-client may know more than we do; a body that lacks the client's id, or is no heartbeat at all, is a
+sets that are missing or null, numbers as text (Go).  An unknown enum text counts as the default, because a newer
+client may send values that we do not know.  A body without the client's id, or that is no heartbeat at all, is a
 MalformedBodyError.
 """
 
@@ -41,7 +41,7 @@ _CONSUME_FROM = (
 
 @dataclass(frozen=True, slots=True)
 class ConsumerData:
-    """One consumer of the client; what it says counts for its whole group."""
+    """One consumer of the client; its settings count for its whole group."""
 
     group: str
     subscriptions: tuple[Subscription, ...] = ()

@@ -4,8 +4,8 @@ The body of a pull's answer is records one after the other, exactly as they stan
 `StoredMessage`s with the body decompressed (see `compression`).  Bytes that are no record are a RemoteProtocolError:
 the broker promised records.
 
-A body that cannot be decompressed is the fault of no matter who sent it.  Its message comes with the bytes that are
-stored and with a `decode_error`; the messages around it are not affected.  Brokers check no compressed body: they would
+A message whose body cannot be decompressed comes with the bytes that are stored and with a `decode_error`;
+the messages around it are not affected.  Brokers check no compressed body: they would
 have to inflate each of them.  A record that a disk has damaged comes likewise.
 
 A batch's body is the inverse: messages that share topic and queue, each with its flag, body and properties.
@@ -136,7 +136,7 @@ def message(record: records.Record, broker_name: str = "", damage: str = "") -> 
 
 
 def join_batch(batch: Iterable[tuple[int, bytes, bytes]]) -> bytes:
-    """The body of a batch of (user flag, body, properties); `leaves.records.split_batch` is the inverse."""
+    """Encode a batch of (user flag, body, properties) as a body; `leaves.records.split_batch` is the inverse."""
     parts: list[bytes] = []
     for flag, body, pairs in batch:
         if len(pairs) > records.PROPERTIES_BYTES_MAX:

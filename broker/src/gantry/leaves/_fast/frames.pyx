@@ -427,7 +427,7 @@ cdef inline unsigned char* _put_text(unsigned char* at, const char* text, Py_ssi
 
 
 cdef unsigned char* _put_number(unsigned char* at, long long value) noexcept nogil:
-    """In decimal, at most 20 characters."""
+    """Write a number in decimal, at most 20 characters."""
     cdef unsigned char digits[20]
     cdef int n = 0
     cdef unsigned long long rest = <unsigned long long>value
@@ -449,7 +449,7 @@ cdef unsigned char* _put_number(unsigned char* at, long long value) noexcept nog
 
 
 cdef unsigned char* _put_hex(unsigned char* at, unsigned long long value) noexcept nogil:
-    """In sixteen capital digits."""
+    """Write a number as sixteen upper-case hexadecimal digits."""
     cdef int i
     for i in range(16):
         at[i] = b"0123456789ABCDEF"[(value >> (60 - 4 * i)) & 15]

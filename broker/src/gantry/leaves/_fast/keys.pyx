@@ -58,7 +58,7 @@ cdef inline long long _i64(const unsigned char* at) noexcept nogil:
 
 
 cdef int _add(bytearray found, unsigned int value, Entry entry) except -1:
-    """One more packed key."""
+    """Append one packed key."""
     cdef Py_ssize_t size = PyByteArray_GET_SIZE(found)
     cdef unsigned char* at
     PyByteArray_Resize(found, size + STEP)

@@ -64,7 +64,7 @@ cdef class _Seen:
         self.topics, self.count = [], 0
 
     cdef int find(self, str topic, int queue_id) except -2:
-        """Its number, or -1."""
+        """Return the number of this queue among those of the run, or -1."""
         cdef int number
         for number in range(self.count):
             if self.ids[number] == queue_id and (self.topics[number] is topic or self.topics[number] == topic):
@@ -72,7 +72,7 @@ cdef class _Seen:
         return -1
 
     cdef int add(self, str topic, int queue_id) except -2:
-        """One more, if there is room; -1 otherwise."""
+        """Add a queue and return its number; -1 when there is no room."""
         if self.count == SEEN_MAX:
             return -1
         self.topics.append(topic)
@@ -207,7 +207,7 @@ cdef class Places:
         return 0
 
     def append(self, place):
-        """One more."""
+        """Append a place."""
         log_offset, size = place
         self.add(log_offset, size)
 
@@ -232,7 +232,7 @@ cdef class Places:
 
     @property
     def total(self):
-        """The bytes of all of them."""
+        """Return the sum of the sizes of all places, in bytes."""
         cdef long long total = 0
         cdef Py_ssize_t number
         for number in range(self.count):
