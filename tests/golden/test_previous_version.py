@@ -27,7 +27,7 @@ from gantry.replication.registerfile import FileRegister
 from gantry.replication.term_promise import Ending, TermPromise
 from gantry.store import filenames
 from gantry.wire import ha
-from gantry.wire.ha import Ack, Beat, Chunk, Kind
+from gantry.wire.ha import Ack, Beat, Chunk, FrameType
 from testkit.registers import ACTIVE
 from testkit.simdisk import SimDisk
 
@@ -43,8 +43,8 @@ FRAMES = {
     "chunk head": ha.chunk_head(4, 700, 690, 100, 3) + b"abc",
     "beat": ha.beat(900, 800, 100, 5),
     "ack": ha.ack(900, 890, 7, 5),
-    "promise": ha.promise(Kind.PROMISE, 6),
-    "promised": ha.promise(Kind.PROMISED, 6),
+    "promise": ha.promise(FrameType.PROMISE, 6),
+    "promised": ha.promise(FrameType.PROMISED, 6),
 }
 
 

@@ -97,9 +97,9 @@ def test_any_fields_are_a_header_or_name_what_is_wrong(code: int, data: st.DataO
         assert any(field.name in str(error) for field in headers.REQUESTS[code])
         return
     for field in headers.REQUESTS[code]:
-        if field.kind is headers.Kind.TEXT:
+        if field.kind is headers.FieldType.TEXT:
             header.text(field.name)
-        elif field.kind is headers.Kind.BOOL:
+        elif field.kind is headers.FieldType.BOOL:
             header.boolean(field.name)
         else:
             header.integer(field.name)

@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from gantry.consume.handlers import PullHandlers, PullSettings
+from gantry.consume.handlers import PullHandlers, PullLimits
 from gantry.consume.pull import PullChecks, readers_of
 from gantry.metadata.offsets import Offsets
 from gantry.model.topic import TopicConfig
@@ -39,7 +39,7 @@ class Life(PullPlay):
         self.offsets.catch_up(self.store.generations.all(), lambda _: True)
         self.checks = PullChecks(self.topics, self.groups, self.clients, self.filters, "h:1")
         counts = self.pulls.counts  # a reader at work is known again with its next pull
-        self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, PullSettings())
+        self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, PullLimits())
         self.pulls.counts.by_group.update(counts.by_group)
 
     def produce(self, count: int) -> None:

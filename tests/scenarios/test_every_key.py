@@ -15,7 +15,7 @@ import pytest
 from gantry.broker.settings import loading
 from gantry.broker.settings.config import KEYS
 from gantry.errors import ConfigError
-from gantry.model.keys import Entry
+from gantry.model.keys import DeclaredKey
 from testkit.brokerplay import bodies, peer, pull, running_broker, send
 
 NUMBERS = {name: entry for name, entry in KEYS.items() if entry.kind in (int, float)}
@@ -26,7 +26,7 @@ _UNITS = {"s": "seconds", "ms": "milliseconds", "bytes": "bytes", "hours": "hour
 _REFUSES = {("permission", 2), ("permission", 4), ("store.disk_used_refuse", 0.01), ("messages.body_bytes_max", 1)}
 
 
-def edges(entry: Entry) -> Iterator[object]:
+def edges(entry: DeclaredKey) -> Iterator[object]:
     """What is tried for a key: the edges of its bounds and one step beyond, and what people mistype."""
     key = entry.key
     yield from (

@@ -13,7 +13,7 @@ from gantry.broker.parts import Parts
 from gantry.errors import StoreError
 from gantry.leaves.frames import Command
 from gantry.store import reviving
-from gantry.store.generations import Life
+from gantry.store.generations import TopicGeneration
 from gantry.wire.codes import RequestCode, ResponseCode
 from scenarios.test_group import Group, grouped
 from testkit.brokerplay import bodies, peer, pull, send
@@ -31,7 +31,7 @@ def parts_of(broker: Broker) -> Parts:
     return broker.parts
 
 
-def life_on(broker: Broker) -> Life | None:
+def life_on(broker: Broker) -> TopicGeneration | None:
     return parts_of(broker).store.generations.life("orders")
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from gantry.broker.settings import brokerconf
 from gantry.broker.settings.config import BrokerConfig
 from gantry.cli.watched import OfAGroup, Shared
-from gantry.model.keys import Entry, as_written, table
+from gantry.model.keys import DeclaredKey, as_written, table
 from gantry.nameserver.settings import RUNTIME_KEYS, Switches
 from testkit.sources import ROOT
 
@@ -58,12 +58,12 @@ def _section(name: str, tree: type) -> Iterator[str]:
     yield ""
 
 
-def _row(key: str, entry: Entry, *more: str) -> str:
+def _row(key: str, entry: DeclaredKey, *more: str) -> str:
     hot = " Can change while the broker runs." if entry.key.is_hot else ""
     return f"| {' | '.join((f'`{key}`', _default(entry), entry.expected, entry.key.text + hot, *more))} |"
 
 
-def _default(entry: Entry) -> str:
+def _default(entry: DeclaredKey) -> str:
     text = as_written(entry)
     return f"`{text}`" if text else "empty"
 

@@ -17,8 +17,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from gantry.append.acks import AckLimits, Acks
-from gantry.append.admit import Admission, Limits, WriteGate
-from gantry.append.batch import GATE_DISK_FULL, Appender, Marks
+from gantry.append.admit import Admission, MessageLimits, WriteGate
+from gantry.append.batch import GATE_DISK_FULL, Appender, MessageStamp
 from gantry.leaves import frames, properties, records
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
@@ -89,8 +89,8 @@ class DelayPlay:
         self.topics.on_delete(lambda topic: self.store.delete_queues(topic.name))
         groups = Groups(self.group_state, self.clock, GroupSettings())
         self.gate = WriteGate()
-        marks = Marks("c", "r", HOST)
-        admission = Admission(self.topics, groups, self.gate, Limits(100_000, marks.properties_bytes_max), "b")
+        marks = MessageStamp("c", "r", HOST)
+        admission = Admission(self.topics, groups, self.gate, MessageLimits(100_000, marks.properties_bytes_max), "b")
         self.topics.on_change(admission.topic_changed)
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 24))
         appender = Appender(self.store, self.acks, self.gate, marks, lambda: f"made{next(self._opaques)}")

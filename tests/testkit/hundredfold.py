@@ -18,7 +18,7 @@ from gantry.broker.parts import Parts
 from gantry.broker.requests.bounds import FIELDS_CHARS_MAX
 from gantry.leaves import frames, properties
 from gantry.leaves.frames import Command
-from gantry.metadata.clients import Consumption, Member
+from gantry.metadata.clients import Consumption, GroupClient
 from gantry.model.subscription import GroupConfig, Subscription
 from gantry.model.topic import TopicConfig
 from gantry.wire.codes import RequestCode
@@ -81,7 +81,7 @@ def _members(parts: Parts, scale: Scale) -> None:
     now = parts.clock.monotonic()
     for number in range(scale.members):
         one: Any = FakeConnection(f"10.0.{number // 250}.{number % 250}:4711")
-        member = Member(f"10.0.{number // 250}.{number % 250}@{number}#a-usual-instance-name", 0, VERSION, now)
+        member = GroupClient(f"10.0.{number // 250}.{number % 250}@{number}#a-usual-instance-name", 0, VERSION, now)
         refusals = [
             parts.clients.register_consumer(one, "crowd", member, consumption, [Subscription(topic(0))]),
             parts.clients.register_producer(one, "producers", member),

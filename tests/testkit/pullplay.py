@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from gantry.consume.filterdata import ConsumerFilters
-from gantry.consume.handlers import PullHandlers, PullSettings
+from gantry.consume.handlers import PullHandlers, PullLimits
 from gantry.consume.pull import SUBSCRIPTION_INLINE, PullChecks
 from gantry.leaves import frames, properties
-from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
+from gantry.metadata.clients import ClientLimits, Clients, Consumption, GroupClient
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics, TopicSettings
@@ -42,7 +42,7 @@ class PullPlay:
     """A topic T with four queues, a store, and the handlers; `pull` asks and `replies` looks at what came."""
 
     def __init__(
-        self, settings: PullSettings | None = None, store: StoreSettings = SMALL, disk: Disk | None = None
+        self, settings: PullLimits | None = None, store: StoreSettings = SMALL, disk: Disk | None = None
     ) -> None:
         self.clock = SimClock()
         self.background = InlineBackground()
@@ -60,7 +60,7 @@ class PullPlay:
         self.clients.on_beat(self.filters.heard)
         self.clients.on_change(self.filters.group_changed)
         self.checks = PullChecks(self.topics, self.groups, self.clients, self.filters, "127.0.0.1:10911")
-        self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, settings or PullSettings())
+        self.pulls = PullHandlers(self.store, self.checks, self.offsets, self.clock, settings or PullLimits())
         self.store.on_dispatched(self.pulls.held.on_dispatched)
         self.connection: Any = FakeConnection()
         self.topics.put(TopicConfig("T", read_queues=4, write_queues=4))
@@ -101,7 +101,7 @@ class PullPlay:
         self.clients.register_consumer(
             FakeConnection("consumer"),  # type: ignore[arg-type]
             group,
-            Member("consumer", 0, 479, self.clock.monotonic()),
+            GroupClient("consumer", 0, 479, self.clock.monotonic()),
             Consumption("CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET"),
             subscriptions,
         )

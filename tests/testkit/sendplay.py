@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gantry.append.acks import AckLimits, Acks
-from gantry.append.admit import Admission, Limits, WriteGate
-from gantry.append.batch import Appender, Marks
+from gantry.append.admit import Admission, MessageLimits, WriteGate
+from gantry.append.batch import Appender, MessageStamp
 from gantry.errors import DiskFullError
 from gantry.leaves import frames, properties
 from gantry.metadata.groups import Groups, GroupSettings
@@ -29,7 +29,7 @@ class SendPlay:
     """Everything from admission to acknowledgement; `flush()` lets the disk get on under SYNC_FLUSH."""
 
     def __init__(
-        self, flush: Flush = Flush.ASYNC, limits: Limits | None = None, batch_messages_max: int = 100
+        self, flush: Flush = Flush.ASYNC, limits: MessageLimits | None = None, batch_messages_max: int = 100
     ) -> None:
         self.clock = SimClock()
         self.disk = SimDisk()
@@ -41,8 +41,8 @@ class SendPlay:
         self.topics = Topics(MemoryState(), self.clock, TopicSettings("b", "c"))
         self.groups = Groups(MemoryState(), self.clock, GroupSettings())
         self.gate = WriteGate()
-        self.marks = Marks("c", "r", HOST)
-        self.limits = limits or Limits(1000, self.marks.properties_bytes_max)
+        self.marks = MessageStamp("c", "r", HOST)
+        self.limits = limits or MessageLimits(1000, self.marks.properties_bytes_max)
         self.admission = Admission(self.topics, self.groups, self.gate, self.limits, "b")
         self.topics.on_change(self.admission.topic_changed)
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 10_000))

@@ -17,8 +17,8 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 from gantry.append.acks import AckLimits, Acks
-from gantry.append.admit import Admission, Limits, WriteGate
-from gantry.append.batch import Appender, Marks
+from gantry.append.admit import Admission, MessageLimits, WriteGate
+from gantry.append.batch import Appender, MessageStamp
 from gantry.leaves import frames, properties, records
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.offsets import Offsets
@@ -115,8 +115,8 @@ class TransactionPlay:
         self.offsets = Offsets(offsets, self.clock)
         self.topics.adopt(self.store.queues())
         self.gate = WriteGate()
-        marks = Marks("c", "r", HOST)
-        limits = Limits(100_000, marks.properties_bytes_max)
+        marks = MessageStamp("c", "r", HOST)
+        limits = MessageLimits(100_000, marks.properties_bytes_max)
         admission = Admission(self.topics, self.groups, self.gate, limits, self.group)
         self.acks = Acks(self.store.confirmed, self.clock, AckLimits(5.0, 1 << 20))
         appender = Appender(self.store, self.acks, self.gate, marks, lambda: "made")

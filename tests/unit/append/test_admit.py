@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.append.admit import DELAY_BYTES_MAX, HALF_BYTES_MAX, OURS_BYTES_MAX, Admission, Limits, WriteGate
+from gantry.append.admit import DELAY_BYTES_MAX, HALF_BYTES_MAX, OURS_BYTES_MAX, Admission, MessageLimits, WriteGate
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.metadata.groups import Groups, GroupSettings
@@ -23,7 +23,7 @@ class Play:
         self.topics = Topics(MemoryState(), clock, TopicSettings("b", "c"))
         self.groups = Groups(MemoryState(), clock, GroupSettings())
         self.gate = WriteGate()
-        self.admission = Admission(self.topics, self.groups, self.gate, Limits(1000, 200), "b")
+        self.admission = Admission(self.topics, self.groups, self.gate, MessageLimits(1000, 200), "b")
         self.topics.on_change(self.admission.topic_changed)
 
     def code(self, **fields: object) -> int:
@@ -86,14 +86,14 @@ def test_a_redelivery_may_bring_what_earlier_rounds_added_to_its_properties() ->
 
 def test_a_unique_key_is_bounded_because_other_properties_repeat_it() -> None:
     play = Play()
-    play.admission.limits = Limits(1000, 1000)
+    play.admission.limits = MessageLimits(1000, 1000)
     assert play.code(pairs={"UNIQ_KEY": "u" * 255}) == 0
     assert play.code(pairs={"UNIQ_KEY": "u" * 256}) == 13
 
 
 def test_properties_that_a_start_would_take_for_a_lost_sector_are_refused() -> None:
     play = Play()
-    play.admission.limits = Limits(1000, 4000)
+    play.admission.limits = MessageLimits(1000, 4000)
     assert play.code(pairs={"p": "\0" * 511, "q": "\0" * 511}) == 0
     assert play.code(pairs={"p": "\0" * 512}) == 13
 

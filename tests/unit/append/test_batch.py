@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.append.batch import GATE_DISK_FULL, Marks
+from gantry.append.batch import GATE_DISK_FULL, MessageStamp
 from gantry.leaves import frames, properties
 from gantry.store.settings import Flush
 from testkit.sendplay import HOST, SendPlay, as_decoded, message
@@ -52,7 +52,7 @@ def test_pop_ck_is_taken_out() -> None:
 
 
 def test_our_additions_always_fit_behind_the_longest_properties_allowed() -> None:
-    marks = Marks("c" * 50, "r" * 50, HOST)
+    marks = MessageStamp("c" * 50, "r" * 50, HOST)
     play = SendPlay()
     play.appender._suffix = marks.suffix
     send = as_decoded(frames.Send(topic="orders", properties=b"p\x01" + b"x" * (marks.properties_bytes_max - 2)))

@@ -10,7 +10,7 @@ import pytest
 
 from gantry.consume import cold
 from gantry.consume.cold import ColdPulls, Places
-from gantry.consume.handlers import PullSettings
+from gantry.consume.handlers import PullLimits
 from gantry.leaves import frames
 from gantry.wire.codes import ResponseCode
 from testkit.fake_connection import FakeConnection
@@ -50,7 +50,7 @@ class Reads:
 
 
 def play_of(messages: int = 16) -> PullPlay:
-    play = PullPlay(PullSettings(cold_bytes_max=READ_MAX), store=replace(SMALL, warm_bytes=1, segment_bytes=1 << 20))
+    play = PullPlay(PullLimits(cold_bytes_max=READ_MAX), store=replace(SMALL, warm_bytes=1, segment_bytes=1 << 20))
     play.send(*[BODY] * messages)
     return play
 
@@ -85,7 +85,7 @@ def test_a_peer_that_stops_reading_gets_its_cold_pulls_back() -> None:
 
 
 def test_a_pull_that_waits_for_the_disk_is_refused_when_too_many_do() -> None:
-    play = PullPlay(PullSettings(cold_bytes_max=1, held_max=1), store=replace(SMALL, warm_bytes=1))
+    play = PullPlay(PullLimits(cold_bytes_max=1, held_max=1), store=replace(SMALL, warm_bytes=1))
     play.send("one", "two", "three")
     (refused,) = play.pull(0, 0, 0, count_max=1)
     assert (refused.code, refused.opaque) == (ResponseCode.SYSTEM_BUSY, 102)

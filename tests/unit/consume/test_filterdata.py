@@ -6,7 +6,7 @@ import pytest
 
 from gantry.consume.filterdata import DEAD_MS_MAX, ConsumerFilters, FilterData
 from gantry.errors import StoreError
-from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
+from gantry.metadata.clients import ClientLimits, Clients, Consumption, GroupClient
 from gantry.model.subscription import Subscription
 from testkit.fake_connection import FakeConnection
 from testkit.memory_state import MemoryState
@@ -30,7 +30,7 @@ class Play:
 
     def beat(self, *wanted: tuple[str, str, int]) -> None:
         subscriptions = [Subscription(topic, text, version, "SQL92") for topic, text, version in wanted]
-        self.clients.register_consumer(self.connection, "g", Member("a", 0, 479, 0.0), CLUSTERING, subscriptions)
+        self.clients.register_consumer(self.connection, "g", GroupClient("a", 0, 479, 0.0), CLUSTERING, subscriptions)
 
     def data(self, topic: str = "T") -> FilterData:
         found = self.filters.get(topic, "g")
@@ -164,6 +164,6 @@ def test_a_file_of_another_shape_is_an_error_that_names_it() -> None:
 def test_tags_have_no_place_here() -> None:
     play = Play()
     play.clients.register_consumer(
-        play.connection, "g", Member("a", 0, 479, 0.0), CLUSTERING, [Subscription("T", "A || B", 1)]
+        play.connection, "g", GroupClient("a", 0, 479, 0.0), CLUSTERING, [Subscription("T", "A || B", 1)]
     )
     assert len(play.filters) == 0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gantry.consume.handlers import PullSettings
+from gantry.consume.handlers import PullLimits
 from gantry.consume.pull import COMMIT_OFFSET, SUBSCRIPTION_INLINE, SUSPEND
 from gantry.metadata.offsets import NOT_COMMITTED
 from gantry.model.subscription import Subscription
@@ -64,7 +64,7 @@ def test_a_client_gets_as_many_as_it_asks_for_and_always_one() -> None:
 
 
 def test_the_broker_bounds_what_one_pull_takes() -> None:
-    play = PullPlay(PullSettings(count_max=2, bytes_default=10_000, bytes_max=20_000))
+    play = PullPlay(PullLimits(count_max=2, bytes_default=10_000, bytes_max=20_000))
     play.send(*["x" * 6000] * 6)
     assert offsets_of(play.pull(0, count_max=1000)[0])[0] == 1
     assert offsets_of(play.pull(0, count_max=1000, bytes_max=10**9)[0])[0] == 2
@@ -165,7 +165,7 @@ def test_an_sql_filter_gets_what_it_wants_and_goes_on_behind_what_it_saw() -> No
 
 
 def test_a_filter_that_wants_nothing_gets_on_in_bounded_steps() -> None:
-    play = PullPlay(PullSettings(sifted_max=100))
+    play = PullPlay(PullLimits(sifted_max=100))
     play.send(*["x"] * 350)
     offsets, offset = [], 0
     while offset < 350:
@@ -230,7 +230,7 @@ def test_what_changed_while_a_pull_waited_counts() -> None:
 
 
 def test_too_many_held_pulls_are_refused_with_the_number() -> None:
-    play = PullPlay(PullSettings(held_max=2))
+    play = PullPlay(PullLimits(held_max=2))
     (reply,) = play.pull(0, 0, 0, **WAITING)
     assert (reply.code, reply.opaque) == (ResponseCode.SYSTEM_BUSY, 102)
     assert reply.remark == "2 pulls are held, the limit is 2"
@@ -262,7 +262,7 @@ def test_a_peer_that_does_not_read_is_sent_back_with_empty_hands() -> None:
 
 
 def test_who_asks_for_very_much_at_once_gets_the_rest_when_asking_again() -> None:
-    play = PullPlay(PullSettings(run_bytes_max=20_000))
+    play = PullPlay(PullLimits(run_bytes_max=20_000))
     play.send(*["x" * 10_000] * 4)
     replies = play.pull(0, 1, 2, 3, count_max=1)
     assert codes_of(replies) == [0, 0, 20, 20]

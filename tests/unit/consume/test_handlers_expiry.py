@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gantry.consume.handlers import PullSettings
+from gantry.consume.handlers import PullLimits
 from gantry.consume.pull import SUBSCRIPTION_INLINE, SUSPEND
 from gantry.wire.codes import ResponseCode
 from testkit.pullplay import PullPlay, codes_of, offsets_of
@@ -57,7 +57,7 @@ def test_when_time_is_over_a_peer_that_does_not_read_is_sent_back() -> None:
 
 
 def test_nobody_waits_longer_than_the_broker_allows() -> None:
-    play = PullPlay(PullSettings(suspend_ms_max=1_000))
+    play = PullPlay(PullLimits(suspend_ms_max=1_000))
     play.pull(0, suspend_ms=10**12, **WAITING)
     play.pass_time(1_300)
     assert codes_of(play.replies()) == [19]

@@ -9,7 +9,7 @@ from gantry.consume.filterdata import ConsumerFilters
 from gantry.consume.pull import CLASS_FILTER, SUBSCRIPTION_INLINE, PullChecks, PullRefusal, code_of, reply_head
 from gantry.consume.sql92.program import Program
 from gantry.leaves import frames
-from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
+from gantry.metadata.clients import ClientLimits, Clients, Consumption, GroupClient
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.topics import Topics, TopicSettings
 from gantry.model.subscription import GroupConfig, Subscription
@@ -39,7 +39,7 @@ class Play:
     def online(self, *subscriptions: Subscription, model: str = "CLUSTERING") -> None:
         connection: Any = FakeConnection()
         consumption = Consumption("CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET")
-        self.clients.register_consumer(connection, "g", Member("x", 0, 479, 0.0), consumption, subscriptions)
+        self.clients.register_consumer(connection, "g", GroupClient("x", 0, 479, 0.0), consumption, subscriptions)
 
     def wanted(self, **fields: Any) -> Wanted | PullRefusal:
         return self.checks.wanted(frames.Pull(**({"group": "g", "topic": "T"} | fields)))

@@ -11,7 +11,7 @@ from gantry.consume.relays import RelayHandlers
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves import records
 from gantry.leaves.frames import Command
-from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
+from gantry.metadata.clients import ClientLimits, Clients, Consumption, GroupClient
 from gantry.model.route import MessageQueue
 from gantry.wire import bodies
 from gantry.wire.codes import RequestCode, ResponseCode
@@ -45,7 +45,7 @@ class Client(FakeConnection):
 def ask(client: Any, version: int = 479, **fields: str) -> Command:
     clients = Clients(ClientLimits())
     consumption = Consumption("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")
-    clients.register_consumer(client, "g", Member("c", 0, version, 0.0), consumption, [])
+    clients.register_consumer(client, "g", GroupClient("c", 0, version, 0.0), consumption, [])
     asked = {"consumerGroup": "g", "clientId": "c", "jstackEnable": "true"} | fields
     tool: Any = FakeConnection()
     handlers = RelayHandlers(clients, PLAY.topics, PLAY.store, "b")
@@ -104,7 +104,7 @@ def test_where_members_are_is_put_together_and_who_cannot_say_is_left_out() -> N
         "says too much": Client(body=table + b" " * (64 << 10)),
     }
     for name, client in members.items():
-        clients.register_consumer(client, "g", Member(name, 0, 479, 0.0), consumption, [])
+        clients.register_consumer(client, "g", GroupClient(name, 0, 479, 0.0), consumption, [])
     handlers = RelayHandlers(clients, PLAY.topics, PLAY.store, "b")
 
     def status(**fields: str) -> Command:

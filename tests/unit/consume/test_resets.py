@@ -8,7 +8,7 @@ import pytest
 
 from gantry.consume.resets import ResetHandlers
 from gantry.leaves.frames import Command
-from gantry.metadata.clients import Consumption, Member
+from gantry.metadata.clients import Consumption, GroupClient
 from gantry.model.subscription import Subscription
 from gantry.wire import bodies
 from gantry.wire.codes import Language, RequestCode, ResponseCode
@@ -46,7 +46,7 @@ class Resetting(PullPlay):
         self.clients.register_consumer(
             connection,
             "g",
-            Member(f"c{connection.peer}", language, version, 0.0),
+            GroupClient(f"c{connection.peer}", language, version, 0.0),
             Consumption("CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET"),
             [Subscription("T")],
         )

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gantry.errors import Refusal
-from gantry.metadata.clients import ClientLimits, Clients, ConsumerGroup, Consumption, Member
+from gantry.metadata.clients import ClientLimits, Clients, ConsumerGroup, Consumption, GroupClient
 from gantry.model.subscription import Subscription
 from gantry.wire.codes import ResponseCode
 from testkit.fake_connection import FakeConnection
@@ -32,12 +32,12 @@ class Registry:
         topics: dict[str, int] | None = None,
         at: float = 0.0,
     ) -> Refusal | None:
-        member = Member(client_id or connection.peer, 0, 479, at)
+        member = GroupClient(client_id or connection.peer, 0, 479, at)
         subscriptions = [Subscription(topic, "*", version) for topic, version in (topics or {"T": 1}).items()]
         return self.clients.register_consumer(connection, group, member, CLUSTERING, subscriptions)
 
     def produce(self, connection: Any, group: str = "p", at: float = 0.0, client_id: str = "") -> Refusal | None:
-        return self.clients.register_producer(connection, group, Member(client_id or connection.peer, 0, 479, at))
+        return self.clients.register_producer(connection, group, GroupClient(client_id or connection.peer, 0, 479, at))
 
 
 def connection(name: str = "a") -> Any:
@@ -234,7 +234,7 @@ def test_many_clients_are_looked_at_in_steps_between_which_they_may_come_and_go(
 def test_what_a_connection_says_is_bounded_in_bytes() -> None:
     registry, one = Registry(ClientLimits(bytes_per_connection_max=20_000)), connection("a")
     long = Subscription("T", "x" * 8_000)
-    member = Member("a", 0, 479, 0.0)
+    member = GroupClient("a", 0, 479, 0.0)
     assert registry.clients.register_consumer(one, "g", member, CLUSTERING, [long]) is None
     assert registry.clients.register_consumer(one, "g", member, CLUSTERING, [long]) is None
     refusal = registry.clients.register_consumer(one, "h", member, CLUSTERING, [long])
@@ -249,17 +249,17 @@ def test_all_that_is_kept_is_bounded_in_bytes_and_forgotten_with_its_members() -
     registry = Registry(ClientLimits(bytes_max=30_000))
     one, two, three = connection("a"), connection("b"), connection("c")
     long = Subscription("T", "x" * 8_000, 5)
-    assert registry.clients.register_consumer(one, "g", Member("a", 0, 479, 0.0), CLUSTERING, [long]) is None
+    assert registry.clients.register_consumer(one, "g", GroupClient("a", 0, 479, 0.0), CLUSTERING, [long]) is None
     held = registry.clients.bytes
     # The group keeps the newer version of somebody who has gone, and it counts as long as it is kept.
     assert registry.beat(two, "g") is None
     registry.clients.connection_closed(one)
     assert registry.clients.bytes > 16_000
-    refusal = registry.clients.register_consumer(three, "h", Member("c", 0, 479, 0.0), CLUSTERING, [long])
+    refusal = registry.clients.register_consumer(three, "h", GroupClient("c", 0, 479, 0.0), CLUSTERING, [long])
     assert refusal is not None and refusal.remark.startswith("all clients and subscriptions take ")
     assert registry.produce(three) is None and registry.produce(three) is None
     for gone in (two, three):
         registry.clients.connection_closed(gone)
     assert (registry.clients.bytes, registry.clients.counts()) == (0, (0, 0))
-    assert registry.clients.register_consumer(one, "g", Member("a", 0, 479, 0.0), CLUSTERING, [long]) is None
+    assert registry.clients.register_consumer(one, "g", GroupClient("a", 0, 479, 0.0), CLUSTERING, [long]) is None
     assert registry.clients.bytes == held

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gantry.leaves.frames import Command
-from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
+from gantry.metadata.clients import ClientLimits, Clients, Consumption, GroupClient
 from gantry.metadata.connection_handlers import ConnectionHandlers
 from gantry.model.subscription import Subscription
 from gantry.wire import bodies
@@ -24,9 +24,9 @@ def handlers() -> ConnectionHandlers:
     clients = Clients(ClientLimits())
     consumption = Consumption("CONSUME_PASSIVELY", "CLUSTERING", "CONSUME_FROM_LAST_OFFSET")
     clients.register_consumer(
-        CONNECTION, "g", Member("c", Language.GO, 317, 0.0), consumption, [Subscription("T", "a || b", 7)]
+        CONNECTION, "g", GroupClient("c", Language.GO, 317, 0.0), consumption, [Subscription("T", "a || b", 7)]
     )
-    clients.register_producer(CONNECTION, "p", Member("c", 99, 1, 0.0))
+    clients.register_producer(CONNECTION, "p", GroupClient("c", 99, 1, 0.0))
     return ConnectionHandlers(clients, SimClock())
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
+from gantry.metadata.clients import ClientLimits, Clients, Consumption, GroupClient
 from gantry.metadata.disagreements import Disagreements
 from gantry.model.subscription import Subscription
 from testkit.fake_connection import FakeConnection
@@ -20,7 +20,7 @@ class Play:
     def beat(self, name: str, group: str = "g", kind: str = "TAG", **topics: str) -> None:
         connection = self.members.setdefault(name, FakeConnection(name))
         wanted = [Subscription(topic, text, 1, kind) for topic, text in topics.items()]
-        self.clients.register_consumer(connection, group, Member(name, 0, 479, 0.0), CLUSTERING, wanted)
+        self.clients.register_consumer(connection, group, GroupClient(name, 0, 479, 0.0), CLUSTERING, wanted)
 
     @property
     def found(self) -> dict[tuple[str, str], int]:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gantry.metadata.clients import ClientLimits, Clients, Consumption, Member
+from gantry.metadata.clients import ClientLimits, Clients, Consumption, GroupClient
 from gantry.metadata.groups import Groups, GroupSettings
 from gantry.metadata.notices import ChangeNotices
 from gantry.model.subscription import GroupConfig, Subscription
@@ -23,7 +23,7 @@ class Play:
 
     def join(self) -> FakeConnection:
         connection = FakeConnection()
-        member = Member(f"client-{id(connection)}", 0, 479, self.clock.monotonic())
+        member = GroupClient(f"client-{id(connection)}", 0, 479, self.clock.monotonic())
         self.clients.register_consumer(
             connection,  # type: ignore[arg-type]
             "g",

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from gantry.append.admit import Limits
+from gantry.append.admit import MessageLimits
 from gantry.append.topiclimits import TopicLimits
 from gantry.errors import Refusal
 from gantry.leaves import properties
 from gantry.produce.batches import messages_of
 from testkit.sendplay import message
 
-LIMITS = Limits(10_000, 1000)
+LIMITS = MessageLimits(10_000, 1000)
 
 
 def entry(flag: int, body: bytes, packed: bytes = b"") -> bytes:

@@ -10,7 +10,7 @@ import pytest
 from gantry.errors import OutcomeUnknownError
 from gantry.leaves import properties
 from gantry.leaves.frames import Command
-from gantry.metadata.clients import ClientLimits, Clients, Member
+from gantry.metadata.clients import ClientLimits, Clients, GroupClient
 from gantry.produce.replies import ReplyHandlers
 from gantry.wire import headers
 from gantry.wire.codes import RequestCode, ResponseCode
@@ -50,7 +50,7 @@ class Play:
     def __init__(self, asker: Asker | None) -> None:
         self.clients = Clients(ClientLimits())
         if asker is not None:
-            self.clients.register_producer(asker, "askers", Member(ASKER, 0, 479, 0.0))  # type: ignore[arg-type]
+            self.clients.register_producer(asker, "askers", GroupClient(ASKER, 0, 479, 0.0))  # type: ignore[arg-type]
         self.handlers = ReplyHandlers(self.clients, SimClock(), bytes([10, 0, 0, 9, 0, 0, 0x2A, 0x9F]))
 
     def send(self, command: Command) -> Command:
@@ -124,7 +124,7 @@ def test_a_header_that_lacks_a_field_is_named() -> None:
 def test_a_client_that_came_back_is_reached_where_it_is_now() -> None:
     old, new = Asker(), Asker()
     play = Play(old)
-    play.clients.register_producer(new, "askers", Member(ASKER, 0, 479, 1.0))  # type: ignore[arg-type]
+    play.clients.register_producer(new, "askers", GroupClient(ASKER, 0, 479, 1.0))  # type: ignore[arg-type]
     play.clients.connection_closed(old)  # type: ignore[arg-type]
     assert play.send(short(pairs())).code == ResponseCode.SUCCESS
     assert len(new.asked) == 1

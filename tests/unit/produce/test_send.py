@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gantry.append.admit import Limits
+from gantry.append.admit import MessageLimits
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties
 from gantry.model import names
@@ -231,7 +231,7 @@ def test_a_batch_that_cannot_be_read_or_is_too_long_is_refused() -> None:
 
 
 def test_a_run_too_long_for_a_segment_is_refused_and_not_a_failure() -> None:
-    play = SendPlay(limits=Limits(1 << 20, 30_000), batch_messages_max=10_000)
+    play = SendPlay(limits=MessageLimits(1 << 20, 30_000), batch_messages_max=10_000)
     play.send(batch_of(*[b"x" * 200] * 4000))
     assert play.codes() == [13] and play.store.failed is None
     play.send(message())

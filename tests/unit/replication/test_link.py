@@ -15,7 +15,7 @@ from gantry.replication.link import SlaveLink
 from gantry.replication.master import Feeding
 from gantry.replication.slave import Following
 from gantry.wire import ha
-from gantry.wire.ha import Ack, Kind
+from gantry.wire.ha import Ack, FrameType
 from testkit.simclock import SimClock
 
 SECRET = Keys(b"a secret of many bytes")
@@ -93,8 +93,8 @@ async def test_what_is_flushed_while_the_link_is_made_is_acknowledged() -> None:
     link = SlaveLink(Following(SECRET, b"s" * 32, hello, sink.held()), sink, SimClock())  # type: ignore[arg-type]
     link.connection_made(way)
     brought(link, feeding.preamble(way.written))
-    brought(link, feeding.frame(Kind.HELLO, body(way.written[ha.PREAMBLE_BYTES :])))
+    brought(link, feeding.frame(FrameType.HELLO, body(way.written[ha.PREAMBLE_BYTES :])))
     sink.flushed = 300
     so_far = len(way.written)
     sink.adopted(None)
-    assert feeding.frame(Kind.ACK, body(way.written[so_far:])) == [master.Acked(Ack(300, 300, 0))]
+    assert feeding.frame(FrameType.ACK, body(way.written[so_far:])) == [master.Acked(Ack(300, 300, 0))]

@@ -17,7 +17,7 @@ from gantry.replication.haproof import Keys
 from gantry.replication.master import Feeding
 from gantry.replication.slave import Following
 from gantry.wire import ha
-from gantry.wire.ha import Ack, Kind
+from gantry.wire.ha import Ack, FrameType
 
 SECRET = Keys(b"a secret of many bytes")
 MINE = Standing("cluster", "broker-a", "store-m", 2, table_of([(1, 0), (2, 400)]), 0, 1000, 1 << 20)
@@ -32,7 +32,7 @@ def following(keys: Keys = SECRET, hello: Hello = SLAVE) -> Following:
     return Following(keys, b"s" * 32, hello, hello.end)
 
 
-def frames_of(data: bytes) -> list[tuple[Kind, memoryview]]:
+def frames_of(data: bytes) -> list[tuple[FrameType, memoryview]]:
     found, at = [], 0
     while at < len(data):
         size = ha.size_of(data[at:], ha.FRAME_BYTES_MAX)
@@ -82,7 +82,7 @@ def test_neither_goes_on_with_a_peer_that_does_not_know_the_secret() -> None:
     # A slave that does not check cannot get on either.
     one, other = feeding(), following()
     one.preamble(other.preamble())
-    hello = ha.frame(Kind.HELLO, bytes(32) + SLAVE.encode())
+    hello = ha.frame(FrameType.HELLO, bytes(32) + SLAVE.encode())
     assert "does not know the secret" in reason(one.frame(*frames_of(hello)[0]))
 
 
@@ -128,7 +128,7 @@ def pair(window: int = 1 << 20) -> tuple[Feeding, Following]:
     return one, other
 
 
-def chunk(offset: int, records: bytes, epoch: int = 2, confirmed: int = 0) -> tuple[Kind, memoryview]:
+def chunk(offset: int, records: bytes, epoch: int = 2, confirmed: int = 0) -> tuple[FrameType, memoryview]:
     return frames_of(ha.chunk_head(epoch, offset, confirmed, 0, len(records)) + records)[0]
 
 
@@ -137,15 +137,15 @@ def chunk(offset: int, records: bytes, epoch: int = 2, confirmed: int = 0) -> tu
     [
         (chunk(301, b"xx"), "our log ends at 300"),
         (chunk(300, b"xx", epoch=1), "of epoch 1"),
-        ((Kind.CHUNK, memoryview(b"short")), "a chunk of 5 bytes"),
-        ((Kind.BEAT, memoryview(b"short")), "a beat of 5 bytes"),
-        ((Kind.METADATA, memoryview(bytes(8) + b"{}")), "expected an array"),
-        ((Kind.METADATA, memoryview(bytes(8) + b"[" * 100_000)), "not JSON"),
-        ((Kind.WELCOME, memoryview(bytes(40))), "WELCOME to a slave that is following"),
-        ((Kind.ACK, memoryview(bytes(24))), "ACK to a slave"),
+        ((FrameType.CHUNK, memoryview(b"short")), "a chunk of 5 bytes"),
+        ((FrameType.BEAT, memoryview(b"short")), "a beat of 5 bytes"),
+        ((FrameType.METADATA, memoryview(bytes(8) + b"{}")), "expected an array"),
+        ((FrameType.METADATA, memoryview(bytes(8) + b"[" * 100_000)), "not JSON"),
+        ((FrameType.WELCOME, memoryview(bytes(40))), "WELCOME to a slave that is following"),
+        ((FrameType.ACK, memoryview(bytes(24))), "ACK to a slave"),
     ],
 )
-def test_what_a_master_may_not_send_ends_the_link(frame: tuple[Kind, memoryview], why: str) -> None:
+def test_what_a_master_may_not_send_ends_the_link(frame: tuple[FrameType, memoryview], why: str) -> None:
     _, other = pair()
     assert why in reason(other.frame(*frame))
     assert not other.ack()
@@ -159,8 +159,8 @@ def test_what_a_master_may_not_send_ends_the_link(frame: tuple[Kind, memoryview]
         (ha.ack(300, 299, 0), "after"),
         (ha.ack(300, 301, 0), "of which 300 are written"),
         (ha.ack(300, 300, 1), "metadata 1"),
-        (ha.frame(Kind.CHUNK, bytes(60)), "CHUNK on a link"),
-        (ha.frame(Kind.LEAVE, b"x"), "LEAVE on a link"),
+        (ha.frame(FrameType.CHUNK, bytes(60)), "CHUNK on a link"),
+        (ha.frame(FrameType.LEAVE, b"x"), "LEAVE on a link"),
     ],
 )
 def test_an_acknowledgement_of_what_was_not_sent_ends_the_link(ack: bytes, why: str) -> None:
@@ -169,8 +169,8 @@ def test_an_acknowledgement_of_what_was_not_sent_ends_the_link(ack: bytes, why: 
     assert not one.has_room
 
 
-@given(st.binary(max_size=200), st.sampled_from(Kind))
-def test_hostile_bytes_never_raise_and_never_feed(body: bytes, kind: Kind) -> None:
+@given(st.binary(max_size=200), st.sampled_from(FrameType))
+def test_hostile_bytes_never_raise_and_never_feed(body: bytes, kind: FrameType) -> None:
     one, other = feeding(), following()
     one.preamble(other.preamble())
     if one.frame(kind, memoryview(body)):

@@ -10,7 +10,7 @@ import pytest
 from gantry.leaves import queues
 from gantry.model import names
 from gantry.store import filenames, foreign, generations
-from gantry.store.generations import Generations, Life
+from gantry.store.generations import Generations, TopicGeneration
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuefiles import QueueFiles
 from gantry.store.queuetable import QueueTable
@@ -215,7 +215,7 @@ def test_a_queue_that_expired_and_began_again_does_not_bury_its_topic() -> None:
 
 
 def test_a_table_of_queues_from_before_a_deletion_is_known_by_its_gravestones() -> None:
-    lives = Generations(3, {"T": Life(2, 500), "U": Life(3, 800), "V": Life(1, 100)})
+    lives = Generations(3, {"T": TopicGeneration(2, 500), "U": TopicGeneration(3, 800), "V": TopicGeneration(1, 100)})
     base = QueueBase(500, {}, {"U": 800})
     assert lives.newer_than(base) == ["T"], "the deletion of U was written with it, that of V before it"
 

@@ -8,7 +8,7 @@ import pytest
 
 from gantry.errors import StoreError
 from gantry.store import derived, filenames, reviving
-from gantry.store.generations import Life
+from gantry.store.generations import TopicGeneration
 from gantry.store.reviving import Revival
 from testkit.simclock import SimClock
 from testkit.simdisk import Faults, PowerCut, SimDisk
@@ -19,7 +19,7 @@ SETTINGS = small(ROOT, checkpoint_interval_ms=10**9)
 BEFORE = [b"old%d" % number for number in range(30)]
 
 
-def mourner(is_deleted_before: bool = False) -> tuple[SimDisk, Life, Life | None]:
+def mourner(is_deleted_before: bool = False) -> tuple[SimDisk, TopicGeneration, TopicGeneration | None]:
     """A disk on which `orders` was deleted, with more of it and of others behind that; the life that is wrong, and the
     one that is right: none, or that of a deletion long before.
     """
@@ -42,7 +42,7 @@ def mourner(is_deleted_before: bool = False) -> tuple[SimDisk, Life, Life | None
     return disk, wrong, right
 
 
-def assert_whole(disk: SimDisk, right: Life | None) -> None:
+def assert_whole(disk: SimDisk, right: TopicGeneration | None) -> None:
     store = opened(SETTINGS, SimClock(), disk=disk)
     assert store.generations.life("orders") == right
     assert bodies(store) == [*BEFORE, b"new"] and bodies(store, queue_id=1) == [b"other"]
@@ -82,7 +82,7 @@ def test_it_is_whole_whenever_the_power_goes(is_deleted_before: bool, monkeypatc
 
 def test_one_that_was_deleted_in_yet_another_life_is_left_alone() -> None:
     disk, wrong, _ = mourner()
-    reviving.note(disk, ROOT, {"orders": Revival(Life(wrong.generation + 5, wrong.begins), None)})
+    reviving.note(disk, ROOT, {"orders": Revival(TopicGeneration(wrong.generation + 5, wrong.begins), None)})
     store = opened(SETTINGS, SimClock(), disk=disk)
     assert bodies(store) == [b"new"] and store.generations.life("orders") == wrong
     assert not disk.exists(filenames.revive(ROOT))
@@ -91,7 +91,7 @@ def test_one_that_was_deleted_in_yet_another_life_is_left_alone() -> None:
 def test_what_is_noted_twice_is_done_once_and_what_was_noted_before_stays() -> None:
     disk = SimDisk()
     disk.make_folders(filenames.ours(ROOT))
-    one, other = Revival(Life(1, 10), None), Revival(None, Life(2, 20))
+    one, other = Revival(TopicGeneration(1, 10), None), Revival(None, TopicGeneration(2, 20))
     assert reviving.load(disk, ROOT) == {}
     reviving.note(disk, ROOT, {"a": one})
     reviving.note(disk, ROOT, {"b": other})

@@ -13,7 +13,7 @@ import pytest
 from gantry.errors import OutcomeUnknownError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.connection import Connection
-from gantry.transport.limits import Limits
+from gantry.transport.limits import ConnectionLimits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 from testkit.patience import HANG_S
@@ -22,7 +22,7 @@ from testkit.patience import HANG_S
 class Server:
     """Remembers what came and answers with what `reply` says."""
 
-    def __init__(self, limits: Limits, buffer: ReadBuffer) -> None:
+    def __init__(self, limits: ConnectionLimits, buffer: ReadBuffer) -> None:
         self.batches: list[list[Request]] = []
         self.connection: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self.lost = asyncio.Event()
@@ -54,11 +54,11 @@ def question(opaque: int, body: bytes = b"") -> bytes:
 
 @asynccontextmanager
 async def served(
-    limits: Limits | None = None, buffer: ReadBuffer | None = None
+    limits: ConnectionLimits | None = None, buffer: ReadBuffer | None = None
 ) -> AsyncIterator[tuple[Server, asyncio.StreamReader, asyncio.StreamWriter]]:
     """A server for one connection, and a plain stream that plays the client."""
     loop = asyncio.get_running_loop()
-    server = Server(limits or Limits(), buffer or ReadBuffer())
+    server = Server(limits or ConnectionLimits(), buffer or ReadBuffer())
     listener = await loop.create_server(server.make, "127.0.0.1", 0)
     reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname(), limit=1 << 25)
     try:
@@ -203,7 +203,7 @@ async def test_over_the_common_budget_the_one_that_keeps_most_goes_and_not_the_o
 
 
 async def test_a_peer_that_never_reads_is_no_longer_read_and_cut_off_at_the_hard_limit() -> None:
-    limits = Limits(output_bytes_high=64 << 10, output_bytes_max=1 << 20)
+    limits = ConnectionLimits(output_bytes_high=64 << 10, output_bytes_max=1 << 20)
     async with served(limits) as (server, _, writer):
         connection = server.connection.result()
         connection_socket = writer.get_extra_info("socket")
@@ -221,7 +221,7 @@ async def test_a_peer_that_never_reads_is_no_longer_read_and_cut_off_at_the_hard
 
 
 async def test_a_slow_peer_is_read_again_when_it_has_taken_its_answers() -> None:
-    limits = Limits(output_bytes_high=64 << 10)
+    limits = ConnectionLimits(output_bytes_high=64 << 10)
     async with served(limits) as (server, reader, writer):
         connection = server.connection.result()
         writer.transport.pause_reading()
@@ -294,7 +294,7 @@ async def test_a_question_without_an_answer_has_an_unknown_outcome() -> None:
 
 
 async def test_a_question_that_was_never_sent_says_so() -> None:
-    async with served(Limits(pending_max=1)) as (server, _, _writer):
+    async with served(ConnectionLimits(pending_max=1)) as (server, _, _writer):
         connection = server.connection.result()
         first = connection.invoke(frames.Command(39), HANG_S)
         with pytest.raises(UnreachableError, match="wait for an answer"):
@@ -345,7 +345,7 @@ async def test_what_is_gathered_leaves_at_the_end_also_of_the_connection() -> No
 
 async def test_what_one_batch_of_requests_is_answered_with_is_bounded_like_other_output() -> None:
     """Ten thousand requests come with one read; what they are answered with is in memory before any of it leaves."""
-    limits = Limits(output_bytes_high=64 << 10, output_bytes_max=1 << 20)
+    limits = ConnectionLimits(output_bytes_high=64 << 10, output_bytes_max=1 << 20)
     async with served(limits) as (server, reader, _):
         connection = server.connection.result()
         assert connection.cork()

@@ -15,7 +15,7 @@ from gantry.errors import ConfigError
 from gantry.leaves import frames
 from gantry.transport import descriptors
 from gantry.transport.connection import Connection
-from gantry.transport.limits import Limits
+from gantry.transport.limits import ConnectionLimits
 from gantry.transport.server import RemotingServer
 from gantry.wire.command import Request
 from testkit.nodescriptor import no_descriptor_left
@@ -69,7 +69,7 @@ async def test_connections_come_and_go_with_notice() -> None:
 
 async def test_a_silent_connection_is_closed() -> None:
     gone: asyncio.Queue[Connection] = asyncio.Queue()
-    server = RemotingServer(echo, on_close=gone.put_nowait, limits=Limits(idle_s=0.05))
+    server = RemotingServer(echo, on_close=gone.put_nowait, limits=ConnectionLimits(idle_s=0.05))
     reader, writer = await asyncio.open_connection("127.0.0.1", await server.start("127.0.0.1", 0))
     assert await ends(reader) == b""
     assert "silent" in (await asyncio.wait_for(gone.get(), HANG_S)).close_reason
@@ -78,7 +78,7 @@ async def test_a_silent_connection_is_closed() -> None:
 
 
 async def test_connections_over_the_limit_are_refused_and_the_others_served() -> None:
-    server = RemotingServer(echo, limits=Limits(connections_max=1))
+    server = RemotingServer(echo, limits=ConnectionLimits(connections_max=1))
     port = await server.start("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(frames.encode(frames.Command(28)))

@@ -89,7 +89,7 @@ _DELAY_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "a batch holds no delayed m
 _RETRY_BATCH = Refusal(ResponseCode.MESSAGE_ILLEGAL, "batch request does not support retry group")
 
 
-class Topics(Protocol):
+class TopicCatalog(Protocol):
     """The part of the topic table that admission uses."""
 
     def get(self, name: str) -> TopicConfig | None:
@@ -107,7 +107,7 @@ class Topics(Protocol):
         ...
 
 
-class Groups(Protocol):
+class RetryLimits(Protocol):
     """The part of the group table that admission uses."""
 
     def retry_times_max(self, group: str) -> int | None:
@@ -116,7 +116,7 @@ class Groups(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class MessageLimits:
     """How large a message may be; `properties_bytes_max` is what a client may fill, our own additions left out."""
 
     body_bytes_max: int = BODY_BYTES_MAX
@@ -167,7 +167,9 @@ class WriteGate:
 class Admission:
     """Checks messages, and stores which topics need no closer look."""
 
-    def __init__(self, topics: Topics, groups: Groups, gate: WriteGate, limits: Limits, broker_name: str) -> None:
+    def __init__(
+        self, topics: TopicCatalog, groups: RetryLimits, gate: WriteGate, limits: MessageLimits, broker_name: str
+    ) -> None:
         self.redeliveries = RedeliveryCounts()
         self.queues: dict[str, int] = {}  # topics without specialities: how many queue ids they have
         self.gate = gate

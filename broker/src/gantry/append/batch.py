@@ -45,7 +45,7 @@ _OURS = frozenset({b"MSG_REGION", b"TRACE_ON", b"CLUSTER", b"POP_CK"})
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class MessageStamp:
     """The broker's own values in every message and reply: region, cluster, address."""
 
     cluster: str
@@ -67,7 +67,7 @@ class Appender:
     """Appends producers' messages to the log; there is no other way for them."""
 
     def __init__(
-        self, store: Store, acks: Acks, gate: WriteGate, marks: Marks, next_unique_key: Callable[[], str]
+        self, store: Store, acks: Acks, gate: WriteGate, marks: MessageStamp, next_unique_key: Callable[[], str]
     ) -> None:
         self.messages = 0
         self.bytes = 0  # of records, blanks included

@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from gantry.append.acks import Acks
 from gantry.append.admit import Admission, WriteGate
-from gantry.append.batch import Appender, Marks
+from gantry.append.batch import Appender, MessageStamp
 from gantry.broker import tables
 from gantry.broker.complaints import Complaints
 from gantry.broker.durably import Durably
@@ -152,7 +152,7 @@ def assemble(
     )
     replies = ReplyHandlers(clients, clock, packed)
 
-    marks = Marks(config.cluster, config.messages.region, packed)
+    marks = MessageStamp(config.cluster, config.messages.region, packed)
     admission = Admission(topics, groups, gate, message_limits(config, marks), config.name)
     acks = Acks(ack_mark(config, store), clock, ack_limits(config))
     appender = Appender(store, acks, gate, marks, _unique_ids(opened).next)

@@ -38,7 +38,7 @@ from gantry.broker.stalled import GATE_STALLED
 from gantry.errors import Refusal, StoreError
 from gantry.schedule import wheel
 from gantry.store.background import Background
-from gantry.store.disk import Lock
+from gantry.store.disk import FileLock
 from gantry.store.opening import Opening, lock_folder
 from gantry.store.store import Store
 from gantry.transport.http import HealthServer
@@ -76,7 +76,7 @@ class Broker:
         self._http: HealthServer | None = None
         self._side_door: asyncio.Future[int] | None = None
         # Of the folder: held for all that is written there, before the store is open and after.
-        self._lock: Lock | None = carried.lock if carried is not None else None
+        self._lock: FileLock | None = carried.lock if carried is not None else None
         self._background: Background | None = carried.background if carried is not None else None
         self._store: Store | None = carried.store if carried is not None else None
         self._jobs: list[Job] = []

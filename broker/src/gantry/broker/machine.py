@@ -21,7 +21,7 @@ from gantry.clock import Clock, SystemClock
 from gantry.replication.haproof import Keys
 from gantry.replication.register import Register
 from gantry.store.background import Background, ThreadBackground
-from gantry.store.disk import Disk, Lock, RealDisk
+from gantry.store.disk import Disk, FileLock, RealDisk
 from gantry.store.store import Store
 
 Reserve = Callable[[NetworkConfig, list[Reserved]], Awaitable[Addresses]]
@@ -59,7 +59,7 @@ class Carried(NamedTuple):
 
     store: Store
     background: Background
-    lock: Lock | None
+    lock: FileLock | None
 
 
 class Carrying:

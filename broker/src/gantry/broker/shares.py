@@ -7,15 +7,15 @@ import os
 from dataclasses import replace
 
 from gantry.append.acks import AckLimits
-from gantry.append.admit import Limits
-from gantry.append.batch import Marks
+from gantry.append.admit import MessageLimits
+from gantry.append.batch import MessageStamp
 from gantry.broker.registration import Identity
 from gantry.broker.settings.config import HOT, BrokerConfig, Role
 from gantry.broker.settings.keyrules import RECORD_OVERHEAD_BYTES, body_bytes_most
 from gantry.broker.settings.ports import VIP_NONE, Addresses
 from gantry.broker.settings.sections import BODY_BYTES_MAX, ReplicationConfig, TransactionProfile
 from gantry.broker.settings.sources import flat, replaced
-from gantry.consume.handlers import PullSettings
+from gantry.consume.handlers import PullLimits
 from gantry.consume.lookups import LOOKUP_BYTES_MAX
 from gantry.errors import StoreError
 from gantry.metadata.clients import ClientLimits
@@ -29,7 +29,7 @@ from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
 from gantry.store.watermarks import Watermark
 from gantry.transaction.checker import Rules
-from gantry.transport.limits import Limits as ConnectionLimits
+from gantry.transport.limits import ConnectionLimits
 
 log = logging.getLogger("gantry.broker")
 
@@ -162,9 +162,9 @@ def identity(config: BrokerConfig, addresses: Addresses) -> Identity:
     return Identity(config.cluster, config.name, config.id, addresses.advertised, addresses.ha)
 
 
-def message_limits(config: BrokerConfig, marks: Marks) -> Limits:
+def message_limits(config: BrokerConfig, marks: MessageStamp) -> MessageLimits:
     """How large a message may be."""
-    return Limits(config.messages.body_bytes_max, marks.properties_bytes_max)
+    return MessageLimits(config.messages.body_bytes_max, marks.properties_bytes_max)
 
 
 def client_limits(config: BrokerConfig) -> ClientLimits:
@@ -177,9 +177,9 @@ def client_limits(config: BrokerConfig) -> ClientLimits:
     )
 
 
-def pull_settings(config: BrokerConfig) -> PullSettings:
+def pull_settings(config: BrokerConfig) -> PullLimits:
     """How much a pull may take, and how much pulls that come together: the last of them may bring a largest message."""
-    pull, settings = config.pull, PullSettings()
+    pull, settings = config.pull, PullLimits()
     room = output_room(config) - BODY_BYTES_MAX - RECORD_OVERHEAD_BYTES
     return replace(
         settings,

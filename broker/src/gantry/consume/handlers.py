@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class PullSettings:
+class PullLimits:
     """How much one pull may take and how many may wait.
 
     RocketMQ stops at 32 messages (8 from disk) whatever the client asks for; here a client gets what it asks for
@@ -111,7 +111,7 @@ class PullHandlers:
     """The hot path out of the broker."""
 
     def __init__(
-        self, store: Store, checks: PullChecks, offsets: Offsets, clock: Clock, settings: PullSettings
+        self, store: Store, checks: PullChecks, offsets: Offsets, clock: Clock, settings: PullLimits
     ) -> None:
         self.held = HeldPulls(settings.held_max, self._wake, self._expire)
         self.cold = ColdPulls(store.bring_in, self._again, settings.cold_bytes_max, settings.held_max)

@@ -39,7 +39,7 @@ Key = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Lock:
+class QueueOwner:
     """One queue's owner in one group."""
 
     client_id: str
@@ -68,7 +68,7 @@ class QueueLocks:
         self.lease_s = lease_s
         self._state = state
         self._locks_max = locks_max
-        self._groups: dict[str, dict[Key, Lock]] = {}
+        self._groups: dict[str, dict[Key, QueueOwner]] = {}
         self._count = 0
         self._listeners: list[Callable[[str], None]] = []
         self._is_changed = False
@@ -100,7 +100,7 @@ class QueueLocks:
             return False
         self._count += held is None
         self.counts.expired += held is not None
-        self._groups.setdefault(group, {})[key] = Lock(client_id, now)
+        self._groups.setdefault(group, {})[key] = QueueOwner(client_id, now)
         self.counts.granted += 1
         self._touch(group)
         return True
@@ -169,7 +169,7 @@ class QueueLocks:
         self._is_changed = False
         self._state.save_now(self.to_document())
 
-    def _remove(self, group: str, locks: dict[Key, Lock], key: Key) -> None:
+    def _remove(self, group: str, locks: dict[Key, QueueOwner], key: Key) -> None:
         del locks[key]
         self._count -= 1
         self._touch(group)
@@ -199,11 +199,11 @@ class QueueLocks:
 
         A slave gives no locks and lets none expire: what counts is that a start as master finds them.
         """
-        owners: dict[Key, Lock] = {}
+        owners: dict[Key, QueueOwner] = {}
         for row in [] if value is None else value if isinstance(value, list) else [value]:
             match row:
                 case [str(topic), int(queue_id), str(client_id)]:
-                    owners[topic, queue_id] = Lock(client_id, now)
+                    owners[topic, queue_id] = QueueOwner(client_id, now)
                 case _:
                     raise ValueError(f"{str(row)[:80]} is no lock of {group}")
         self._count += len(owners) - len(self._groups.pop(group, {}))
@@ -228,7 +228,7 @@ class QueueLocks:
                 for item in documents.array(documents.mapping(document, "lockTable"), group):
                     source = documents.document(item, f"a lock of {group}")
                     key = (documents.text(source, "topic"), documents.integer(source, "queueId"))
-                    self._groups.setdefault(group, {})[key] = Lock(documents.text(source, "clientId"), now)
+                    self._groups.setdefault(group, {})[key] = QueueOwner(documents.text(source, "clientId"), now)
         except ValueError as error:
             raise StoreError(f"queueLocks.json: {error}") from error
         self._count = sum(map(len, self._groups.values()))

@@ -36,7 +36,7 @@ _PAIRS_AT_ONCE = 1000
 PAGE_QUEUES_MAX = 4000  # 50 bytes each
 
 
-class QueueLag(NamedTuple):
+class QueueBacklog(NamedTuple):
     """One queue of one group."""
 
     queue_id: int
@@ -144,13 +144,13 @@ class ProgressHandlers:
         online = self._clients.consumer_group(group)
         return online is not None and bool(online.subscriptions) and topic not in online.subscriptions
 
-    async def _queues(self, group: str, config: TopicConfig) -> AsyncIterator[QueueLag]:
+    async def _queues(self, group: str, config: TopicConfig) -> AsyncIterator[QueueBacklog]:
         committed = self._offsets.of(group, config.name)
         for queue_id in range(config.read_queues):
             low, high = self._store.queue_range(config.name, queue_id) or (0, 0)
             offset = committed.get(queue_id, NOT_COMMITTED)
             last_ms = (self._store.reader.store_time(config.name, queue_id, offset - 1) or 0) if offset > 0 else 0
-            yield QueueLag(queue_id, offset, low, high, last_ms)
+            yield QueueBacklog(queue_id, offset, low, high, last_ms)
             # The first one too: most topics have few queues, and there are thousands of topics.
             if queue_id % _LOOKED_AT_ONCE == 0:
                 await asyncio.sleep(0)

@@ -30,7 +30,7 @@ from gantry.wire.codes import RequestCode, ResponseCode
 from gantry.wire.command import refusal, reply, request
 
 if TYPE_CHECKING:
-    from gantry.metadata.clients import Member
+    from gantry.metadata.clients import GroupClient
     from gantry.transport.connection import Connection
 
 ANSWER_S = 10.0  # RocketMQ's
@@ -81,7 +81,7 @@ class RelayHandlers:
         return reply(command, body=b'{"consumerTable":{' + rows + b'},"messageQueueTable":{}}')
 
     async def _status_of(
-        self, asked: Connection, member: Member, group: str, topic: str
+        self, asked: Connection, member: GroupClient, group: str, topic: str
     ) -> tuple[str, bytes] | None:
         """A member's offsets as a map with queues as keys; None when it does not say."""
         if member.version < VERSION_OF_STATUS:

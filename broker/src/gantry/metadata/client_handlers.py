@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gantry.clock import Clock
 from gantry.errors import Refusal
 from gantry.leaves.frames import Command
-from gantry.metadata.clients import Clients, Consumption, Member
+from gantry.metadata.clients import Clients, Consumption, GroupClient
 from gantry.metadata.groups import Groups
 from gantry.metadata.heartbeats import Heartbeats
 from gantry.metadata.topics import Topics
@@ -50,7 +50,7 @@ class ClientHandlers:
     def heartbeat(self, connection: Connection, command: Command) -> Command:
         """HEART_BEAT: register the client in all its groups."""
         beat = self._heartbeats.read(connection, command.body)
-        member = Member(beat.client_id, command.language, command.version, self._clock.monotonic())
+        member = GroupClient(beat.client_id, command.language, command.version, self._clock.monotonic())
         for consumer in beat.consumers:
             why = self._register_consumer(connection, member, consumer)
             if why is not None:
@@ -96,7 +96,7 @@ class ClientHandlers:
         # RocketMQ's clients show this text to their user.
         return reply(command, ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"Invalid MessageSelector. {fault}")
 
-    def _register_consumer(self, connection: Connection, member: Member, consumer: ConsumerData) -> Refusal | None:
+    def _register_consumer(self, connection: Connection, member: GroupClient, consumer: ConsumerData) -> Refusal | None:
         config = self._groups.ensure(consumer.group)
         if config is None:
             # RocketMQ: a group that may not be made is passed over; the pulls of its consumers are told (26).

@@ -47,7 +47,7 @@ class ClientLimits:
 
 
 @dataclass(slots=True)
-class Member:
+class GroupClient:
     """One client in one group, on one connection."""
 
     client_id: str
@@ -78,7 +78,7 @@ class ConsumerGroup:
     def __init__(self, name: str, consumption: Consumption) -> None:
         self.name = name
         self.consumption = consumption
-        self.members: dict[Connection, Member] = {}
+        self.members: dict[Connection, GroupClient] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.bytes = 0  # of the subscriptions
 
@@ -108,7 +108,7 @@ class Clients:
     def __init__(self, limits: ClientLimits) -> None:
         self._limits = limits
         self._consumers: dict[str, ConsumerGroup] = {}
-        self._producers: dict[str, dict[Connection, Member]] = {}
+        self._producers: dict[str, dict[Connection, GroupClient]] = {}
         # Groups by connection, so that a closed connection costs what it held and not a scan; and what it said of each.
         self._consuming: dict[Connection, dict[str, int]] = {}
         self._producing: dict[Connection, dict[str, int]] = {}
@@ -128,7 +128,7 @@ class Clients:
         """Hear what each heartbeat says that its group wants, after it was taken over."""
         self._beat_listeners.append(listener)
 
-    def register_producer(self, connection: Connection, group: str, member: Member) -> Refusal | None:
+    def register_producer(self, connection: Connection, group: str, member: GroupClient) -> Refusal | None:
         """A producer is alive in this group."""
         members = self._producers.get(group, {})
         said = _member_bytes(member)
@@ -151,7 +151,7 @@ class Clients:
         self,
         connection: Connection,
         group: str,
-        member: Member,
+        member: GroupClient,
         consumption: Consumption,
         subscriptions: Iterable[Subscription],
     ) -> Refusal | None:
@@ -228,7 +228,7 @@ class Clients:
             elif number % _LOOKED_AT_ONCE == 0:
                 yield
 
-    def _registered(self, connection: Connection) -> Iterator[Member]:
+    def _registered(self, connection: Connection) -> Iterator[GroupClient]:
         for group in self._consuming.get(connection, ()):
             yield self._consumers[group].members[connection]
         for group in self._producing.get(connection, ()):
@@ -258,13 +258,13 @@ class Clients:
         entry = self._consumers.get(group)
         return None if entry is None else entry.subscriptions.get(topic)
 
-    def consumer(self, group: str, client_id: str) -> tuple[Connection, Member] | None:
+    def consumer(self, group: str, client_id: str) -> tuple[Connection, GroupClient] | None:
         """The member of the group with this client id, on its newest connection."""
         entry = self._consumers.get(group)
         members = () if entry is None else reversed(entry.members.items())
         return next((found for found in members if found[1].client_id == client_id), None)
 
-    def producers(self, group: str) -> Mapping[Connection, Member]:
+    def producers(self, group: str) -> Mapping[Connection, GroupClient]:
         """The producers of a group, by connection."""
         return self._producers.get(group, {})
 
@@ -328,7 +328,7 @@ def _full(what: str, limit: int) -> Refusal:
     return Refusal(ResponseCode.SYSTEM_BUSY, f"{what}, the limit is {limit}")
 
 
-def _member_bytes(member: Member | None) -> int:
+def _member_bytes(member: GroupClient | None) -> int:
     return 0 if member is None else _ENTRY_BYTES + len(member.client_id)
 
 

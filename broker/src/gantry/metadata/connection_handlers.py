@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gantry.clock import Clock
 from gantry.leaves.frames import Command
 from gantry.metadata import longanswers
-from gantry.metadata.clients import Clients, Member
+from gantry.metadata.clients import Clients, GroupClient
 from gantry.metadata.longanswers import LongAnswer
 from gantry.wire import bodies, headers
 from gantry.wire.codes import Language, ResponseCode
@@ -85,7 +85,7 @@ class ConnectionHandlers:
         return reply(command, body=bodies.dumps(answer))
 
 
-async def _connections(members: Mapping[Connection, Member]) -> bytes:
+async def _connections(members: Mapping[Connection, GroupClient]) -> bytes:
     answer = LongAnswer(_INSTEAD)
     for connection, member in list(members.items()):
         row = {

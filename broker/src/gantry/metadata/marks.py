@@ -24,7 +24,7 @@ _BY_REQUEST = -2
 _READERS_MAX = 100_000
 
 
-class Marks:
+class ResetMarks:
     """By `topic@reader` and queue id; one owner, the offsets."""
 
     def __init__(self, table: dict[str, dict[int, int]]) -> None:

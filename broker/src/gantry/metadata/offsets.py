@@ -27,7 +27,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from gantry.clock import Clock
 from gantry.errors import StoreError
 from gantry.leaves import fields
-from gantry.metadata.marks import Marks
+from gantry.metadata.marks import ResetMarks
 from gantry.metadata.state import State
 from gantry.model import documents
 from gantry.model.topic import DataVersion
@@ -52,7 +52,7 @@ class Offsets:
         self._clock = clock
         self._table: dict[str, dict[int, int]] = {}
         self._carried: dict[str, object] = {}
-        self.marks = Marks({})
+        self.marks = ResetMarks({})
         self._generations: dict[str, int] | None = None  # of the topics that have one; None: nobody said
         self._version = DataVersion()
         self._is_changed = False
@@ -362,7 +362,7 @@ class Offsets:
             self._version = DataVersion.from_json(source.get("dataVersion"))
             self._carried = {name: source[name] for name in _CARRIED_ALONG if name in source}
             self._table = _by_queue(source, "offsetTable")
-            self.marks = Marks(_by_queue(source, "resetOffsetTable"))
+            self.marks = ResetMarks(_by_queue(source, "resetOffsetTable"))
             if _GENERATIONS in source:
                 table = documents.mapping(source, _GENERATIONS)
                 self._generations = {topic: documents.integer(table, topic) for topic in table}

@@ -57,7 +57,7 @@ class Key:
     is_hot: bool = False
 
 
-class Entry(NamedTuple):
+class DeclaredKey(NamedTuple):
     """One key of a tree: its declared type, its declaration, its default."""
 
     kind: object
@@ -106,19 +106,19 @@ def several(default: tuple[str, ...], low: int, high: int, pattern: str, form: s
     return field(default=default, metadata={_METADATA: key})
 
 
-def table(tree: type) -> Mapping[str, Entry]:
+def table(tree: type) -> Mapping[str, DeclaredKey]:
     """Every dotted key of a tree, in the order of declaration."""
     return _whole_table(tree)
 
 
 @lru_cache(64)
-def _whole_table(tree: type) -> Mapping[str, Entry]:
+def _whole_table(tree: type) -> Mapping[str, DeclaredKey]:
     return MappingProxyType(_table(tree, ""))
 
 
-def _table(tree: type, prefix: str) -> dict[str, Entry]:
+def _table(tree: type, prefix: str) -> dict[str, DeclaredKey]:
     hints = typing.get_type_hints(tree)
-    result: dict[str, Entry] = {}
+    result: dict[str, DeclaredKey] = {}
     for each in fields(tree):
         kind = hints[each.name]
         if is_dataclass(kind):
@@ -129,11 +129,11 @@ def _table(tree: type, prefix: str) -> dict[str, Entry]:
             assert isinstance(key, Key) and each.default is not MISSING, (
                 f"{prefix}{each.name} is declared without a Key"
             )
-            result[prefix + each.name] = Entry(kind, key, each.default)
+            result[prefix + each.name] = DeclaredKey(kind, key, each.default)
     return result
 
 
-def read(value: object, entry: Entry) -> object:
+def read(value: object, entry: DeclaredKey) -> object:
     """Return the value as the key's type; ValueError saying what was expected."""
     try:
         found = _typed(value, entry.kind, entry.key)
@@ -154,7 +154,7 @@ def shown(value: float, unit: str) -> str:
     return str(int(value)) if value == int(value) else f"{value:g}"
 
 
-def as_written(entry: Entry) -> str:
+def as_written(entry: DeclaredKey) -> str:
     """The default of a key as users write it."""
     default = entry.default
     if isinstance(default, bool):

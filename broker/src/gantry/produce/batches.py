@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from gantry.append.admit import Limits, batch_refusal, content_refusal
+from gantry.append.admit import MessageLimits, batch_refusal, content_refusal
 from gantry.append.topiclimits import TopicLimits
 from gantry.errors import Refusal
 from gantry.leaves import frames, properties, records
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def messages_of(
-    request: Send, limits: Limits, count_max: int, topic: TopicLimits | None = None
+    request: Send, limits: MessageLimits, count_max: int, topic: TopicLimits | None = None
 ) -> list[Send] | Refusal:
     """Return the messages of a batch request that was itself admitted, or why the batch is refused."""
     try:

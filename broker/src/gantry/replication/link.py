@@ -242,13 +242,13 @@ class SlaveLink(asyncio.BufferedProtocol):
     def leave(self) -> None:
         """Say goodbye: nobody waits for us any more."""
         if self.machine.is_following:
-            self._write(ha.frame(ha.Kind.LEAVE))
+            self._write(ha.frame(ha.FrameType.LEAVE))
 
     def commit(self, body: bytes) -> bool:
         """Hand consumer offsets that were committed here to the master; False when there is none."""
         if self._transport is None or not self.machine.is_following:
             return False
-        self._write(ha.frame(ha.Kind.COMMITS, body))
+        self._write(ha.frame(ha.FrameType.COMMITS, body))
         return True
 
     def _write(self, data: bytes) -> None:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 from gantry.replication.handshake import Hello, No, Part, Standing, Step, Welcome, is_proven, judge, prove, read_hello
 from gantry.replication.haproof import Keys
 from gantry.wire import ha
-from gantry.wire.ha import Ack, Kind, MalformedHaError
+from gantry.wire.ha import Ack, FrameType, MalformedHaError
 
 # A loopback or a 10 Gbit/s network with a millisecond of way and back needs a megabyte; disks that stall need more.
 WINDOW_BYTES = 8 << 20
@@ -118,26 +118,26 @@ class Feeding:
         self._slave_nonce = data[len(ha.MAGIC) :]
         self._state = _State.CHALLENGED
         proof = prove(self._keys.first, Part.CHALLENGE, self._slave_nonce, self._nonce)
-        return [Send(ha.frame(Kind.CHALLENGE, proof + self._nonce))]
+        return [Send(ha.frame(FrameType.CHALLENGE, proof + self._nonce))]
 
-    def frame(self, kind: Kind, body: memoryview) -> list[Action]:
+    def frame(self, kind: FrameType, body: memoryview) -> list[Action]:
         """A frame came; what has to be done now."""
         try:
             return self._frame(kind, body)
         except ValueError as error:
             return self._end(f"it sent what cannot be: {error}")
 
-    def _frame(self, kind: Kind, body: memoryview) -> list[Action]:
+    def _frame(self, kind: FrameType, body: memoryview) -> list[Action]:
         if self.is_known:
-            if kind is Kind.ACK:
+            if kind is FrameType.ACK:
                 return self._acked(ha.read_ack(body))
-            if kind is Kind.LEAVE and not body:
+            if kind is FrameType.LEAVE and not body:
                 return [Left(), *self._end("the slave stops")]
-            if kind is Kind.COMMITS:
+            if kind is FrameType.COMMITS:
                 return [Commits(bytes(body))]
-            if kind is Kind.PROMISED:
+            if kind is FrameType.PROMISED:
                 return [Promised(ha.read_promise(body)), *self._end("the slave promised the next epoch")]
-        elif self._state is _State.CHALLENGED and kind is Kind.HELLO:
+        elif self._state is _State.CHALLENGED and kind is FrameType.HELLO:
             return self._greeted(*ha.read_proven(body))
         raise MalformedHaError(f"{kind.name} on a link that is {self._state.value}")
 
@@ -147,11 +147,12 @@ class Feeding:
         hello = read_hello(said)
         answer = self._judgement(hello)
         if isinstance(answer, No):
-            return [Send(ha.frame(Kind.REFUSED, answer.reason.encode())), *self._end(answer.reason)]
+            return [Send(ha.frame(FrameType.REFUSED, answer.reason.encode())), *self._end(answer.reason)]
         welcome = answer.encode()
         out = Send(
             ha.frame(
-                Kind.WELCOME, prove(self._keys.first, Part.WELCOME, self._slave_nonce, self._nonce, welcome) + welcome
+                FrameType.WELCOME,
+                prove(self._keys.first, Part.WELCOME, self._slave_nonce, self._nonce, welcome) + welcome,
             )
         )
         if answer.step is not Step.FOLLOW:
@@ -182,7 +183,7 @@ class Feeding:
 
     def refuse(self, reason: str) -> list[Action]:
         """End the link for a reason of ours, and say so to a peer that we know."""
-        told: list[Action] = [Send(ha.frame(Kind.REFUSED, reason.encode()))] if self.is_known else []
+        told: list[Action] = [Send(ha.frame(FrameType.REFUSED, reason.encode()))] if self.is_known else []
         return [*told, *self._end(reason)]
 
     def _end(self, reason: str) -> list[Action]:

@@ -20,7 +20,7 @@ from gantry.replication.handshake import Hello, Part, Step, Welcome, is_proven, 
 from gantry.replication.haproof import Keys
 from gantry.replication.replica import Replica
 from gantry.wire import ha
-from gantry.wire.ha import Ack, Kind, MalformedHaError
+from gantry.wire.ha import Ack, FrameType, MalformedHaError
 
 # What is only written matters to the master's window, not to anybody who waits.
 _WORTH_BYTES = 1 << 20
@@ -114,31 +114,31 @@ class Following:
         """What the link begins with."""
         return ha.MAGIC + self._nonce
 
-    def frame(self, kind: Kind, body: memoryview) -> list[Action]:
+    def frame(self, kind: FrameType, body: memoryview) -> list[Action]:
         """A frame came; what has to be done now."""
         try:
             return self._frame(kind, body)
         except ValueError as error:
             return self._end(f"the master sent what cannot be: {error}")
 
-    def _frame(self, kind: Kind, body: memoryview) -> list[Action]:
-        if kind is Kind.REFUSED:
+    def _frame(self, kind: FrameType, body: memoryview) -> list[Action]:
+        if kind is FrameType.REFUSED:
             return self._end(f"the master refuses: {bytes(body).decode('utf-8', 'replace')}", is_final=True)
         if self._state is _State.FOLLOWING:
-            if kind is Kind.CHUNK:
+            if kind is FrameType.CHUNK:
                 return self._chunk(ha.read_chunk(body))
-            if kind is Kind.BEAT:
+            if kind is FrameType.BEAT:
                 beat = ha.read_beat(body)
                 self.replica.echo = beat.clock_ns
                 return [self._marks(beat.written, beat.confirmed, beat.log_start)]
-            if kind is Kind.PROMISE:
+            if kind is FrameType.PROMISE:
                 return self._asked_to_promise(ha.read_promise(body))
-            if kind is Kind.METADATA:
+            if kind is FrameType.METADATA:
                 number, changes = ha.read_metadata(body)
                 return [Apply(number, changes)] if self.replica.change(number) else []
-        elif self._state is _State.OPENED and kind is Kind.CHALLENGE:
+        elif self._state is _State.OPENED and kind is FrameType.CHALLENGE:
             return self._challenged(*ha.read_proven(body))
-        elif self._state is _State.CHALLENGED and kind is Kind.WELCOME:
+        elif self._state is _State.CHALLENGED and kind is FrameType.WELCOME:
             return self._welcomed(*ha.read_proven(body))
         raise MalformedHaError(f"{kind.name} to a slave that is {self._state.value}")
 
@@ -150,7 +150,7 @@ class Following:
         self._master_nonce = nonce
         self._state = _State.CHALLENGED
         said = self._hello.encode()
-        return [Send(ha.frame(Kind.HELLO, prove(self._keys.first, Part.HELLO, self._nonce, nonce, said) + said))]
+        return [Send(ha.frame(FrameType.HELLO, prove(self._keys.first, Part.HELLO, self._nonce, nonce, said) + said))]
 
     def _welcomed(self, proof: bytes, said: bytes) -> list[Action]:
         if not is_proven(proof, self._keys, Part.WELCOME, self._nonce, self._master_nonce, said):
@@ -190,7 +190,7 @@ class Following:
         """The promise is on the disk: the last word on this link."""
         is_time = self._state is _State.FOLLOWING
         self._state = _State.ENDED
-        return ha.promise(Kind.PROMISED, epoch) if is_time else b""
+        return ha.promise(FrameType.PROMISED, epoch) if is_time else b""
 
     def ready(self) -> None:
         """The welcome is on the disk: the first acknowledgement asks for more."""

@@ -375,7 +375,7 @@ class Link(asyncio.Protocol):
 
     def ask_promise(self, epoch: int) -> None:
         """Ask the slave to promise an epoch."""
-        self._write(ha.promise(ha.Kind.PROMISE, epoch))
+        self._write(ha.promise(ha.FrameType.PROMISE, epoch))
 
     def _write(self, data: bytes | memoryview) -> None:
         if self._transport is not None:

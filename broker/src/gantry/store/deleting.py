@@ -14,7 +14,7 @@ from gantry.errors import DiskFullError, StoreError
 from gantry.store import filenames, generations, queuebase
 from gantry.store.background import Worker
 from gantry.store.disk import Disk
-from gantry.store.generations import Life
+from gantry.store.generations import TopicGeneration
 from gantry.store.queuebase import QueueBase
 from gantry.store.queuetable import QueueTable
 from gantry.store.reserve import Reserve
@@ -62,7 +62,7 @@ class Deleting:
         self._topics[topic] = self.asked
         self.go_on(durable_end)
 
-    def number(self, topic: str, life: Life, durable_end: int) -> None:
+    def number(self, topic: str, life: TopicGeneration, durable_end: int) -> None:
         """The topic is in this life and keeps its queues: whatever another one would hide is gone from the log."""
         self._table.generations.take(topic, life)
         self.asked += 1

@@ -76,7 +76,7 @@ class File(Protocol):
         ...
 
 
-class Lock(Protocol):
+class FileLock(Protocol):
     """A held lock; it also goes when its process dies."""
 
     def release(self) -> None:
@@ -145,7 +145,7 @@ class Disk(Protocol):
         """When the file's contents last changed, milliseconds since the epoch."""
         ...
 
-    def lock(self, path: str) -> Lock:
+    def lock(self, path: str) -> FileLock:
         """Take the store's lock or raise StoreError naming the process that has it."""
         ...
 

@@ -26,7 +26,7 @@ from gantry.store.queuebase import QueueBase
 _FILE = "topicGenerations.json"
 
 
-class Life(NamedTuple):
+class TopicGeneration(NamedTuple):
     """One topic: its generation, and the log offset below which records belong to those before it."""
 
     generation: int
@@ -36,7 +36,7 @@ class Life(NamedTuple):
 class Generations:
     """The table; one owner, the loop, but for `save`, which gets a document."""
 
-    def __init__(self, last: int, lives: dict[str, Life]) -> None:
+    def __init__(self, last: int, lives: dict[str, TopicGeneration]) -> None:
         self._last = last
         self._lives = lives
 
@@ -55,17 +55,17 @@ class Generations:
         """
         generation = self._last + 1 if number is None else number
         self._last = max(self._last, generation)
-        self._lives[topic] = Life(generation, log_end)
+        self._lives[topic] = TopicGeneration(generation, log_end)
         return generation
 
-    def take(self, topic: str, life: Life | None) -> None:
+    def take(self, topic: str, life: TopicGeneration | None) -> None:
         """The topic is in this life, as a master says; None: it was never deleted."""
         if life is None:
             self._lives.pop(topic, None)
         else:
             self.begin(topic, life.begins, life.generation)
 
-    def life(self, topic: str) -> Life | None:
+    def life(self, topic: str) -> TopicGeneration | None:
         """The topic's generation and where it begins; None for a topic that was never deleted, or long ago."""
         return self._lives.get(topic)
 
@@ -118,9 +118,9 @@ def load(disk: Disk, root: str) -> Generations:
     return Generations(last, {topic: _life(path, topic, value) for topic, value in topics.items()})
 
 
-def _life(path: str, topic: str, value: object) -> Life:
+def _life(path: str, topic: str, value: object) -> TopicGeneration:
     if isinstance(value, dict):
         generation, begins = value.get("generation"), value.get("begins")
         if isinstance(generation, int) and isinstance(begins, int):
-            return Life(generation, begins)
+            return TopicGeneration(generation, begins)
     raise StoreError(f"{path}: {topic[:40]!r} has no generation; restore the file from its .bak")

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from gantry.clock import Clock
 from gantry.store import filenames
 from gantry.store.background import Background
-from gantry.store.disk import Disk, Lock
-from gantry.store.recovery import Progress, Recovery, RecoveryReport
+from gantry.store.disk import Disk, FileLock
+from gantry.store.recovery import Recovery, RecoveryProgress, RecoveryReport
 from gantry.store.settings import StoreSettings
 from gantry.store.store import Store
 
@@ -30,7 +30,7 @@ class Opening:
         self.report: RecoveryReport = self._recovery.report
         self.store: Store | None = None
 
-    def steps(self) -> Iterator[Progress]:
+    def steps(self) -> Iterator[RecoveryProgress]:
         """Recovery in slices of some milliseconds; StoreError when the folder cannot be opened."""
         try:
             yield from self._recovery.steps()
@@ -49,7 +49,7 @@ def open_store(settings: StoreSettings, disk: Disk, clock: Clock, background: Ba
     return opening.store
 
 
-def lock_folder(disk: Disk, root: str) -> Lock:
+def lock_folder(disk: Disk, root: str) -> FileLock:
     """Take the lock of a store's folder, which is made if need be; StoreError names the process that has it."""
     disk.make_folders(root)
     return disk.lock(filenames.lock(root))

@@ -31,7 +31,7 @@ from gantry.store.background import Background
 from gantry.store.checkpoint import Checkpoint
 from gantry.store.commitlog import CommitLog
 from gantry.store.derived import Derived
-from gantry.store.disk import Disk, Lock
+from gantry.store.disk import Disk, FileLock
 from gantry.store.javacheckpoint import JavaCheckpoint
 from gantry.store.logscan import LogScan, first_record_ms
 from gantry.store.queuebase import QueueBase
@@ -59,7 +59,7 @@ class Start(enum.Enum):
         return self in (Start.CRASHED, Start.FOREIGN_CRASHED)
 
 
-class Progress(NamedTuple):
+class RecoveryProgress(NamedTuple):
     """Where a start stands, for the caller /healthz."""
 
     stage: str
@@ -79,14 +79,14 @@ class RecoveryReport:
     rebuilt: list[str] = field(default_factory=list)
 
 
-class Parts(NamedTuple):
+class StoreParts(NamedTuple):
     """An opened store's parts, for `Store`."""
 
     settings: StoreSettings
     disk: Disk
     clock: Clock
     background: Background
-    lock: Lock | None  # None: held by anyone who opened the store
+    lock: FileLock | None  # None: held by anyone who opened the store
     log: CommitLog
     derived: Derived
     checkpoint: Checkpoint
@@ -118,15 +118,15 @@ class Recovery:
         segments = Segments(disk, settings.root, settings.segment_bytes, clock, background.housekeeper)
         self._log = CommitLog(segments, settings.segment_bytes)
         self._derived = Derived(settings, disk, clock, self._log)
-        self._lock: Lock | None = None
+        self._lock: FileLock | None = None
         self._lives_found: dict[str, int] = {}  # the generations as they stand in their file
         self._revived: list[str] = []  # topics whose queues are built again from the whole log, in another life
         self.report = RecoveryReport(rebuilt=self._derived.rebuilt)
-        self.parts: Parts | None = None
+        self.parts: StoreParts | None = None
 
-    def steps(self) -> Iterator[Progress]:
+    def steps(self) -> Iterator[RecoveryProgress]:
         """Do it, in slices of some milliseconds.  StoreError: the folder cannot be opened, and why."""
-        yield Progress("lock", 0, 0)
+        yield RecoveryProgress("lock", 0, 0)
         self._make_names_durable()
         if not self._is_locked:
             self._lock = self._disk.lock(filenames.lock(self._settings.root))
@@ -135,21 +135,21 @@ class Recovery:
         segments.load()
         self._check_folder(found)
         found = self._without_deleted(found)
-        yield Progress("queues", 0, 0)
+        yield RecoveryProgress("queues", 0, 0)
         begin = self._load_derived(found)
         scan = LogScan(segments, begin, _torn_from(found, begin))
         confirmed = self._confirmed(found)
         for at in self._derived.dispatch(scan, confirmed):
-            yield Progress("log", at, segments.end)
+            yield RecoveryProgress("log", at, segments.end)
         self._note(found.start, begin, scan)
         self._judge(found, scan)
         if found.start is not Start.CLEAN or scan.count or scan.reason.startswith("bad"):
-            yield Progress("cut", scan.at, scan.at)
+            yield RecoveryProgress("cut", scan.at, scan.at)
             self._cut(found, begin, scan)
         confirmed = min(confirmed, scan.at)
         for at in self._derived.repair(confirmed):
-            yield Progress("rebuild", at, scan.at)
-        yield Progress("finish", scan.at, scan.at)
+            yield RecoveryProgress("rebuild", at, scan.at)
+        yield RecoveryProgress("finish", scan.at, scan.at)
         self._finish(found, confirmed, max(scan.store_ms, found.point.store_ms if found.point else 0))
 
     def close(self) -> None:
@@ -307,7 +307,7 @@ class Recovery:
             raise error
         if error is None:
             reviving.done(self._disk, root, self._revived)
-        self.parts = Parts(
+        self.parts = StoreParts(
             self._settings,
             self._disk,
             self._clock,

@@ -45,7 +45,7 @@ class DiskView(NamedTuple):
     total_bytes: int = 0
 
 
-class Survey(NamedTuple):
+class RetentionStatus(NamedTuple):
     """What retention knows and wants, for an administrator: the segments that may go by their place, oldest first."""
 
     seen: DiskView
@@ -132,7 +132,7 @@ class Retention:
         """Drop queue and index files of which all records are gone; they went with their segments already."""
         self.dropping.drop_derived()
 
-    def survey(self, durable_end: int, done: Callable[[Survey | None], None]) -> None:
+    def survey(self, durable_end: int, done: Callable[[RetentionStatus | None], None]) -> None:
         """Look at the disk and tell what would go by hand now; None when that was not possible."""
         outcome: list[DiskView] = []
 
@@ -143,7 +143,7 @@ class Retention:
             seen, now_ms = outcome[0], self._clock.now_ms()
             expired = expired_count(seen, now_ms, self._settings)
             going = count_to_drop(seen, now_ms, True, self._settings)
-            done(Survey(seen, self._log.start, self.owed_from(), expired, going))
+            done(RetentionStatus(seen, self._log.start, self.owed_from(), expired, going))
 
         if not self._housekeeper.submit(self._look_at(durable_end, outcome, None), looked):
             done(None)

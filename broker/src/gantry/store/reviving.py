@@ -21,14 +21,14 @@ from typing import NamedTuple
 from gantry.errors import StoreError
 from gantry.store import filenames, statefile
 from gantry.store.disk import Disk
-from gantry.store.generations import Generations, Life
+from gantry.store.generations import Generations, TopicGeneration
 
 
 class Revival(NamedTuple):
     """One topic: the life that it has here and shall not have, and its life in the group; None: it has none there."""
 
-    was: Life | None
-    now: Life | None
+    was: TopicGeneration | None
+    now: TopicGeneration | None
 
 
 def note(disk: Disk, root: str, revivals: Mapping[str, Revival]) -> None:
@@ -77,9 +77,9 @@ def _revival(value: object) -> Revival:
     return Revival(_life(value.get("was")), _life(value.get("now")))
 
 
-def _life(value: object) -> Life | None:
+def _life(value: object) -> TopicGeneration | None:
     if value is None:
         return None
     if isinstance(value, list) and len(value) == 2 and all(isinstance(one, int) for one in value):
-        return Life(*value)
+        return TopicGeneration(*value)
     raise ValueError(f"{str(value)[:40]} is no life")

@@ -22,9 +22,9 @@ from gantry.store.deleting import Deleting
 from gantry.store.dispatcher import Dispatcher, Listener
 from gantry.store.dropping import Dropping
 from gantry.store.flushing import LogFlush
-from gantry.store.generations import Generations, Life
+from gantry.store.generations import Generations, TopicGeneration
 from gantry.store.reading import Reader
-from gantry.store.recovery import Parts, RecoveryReport
+from gantry.store.recovery import RecoveryReport, StoreParts
 from gantry.store.retention import Retention
 from gantry.store.settings import Flush, StoreSettings
 from gantry.store.stalling import Stalling
@@ -38,7 +38,7 @@ _DRAINS = 3  # anyone who hears that a job is done may submit another one: so ma
 class Store:
     """An open store; made by `gantry.store.opening`."""
 
-    def __init__(self, parts: Parts) -> None:
+    def __init__(self, parts: StoreParts) -> None:
         self._parts = parts
         self._log, self._table, self._index = parts.log, parts.derived.table, parts.derived.index
         self._checkpoint = parts.checkpoint
@@ -248,11 +248,11 @@ class Store:
         if self._table.get(topic, queue_id) is None:
             self._table.go_on(topic, queue_id, following)
 
-    def bury(self, topic: str, life: Life) -> None:
+    def bury(self, topic: str, life: TopicGeneration) -> None:
         """Forget the queues of a topic that the master deleted; what it has from now on is of this life."""
         self.deleting.delete(topic, life.begins, self.durable_end, life.generation)
 
-    def live_on(self, topic: str, life: Life) -> None:
+    def live_on(self, topic: str, life: TopicGeneration) -> None:
         """The topic keeps its queues and is in this life, which begins before the log does, as the former one did."""
         self.deleting.number(topic, life, self.durable_end)
 

@@ -5,8 +5,9 @@
     ClosedError           nothing was sent: `close` was called, or this is a forked child's copy
     OutcomeUnknownError   sent, and no answer came
 
-A request waits, within its time, while more than `Limits.output_bytes_high` of output wait for the other side.  So no
-burst brings a connection to the limit at which it is cut, and requests that are under way are not lost with it.
+A request waits, within its time, while more than `ConnectionLimits.output_bytes_high` of output wait for the other
+side.  So no burst brings a connection to the limit at which it is cut, and requests that are under way are not lost
+with it.
 
 Callers that ask for an address while it is being connected share the attempt.  After a failure the
 address is not tried for a growing, jittered pause in which every call fails at once: a dead broker must not
@@ -29,7 +30,7 @@ from gantry.leaves import frames
 from gantry.transport import forked
 from gantry.transport.addresses import split_address
 from gantry.transport.connection import Connection
-from gantry.transport.limits import Limits
+from gantry.transport.limits import ConnectionLimits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
@@ -58,7 +59,7 @@ class RemotingClient:
     def __init__(
         self,
         on_requests: Callable[[Connection, list[frames.Command]], None] | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         connect_s: float = _CONNECT_S,
         deaf_s: float = _DEAF_S,
         on_connect: Callable[[str, Connection], None] | None = None,
@@ -67,7 +68,7 @@ class RemotingClient:
         self._on_requests = on_requests
         self._on_connect = on_connect  # told of a new connection before anything else is sent on it
         self.lost_listeners: list[Callable[[str], None]] = []  # told the address of each connection that ended
-        self._limits = limits or Limits()
+        self._limits = limits or ConnectionLimits()
         self._connect_s = connect_s
         self._deaf_s = deaf_s
         self._buffer = ReadBuffer(_READ_BUFFER_BYTES)

@@ -26,7 +26,7 @@ from typing import cast
 from gantry.errors import OutcomeUnknownError, RemoteProtocolError, UnreachableError
 from gantry.leaves import frames
 from gantry.transport.addresses import pack_host
-from gantry.transport.limits import Limits
+from gantry.transport.limits import ConnectionLimits
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
 
@@ -42,7 +42,7 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(
         self,
         buffer: ReadBuffer,
-        limits: Limits,
+        limits: ConnectionLimits,
         on_requests: Callable[[Connection, list[Request]], None],
         on_connect: Callable[[Connection], None] | None = None,
         reads_on: bool = False,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConnectionLimits:
     """Limits of one connection: bytes, requests and seconds."""
 
     idle_s: float = 120.0  # RocketMQ's serverChannelMaxIdleTimeSeconds

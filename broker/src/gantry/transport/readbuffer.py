@@ -16,7 +16,7 @@ READ_BUFFER_BYTES = 1 << 20  # one wake-up reads at most this much; 64 KiB costs
 PARTIAL_BYTES_MAX = 256 << 20  # sixteen frames of the largest size, all of them unfinished
 
 
-class Holder(Protocol):
+class PartialFrameOwner(Protocol):
     """A connection that keeps the beginning of an unfinished frame."""
 
     def give_way(self, reason: str) -> None:
@@ -32,9 +32,9 @@ class ReadBuffer:
         self.view = memoryview(self.memory)
         self.partial_bytes = 0
         self._partial_bytes_max = partial_bytes_max
-        self._kept: dict[Holder, int] = {}  # in the order in which they began
+        self._kept: dict[PartialFrameOwner, int] = {}  # in the order in which they began
 
-    def keep(self, holder: Holder, count: int) -> bool:
+    def keep(self, holder: PartialFrameOwner, count: int) -> bool:
         """Record that the holder keeps `count` bytes from now on; this replaces its former count.
 
         Over the budget, another holder that keeps at least as much is closed, so closing one is enough.  Return False

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from gantry.errors import ConfigError
 from gantry.transport.connection import Connection
 from gantry.transport.descriptors import backlog, is_reserved, limit
-from gantry.transport.limits import Limits
+from gantry.transport.limits import ConnectionLimits
 from gantry.transport.listening import listen
 from gantry.transport.readbuffer import ReadBuffer
 from gantry.wire.command import Request
@@ -35,7 +35,7 @@ class RemotingServer:
         on_requests: Callable[[Connection, list[Request]], None],
         on_connect: Callable[[Connection], None] | None = None,
         on_close: Callable[[Connection], None] | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         buffer: ReadBuffer | None = None,
     ) -> None:
         self.connections: dict[Connection, None] = {}  # in the order in which they came
@@ -43,7 +43,7 @@ class RemotingServer:
         self._on_requests = on_requests
         self._on_connect = on_connect
         self._on_close = on_close
-        self._limits = limits or Limits()
+        self._limits = limits or ConnectionLimits()
         self._buffer = buffer or ReadBuffer()
         self._listeners: list[asyncio.Server] = []
         self._refused_told = 0

@@ -40,7 +40,7 @@ class MalformedHaError(ValueError):
     """Bytes that are no frame of ours; names the expected and the found."""
 
 
-class Kind(enum.IntEnum):
+class FrameType(enum.IntEnum):
     """The kinds of frames, by the number in a frame's fifth byte."""
 
     CHALLENGE = 1  # master: its nonce, its proof
@@ -88,34 +88,34 @@ class Ack(NamedTuple):
     echo: int = 0
 
 
-def frame(kind: Kind, body: bytes = b"") -> bytes:
+def frame(kind: FrameType, body: bytes = b"") -> bytes:
     """A frame of any kind."""
     return HEAD.pack(1 + len(body), kind) + body
 
 
 def chunk_head(epoch: int, offset: int, confirmed: int, log_start: int, count: int) -> bytes:
     """The frame up to its records, `count` bytes of which follow."""
-    return HEAD.pack(1 + _MARKS.size + count, Kind.CHUNK) + _MARKS.pack(epoch, offset, confirmed, log_start)
+    return HEAD.pack(1 + _MARKS.size + count, FrameType.CHUNK) + _MARKS.pack(epoch, offset, confirmed, log_start)
 
 
 def beat(written: int, confirmed: int, log_start: int, clock_ns: int = 0) -> bytes:
     """Encode a BEAT frame with the master's marks, log offsets in bytes, and its clock in nanoseconds."""
-    return frame(Kind.BEAT, _BEAT.pack(written, confirmed, log_start, clock_ns))
+    return frame(FrameType.BEAT, _BEAT.pack(written, confirmed, log_start, clock_ns))
 
 
 def ack(written: int, held: int, metadata: int, echo: int = 0) -> bytes:
     """Encode an ACK frame: written and held log offsets, the number of the last metadata change, the beat's clock."""
-    return frame(Kind.ACK, _ACK.pack(written, held, metadata, echo))
+    return frame(FrameType.ACK, _ACK.pack(written, held, metadata, echo))
 
 
-def promise(kind: Kind, epoch: int) -> bytes:
+def promise(kind: FrameType, epoch: int) -> bytes:
     """A PROMISE or a PROMISED."""
     return frame(kind, _NUMBER.pack(epoch))
 
 
 def metadata(number: int, entries: object) -> bytes:
     """A METADATA: `number` is that of its last change."""
-    return frame(Kind.METADATA, _NUMBER.pack(number) + dumps(entries))
+    return frame(FrameType.METADATA, _NUMBER.pack(number) + dumps(entries))
 
 
 def size_of(head: bytes | bytearray | memoryview, bytes_max: int) -> int:
@@ -126,12 +126,12 @@ def size_of(head: bytes | bytearray | memoryview, bytes_max: int) -> int:
     return SIZE_BYTES + size
 
 
-def kind_of(number: int) -> Kind:
+def kind_of(number: int) -> FrameType:
     """The kind in a frame's fifth byte."""
     try:
-        return Kind(number)
+        return FrameType(number)
     except ValueError as error:
-        raise MalformedHaError(f"a frame of kind {number}, expected {min(Kind)} to {max(Kind)}") from error
+        raise MalformedHaError(f"a frame of kind {number}, expected {min(FrameType)} to {max(FrameType)}") from error
 
 
 def read_chunk(body: memoryview) -> Chunk:

@@ -32,7 +32,7 @@ class HeaderError(ValueError):
     """A header field that is missing or not of its kind; the text names it."""
 
 
-class Kind(Enum):
+class FieldType(Enum):
     """How a field's text is read."""
 
     TEXT = "text"
@@ -45,7 +45,7 @@ class Field(NamedTuple):
     """One field of a header; without a default it has to be there, a default of None leaves it out."""
 
     name: str
-    kind: Kind
+    kind: FieldType
     is_mandatory: bool
     default: Value | None
 
@@ -101,7 +101,7 @@ def _parse(row: tuple[Field, ...], ext: Mapping[str, str]) -> Header:
     values: dict[str, Value | None] = {}
     for name, kind, is_mandatory, default in row:
         text = get(name)
-        if kind is Kind.TEXT and text is not None:
+        if kind is FieldType.TEXT and text is not None:
             values[name] = text
         elif not text:
             if is_mandatory:
@@ -112,10 +112,10 @@ def _parse(row: tuple[Field, ...], ext: Mapping[str, str]) -> Header:
     return Header(values)
 
 
-def _number(name: str, kind: Kind, text: str) -> int | bool:
-    if kind is Kind.BOOL:
+def _number(name: str, kind: FieldType, text: str) -> int | bool:
+    if kind is FieldType.BOOL:
         return fields.boolean(text)
-    low, high = (fields.I32_MIN, fields.I32_MAX) if kind is Kind.I32 else (fields.I64_MIN, fields.I64_MAX)
+    low, high = (fields.I32_MIN, fields.I32_MAX) if kind is FieldType.I32 else (fields.I64_MIN, fields.I64_MAX)
     number = fields.integer(text, low, high)
     if number is None:
         raise HeaderError(f"header field {name} is no {kind.value}: {text[:40]!r}")
@@ -128,7 +128,7 @@ def _written(value: str | int | bool) -> str:
     return str(value)
 
 
-_KINDS = {"t": Kind.TEXT, "i": Kind.I32, "l": Kind.I64, "b": Kind.BOOL}
+_KINDS = {"t": FieldType.TEXT, "i": FieldType.I32, "l": FieldType.I64, "b": FieldType.BOOL}
 
 
 def _row(text: str, **defaults: Value) -> tuple[Field, ...]:

@@ -10,7 +10,7 @@ from gantry.broker.role.slave_tables import part_of, take_over
 from gantry.metadata.journal import ALL, GRAVE, LOG_START
 from gantry.metadata.offsets import Offsets
 from gantry.store.background import InlineBackground
-from gantry.store.generations import Life
+from gantry.store.generations import TopicGeneration
 from gantry.store.reviving import Revival
 from gantry.store.statefile import JsonState
 from gantry.wire import ha
@@ -42,7 +42,7 @@ class Slave:
         nothing = SimpleNamespace(names=list, all=list, follow=lambda key, value: None)
         self.tables = SimpleNamespace(topics=nothing, groups=nothing, offsets=self.offsets, followed={})
 
-    def lives(self, life: Life | None) -> None:
+    def lives(self, life: TopicGeneration | None) -> None:
         self.store.generations.take("orders", life)
         if life is not None:
             self.store._table.gravestones["orders"] = life.begins
@@ -62,17 +62,17 @@ def everything(log_start: object, *buried: str) -> list[object]:
 @pytest.mark.parametrize(
     ("ours", "masters", "log_start", "wanted"),
     [
-        (Life(1, 500), 0, 0, True),
-        (Life(1, 500), 499, 0, True),
-        (Life(1, 500), 500, 0, False),  # it may have forgotten it
-        (Life(1, OURS), 0, OURS, False),  # hides nothing
-        (Life(1, OURS + 1), 0, OURS, True),
+        (TopicGeneration(1, 500), 0, 0, True),
+        (TopicGeneration(1, 500), 499, 0, True),
+        (TopicGeneration(1, 500), 500, 0, False),  # it may have forgotten it
+        (TopicGeneration(1, OURS), 0, OURS, False),  # hides nothing
+        (TopicGeneration(1, OURS + 1), 0, OURS, True),
         (None, 0, 0, False),
-        (Life(1, 500), None, 0, False),  # a master of an older version does not say where its log begins
+        (TopicGeneration(1, 500), None, 0, False),  # a master of an older version does not say where its log begins
     ],
 )
 def test_a_life_that_the_master_does_not_have_is_taken_back_where_it_hides_something(
-    ours: Life | None, masters: int | None, log_start: int, wanted: bool
+    ours: TopicGeneration | None, masters: int | None, log_start: int, wanted: bool
 ) -> None:
     slave = Slave(log_start)
     slave.lives(ours)
@@ -81,34 +81,36 @@ def test_a_life_that_the_master_does_not_have_is_taken_back_where_it_hides_somet
     assert slave.has_queue and slave.store.generations.life("orders") == ours, "a start does it"
 
 
-@pytest.mark.parametrize("ours", [None, Life(1, 500), Life(7, 10_000)])
-def test_a_life_that_begins_behind_our_log_buries_what_is_there(ours: Life | None) -> None:
+@pytest.mark.parametrize("ours", [None, TopicGeneration(1, 500), TopicGeneration(7, 10_000)])
+def test_a_life_that_begins_behind_our_log_buries_what_is_there(ours: TopicGeneration | None) -> None:
     slave = Slave()
     slave.lives(ours)
-    life = Life(8, slave.end)
+    life = TopicGeneration(8, slave.end)
     assert slave.told([GRAVE, "orders", [*life]]) == {}
     assert not slave.has_queue and slave.store.generations.life("orders") == life
 
 
-@pytest.mark.parametrize("ours", [None, Life(2, 500), Life(1, 501), Life(3, 10_000), Life(1, 100)])
-def test_another_life_that_begins_within_our_log_has_the_queues_built_again(ours: Life | None) -> None:
+@pytest.mark.parametrize("ours", [
+    None, TopicGeneration(2, 500), TopicGeneration(1, 501), TopicGeneration(3, 10_000), TopicGeneration(1, 100)
+])
+def test_another_life_that_begins_within_our_log_has_the_queues_built_again(ours: TopicGeneration | None) -> None:
     slave = Slave()
     slave.lives(ours)
-    assert slave.told([GRAVE, "orders", [1, 500]]) == {"orders": Revival(ours, Life(1, 500))}
+    assert slave.told([GRAVE, "orders", [1, 500]]) == {"orders": Revival(ours, TopicGeneration(1, 500))}
     assert slave.has_queue and slave.store.generations.life("orders") == ours
-    slave.lives(Life(1, 500))
+    slave.lives(TopicGeneration(1, 500))
     assert slave.told([GRAVE, "orders", [1, 500]]) == {}
 
 
-@pytest.mark.parametrize("ours", [None, Life(2, 400)])
-def test_lives_that_begin_before_our_log_differ_by_their_number_only(ours: Life | None) -> None:
+@pytest.mark.parametrize("ours", [None, TopicGeneration(2, 400)])
+def test_lives_that_begin_before_our_log_differ_by_their_number_only(ours: TopicGeneration | None) -> None:
     slave = Slave(OURS)
     slave.lives(ours)
     slave.offsets.commit("readers", "orders", 0, 7)
     assert slave.told([GRAVE, "orders", [3, 500]]) == {}
     assert slave.offsets.query("readers", "orders", 0) == 7
     assert slave.offsets.catch_up({"orders": 3}, lambda _: True) == [], "they are of that life"
-    assert slave.has_queue and slave.store.generations.life("orders") == Life(3, 500)
+    assert slave.has_queue and slave.store.generations.life("orders") == TopicGeneration(3, 500)
     slave.store.close()
     again = opened(small("/s"), slave.clock, InlineBackground(), slave.disk)
     assert again.generations.of("orders") == 3 and again.queue_range("orders", 0) is not None
@@ -116,8 +118,10 @@ def test_lives_that_begin_before_our_log_differ_by_their_number_only(ours: Life 
 
 def test_where_ours_begins_within_our_log_and_the_masters_before_it_queues_are_built_again() -> None:
     slave = Slave(OURS)
-    slave.lives(Life(4, OURS + 1000))
-    assert slave.told([GRAVE, "orders", [3, 500]]) == {"orders": Revival(Life(4, OURS + 1000), Life(3, 500))}
+    slave.lives(TopicGeneration(4, OURS + 1000))
+    assert slave.told([GRAVE, "orders", [3, 500]]) == {
+        "orders": Revival(TopicGeneration(4, OURS + 1000), TopicGeneration(3, 500))
+    }
 
 
 def test_a_table_of_a_newer_master_is_skipped_and_named_and_the_rest_is_taken_over() -> None:
@@ -139,7 +143,7 @@ def test_commits_go_to_the_master_in_frames_that_it_takes_however_many_queues_th
     away = {f"{number:0255d}@{'g' * 120}": dict(offsets) for number in range(topics)}
     while away:
         part = part_of(away)
-        assert len(ha.frame(ha.Kind.COMMITS, ha.dumps(part))) < ha.TALK_BYTES_MAX
+        assert len(ha.frame(ha.FrameType.COMMITS, ha.dumps(part))) < ha.TALK_BYTES_MAX
         for key, sent in part.items():
             assert sent and sent.items() <= away[key].items()
             away[key] = {queue: offset for queue, offset in away[key].items() if queue not in sent}

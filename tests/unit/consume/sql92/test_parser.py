@@ -4,9 +4,9 @@ import pytest
 
 from gantry.consume.sql92.parser import DEPTH_MAX, NODES_MAX, parse
 from gantry.consume.sql92.tokens import SqlError
-from gantry.consume.sql92.tree import All, Equal, IsNull, Kind, Literal, Not, Order, Property, Some, Within
+from gantry.consume.sql92.tree import All, Equal, IsNull, Literal, Not, Order, Property, Some, ValueType, Within
 
-ONE = Literal(Kind.INTEGER, 1)
+ONE = Literal(ValueType.INTEGER, 1)
 A, B, C = (Equal(Property(name), ONE) for name in "abc")
 
 

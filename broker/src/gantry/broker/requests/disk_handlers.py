@@ -18,7 +18,7 @@ from gantry.errors import RefusedError
 from gantry.leaves.frames import Command
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
-from gantry.store.retention import Survey
+from gantry.store.retention import RetentionStatus
 from gantry.store.store import Store
 from gantry.wire import bodies
 from gantry.wire.codes import ResponseCode
@@ -63,9 +63,9 @@ class DiskHandlers:
 
     async def show(self, connection: Connection, command: Command) -> Command:
         """24031: what is there and what would go by hand."""
-        found: asyncio.Future[Survey | None] = asyncio.get_running_loop().create_future()
+        found: asyncio.Future[RetentionStatus | None] = asyncio.get_running_loop().create_future()
 
-        def tell(survey: Survey | None) -> None:
+        def tell(survey: RetentionStatus | None) -> None:
             if not found.done():
                 found.set_result(survey)
 
@@ -75,7 +75,7 @@ class DiskHandlers:
             raise RefusedError(ResponseCode.SYSTEM_ERROR, "the disk could not be looked at; ask again")
         return reply(command, body=bodies.dumps(self._document(survey)))
 
-    def _document(self, survey: Survey) -> dict[str, object]:
+    def _document(self, survey: RetentionStatus) -> dict[str, object]:
         size, retention = self._store.settings.segment_bytes, self._store.retention
         segments = [
             {

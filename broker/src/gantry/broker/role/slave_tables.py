@@ -23,7 +23,7 @@ from gantry.metadata.groups import Groups
 from gantry.metadata.offsets import Offsets
 from gantry.metadata.topics import Topics
 from gantry.model import documents
-from gantry.store.generations import Life
+from gantry.store.generations import TopicGeneration
 from gantry.store.reviving import Revival
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ class _Taker:
             return  # so long ago that nothing of that life is left
         if not isinstance(value, list) or len(value) != 2 or not all(isinstance(one, int) for one in value):
             raise ValueError(f"{str(value)[:80]} is no life of a topic")
-        store, life = self._store, Life(*value)
+        store, life = self._store, TopicGeneration(*value)
         mine, log_start = store.generations.life(topic), store.reader.log_start
         if mine == life:
             return

@@ -26,15 +26,15 @@ from gantry.consume.sql92.tree import (
     All,
     Equal,
     IsNull,
-    Kind,
     Literal,
     Negate,
     Node,
     Not,
     Order,
-    Part,
     Property,
     Some,
+    TextMatch,
+    ValueType,
     Within,
     depth_of,
     is_boolean,
@@ -138,7 +138,7 @@ class _Parser:
             if not isinstance(left, Property):
                 raise SqlError(word.at, "IN wants a property on its left")
             return self._made(Within(left.name, frozenset(self._texts()), negated))
-        return self._made(Part(word.kind, left, str(self._expect(TEXT).value), negated))
+        return self._made(TextMatch(word.kind, left, str(self._expect(TEXT).value), negated))
 
     def _texts(self) -> list[str]:
         self._expect("(")
@@ -173,16 +173,16 @@ class _Parser:
         if word.kind == NAME:
             return self._made(Property(word.text))
         if word.kind == TEXT:
-            return self._made(Literal(Kind.TEXT, word.value))
+            return self._made(Literal(ValueType.TEXT, word.value))
         if word.kind == INTEGER:
-            kind = Kind.INTEGER if int(word.value) <= _I32_MAX else Kind.LONG
+            kind = ValueType.INTEGER if int(word.value) <= _I32_MAX else ValueType.LONG
             return self._made(Literal(kind, word.value))
         if word.kind == FLOAT:
-            return self._made(Literal(Kind.DOUBLE, word.value))
+            return self._made(Literal(ValueType.DOUBLE, word.value))
         if word.kind in ("TRUE", "FALSE"):
-            return self._made(Literal(Kind.BOOLEAN, word.kind == "TRUE"))
+            return self._made(Literal(ValueType.BOOLEAN, word.kind == "TRUE"))
         if word.kind == "NULL":
-            return self._made(Literal(Kind.NULL, None))
+            return self._made(Literal(ValueType.NULL, None))
         self._at -= 1
         raise self._unexpected("a property, a text, a number or a bracket")
 
@@ -190,10 +190,10 @@ class _Parser:
 
     def _equal(self, left: Node, right: Node, word: Token) -> Node:
         for side in (left, right):
-            if isinstance(side, Literal) and side.kind is Kind.NULL:
+            if isinstance(side, Literal) and side.kind is ValueType.NULL:
                 raise SqlError(word.at, f"nothing is {word.kind} NULL; write IS NULL or IS NOT NULL")
         are_literal = isinstance(left, Literal) and isinstance(right, Literal)
-        if are_literal and kind_of(left) is Kind.BOOLEAN and kind_of(right) is not Kind.BOOLEAN:
+        if are_literal and kind_of(left) is ValueType.BOOLEAN and kind_of(right) is not ValueType.BOOLEAN:
             raise SqlError(word.at, f"a boolean cannot be compared with {kind_of(right).value}")
         return self._made(Equal(left, right))
 

@@ -32,15 +32,15 @@ from gantry.consume.sql92.tree import (
     All,
     Equal,
     IsNull,
-    Kind,
     Literal,
     Negate,
     Node,
     Not,
     Order,
-    Part,
     Property,
     Some,
+    TextMatch,
+    ValueType,
     Within,
     children,
     kind_of,
@@ -52,10 +52,10 @@ Value = bytes | int | float | bool | None
 Code = Callable[[Values], Value]
 Compare = Callable[[Value, Value], bool]
 
-_READ: dict[Kind, Callable[[bytes], float]] = {
-    Kind.INTEGER: numbers.integer,
-    Kind.LONG: numbers.long,
-    Kind.DOUBLE: numbers.double,
+_READ: dict[ValueType, Callable[[bytes], float]] = {
+    ValueType.INTEGER: numbers.integer,
+    ValueType.LONG: numbers.long,
+    ValueType.DOUBLE: numbers.double,
 }
 _TESTS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt,
@@ -64,7 +64,7 @@ _TESTS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
 }
 _MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_TEXTS = frozenset({Kind.PROPERTY, Kind.TEXT})
+_TEXTS = frozenset({ValueType.PROPERTY, ValueType.TEXT})
 _PARTS: dict[str, Callable[[bytes, bytes], bool]] = {
     "CONTAINS": bytes.__contains__,
     "STARTSWITH": bytes.startswith,
@@ -139,7 +139,7 @@ class _Assembly:
 
     def _negate(self, node: Negate) -> Code:
         inner = self._code(node.operand)
-        if kind_of(node) is Kind.NULL:
+        if kind_of(node) is ValueType.NULL:
             return _nothing(inner)
         number = inner(())
         assert isinstance(number, int | float)
@@ -159,7 +159,7 @@ class _Assembly:
             return _property_order(self._index(node.right.name), _MIRRORED[node.sign], left, self._code(node.left))
         return _order(self._code(node.left), self._code(node.right), _ordering(node.sign, left, right))
 
-    def _part(self, node: Part) -> Code:
+    def _part(self, node: TextMatch) -> Code:
         operand = self._code(node.operand)
         if not node.text:
             return _constant(False)
@@ -259,7 +259,7 @@ def _part(code: Code, has: Callable[[bytes, bytes], bool], text: bytes, negated:
 
 def _property_equal(index: int, compare: Compare, literal: Literal) -> Code:
     """A property on the left of a literal, the usual case."""
-    if literal.kind is Kind.TEXT:
+    if literal.kind is ValueType.TEXT:
         wanted = str(literal.value).encode()
 
         def run_text(values: Values) -> Value:
@@ -286,12 +286,12 @@ def _equal(left: Code, right: Code, compare: Compare) -> Code:
     return run
 
 
-def _property_order(index: int, sign: str, kind: Kind, bound_code: Code) -> Code:
+def _property_order(index: int, sign: str, kind: ValueType, bound_code: Code) -> Code:
     """A property beside a number, the usual case."""
     bound, read, test = bound_code(()), _READ[kind], _TESTS[sign]
     assert isinstance(bound, int | float)
     # NaN is greater than every number here, and less than none.
-    is_double, is_nan_taken = kind is Kind.DOUBLE, sign in (">", ">=")
+    is_double, is_nan_taken = kind is ValueType.DOUBLE, sign in (">", ">=")
 
     def run(values: Values) -> Value:
         text = values[index]
@@ -319,13 +319,13 @@ def _order(left: Code, right: Code, compare: Compare) -> Code:
 # Comparisons of two values that are there, by their kinds.
 
 
-def _comparison(left: Kind, right: Kind) -> Compare:
+def _comparison(left: ValueType, right: ValueType) -> Compare:
     """How two kinds are compared by `=`."""
-    if (left in _TEXTS and right in _TEXTS) or left is right is Kind.BOOLEAN:
+    if (left in _TEXTS and right in _TEXTS) or left is right is ValueType.BOOLEAN:
         return operator.eq
-    if left in _TEXTS and right is Kind.BOOLEAN:
+    if left in _TEXTS and right is ValueType.BOOLEAN:
         return _is_truth
-    if left is Kind.BOOLEAN and right in _TEXTS:
+    if left is ValueType.BOOLEAN and right in _TEXTS:
         return _incomparable
     order = _numeric(left, right)
     if order is None:
@@ -333,7 +333,7 @@ def _comparison(left: Kind, right: Kind) -> Compare:
     return lambda first, second: order(first, second) == 0
 
 
-def _ordering(sign: str, left: Kind, right: Kind) -> Compare:
+def _ordering(sign: str, left: ValueType, right: ValueType) -> Compare:
     """How two kinds are compared by `<` and its kin; booleans never get here."""
     test = _TESTS[sign]
     if left in _TEXTS and right in _TEXTS:
@@ -344,10 +344,10 @@ def _ordering(sign: str, left: Kind, right: Kind) -> Compare:
     return lambda first, second: test(order(first, second), 0)
 
 
-def _numeric(left: Kind, right: Kind) -> Callable[[Value, Value], int] | None:
+def _numeric(left: ValueType, right: ValueType) -> Callable[[Value, Value], int] | None:
     """The order of two values of which at least one is a number and the other one or a text; None for other kinds."""
     if left in NUMBERS and right in NUMBERS:
-        as_number = float if Kind.DOUBLE in (left, right) else int
+        as_number = float if ValueType.DOUBLE in (left, right) else int
         return lambda first, second: numbers.compare(as_number(first), as_number(second))  # type: ignore[arg-type]
     if left in _TEXTS and right in NUMBERS:
         read = _READ[right]

@@ -12,7 +12,7 @@ import enum
 from dataclasses import dataclass
 
 
-class Kind(enum.Enum):
+class ValueType(enum.Enum):
     """What a node gives, in the words of error messages."""
 
     PROPERTY = "a property"
@@ -24,7 +24,7 @@ class Kind(enum.Enum):
     NULL = "NULL"  # the literal, and what has no value whatever comes
 
 
-NUMBERS = frozenset({Kind.INTEGER, Kind.LONG, Kind.DOUBLE})
+NUMBERS = frozenset({ValueType.INTEGER, ValueType.LONG, ValueType.DOUBLE})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Property:
 class Literal:
     """A constant; `kind` says what the value is, None is NULL."""
 
-    kind: Kind
+    kind: ValueType
     value: str | int | float | bool | None
 
 
@@ -104,7 +104,7 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class TextMatch:
     """[NOT] CONTAINS, STARTSWITH, ENDSWITH as `how` says."""
 
     how: str
@@ -113,25 +113,25 @@ class Part:
     negated: bool
 
 
-Node = Property | Literal | Negate | Not | All | Some | Equal | IsNull | Order | Within | Part
+Node = Property | Literal | Negate | Not | All | Some | Equal | IsNull | Order | Within | TextMatch
 
 
-def kind_of(node: Node) -> Kind:
+def kind_of(node: Node) -> ValueType:
     """What the node gives."""
     if isinstance(node, Property):
-        return Kind.PROPERTY
+        return ValueType.PROPERTY
     if isinstance(node, Literal):
         return node.kind
     if isinstance(node, Negate):
         inner = kind_of(node.operand)
-        return inner if inner in NUMBERS else Kind.NULL
-    return Kind.BOOLEAN
+        return inner if inner in NUMBERS else ValueType.NULL
+    return ValueType.BOOLEAN
 
 
 def is_boolean(node: Node) -> bool:
     """Whether it may stand where something true or false is wanted, a bare property aside."""
     if isinstance(node, Literal):
-        return node.kind in (Kind.BOOLEAN, Kind.NULL)
+        return node.kind in (ValueType.BOOLEAN, ValueType.NULL)
     return not isinstance(node, Property | Negate)
 
 
@@ -141,7 +141,7 @@ def children(node: Node) -> tuple[Node, ...]:
         return node.operands
     if isinstance(node, Equal | Order):
         return node.left, node.right
-    if isinstance(node, Negate | Not | IsNull | Part):
+    if isinstance(node, Negate | Not | IsNull | TextMatch):
         return (node.operand,)
     return ()
 
