@@ -124,7 +124,7 @@ async def test_a_register_that_is_read_and_not_written_is_asked_no_more_often_th
     for _ in range(8):
         decision = await coordinator.round()
         clock.advance(500)
-    assert decision == Wait(f"the register did not take what was decided, Seal: {error}") and decision in told
+    assert decision == Wait(f"the register refused the decision Seal: {error}") and decision in told
     assert pause_s(decision, 0.5, 0.0, 0.1) == pytest.approx(0.4)
 
 

@@ -69,7 +69,7 @@ async def test_a_register_is_gone_for_everybody_while_all_of_the_cluster_ends(fo
     register = FileRegister(f"{folder.registers}/broker-a.json", RealDisk())
     await register.create(ACTIVE)
     folder.tear_down(True)
-    with pytest.raises(RegisterGoneError, match="is being ended"):
+    with pytest.raises(RegisterGoneError, match="is being stopped"):
         await register.read()
     folder.tear_down(False)
     folder.tear_down(False)

@@ -1,1 +1,1 @@
-"""Who shall lead a group: the decision, for an operator or for a supervisor on one host."""
+"""Decides which member leads a group. Used by the operator, and by a supervisor on one host."""

@@ -4,11 +4,12 @@
     409, 423, 421, 501 ...       no answer: the next round asks again; `why` keeps the reason, for people
     a closed port, no answer within `timeout_s`, an answer without proof        the same
 
-No answer is never taken for a "no": the member may have promised, and its answer was lost; it answers the same question
-again in the same way.  A member whose clock differs says so (proven), and is asked once more with its
-own time; how far it is off is remembered, by ordinal.
+A missing answer is never taken for a refusal.  The member may have promised, and only its answer was lost; it answers
+the same question again in the same way.  A member whose clock differs names its own time in a proven refusal.  It is
+asked once more with that time, and the difference is remembered for its ordinal.
 
-Each question has a connection of its own: one a second, and none that a restarted member has forgotten.
+Each request opens its own connection: there is about one a second, and a connection that a restarted member has
+forgotten cannot be used.
 """
 
 from __future__ import annotations
@@ -42,7 +43,10 @@ _REASON_CHARS_MAX = 300
 
 
 class AskedMembers:
-    """Implements `failover.coordinator.Members`; `address`: HOST:PORT of a member now, empty when it is not known."""
+    """Implements `failover.coordinator.Members`.
+
+    address: returns the present HOST:PORT of an ordinal, an empty text when it is not known.
+    """
 
     def __init__(
         self,
@@ -54,7 +58,7 @@ class AskedMembers:
         timeout_s: float = 1.0,
         gone: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
-        self.why: dict[int, str] = {}  # there was no answer of these, last time
+        self.why: dict[int, str] = {}  # by ordinal: why the last request to it had no usable answer
         self.chance: random.Random = random.SystemRandom()
         self._target = Target(cluster_uid, group, 0)
         self._address = address
@@ -78,31 +82,35 @@ class AskedMembers:
         return state
 
     async def nudge(self, ordinal: int) -> None:
-        """`POST /ha/v1/nudge`; whatever becomes of it."""
+        """Send `POST /ha/v1/nudge`. A failure is only noted in `why`."""
         await self._try(ordinal, order(NUDGE, self._target._replace(ordinal=ordinal), 0))
 
     async def hand_over(self, ordinal: int, target: int, within_s: float) -> bool:
-        """`POST /ha/v1/handover`: the master `ordinal` has `target` lead; when not, `why` knows."""
+        """Ask the master `ordinal` by `POST /ha/v1/handover` to make `target` the master. False: not done, see
+        `why`.
+        """
         more = {"target": target, "deadlineMs": round(within_s * 1000)}
         return await self._order(ordinal, HANDOVER, within_s + self._timeout_s, more) is not None
 
     async def look(self, ordinal: int) -> documents.Document | None:
-        """Its state, with all that is there for people only."""
+        """Return the member's whole state document, with the fields for people; None when there was no usable
+        answer.
+        """
         return await self._try(ordinal, ask_state(self._target._replace(ordinal=ordinal)))
 
     async def config(self, ordinal: int) -> documents.Document | None:
-        """Its configuration as it is now, by dotted key."""
+        """Return the member's present configuration by dotted key; None when there was no usable answer."""
         answer = await self._try(ordinal, ask_config(self._target._replace(ordinal=ordinal)))
         return None if answer is None else documents.mapping(answer, "config")
 
     async def order(self, ordinal: int, path: str, **more: object) -> documents.Document | None:
-        """One of `haapi.ORDERS`; None when it was not done, and `why` knows."""
+        """Send one of `haapi.ORDERS`. Return the answer; None when it was not carried out, see `why`."""
         return await self._order(ordinal, path, 0.0, more)
 
     async def _order(
         self, ordinal: int, path: str, within_s: float, more: Mapping[str, object]
     ) -> documents.Document | None:
-        """Order it in the epoch and the life that its state tells now: it refuses the order in any other."""
+        """Send an order with the epoch and life from the member's present state; the member refuses any others."""
         state = await self.look(ordinal)
         if state is None:
             return None
@@ -110,17 +118,17 @@ class AskedMembers:
             epoch = max(documents.integer(state, "epoch"), documents.integer(state, "promise"))
             life = documents.text(state, LIFE)
         except ValueError as error:
-            self.why[ordinal] = f"its state cannot be: {error}"
+            self.why[ordinal] = f"its state is invalid: {error}"
             return None
         said = order(path, self._target._replace(ordinal=ordinal), epoch, **{LIFE: life, **more})
         return await self._try(ordinal, said, within_s)
 
     def gone(self) -> frozenset[int]:
-        """Ordinals whose process is known to be terminated."""
+        """Return the ordinals whose process is known to have ended."""
         return self._gone()
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the HTTP session."""
         if self._session is not None:
             await self._session.close()
 
@@ -131,13 +139,13 @@ class AskedMembers:
         try:
             state = read_state(source)
         except ValueError as error:
-            self.why[ordinal] = f"its state cannot be: {error}"
+            self.why[ordinal] = f"its state is invalid: {error}"
             return None
         self.why.pop(ordinal, None)
         return state
 
     async def _try(self, ordinal: int, said: Said, within_s: float = 0.0) -> documents.Document | None:
-        """What was answered with 200; else None, and the reason is kept."""
+        """Return the document of an answer with status 200; otherwise None, with the reason in `why`."""
         address = self._address(ordinal)
         if not address:
             self.why[ordinal] = "its address is not known"
@@ -158,13 +166,13 @@ class AskedMembers:
         return None
 
     async def _ask(self, ordinal: int, address: str, said: Said) -> tuple[int, bytes]:
-        """Status and body of an answer that is proven; ValueError for another one."""
+        """Return status and body of an answer with a valid proof; ValueError for an answer without one."""
         if self._session is None:
             connector = aiohttp.TCPConnector(force_close=True, limit=_CONNECTIONS_MAX)
             self._session = aiohttp.ClientSession(connector=connector)
         nonce = self.chance.getrandbits(8 * NONCE_BYTES).to_bytes(NONCE_BYTES, "big")
         headers = self._keys.ask(said, nonce, self._clock.now_ms() + self._ahead_ms.get(ordinal, 0))
-        url = URL(f"http://{address}{said.path}", encoded=True)  # as it was proven, byte by byte
+        url = URL(f"http://{address}{said.path}", encoded=True)  # the same bytes that the proof covers
         async with self._session.request(
             said.method, url, data=said.body or None, headers=headers, allow_redirects=False
         ) as answer:
@@ -175,7 +183,7 @@ class AskedMembers:
             return answer.status, body
 
     def _learns_time(self, ordinal: int, body: bytes) -> bool:
-        """Whether the refusal, which is proven, names a time to ask with."""
+        """Take over the member's time from a proven refusal. Return False when the refusal names no time."""
         its_ms = documents.integer(_read(body), "timeMs", -1)
         if its_ms < 0:
             return False

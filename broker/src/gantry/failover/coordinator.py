@@ -1,16 +1,16 @@
-"""The loop around `decide`: ask, decide, write once, begin again.
+"""The loop around `decide`: ask the members, decide, write once, repeat.
 
 A round reads the register live, asks every member at once, while the group is sealed also for the promises that are
-missing, and carries one decision out by one compare-and-set on the version that it read.  A member that stands still
-costs a round one time-out, whatever it is asked.  Whatever goes wrong with the write, the next round reads what became
-of it.  So a coordinator may die anywhere, be started twice, or be late: the worst that
-follows is one epoch too many.  It holds no lock and leads no election.
+missing, and carries one decision out by one compare-and-set on the version that it read.  A member that does not answer
+costs a round one time-out, however many questions it is asked.  When the write fails, the next round reads what became
+of it.  So a coordinator may die at any point, run twice, or be late: the worst consequence is one unnecessary epoch.
+It holds no lock and takes part in no election of coordinators.
 
-One that does not act (`acts`) looks and decides like any other, and neither writes, tells nor asks for a promise.  When
-it is to act it has been looking for a while: whom it suspects, it suspects already.
+A coordinator that does not act (`acts`) observes and decides like any other.  It does not write, report or ask for a
+promise.  When it takes over, it has observed the group for a while already, so suspicion does not start from zero.
 
-A disk that answers empty under an ordinal other than the holder's is admitted, which gives it its number; it is cloned
-and joins by the master's word, not by ours.
+An empty disk under an ordinal other than the holder's is admitted: the register gives it a number.  The master then
+decides when its copy is complete and it joins the in-sync set.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ HAND_OVER_S_MAX = 10.0  # for a planned change; nothing else is looked at meanwh
 
 
 def rest_s(period_s: float, took_s: float, due_in_s: float = float("inf")) -> float:
-    """How long to rest after a round that took so long: rounds begin each period, anyone who does not answer.
+    """Return how many seconds to wait after a round that took `took_s`; a round begins every period.
 
-    due_in_s: when something is to be decided even if nobody does anything, which does not wait for the next period.
+    due_in_s: seconds until a decision becomes due by time alone; the wait is not longer than that.
     """
     return max(min(SOON_S, period_s), min(period_s - took_s, due_in_s))
 
 
 def pause_s(decision: Decision, period_s: float, begun_s: float, now_s: float) -> float:
-    """How long to rest after a round with this decision: after one that was carried out the next one is near."""
+    """Return how many seconds to wait after a round with this decision; short after one that was carried out."""
     if not isinstance(decision, Wait | Blocked):
         return min(SOON_S, period_s)
     due_s = decision.due_s if isinstance(decision, Wait) else float("inf")
@@ -61,13 +61,13 @@ def pause_s(decision: Decision, period_s: float, begun_s: float, now_s: float) -
 
 
 def always() -> bool:
-    """Whether a coordinator acts that is the only one, or one of several that all do."""
+    """The default of `acts`: this coordinator always acts."""
     return True
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What is watched."""
+    """The group that is watched."""
 
     cluster_uid: str
     name: str
@@ -78,7 +78,7 @@ class Group:
 
 
 class Members(Protocol):
-    """How members are asked; each call ends within a bounded time, None when there was no answer."""
+    """How members are asked. Each call ends within a bounded time; None when there was no answer."""
 
     async def state(self, ordinal: int) -> MemberState | None:
         """`GET /ha/v1/state`."""
@@ -89,20 +89,20 @@ class Members(Protocol):
         ...
 
     async def nudge(self, ordinal: int) -> None:
-        """`POST /ha/v1/nudge`: the register is worth a look."""
+        """Ask the member to read the register now (`POST /ha/v1/nudge`)."""
         ...
 
     async def hand_over(self, ordinal: int, target: int, within_s: float) -> bool:
-        """`POST /ha/v1/handover`: the master `ordinal` has `target` lead; whether it does."""
+        """Ask the master `ordinal` to make `target` the master (`POST /ha/v1/handover`). Return whether it did."""
         ...
 
     def gone(self) -> frozenset[int]:
-        """Ordinals whose process is known to be terminated."""
+        """Return the ordinals whose process is known to have ended."""
         ...
 
 
 class Coordinator:
-    """Watches one group; `tell` hears of each decision when it differs from the one before."""
+    """Watches one group. `tell` is called with each decision that differs from the one before."""
 
     def __init__(
         self,
@@ -124,14 +124,14 @@ class Coordinator:
         self._notes = Notes(group.ordinals, group.policy, group.had_stores)
 
     async def run(self, period_s: float = 1.0) -> None:
-        """Watch until cancelled."""
+        """Run rounds until cancelled."""
         while True:
             begun_s = self._clock.monotonic()
             decision = await self.round()
             await asyncio.sleep(pause_s(decision, period_s, begun_s, self._clock.monotonic()))
 
     async def round(self) -> Decision:
-        """Once around; what was decided."""
+        """Run one round and return its decision."""
         decision = await self._once()
         if not self._acts():
             self._told = None
@@ -161,19 +161,19 @@ class Coordinator:
             await self._members.hand_over(record.holder.member.ordinal, decision.target, within_s)
         wanted = self._carried_out(decision, record)
         if record is not None and _may_admit(decision, record):
-            # A master's serving lease follows the lease that it renewed: a shorter one holds from its next renewal on.
+            # A master's serving lease follows the lease that it renewed, so a shorter one waits for its next renewal.
             wanted = operations.last(self._with_newcomers(record, states), self._group.lease_duration_s)
         if isinstance(wanted, Denied):
             return Blocked(wanted.reason)
         if wanted is not None and wanted != record and self._acts():
             refusal = await self._write(wanted, seen)
             if refusal:
-                # Told as it is, and not tried again at once: a register may be read and not written for hours.
-                return Wait(f"the register did not take what was decided, {type(decision).__name__}: {refusal}")
+                # Not tried again at once: a register may be readable and not writable for hours.
+                return Wait(f"the register refused the decision {type(decision).__name__}: {refusal}")
         return decision
 
     async def _ask_all(self, seen: Seen | None) -> dict[int, MemberState]:
-        """What every member says, all asked at once."""
+        """Ask every member at the same time. Return the states of those that answered, by ordinal."""
         is_sealed = seen is not None and seen.record.phase is not Phase.ACTIVE
         late = self._notes.unsealed() if is_sealed and self._acts() else ()
         epoch = 0 if seen is None else seen.record.epoch
@@ -182,7 +182,7 @@ class Coordinator:
         return {ordinal: state for ordinal, state in zip(ordinals, answers, strict=True) if state is not None}
 
     async def _ask(self, ordinal: int, epoch: int) -> MemberState | None:
-        """Its state; epoch: the one that it has yet to promise, 0 for none."""
+        """Return the member's state. epoch: what it has yet to promise; 0: nothing."""
         if not epoch:
             return self._ours(await self._members.state(ordinal), ordinal)
         asked = self._members.state(ordinal), self._members.seal(ordinal, epoch)
@@ -191,14 +191,14 @@ class Coordinator:
             return state
         self._notes.answered_seal(promised, self._clock.monotonic())
         is_there = state is not None and (state.me, state.store_uid) == (promised.me, promised.store_uid)
-        # Which answer is older cannot be told; the one to the seal was given when everything had stopped.
+        # Which answer is older is unknown; the one to the seal was given after the member had stopped serving.
         return promised if is_there else state
 
     def _ours(self, state: MemberState | None, ordinal: int) -> MemberState | None:
         return state if state is not None and self._is_ours(state, ordinal) else None
 
     def _is_ours(self, state: MemberState, ordinal: int) -> bool:
-        """Whether this is the member that was asked; an address may have gone to somebody else."""
+        """Return whether this is the member that was asked; its address may belong to another process by now."""
         return (
             state.member.ordinal == ordinal
             and state.group == self._group.name
@@ -228,7 +228,7 @@ class Coordinator:
                 return None
 
     def _with_newcomers(self, record: Record, states: dict[int, MemberState]) -> Record:
-        """The record with every unused disk admitted that it does not know."""
+        """Return the record with every unused disk admitted that it does not know yet."""
         for ordinal, state in states.items():
             known = record.store(ordinal)
             if state.is_unused and (known is None or known.uid != state.store_uid):
@@ -237,9 +237,9 @@ class Coordinator:
         return record
 
     async def _write(self, wanted: Record, seen: Seen | None) -> str:
-        """One compare-and-set; why it may not have been done, if nobody else wrote meanwhile.
+        """Write by one compare-and-set. Return why it may have failed; empty after success and after a conflict.
 
-        The next round sees what became of it.
+        The next round reads what the register holds.
         """
         try:
             if seen is None:
@@ -256,13 +256,13 @@ class Coordinator:
 
 
 def _may_admit(decision: Decision, record: Record) -> bool:
-    """Whenever nothing else is to be written; also of a group that waits for everybody, new disks too."""
+    """Return whether disks may be admitted: nothing else is to be written, or the group waits for all its members."""
     is_gathering = record.phase in (Phase.BOOTSTRAPPING, Phase.RECOVERING)
     return isinstance(decision, Wait) or (is_gathering and isinstance(decision, Blocked))
 
 
 def _stores_of(states: Iterable[MemberState], record: Record | None) -> tuple[tuple[int, Store], ...]:
-    """The disks as they stand now; one that is unused and new gets a number that its predecessor did not have."""
+    """Return the disks as the members report them. An unused new disk gets a number that no earlier disk had."""
     stores = {} if record is None else dict(record.stores)
     for state in states:
         ordinal = state.member.ordinal

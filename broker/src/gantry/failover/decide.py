@@ -1,19 +1,19 @@
-"""What to do about a group: from what was observed to one decision, without a clock, a network or a memory.
+"""The next step for a group: a pure function from one observation to one decision, without clock, network or memory.
 
-Anyone who runs this reads the register live, asks every member, and then asks here; he carries the decision out by one
-compare-and-set on the version that he read, and begins again.  He may die, be doubled, or act on a decision that is
-out of date: the register refuses.  While a group is sealed or recovering he also sends the seal to all who have not
-answered it; that needs no decision.
+The caller (`coordinator`) reads the register live, asks every member, and calls `decide`.  It carries the decision out
+by one compare-and-set on the version that it read, and repeats.  It may die, run twice, or act on an outdated decision:
+the register refuses the write.  While a group is sealed or recovering it also sends the seal to every member that has
+not answered it; that needs no decision.
 
-Sealing is the only decision that can hurt a healthy group, so everything vetoes it: a healthy answer of the master
-that its slaves can reach, a renewal where it gives none, a group of which nobody answers (then it is the observer who
-is cut off), a set with nobody to elect.
-Promoting is the only one that can lose something, so a candidate is compared with the register that was read.
+Sealing is the only decision that can hurt a healthy group.  It is not made while the master answers as healthy and its
+slaves reach it, while a silent master renews, while no member answers (then the observer is cut off), or while no other
+member is electable.  Promoting is the only decision that can lose messages, so a candidate is compared with the
+register that was read.
 
-A person may choose who leads next (`Forced`), of one epoch and no other.  Out of the in-sync set that loses nothing and
-is an election like any other; anybody else is made master only where that was allowed, and only when nobody of the set
-can still be acknowledging, unless the person says that this may be.  What cannot be done changes nothing else: the
-group goes on as if nobody had asked, and says why.
+An operator may choose the next master (`Forced`), for one epoch.  A member of the in-sync set is elected as usual, and
+nothing is lost.  Another member is promoted only where that was allowed, and only when no member of the set can still
+be acknowledging, unless the operator accepts that.  A choice that cannot be carried out changes nothing; the reason is
+reported.
 
 broker/docs/failover.md, sections 3 and 4, is normative.
 """
@@ -39,68 +39,68 @@ from gantry.replication.members import SyncSet, format_set
 from gantry.replication.record import Holder, Phase, Record
 
 MARGIN_S = 2.0  # beyond the lease: clocks drift, and an answer is some milliseconds old
-CHOSEN_S = 10.0  # for the promise of whom a person chose: longer than its word to its master lasts
-COLLECT_S = 1.0  # at most, for more answers after the first: saves what nobody acknowledged
-_COLLECT_OF_PATIENCE = 0.2  # and this part of the time of suspicion
+CHOSEN_S = 10.0  # wait for the promise of the chosen member; longer than its grant to its present master lasts
+COLLECT_S = 1.0  # wait at most this long for more answers after the first: saves messages that were not acknowledged
+_COLLECT_OF_PATIENCE = 0.2  # and at most this part of the time of suspicion
 
 
 @dataclass(frozen=True, slots=True)
 class Forced:
-    """A person's choice; good while the register is in this epoch, or sealed right after it."""
+    """An operator's choice of master; valid while the register is in this epoch, or sealed right after it."""
 
     ordinal: int
     epoch: int
-    accept_split: bool = False  # somebody who does not answer may still be acknowledging
-    unclean: bool = False  # it need not be in sync: what it lacks is lost
+    accept_split: bool = False  # a member that does not answer may still be acknowledging
+    unclean: bool = False  # the chosen member need not be in sync: the messages that it lacks are lost
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What was configured for the group."""
+    """The group's configuration."""
 
     replicas: int
     min_in_sync: int
     is_sync_master: bool
     suspect_after_s: float
-    preferred: int = 0  # ordinal, among equals
-    after_total_power_loss: bool = True  # every member of S lost its newest records: go on with what is left
-    is_automatic: bool = True  # a master that is not well is sealed without being asked
+    preferred: int = 0  # ordinal that leads when several members are equal
+    after_total_power_loss: bool = True  # when every member of the set lost its newest records: continue with the rest
+    is_automatic: bool = True  # a master that is not well is sealed without an operator
     forced: Forced | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One ordinal; the instants are the observer's, on a clock that never goes back."""
+    """What was observed of one ordinal; instants are seconds on the observer's monotonic clock."""
 
     ordinal: int
     state: MemberState | None = None  # the last answer, when the last question was answered
     sealed: MemberState | None = None  # its answer to the seal of the register's epoch
     unwell_since_s: float | None = None  # no answer, or a master that is not writable, since then
-    gone_since_s: float | None = None  # its process is known to be terminated
+    gone_since_s: float | None = None  # since then its process is known to have ended
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One round of questions."""
+    """What one round of questions found."""
 
-    record: Record | None  # None: there is no register; who cannot read it does not come here
+    record: Record | None  # None: there is no register; one that cannot be read is handled by the caller
     unchanged_since_s: float  # the register has had this version since then
     members: tuple[Observed, ...]  # every ordinal of the group
     policy: Policy
     former: Holder | None = None  # who led before the seal, if the observer saw it
     first_answer_s: float | None = None  # when the first answer to this epoch's seal came
     had_stores: bool = False  # volumes are known to have belonged to this group
-    lease_s: int = 0  # the longest one that the observer saw: a serving lease may be of before it was made shorter
+    lease_s: int = 0  # the longest lease that the observer saw: a serving lease may be older than a shorter setting
     tried: Mapping[int, int] = field(default_factory=dict)  # masterships per ordinal since a master served
     cut_off_since_s: float | None = None  # the master renews, but cannot reach slaves that could go on without it
-    full_since_s: float | None = None  # the master has no room on its disk; not told again soon after a handover
+    full_since_s: float | None = None  # the master's disk is full since then; None again for a while after a handover
     quiet_since_s: float | None = None  # the last reading before `unchanged_since_s`, if there was one
     restarts: int = 0  # of the master's process in a row, between which it did not serve for long
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Nothing to do, or nothing yet.  due_s: the instant at which that may change although nobody does anything."""
+    """There is nothing to do now. due_s: the instant at which that changes by time alone."""
 
     reason: str
     due_s: float = field(default=float("inf"), compare=False)
@@ -108,21 +108,21 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Nothing can be done until somebody comes back, or a person decides."""
+    """Nothing can be done until a member comes back or an operator decides."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Seal:
-    """End the epoch."""
+    """End the epoch of the present master."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Promote:
-    """Have this member lead the sealed epoch, with these in sync: they have everything that was acknowledged."""
+    """Make `chosen` the master of the sealed epoch; `in_sync` are members that have every acknowledged message."""
 
     chosen: Holder
     in_sync: SyncSet
@@ -130,7 +130,7 @@ class Promote:
 
 @dataclass(frozen=True, slots=True)
 class Force:
-    """Have this member lead the sealed epoch alone, although it is not known to have every acknowledged message."""
+    """Make `chosen` the only in-sync member and master, although it may lack acknowledged messages."""
 
     chosen: Holder
     log_end: int
@@ -138,14 +138,14 @@ class Force:
 
 @dataclass(frozen=True, slots=True)
 class Bootstrap:
-    """Make the first register, with these stores admitted in this order."""
+    """Create the first register, with these stores admitted in this order."""
 
     stores: tuple[tuple[int, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """Make the register again, above these promises; every member answered."""
+    """Create the register again with an epoch above every promise in `states`; every member answered."""
 
     reason: str
     states: tuple[MemberState, ...]
@@ -155,13 +155,13 @@ Decision = Wait | Blocked | Seal | Promote | Force | Bootstrap | Recover | HandO
 
 
 def decide(seen: Snapshot, now_s: float) -> Decision:
-    """See the module."""
+    """Return the next step for the group. now_s: seconds on the observer's monotonic clock."""
     record = seen.record
     if record is None:
         return _without_register(seen)
     states = _states(seen)
     if any(max(state.epoch, state.last_epoch) > record.epoch or state.promise > record.epoch + 1 for state in states):
-        # A promise of the next epoch alone is a handover that is being prepared.
+        # A promise of the next epoch alone means that a handover is being prepared.
         return _recover(seen, f"members have acted beyond epoch {record.epoch}: the register went back")
     chosen = _forced(seen, record, now_s)
     if chosen is not None and not isinstance(chosen, str):
@@ -181,7 +181,9 @@ def _by_phase(seen: Snapshot, record: Record, now_s: float) -> Decision:
 
 
 def _forced(seen: Snapshot, record: Record, now_s: float) -> Decision | str | None:
-    """What a person's choice leads to; why it cannot be done; None when there is none for this epoch."""
+    """Return the decision that the operator's choice leads to, or why it cannot be done; None when there is no
+    choice.
+    """
     wanted = seen.policy.forced
     if wanted is None:
         return None
@@ -268,7 +270,7 @@ def _active(seen: Snapshot, record: Record, now_s: float) -> Decision:
 
 
 def _cut_off(seen: Snapshot, holder: Holder, record: Record, after_s: float, now_s: float) -> Decision:
-    """The master answers as it should.  Check-quorum: that is not enough when slaves cannot reach it for long."""
+    """Check-quorum: decide about a healthy master that its slaves cannot reach, or whose disk is full."""
     since_s = seen.cut_off_since_s
     if since_s is None:
         is_full = seen.full_since_s is not None and now_s - seen.full_since_s >= seen.policy.suspect_after_s
@@ -282,7 +284,7 @@ def _cut_off(seen: Snapshot, holder: Holder, record: Record, after_s: float, now
 
 
 def _suspect_at(seen: Snapshot, master: Observed | None, after_s: float) -> float:
-    """The instant at which the master has been silent, or not writable, and did not renew, for long enough."""
+    """Return the instant at which the master has been unwell, without a renewal, for long enough to be sealed."""
     if master is None:
         return seen.unchanged_since_s + after_s
     gone_s = master.gone_since_s + seen.policy.suspect_after_s if master.gone_since_s is not None else float("inf")
@@ -306,7 +308,7 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
         return Wait("more answers may come")
     if not _is_old_master_silent(seen, record, answers, now_s):
         return Wait("the former master may still hold its serving lease")
-    # All candidates have what was acknowledged, so one that was given the group and never led can be passed over.
+    # All candidates have what was acknowledged, so one that was promoted before and never served can be passed over.
     fewest = min(seen.tried.get(state.member.ordinal, 0) for state in candidates)
     others = (state for state in _states(seen) if is_electable(state, record))
     if any(seen.tried.get(state.member.ordinal, 0) < fewest for state in others):
@@ -314,14 +316,14 @@ def _sealed(seen: Snapshot, record: Record, now_s: float) -> Decision:
             return Wait("a member that was not given the group in vain has not promised yet")
     fresh = [state for state in candidates if seen.tried.get(state.member.ordinal, 0) == fewest]
     best = _best(seen, fresh)
-    # The next master would wait for one that has no room, or that was tried in vain and is cut off; both join later.
+    # The next master would wait for a member with a full disk, or for one that is cut off; both join later.
     able = [state for state in fresh if not state.is_disk_full]
     more = [state for state in candidates if len(able) < seen.policy.min_in_sync and state.advance == best.advance]
     return Promote(best.me, frozenset(state.member for state in (best, *able, *more)))
 
 
 def _is_away(member: Observed, policy: Policy, now_s: float) -> bool:
-    """Whether its process is known to have ended, or it has not answered for as long as suspicion takes."""
+    """Return whether its process is known to have ended, or it has not answered for as long as suspicion takes."""
     if member.gone_since_s is not None:
         return True
     is_silent = member.state is None and member.unwell_since_s is not None
@@ -329,9 +331,9 @@ def _is_away(member: Observed, policy: Policy, now_s: float) -> bool:
 
 
 def _promised(seen: Snapshot, record: Record) -> list[MemberState]:
-    """Who has promised this epoch and is there now, as it is now; an answer of a process that is gone elects nobody.
+    """Return the present states of the members that have promised this epoch and still answer.
 
-    Its disk may be lost since, or shorter; promoted in its name, the set would hold a member that does not exist.
+    The answer of a process that has ended does not count: the set could name a disk that is lost by now.
     """
     answers = []
     for member in seen.members:
@@ -368,7 +370,7 @@ def _is_old_master_silent(seen: Snapshot, record: Record, answers: list[MemberSt
 
 
 def _without_set(seen: Snapshot, record: Record) -> Decision:
-    """Bootstrapping or recovering: nobody knows who was in sync, so everybody has to be heard."""
+    """Decide while bootstrapping or recovering: the in-sync set is unknown, so every member has to answer."""
     answers = _promised(seen, record)
     missing = seen.policy.replicas - len(answers)
     if missing:
@@ -376,8 +378,8 @@ def _without_set(seen: Snapshot, record: Record) -> Decision:
     strangers = [str(state.member) for state in answers if not is_admitted(state, record)]
     if strangers:
         return Blocked(f"the stores of {strangers} are not those that the register knows")
-    # Equal logs are not equal metadata: who has just come back may lack what the set was told since the last record.
-    # Who led knows best what is confirmed, and who was in sync comes next.
+    # Members with equal logs may have different metadata: one that has just come back may lack the latest changes.
+    # The former master knows the highest confirmed offset, members that were in sync the next highest.
     best = _best(seen, answers, lambda state: -state.confirmed)
     return Promote(best.me, frozenset(state.member for state in answers if state.advance == best.advance))
 
@@ -385,8 +387,8 @@ def _without_set(seen: Snapshot, record: Record) -> Decision:
 def _best(
     seen: Snapshot, able: list[MemberState], rank: Callable[[MemberState], int] = lambda state: 0
 ) -> MemberState:
-    """Who of the able leads: the furthest log; of equal ones the least rank, then room on the disk, then the preferred
-    ordinal.
+    """Return the able member that leads: the furthest log, then the least rank, then room on the disk, then
+    `preferred`.
     """
     furthest = max(state.advance for state in able)
 

@@ -1,7 +1,7 @@
-"""What a coordinator remembers from one round of questions to the next: since when, and who led.
+"""What a coordinator remembers between rounds: since when a member is unwell, which one led, which ones promised.
 
-All of it is lost when the coordinator dies, and nothing depends on it but patience: a new one suspects nobody before it
-has watched for the whole time of suspicion itself, and asks for promises again.
+All of it is lost when the coordinator ends, and only waiting times depend on it.  A new coordinator suspects no member
+before it has watched for the whole time of suspicion itself, and it asks for promises again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from gantry.replication.hastate import MemberState, Role
 from gantry.replication.record import Holder, Record
 from gantry.replication.register import Seen
 
-QUESTIONS_MIN = 4  # that have to fail before anybody is suspected
-HAND_OVER_AGAIN_S = 30.0  # a planned change costs producers a pause, also one that is given up
+QUESTIONS_MIN = 4  # so many questions have to fail before a member is suspected
+HAND_OVER_AGAIN_S = 30.0  # a handover costs producers a pause, even when it is given up
 
 
 class Notes:
-    """One object for each watched group; instants are seconds on a clock that never goes back."""
+    """The memory of one coordinator for one group; instants are seconds on a monotonic clock."""
 
     def __init__(self, ordinals: tuple[int, ...], policy: Policy, had_stores: bool) -> None:
         self._ordinals = ordinals
@@ -28,8 +28,8 @@ class Notes:
         self._version: str | None = None
         self._unchanged_since_s: float | None = None
         self._quiet_since_s: float | None = None
-        self._read_s: float | None = None  # the register, last
-        self._asked_s: float | None = None  # the members, last
+        self._read_s: float | None = None  # when the register was last read
+        self._asked_s: float | None = None  # when the members were last asked
         self._epoch = 0
         self._former: Holder | None = None
         self._first_answer_s: float | None = None
@@ -47,13 +47,13 @@ class Notes:
         self._hand_over_again_s = 0.0
 
     def read(self, seen: Seen | None, now_s: float) -> None:
-        """The register was read."""
+        """Note what the register held at `now_s`. seen: None when there is no register."""
         version = None if seen is None else seen.version
         if version != self._version or self._unchanged_since_s is None:
             self._version, self._unchanged_since_s, self._quiet_since_s = version, now_s, self._read_s
         self._read_s = now_s
         epoch = 0 if seen is None else seen.record.epoch
-        was_sealed = epoch == self._epoch  # if somebody leads it now who did not before
+        was_sealed = epoch == self._epoch  # when the epoch has a master now and had none before
         if epoch != self._epoch:
             self._epoch, self._first_answer_s = epoch, None
             self._cut_off_since_s = self._full_since_s = self._serving_since_s = None
@@ -66,22 +66,22 @@ class Notes:
             self._lease_s = max(self._lease_s, seen.record.lease_duration_s)
 
     def _count(self, ordinal: int, was_sealed: bool) -> None:
-        """Somebody leads an epoch: it was elected, the group was handed over to it, or it was started again."""
+        """Count a new mastership: the member was elected, was handed the group, or its process was started again."""
         tried = self._tried.get(ordinal, 0)
         if self._former is None or self._former.member.ordinal != ordinal or was_sealed:
             self._restarts, self._tried[ordinal] = 0, tried + 1
         else:
-            # It claimed the epoch itself: it is no slow member, so it is not waited for any longer than before.
+            # It claimed the epoch itself, so it does not start slowly: the waiting time does not grow.
             self._restarts, self._tried[ordinal] = self._restarts + 1, max(1, tried)
 
     def answered_seal(self, state: MemberState, now_s: float) -> None:
-        """A member promised the register's epoch."""
+        """Note that a member promised the register's epoch."""
         if state.promise == self._epoch:
             self._sealed[state.member.ordinal] = state
             self._first_answer_s = now_s if self._first_answer_s is None else self._first_answer_s
 
     def unsealed(self) -> list[int]:
-        """Who has not answered the seal."""
+        """Return the ordinals that have not answered the seal."""
         return [ordinal for ordinal in self._ordinals if ordinal not in self._sealed]
 
     def observe(
@@ -92,9 +92,9 @@ class Notes:
         asked_s: float,
         now_s: float,
     ) -> None:
-        """The answers to what was asked at `asked_s`; `gone` are ordinals whose process is known to be terminated."""
-        # Silence began with the last question that was answered, not when we stopped to wait for this one.  We may
-        # have stood still ourselves meanwhile, so one question alone makes nobody suspect.
+        """Note the answers to the questions of `asked_s`. gone: ordinals whose process is known to have ended."""
+        # Silence began with the last question that was answered, not with the time-out of this one.  This process may
+        # have been paused meanwhile, so a single unanswered question raises no suspicion.
         last_s, self._asked_s = asked_s if self._asked_s is None else self._asked_s, asked_s
         silent_since_s = max(last_s, now_s - self._policy.suspect_after_s / QUESTIONS_MIN)
         for ordinal in self._ordinals:
@@ -102,27 +102,27 @@ class Notes:
             _note(self._unwell_since_s, ordinal, not _is_well(state, record), silent_since_s)
             _note(self._gone_since_s, ordinal, ordinal in gone, now_s)
             if state is not None and state.role is Role.NONE and state.is_short:
-                self._tried.setdefault(ordinal, 1)  # it was sealed as a master that its slaves cannot reach
+                self._tried.setdefault(ordinal, 1)  # it was sealed while its slaves could not reach it
             if state is None or sealed is None or state.promise >= self._epoch:
                 continue
             if (state.me, state.store_uid) != (sealed.me, sealed.store_uid):
-                del self._sealed[ordinal]  # it came back as somebody who has not promised: asked again
+                del self._sealed[ordinal]  # another process or disk that has not promised: asked again
         if record is not None and record.holder is not None:
             self._judge(record, record.holder.member.ordinal, states.values(), now_s)
 
     def handed_over(self, now_s: float) -> None:
-        """A planned change was asked for; if the same master goes on, it is asked again after a while only."""
+        """Note that a handover was asked for; the next one is asked for after `HAND_OVER_AGAIN_S` at the earliest."""
         self._hand_over_again_s = now_s + HAND_OVER_AGAIN_S
 
     def _judge(self, record: Record, leader: int, states: Collection[MemberState], now_s: float) -> None:
-        """Note whether the master serves, or is cut off from slaves that could go on without it."""
+        """Note whether the master serves, or is cut off from slaves that could continue without it."""
         if any(is_healthy(state, record) and state.is_disk_full for state in states):
             self._full_s = now_s
             self._full_since_s = now_s if self._full_since_s is None else self._full_since_s
         elif now_s - self._full_s >= self._policy.suspect_after_s:
-            self._full_since_s = None  # not before: a full disk takes a message now and then
+            self._full_since_s = None  # not earlier: a full disk still takes a message now and then
         if any(is_refusing(state, record) for state in states):
-            self._tried.setdefault(leader, 1)  # the master next should be another one, although it may be furthest
+            self._tried.setdefault(leader, 1)  # the next master should be another member, even if this log is longest
         policy = self._policy
         if not is_cut_off(record, states, policy.min_in_sync, policy.replicas if policy.is_sync_master else 0):
             self._cut_off_since_s = None
@@ -141,10 +141,10 @@ class Notes:
             self._restarts = 0
         self._tried.clear()
         if self._restarts:
-            self._tried[leader] = 1  # it may end again in a moment
+            self._tried[leader] = 1  # its process may soon end again
 
     def snapshot(self, record: Record | None, states: Mapping[int, MemberState], now_s: float = 0.0) -> Snapshot:
-        """All that is known now."""
+        """Return what is known now, as the input of `decide`."""
         members = tuple(
             Observed(
                 ordinal,
@@ -179,7 +179,7 @@ def _is_well(state: MemberState | None, record: Record | None) -> bool:
     holder = record.holder if record is not None else None
     if holder is None or holder.member.ordinal != state.member.ordinal:
         return True
-    # Somebody else under the master's ordinal, its next process or another disk, is no master that is well.
+    # Another process or disk under the master's ordinal is not the master that the register names.
     return state.me == holder and state.role is Role.MASTER and state.is_writable
 
 

@@ -1,19 +1,19 @@
-"""How the members of a group stand to its register: who is healthy, who could lead, for how long to wait for whom.
+"""Rules about members and the register: which are healthy, which are electable, and how long to wait for a master.
 
-All functions are pure: they take what members said and the record that was read, and keep nothing.
+All functions are pure: they take the members' states and the record that was read, and keep nothing.
 
-Check-quorum.  A master that answers and renews may still be of no use: it is cut off from its slaves only, so it can
-confirm nothing, while they reach each other, clients and the register.  `is_cut_off` says that of one observation;
-`notes` measures for how long it has been so.  Sealing such a master loses nothing: a seal is allowed at any time.
-The slaves know it first where they do not hear a master that hears them; so their word counts as well as the master's.
+Check-quorum.  A master that answers and renews may still be cut off from its slaves.  Then it can confirm nothing,
+while the slaves reach each other, clients and the register.  `is_cut_off` judges one observation; `notes` measures for
+how long it has been true.  Sealing such a master loses nothing: a seal is allowed at any time.  The states of the
+slaves count as well as the master's, because slaves that receive nothing notice it first.
 
 Back-off.  A member may be promoted and never serve: its start takes too long, or it cannot reach its slaves either.
 Each mastership without success doubles the patience with the same member, and another electable member is preferred.
-So a group whose members all start slowly comes to rest, and one slow member does not hold up the others.
+So a group whose members all start slowly becomes stable, and one slow member does not delay the others.
 
-Restarts.  A master whose process ends and is started again claims the next epoch by itself, each time before anybody
-suspects it.  After `RESTARTS_MAX` of them, between which it did not serve for as long as suspicion takes, it is waited
-for a part of that time only, so that another member leads.
+Restarts.  A master whose process ends and is started again claims the next epoch by itself, each time before it is
+suspected.  After `RESTARTS_MAX` such restarts, with less than the time of suspicion served in between, the coordinator
+waits only for a part of that time, so that another member leads.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def is_healthy(state: MemberState, record: Record) -> bool:
 
 
 def is_refusing(state: MemberState, record: Record) -> bool:
-    """Return whether this is the register's master, in its epoch, and says that it takes no writes: its disk hangs."""
+    """Return whether this is the register's master, in its epoch, and reports that it takes no writes (its disk
+    hangs).
+    """
     return _leads(state, record) and not state.is_writable
 
 
@@ -66,7 +68,7 @@ def _leads(state: MemberState, record: Record) -> bool:
 
 
 def has_resigned(state: MemberState | None, former: Holder | None) -> bool:
-    """Return whether the process that led says that it does not any more, also if its disk takes no promise."""
+    """Return whether the process that led reports that it is not the master any more."""
     return state is not None and state.me == former and state.role is not Role.MASTER
 
 
@@ -78,12 +80,12 @@ def is_serving(record: Record, states: Collection[MemberState], min_in_sync: int
 
 
 def is_cut_off(record: Record, states: Collection[MemberState], min_in_sync: int, replicas: int) -> bool:
-    """Return whether the master cannot confirm anything and the others could without it.
+    """Return whether the master cannot confirm anything and the other members could without it.
 
-    At least `min_in_sync` of the others answer and follow nobody, and one of them can be elected.  The master says
+    At least `min_in_sync` of the others answer and follow no master, and one of them is electable.  The master reports
     that it has too few slaves, or the rest of the group would be too few.
 
-    replicas: members of the group whose master needs the set for each acknowledgement; 0: this one does not.
+    replicas: size of a group whose master needs the set for each acknowledgement; 0: this master does not need it.
     """
     master = next((state for state in states if is_healthy(state, record)), None)
     if master is None:
@@ -102,7 +104,9 @@ def is_electable(state: MemberState, record: Record) -> bool:
 
 
 def heir_with_room(record: Record, states: Collection[MemberState]) -> int | None:
-    """Return the member that a master without room on its disk should hand over to: in sync, equal, with room."""
+    """Return the ordinal that a master with a full disk should hand over to; None when no member is in sync, equal and
+    has room.
+    """
     master = next((state for state in states if is_healthy(state, record) and state.is_disk_full), None)
     able = [
         (-state.log_end, state.member.ordinal)
@@ -117,7 +121,7 @@ def heir_with_room(record: Record, states: Collection[MemberState]) -> int | Non
 
 
 def have_all_lost(states: Collection[MemberState], record: Record) -> bool:
-    """Return whether all of the set answer, none as what it was, and at least one on the disk that it had."""
+    """Return whether every member of the set answers, each as another incarnation, and at least one on its old disk."""
     now = {state.member.ordinal: state.member for state in states}
     if any(now.get(member.ordinal, member) == member for member in record.in_sync):
         return False

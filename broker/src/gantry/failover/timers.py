@@ -1,12 +1,12 @@
-"""How patient a group is: two sets of times that fit together, by name.
+"""The times of a group: two named sets whose values fit together.
 
-    suspect   the master gave no good answer, and the register shows no renewal, for this long: it is sealed
-    lease     what a renewal is worth to readers; a master that cannot renew stops serving at two thirds of it
+    suspect   without a good answer of the master and without a renewal for this long, the master is sealed
+    lease     how long a renewal is valid; a master that cannot renew stops serving at two thirds of it
     renew     how often the master renews: a third of the lease at most, and twice within the time of suspicion
-    poll      how often the coordinator asks: a master that dies right after an answer is missed so much later
+    poll      how often the coordinator asks: the death of a master is noticed up to one poll later
 
-The coordinator and every member of a group are given the same set.  `fast` is for one rack and for tests: a pause of
-the machine of two seconds costs an epoch there.
+The coordinator and every member of a group use the same set.  `fast` is for one rack and for tests: there a pause of
+two seconds of the machine leads to a failover.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LEASE_S_MIN = 3
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """See the module; ValueError for times that do not fit together."""
+    """One set of times, in seconds. The constructor raises ValueError for times that do not fit together."""
 
     suspect_after_s: float
     lease_s: int
@@ -40,7 +40,7 @@ class Timers:
 
     @property
     def answer_within_s(self) -> float:
-        """How long one question to a member, or to a register, may take."""
+        """The time-out of one request to a member or to a register, in seconds."""
         return min(1.0, self.renew_every_s / 2)
 
 
@@ -48,7 +48,7 @@ TIMERS = {"default": Timers(5.0, 15, 2.5, 0.5), "fast": Timers(2.0, 6, 1.0, 0.25
 
 
 def fitting(suspect_after_s: float, lease_s: int) -> Timers:
-    """The rest of the times, from these two; ValueError when they do not fit together."""
+    """Return the set with these two times, the others derived from them. ValueError when they do not fit together."""
     for named in TIMERS.values():
         if (named.suspect_after_s, named.lease_s) == (suspect_after_s, lease_s):
             return named

@@ -1,14 +1,15 @@
-"""One group under watch: a coordinator, whom it asks, and whose cluster this is.
+"""Runs the coordinator of one group, with its members' addresses and the cluster's id.
 
-A coordinator needs the cluster's id before it may believe an answer.  It is the register's; without a register, that of
-the members that have one on their disks (the register was lost, and is made again from them); and where nobody has any
-it is minted here, once: the group is new.  Two watchers that mint at the same time agree by the register, because only
-one of them makes it; so an id that was minted is dropped as soon as there is a register.
+A coordinator needs the cluster's id before it may believe an answer.  The id comes from, in this order:
+    - the register
+    - the configuration; a cluster of several groups has one id
+    - the members' disks (the register was lost, and is made again from them)
+    - a random number, when the group is new
 
-A cluster of several groups has one id: who knows it already says so.
+Two watchers that draw an id at the same time agree by the register, because only one of them creates it.  So a drawn id
+is dropped as soon as there is a register.
 
-Where one of several is to act, the others watch as well (`acts`): they follow the group in silence, and whichever is
-the next to act goes on at once.
+Where one of several watchers acts, the others watch without acting (`acts`), so that the next one takes over at once.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ from gantry.replication.register import Register, RegisterDamagedError, Seen
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A group and how it is watched; `addresses` of `/ha/v1` by ordinal, HOST:PORT."""
+    """A group and how it is watched; `addresses`: HOST:PORT of each member's `/ha/v1`, by ordinal."""
 
     name: str
-    addresses: Sequence[str]  # may answer again each time it is asked; empty: not known now
+    addresses: Sequence[str]  # looked up at each request, so they may change; an empty text: not known now
     policy: Policy
     timers: Timers
-    cluster_uid: str = ""  # empty: whatever the register or the members say
+    cluster_uid: str = ""  # empty: taken from the register or the members
 
 
 class Watch:
-    """run() until cancelled; `tell` hears of each decision that differs from the one before."""
+    """Watches one group. `tell` is called with each decision that differs from the one before."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Watch:
         self._said: Decision | None = None
 
     async def run(self) -> None:
-        """Watch; every wait in it is bounded."""
+        """Watch until cancelled; every wait is bounded."""
         while True:
             uid = await self._settle()
             members = self._members(uid)
@@ -72,19 +73,19 @@ class Watch:
                 await members.close()
 
     async def _rounds(self, coordinator: Coordinator, uid: str) -> None:
-        """Rounds; they end when the id that was minted or told here is not the register's, from whichever source."""
+        """Run rounds until the register has another cluster id than the one used here."""
         while True:
             begun_s = self._clock.monotonic()
             decision = await coordinator.round()
             if coordinator.cluster_uid not in ("", uid):
                 return
             if not self._acts():
-                decision = Wait("another one acts")
+                decision = Wait("another coordinator acts")
             period_s = self._watched.timers.poll_every_s
             await asyncio.sleep(pause_s(decision, period_s, begun_s, self._clock.monotonic()))
 
     async def _settle(self) -> str:
-        """The cluster's id: the register's, or what was configured, or what members say, or a new one."""
+        """Return the cluster's id: the register's, the configured one, the members' one, or a new one."""
         seen = await self._read()
         if seen is not None:
             return seen.record.cluster_uid
@@ -93,7 +94,7 @@ class Watch:
         return await self._told_by_members() or f"{random.SystemRandom().getrandbits(128):032x}"
 
     async def _read(self) -> Seen | None:
-        """What the register says, as soon as it can be read."""
+        """Return what the register holds, as soon as it can be read; None when there is no register."""
         while True:
             try:
                 return await self._register.read()

@@ -1,1 +1,3 @@
-"""A group of one master and its slaves: who has which part of the log, and who may say that it is confirmed."""
+"""Replication of a group of one master and its slaves: copies, acknowledgements, the in-sync set and the confirmed
+offset.
+"""

@@ -1,23 +1,22 @@
 """How fast a slave that is far behind is fed: it gets what producers leave of the master's time.
 
-Anyone who catches up takes as much as it is given: of the master's loop, of the network, of both disks.  So a master
-that is being sent messages gives way, and looks at itself ten times a second:
+A slave that catches up takes as much as it is given: of the master's loop, of the network, of both disks.  So a master
+that receives messages limits it, by a rate that it adjusts ten times a second:
 
     its loop ran or waited for a core    nothing was appended      something was
     less than 60 % of the time           half as much again        half as much again
     in between                           half as much again        as before
     more than 75 %                       half as much again        a quarter of it
 
-Below a floor it never goes, else a slave might never arrive: `GAIN` bytes for each that is appended, and
-`FLOOR_BYTES_S` besides.  A slave that is B behind therefore has to be fed for B / FLOOR_BYTES_S seconds at most,
-however much is produced.  At the ceiling nothing is counted.  Waiting for a core is as good as running: a slave on the
-same machine takes the master's time away like that.
+The rate has a floor, because a slave might never catch up otherwise: `GAIN` bytes for each byte that is appended, plus
+`FLOOR_BYTES_S`.  So a slave that is B bytes behind catches up within B / FLOOR_BYTES_S seconds, however much is
+produced.  At the ceiling nothing is counted.  Waiting for a core counts as running: a slave on the same machine takes
+the master's time in that way.
 
-Who is near the end, who is in the in-sync set and whom writes wait for is none of this module's business, see
-`slave_links`.
+Which slaves are limited is decided in `slave_links`: one that is near the end, or that writes wait for, is not.
 
-`CatchUpPacing` is what a master leaves to all of its links, `Ration` the account of one of them.  Times are seconds
-that never go back.
+`CatchUpPacing` is the rate for all links of a master, `Ration` the account of one link.  Times are seconds on a
+monotonic clock.
 """
 
 from __future__ import annotations
@@ -30,12 +29,14 @@ LOOK_S = 0.1
 _EASY, _BUSY = 0.6, 0.75
 _STEP_BYTES_S, _CEILING_BYTES_S = 16 << 20, 1 << 30
 _GROWTH = 1.5
-_PAUSE_S = 1.0  # who has not looked for so long knows nothing about the last tenth of a second
+_PAUSE_S = 1.0  # a measurement over a longer time says nothing about the last tenth of a second
 _CREDIT_BYTES = 4 << 20
 
 
 class CatchUpPacing:
-    """What is left; `wanted_s` tells for how many seconds in all the loop's thread ran or waited for a core."""
+    """The rate for slaves that catch up. `wanted_s` returns for how many seconds in total the loop's thread ran or
+    waited for a core.
+    """
 
     def __init__(self, wanted_s: Callable[[], float]) -> None:
         self.extra = float(_CEILING_BYTES_S)  # bytes a second beyond the floor, for each link
@@ -44,11 +45,11 @@ class CatchUpPacing:
 
     @property
     def is_plenty(self) -> bool:
-        """Whether nothing has to be counted."""
+        """Return whether the rate is at the ceiling, where nothing has to be counted."""
         return self.extra >= _CEILING_BYTES_S
 
     def look(self, now_s: float, written: int) -> None:
-        """The log ends at `written` now; at most every tenth of a second counts."""
+        """Adjust the rate; the log ends at `written` now. Calls within `LOOK_S` of the last one change nothing."""
         then_s, wanted_then_s, written_then = self._before
         if now_s - then_s < LOOK_S:
             return
@@ -64,7 +65,7 @@ class CatchUpPacing:
 
 
 class Ration:
-    """What one link may send."""
+    """The bytes that one link may send."""
 
     def __init__(self, catch_up_pacing: CatchUpPacing) -> None:
         self._catch_up_pacing = catch_up_pacing
@@ -72,7 +73,7 @@ class Ration:
         self._at = (0.0, 0)
 
     def is_used_up(self, now_s: float, written: int) -> bool:
-        """Whether nothing may be sent now; the log ends at `written`."""
+        """Return whether nothing may be sent now; the log ends at `written`."""
         (then_s, written_then), self._at = self._at, (now_s, written)
         if self._catch_up_pacing.is_plenty:
             self._credit = 0.0
@@ -83,6 +84,6 @@ class Ration:
         return self._credit <= 0
 
     def took(self, count: int) -> None:
-        """Bytes were sent."""
+        """Note that so many bytes were sent."""
         if not self._catch_up_pacing.is_plenty:
             self._credit = max(self._credit - count, -_CREDIT_BYTES)

@@ -1,17 +1,17 @@
-"""Which mastership wrote which part of the log.
+"""The table of epochs: which epoch wrote which part of the log.
 
 Each master notes, before its first record, its epoch and where its log ended: (epoch, start).  All that follows was
 written in that epoch, up to the next entry or the log's end.  Slaves take the entries over with the bytes.  An epoch
 has one master and therefore one start, so two logs whose tables share an entry are equal up to the end of that epoch
-in the shorter of them: that is where a slave that comes back cuts its log before it follows.
+in the shorter of them.  A slave that comes back cuts its log there before it follows.
 
     invariants    epochs rise, starts rise, strictly; the last entry may be empty (start == end of the log)
 
-A mastership that wrote nothing leaves an empty entry, which the next one at the same place replaces: an entry is never
-refused for its start.  (RocketMQ's controller mode does refuse it, and loses epochs, #9689.)
+A master that wrote nothing leaves an empty entry, which the next entry at the same offset replaces.  So an entry is
+never refused for its start.  (RocketMQ's controller mode does refuse it, and loses epochs, #9689.)
 
 A table is a value; nothing here knows where the log really ends, so callers pass `end`.  As bytes, on disk and on the
-wire: magic, version, count, the entries, CRC-32.  Bytes of others are believed only as far as the invariants hold.
+wire: magic, version, count, the entries, CRC-32.  Received bytes are refused when the invariants do not hold.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CHECKSUM = Struct(">I")
 
 
 class EpochEntry(NamedTuple):
-    """From the log offset `start` on, records are of `epoch`."""
+    """Records from the log offset `start` on are of `epoch`, up to the next entry."""
 
     epoch: int
     start: int
@@ -50,7 +50,7 @@ class CommonPoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class EpochTable:
-    """The entries, oldest first; ValueError for what cannot be one."""
+    """The entries, oldest first. The constructor raises ValueError when the invariants do not hold."""
 
     entries: tuple[EpochEntry, ...] = ()
 
@@ -66,17 +66,17 @@ class EpochTable:
 
     @property
     def last_epoch(self) -> int:
-        """The newest epoch, 0 when there is none."""
+        """The newest epoch; 0 when the table is empty."""
         return self.entries[-1].epoch if self.entries else 0
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch of a record at this log offset, 0 when it lies before the table."""
+        """Return the epoch of the record at this log offset; 0 when it lies before the table."""
         return next((entry.epoch for entry in reversed(self.entries) if entry.start <= offset), 0)
 
     def begin(self, epoch: int, start: int) -> EpochTable:
-        """The table of a log that ends at `start` when `epoch` begins there; an empty last entry gives way.
+        """Return the table after `epoch` began at the log's end `start`; an empty last entry is replaced.
 
-        The same entry again changes nothing.
+        The same entry again changes nothing. ValueError for an epoch or a start that is not higher.
         """
         if self.entries and self.entries[-1] == (epoch, start):
             return self
@@ -88,30 +88,30 @@ class EpochTable:
         return EpochTable((*kept, EpochEntry(epoch, start)))
 
     def within(self, end: int) -> EpochTable:
-        """The entries that a log which ends at `end` can have; others are left over from a longer one."""
+        """Return the entries that a log which ends at `end` can have; others are left from a longer log."""
         return EpochTable(tuple(entry for entry in self.entries if entry.start <= end))
 
     def cut(self, point: CommonPoint) -> EpochTable:
-        """What remains when the log is cut to a common point: nothing newer than its epoch."""
+        """Return the table after the log is cut to a common point: no newer epoch, no later start."""
         return EpochTable(
             tuple(entry for entry in self.entries if entry.epoch <= point.epoch and entry.start <= point.end)
         )
 
     def forget_before(self, begin: int) -> EpochTable:
-        """Without epochs whose whole part of the log is gone: the log begins at `begin` now."""
+        """Return the table without epochs whose whole part of the log is removed; the log begins at `begin`."""
         starts = [entry.start for entry in self.entries[1:]]
         gone = sum(start <= begin for start in starts)
         return EpochTable(self.entries[gone:])
 
     def encode(self) -> bytes:
-        """The bytes that `decode` reads."""
+        """Return the bytes that `decode` reads."""
         body = _HEAD.pack(_MAGIC, _VERSION, len(self.entries))
         body += b"".join(_ENTRY.pack(*entry) for entry in self.entries)
         return body + _CHECKSUM.pack(crc32(body))
 
 
 def decode(data: bytes) -> EpochTable:
-    """The table in exactly these bytes; ValueError when they are torn, foreign or cannot be a table."""
+    """Return the table in exactly these bytes; ValueError when they are damaged or no valid table."""
     if len(data) < _HEAD.size + _CHECKSUM.size:
         raise ValueError(f"{len(data)} bytes are too few for a table of epochs")
     magic, version, count = _HEAD.unpack_from(data)
@@ -126,22 +126,23 @@ def decode(data: bytes) -> EpochTable:
 
 
 def table_of(entries: Iterable[tuple[int, int]]) -> EpochTable:
-    """A table from plain pairs, oldest first; ValueError for what cannot be one."""
+    """Return a table of plain pairs, oldest first; ValueError when the invariants do not hold."""
     return EpochTable(tuple(EpochEntry(epoch, start) for epoch, start in entries))
 
 
 def last_common(mine: EpochTable, my_end: int, theirs: EpochTable, their_end: int) -> CommonPoint | None:
-    """Up to where two logs are certainly equal; symmetric.  None: there is no such point, only a clone helps.
+    """Return the point up to which two logs are certainly equal; None when there is none, and only a clone helps.
 
-    That point may lie before the first byte that one of them still keeps: the caller looks.
+    The result does not depend on which of the two logs is `mine`. The point may lie before the first byte that one log
+    still keeps; the caller checks that.
     """
     if my_end == 0 or their_end == 0:
         return CommonPoint(0, 0)
-    # An entry behind its own log's end is no fact about that log: its tail was lost.
+    # An entry beyond the end of its own log describes a tail that was lost.
     mine, theirs = mine.within(my_end), theirs.within(their_end)
     shared = set(mine.entries) & set(theirs.entries)
     if not shared:
-        # Two first masters of which neither saw the other's bytes: everything has to go, but nothing is in doubt.
+        # Both logs are complete and share no epoch, so they certainly differ from the first byte on.
         return CommonPoint(0, 0) if _is_whole(mine) and _is_whole(theirs) else None
     entry = max(shared)
     return CommonPoint(entry.epoch, min(_end_of(mine, entry, my_end), _end_of(theirs, entry, their_end)))

@@ -1,24 +1,24 @@
-"""What is asked at `/ha/v1` of a member, and with what status it is answered: values on both sides, no sockets.
+"""The requests and answers of `/ha/v1`, as values without sockets.
 
     GET  /ha/v1/state?clusterUID=&group=&member=      200 the state (`hastate`, and more for people)
     GET  /ha/v1/config?clusterUID=&group=&member=     200 {config}: every key and the value that it has now
     POST /ha/v1/seal {clusterUID, group, member, epoch}
-         200 the epoch is promised on the disk, no matter who led or followed in a lower one stopped, and this is the
-         state 409 a higher epoch was promised, or the member acts in this one already; `promise` says which 423 not
-         now, ask again after `retryAfterMs`
+         200   the promise is on the disk, the member has stopped in lower epochs, and this is its state
+         409   a higher epoch was promised (`promise` names it), or the member acts in this one already
+         423   not now; ask again after `retryAfterMs`
     of a member whose group has a register (409 from another one):
-    POST /ha/v1/nudge {}                           200: it looks at the register now
+    POST /ha/v1/nudge {}                           200: it reads the register now
     POST /ha/v1/handover {target, deadlineMs}      200: the target leads the next epoch; 409 not possible, 503 not done
-    POST /ha/v1/cordon {on}                        200: takes no more messages, or takes them again; what is left
-    PUT  /ha/v1/config {keys}                      200: which were applied, and which wait for a restart
-    POST /ha/v1/clone {}                           200: the log goes, and all is copied again; 409 of who is needed
+    POST /ha/v1/cordon {on}                        200: refuses messages, or takes them again; how much is unreplicated
+    PUT  /ha/v1/config {keys}                      200: which keys were applied, and which wait for a restart
+    POST /ha/v1/clone {}                           200: the log is removed and copied again; 409: this copy is needed
 
-An order names the epoch and the life that the member's state has just told: 409 when either is another one by now.  A
-life is a text of chance, made when the door is opened.  So an order that somebody recorded is good for nothing after a
-restart, which forgets the nonces.  A nudge needs neither, for it changes nothing.
+An order names the epoch and the `life` from the member's state: 409 when either has changed since.  The life is a
+random text, made when the server starts.  So a recorded order cannot be replayed after a restart, when the nonces are
+forgotten.  A nudge needs neither, because it changes nothing.
 
-Each request names its member, so that it is worth nothing elsewhere: 421 from another one.  An empty clusterUID is of
-somebody who does not know it: a member that has none yet, or a coordinator before there is a register.
+Each request names its member; another member refuses it with 421.  clusterUID is empty when it is not known: in a
+member that has none yet, or in a coordinator before there is a register.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from gantry.replication.members import MEMBERS_MAX, NUMBER_MAX
 
 STATE, SEAL, NUDGE, HANDOVER = "/ha/v1/state", "/ha/v1/seal", "/ha/v1/nudge", "/ha/v1/handover"
 CORDON, CONFIG, CLONE = "/ha/v1/cordon", "/ha/v1/config", "/ha/v1/clone"
-SHOWN = f"GET {CONFIG}"  # as what is asked; an order to change it has the same path
-LIFE = "life"  # of a member's door: in its state, and in each order
+SHOWN = f"GET {CONFIG}"  # as `Asked.call`; the order that changes the configuration has the same path
+LIFE = "life"  # identifies one start of a member's server: in its state, and in each order
 ORDERS = frozenset({NUDGE, HANDOVER, CORDON, CONFIG, CLONE})
 BODY_BYTES_MAX = 64 << 10  # of a request or an answer; a state of 64 members has some 10 KiB
 
 
 class Target(NamedTuple):
-    """Who is asked."""
+    """The member that a request is for."""
 
     cluster_uid: str
     group: str
@@ -50,18 +50,17 @@ class Target(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """A status and what goes with it."""
+    """An HTTP status and the JSON document of the answer."""
 
     status: int
     document: Mapping[str, object]
 
     def encode(self) -> bytes:
-        """The body."""
         return json.dumps(self.document, separators=(",", ":")).encode()
 
 
 class Asked(NamedTuple):
-    """A call that is meant for this member; `epoch` of a seal, `body` of an order."""
+    """A request for this member; `epoch` of a seal, `body` of an order."""
 
     call: str
     epoch: int = 0
@@ -69,17 +68,17 @@ class Asked(NamedTuple):
 
 
 def ask_state(target: Target) -> Said:
-    """The question for a member's state."""
+    """Return the request for a member's state."""
     return Said("GET", f"{STATE}?{urlencode(_named(target))}")
 
 
 def ask_config(target: Target) -> Said:
-    """The question for a member's configuration."""
+    """Return the request for a member's configuration."""
     return Said("GET", f"{CONFIG}?{urlencode(_named(target))}")
 
 
 def order(path: str, whom: Target, epoch: int = 0, **more: object) -> Said:
-    """A call that changes something, in an epoch; `more` is what an order brings."""
+    """Return the request of a seal or an order; `more` are further fields of its body."""
     method = "PUT" if path == CONFIG else "POST"
     return Said(method, path, json.dumps(_named(whom) | {"epoch": epoch, **more}).encode())
 
@@ -89,12 +88,12 @@ def _named(target: Target) -> dict[str, object]:
 
 
 def refuse(status: int, reason: str, **more: object) -> Answer:
-    """An answer that says no, and why."""
+    """Return an answer with the reason in `error`, and further fields."""
     return Answer(status, {"error": reason, **more})
 
 
 def read(said: Said, state: MemberState) -> Asked | Answer:
-    """What is asked of the member that is in this state; an answer when that is settled already."""
+    """Return the call that a request makes to the member in this state, or the answer that refuses it."""
     path, _, query = said.path.partition("?")
     try:
         if path == STATE or (path == CONFIG and said.method == "GET"):
@@ -118,7 +117,7 @@ def read(said: Said, state: MemberState) -> Asked | Answer:
 
 
 def why_not_sealed(state: MemberState, epoch: int) -> Answer | None:
-    """The refusal of a seal that comes too late; None when it has to be done."""
+    """Return the refusal of a seal that comes too late; None when the epoch has to be promised."""
     if epoch < state.promise:
         return refuse(409, f"epoch {state.promise} was promised, {epoch} is below it", promise=state.promise)
     if state.role is not Role.NONE and epoch <= state.epoch:

@@ -1,21 +1,21 @@
-"""Who is at the other end of a link, and from where on its log has to follow ours.
+"""The handshake of a link: both ends authenticate, and the master decides from which offset the slave follows.
 
-Both ends prove that they know the cluster's secret before anything else is said: each sends 32 bytes of chance, and
-answers with an HMAC-SHA256 over a word for its part, both nonces and what it says along with it.  A proof is good for
-one link only, and one end's is not the other's.  While the secret is changed both ends take two keys (`haproof`).
+Both ends prove that they know the cluster's secret before any other data is exchanged.  Each sends 32 random bytes and
+answers with an HMAC-SHA256 over the name of its message, both nonces and the message.  A proof is valid for one link
+and one direction only.  While the secret is being changed both ends accept two keys (`haproof`).
 
     slave   preamble: magic, nonce
     master  CHALLENGE: nonce, proof
     slave   HELLO: proof, Hello
-    master  WELCOME: proof, Welcome         or REFUSED: why
-    slave   first ACK, when what the welcome said is on its disk
+    master  WELCOME: proof, Welcome         or REFUSED: reason
+    slave   first ACK, when the contents of the welcome are on its disk
 
-The master judges.  Logs are equal up to the last point that both tables of epochs share; the slave follows from there,
-cuts what it has beyond it, or is told why neither can be.  What a slave knows to be confirmed is never cut: then the
-master is the one that lacks messages, and a person has to look.  A log that is empty is copied from the first byte that
-the master still has.
+The master decides.  Logs are equal up to the last point that both tables of epochs share.  The slave follows from
+there, cuts its log there first, or is refused with the reason.  Bytes that a slave knows to be confirmed are never cut:
+then the master lacks messages, and an operator has to decide.  An empty log is copied from the first byte that the
+master still has.
 
-The few kilobytes before a slave's end are compared as well: a folder that was put together by hand may have the right
+The last `TAIL_BYTES` before a slave's end are compared as well: a folder that was restored by hand may have the right
 table and other bytes.
 """
 
@@ -38,7 +38,7 @@ _GRANT_MS_MAX = 60_000
 
 
 class Part(Enum):
-    """Whose proof it is, and of what."""
+    """Which message of the handshake a proof belongs to."""
 
     CHALLENGE = b"gantry challenge"
     HELLO = b"gantry hello"
@@ -46,23 +46,24 @@ class Part(Enum):
 
 
 def prove(secret: bytes, part: Part, slave_nonce: bytes, master_nonce: bytes, said: bytes = b"") -> bytes:
-    """That anyone who says this knows the secret, and says it on this link."""
+    """Return the proof that the sender of `said` knows the secret, on this link."""
     return hmac.digest(secret, part.value + slave_nonce + master_nonce + said, "sha256")
 
 
 def is_proven(
     proof: bytes, keys: Keys, part: Part, slave_nonce: bytes, master_nonce: bytes, said: bytes = b""
 ) -> bool:
-    """Whether it was made with a key that is good; takes as long for every wrong one."""
+    """Return whether the proof was made with a valid key; takes the same time for every wrong proof."""
     return any(hmac.compare_digest(proof, prove(key, part, slave_nonce, master_nonce, said)) for key in keys.good)
 
 
 @dataclass(frozen=True, slots=True)
 class Hello:
-    """What a slave says about itself.
+    """What a slave reports about itself.
 
     place         its ordinal where the group has a register, its brokerId in a static pair
-    incarnation   of its disk, -1 in a static pair;  process: which of its lives, so that it can be named as a holder
+    incarnation   of its disk, -1 in a static pair
+    process       id of its process, so that the register can name it as the holder
     tail          CRC-32 of the last bytes of its log, see `tail_range`
     is_full       its disk has no room for the next segment of the log
     """
@@ -82,7 +83,7 @@ class Hello:
     is_full: bool = False
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Return the JSON that `read_hello` reads."""
         return ha.dumps(
             {
                 "clusterUID": self.cluster_uid,
@@ -103,7 +104,7 @@ class Hello:
 
 
 def read_hello(said: bytes) -> Hello:
-    """What `Hello.encode` made; ValueError for what cannot be one."""
+    """Return the hello in these bytes; ValueError when it is invalid."""
     source = ha.loads_object(said)
     found = Hello(
         cluster_uid=_name(source, "clusterUID"),
@@ -130,26 +131,26 @@ def read_hello(said: bytes) -> Hello:
 
 
 class Step(Enum):
-    """What a slave has to do first."""
+    """What a slave has to do before it follows."""
 
-    FOLLOW = "follow"  # nothing: take what comes
-    CUT = "cut"  # cut its log at the offset, and come again
-    BEGIN = "begin"  # begin its empty log at the offset, and come again
+    FOLLOW = "follow"  # nothing
+    CUT = "cut"  # cut its log at the offset, and connect again
+    BEGIN = "begin"  # begin its empty log at the offset, and connect again
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """What a master answers."""
+    """The master's answer to a slave that can follow; `at`: the log offset of the step."""
 
     cluster_uid: str
     epoch: int
     epochs: EpochTable
     step: Step
     at: int
-    grant_ms: int = 0  # for so long after a beat the slave promises no other epoch
+    grant_ms: int = 0  # for so long after each beat the slave promises no other epoch
 
     def encode(self) -> bytes:
-        """As JSON."""
+        """Return the JSON that `read_welcome` reads."""
         return ha.dumps(
             {
                 "clusterUID": self.cluster_uid,
@@ -163,7 +164,7 @@ class Welcome:
 
 
 def read_welcome(said: bytes) -> Welcome:
-    """What `Welcome.encode` made; ValueError for what cannot be one."""
+    """Return the welcome in these bytes; ValueError when it is invalid."""
     source = ha.loads_object(said)
     found = Welcome(
         _name(source, "clusterUID"),
@@ -180,7 +181,7 @@ def read_welcome(said: bytes) -> Welcome:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What the master is and has, at the moment of a judgement."""
+    """The master's identity and log at the moment of a handshake."""
 
     cluster_uid: str
     group: str
@@ -197,13 +198,13 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class No:
-    """A slave that cannot follow, and what a person has to do about it."""
+    """The slave cannot follow; `reason` also says what an operator can do."""
 
     reason: str
 
 
 def judge(mine: Standing, hello: Hello) -> Welcome | No:
-    """Where the slave begins, or why it cannot follow."""
+    """Return from where the slave follows, or why it cannot."""
     misfit = _misfit(mine, hello)
     if misfit:
         return No(misfit)
@@ -263,7 +264,7 @@ def _range(mine: Standing) -> str:
 
 
 def tail_range(end: int, start: int, segment_bytes: int) -> tuple[int, int]:
-    """Which bytes before a log's end are compared: the last few of the segment that holds the last one."""
+    """Return start and end of the bytes before a log's end that are compared; they lie in one segment."""
     if end <= start:
         return end, end
     last = end - 1
@@ -271,7 +272,7 @@ def tail_range(end: int, start: int, segment_bytes: int) -> tuple[int, int]:
 
 
 def epochs_in(source: documents.Document) -> EpochTable:
-    """The table in the field `epochs`; ValueError for what cannot be one."""
+    """Return the table in the field `epochs`; ValueError when it is invalid."""
     pairs = []
     for pair in documents.array(source, "epochs"):
         if not isinstance(pair, list) or len(pair) != 2 or not all(isinstance(one, int) for one in pair):

@@ -1,23 +1,23 @@
-"""That a request of `/ha/v1`, and its answer, come from somebody who knows the cluster's secret, and come once.
+"""Authentication of `/ha/v1`: requests and answers are signed with the cluster's secret, and requests are taken once.
 
     request   X-Gantry-Time, X-Gantry-Nonce, X-Gantry-Proof: HMAC-SHA256 over method, path with query, time, nonce, body
     answer    X-Gantry-Proof: HMAC-SHA256 over the request's nonce, status, body, with the key that was asked with
 
-An election rests on what members answer, so the answers prove themselves too: an address may have gone to somebody
-else.  A request names the member that it is meant for, in its query or body, so none is good at two doors.
+An election depends on the members' answers, so answers carry a proof too: an address may belong to another process by
+now.  A request names its member in the query or body, so no other member takes it.
 
-A request is taken while its time is within `WINDOW_MS` of the taker's own and its nonce was not seen; nonces are kept
-for as long as they could be taken again.  Only who knows the secret gets a nonce into that table, and full means a
-refusal, not forgetting.  The taker's time is one that never goes back, else a forgotten nonce would be
-good again; it need not be the right time, for a refusal for the time names the taker's, proves it, and the asker asks
-again with that.  So no failover depends on clocks that agree.
+A request is taken while its time is within `WINDOW_MS` of the receiver's and its nonce was not seen before.  A nonce is
+kept for as long as its request could be taken again.  Only requests with a valid proof enter that table; when it is
+full, requests are refused, and no nonce is dropped.  The receiver's clock is monotonic, else a dropped nonce would be
+valid again.  It need not be right: a refusal for the time names the receiver's time, with a proof, and the sender asks
+again with that.  So no failover depends on synchronised clocks.
 
-A taker that starts again has an empty table.  A seal therefore names an epoch, and is done twice without harm; an order
-names the taker's life besides (`haapi`), and is refused by any other.
+A receiver that restarts has an empty table.  A seal therefore names an epoch, and repeating it is harmless; an order
+also names the receiver's life (`haapi`), and is refused after a restart.
 
-While a secret is changed two keys are good: either is taken, the first is the one to ask with.  A member that reads
-another secret while it runs (`Keys.renew`) takes the one with which it asked before as well, until its process ends:
-other members, and anyone who asks them, read the new one some time earlier or later.
+While the secret is being changed two keys are valid: either is accepted, requests use the first.  A member that reads
+another secret while it runs (`Keys.renew`) also accepts its former first key until its process ends, because other
+members and clients read the new secret earlier or later.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PROOF = re.compile(r"[0-9a-f]{64}", re.ASCII)
 
 
 class Said(NamedTuple):
-    """A request as it travels; `path` with the query, encoded as it is sent."""
+    """A request as it is sent; `path` includes the encoded query."""
 
     method: str
     path: str
@@ -48,19 +48,19 @@ class Said(NamedTuple):
 
 @dataclass(slots=True)
 class Keys:
-    """The secret, and during a change the other one that is good as well; shared by all who prove or check."""
+    """The secret, and a second valid key while it is being changed; shared by all that sign or check."""
 
     first: bytes
     second: bytes = b""
-    former: bytes = b""  # what was asked with before the last change
+    former: bytes = b""  # the first key before the last change
 
     @property
     def good(self) -> tuple[bytes, ...]:
-        """Every key that is taken."""
+        """Every key that is accepted."""
         return (self.first, *(each for each in (self.second, self.former) if each))
 
     def renew(self, found: Keys) -> bool:
-        """Take over what the file says now; whether that changes anything."""
+        """Take over the keys of the file. Return whether they changed."""
         if (found.first, found.second) == (self.first, self.second):
             return False
         if found.first != self.first:
@@ -69,40 +69,40 @@ class Keys:
         return True
 
     def ask(self, said: Said, nonce: bytes, time_ms: int) -> dict[str, str]:
-        """The headers of a request."""
+        """Return the headers of a request."""
         headers = {TIME: str(time_ms), NONCE: nonce.hex()}
         return headers | {PROOF: _ask(self.first, said, headers[TIME], headers[NONCE])}
 
     def is_answer(self, nonce: bytes, status: int, body: bytes, proof: str) -> bool:
-        """Whether this answer was made for our request, by somebody who knows the secret."""
+        """Return whether this answer was made for our request, with our key."""
         return hmac.compare_digest(prove_answer(self.first, nonce.hex(), status, body).encode(), proof.encode())
 
 
 def prove_answer(key: bytes, nonce: str, status: int, body: bytes) -> str:
-    """The proof that goes with an answer."""
+    """Return the proof that is sent with an answer."""
     return _digest(key, _ANSWER, nonce.encode(), str(status).encode(), body)
 
 
 def _ask(key: bytes, said: Said, time: str, nonce: str) -> str:
-    path = said.path.encode("utf-8", "surrogateescape")  # as it came, from whomever
+    path = said.path.encode("utf-8", "surrogateescape")  # unchecked bytes of the peer
     return _digest(key, _ASK, said.method.encode(), path, time.encode(), nonce.encode(), said.body)
 
 
 def _digest(key: bytes, *parts: bytes) -> str:
-    """Over each part with its length, so that no byte of one can be taken for another's."""
+    """Return the HMAC over the parts, each with its length, so that bytes cannot move from one part to the next."""
     joined = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     return hmac.digest(key, joined, "sha256").hex()
 
 
 class Pass(NamedTuple):
-    """The request is what it says; its answer is proven with this key, for this nonce."""
+    """An accepted request; its answer is signed with this key, for this nonce."""
 
     key: bytes
     nonce: str
 
 
 class Turned(NamedTuple):
-    """The request is not taken, and why; `proven` when it came from somebody who knows the secret all the same."""
+    """A refused request, and why; `proven` is set when its proof was valid all the same."""
 
     status: int
     reason: str
@@ -110,7 +110,7 @@ class Turned(NamedTuple):
 
 
 class Door:
-    """Who is let in; knows the nonces of the last minute."""
+    """Checks requests, and keeps the nonces of the last minute."""
 
     def __init__(self, keys: Keys, window_ms: int = WINDOW_MS, nonces_max: int = NONCES_MAX) -> None:
         self._keys = keys
@@ -122,7 +122,7 @@ class Door:
         return len(self._until)
 
     def check(self, said: Said, headers: Mapping[str, str], now_ms: int) -> Pass | Turned:
-        """Let a request in, or say why not.  `now_ms` never goes back, whatever the wall clock does."""
+        """Return whether a request is accepted, or why not. `now_ms` is monotonic."""
         time, nonce, proof = (headers.get(name, "") for name in (TIME, NONCE, PROOF))
         if not (_TIME.fullmatch(time) and _NONCE.fullmatch(nonce) and _PROOF.fullmatch(proof)):
             return Turned(401, f"{TIME}, {NONCE} and {PROOF} are needed; ask with the cluster's secret")
@@ -137,7 +137,7 @@ class Door:
             return Turned(401, "the request was here before; ask with a new nonce", proven)
         if len(self._until) >= self._nonces_max:
             return Turned(429, f"{self._nonces_max} requests within a minute; ask later", proven)
-        # Its time may lie a window ahead, and is good for another one after that.
+        # The request's time may lie one window ahead, and it is acceptable for another window after that.
         self._until[nonce] = now_ms + 2 * self._window_ms
         return proven
 

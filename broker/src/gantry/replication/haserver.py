@@ -1,12 +1,12 @@
-"""The door of `/ha/v1`: aiohttp around `haproof` and `haapi`.
+"""The server of `/ha/v1`: aiohttp around `haproof` and `haapi`.
 
-Whatever comes is read up to a bound, has to prove itself, is understood, and only then reaches the member; each answer
-to a proven request is proven in turn.  The time that proofs are held against begins with the wall clock and goes on by
-the monotonic one, so no jump of the clock makes an old request good again.
+A request is read up to a bound, authenticated and parsed before it reaches the member.  Each answer to an authenticated
+request is signed.  The time of the check starts from the wall clock and continues by the monotonic clock, so a jump of
+the wall clock makes no old request valid again.
 
 How many connections there are, and how long each may take, is bounded by `transport.visits`; each carries one request.
 
-Imported only where it is wanted: aiohttp is more than the rest of a broker together.
+Imported only where it is needed: aiohttp is larger than all other code of a broker.
 """
 
 from __future__ import annotations
@@ -46,41 +46,43 @@ _LIFE_S = 660.0  # of a whole call; the longest is a handover, which may wait 60
 
 
 class SealedMember(Protocol):
-    """Who is behind the door."""
+    """The member that the server answers for."""
 
     def state(self) -> MemberState:
-        """What the member is now."""
+        """Return the member's present state."""
         ...
 
     def more(self) -> Mapping[str, object]:
-        """What people want to know besides; nothing is decided by it."""
+        """Return further fields of the state document for people; no decision depends on them."""
         ...
 
     def settings(self) -> Mapping[str, object]:
-        """The configuration as it is now, by dotted key."""
+        """Return the present configuration by dotted key."""
         ...
 
     async def seal(self, epoch: int) -> Answer | None:
-        """Promise the epoch durably and stop in lower ones: None.  StoreError when the disk does not take it."""
+        """Promise the epoch durably and stop in lower ones. None: done. StoreError when the disk fails."""
         ...
 
 
 class Orders(Protocol):
-    """What a member does that has a register; None: done, and its state is the answer."""
+    """The orders that a member with a register carries out."""
 
     async def carry_out(self, call: str, asked: documents.Document) -> Answer | None:
-        """One of `haapi.ORDERS`; ValueError for what is not well-formed, StoreError when the disk does not take it."""
+        """Carry out one of `haapi.ORDERS`. None: done, and the state is the answer. ValueError for a malformed order,
+        StoreError when the disk fails.
+        """
         ...
 
 
 class HaServer:
-    """Loop thread only; start() and close() once each."""
+    """The server; loop thread only. start() and close() are called once each."""
 
     def __init__(self, member: SealedMember, keys: Keys, clock: Clock, orders: Orders | None = None) -> None:
         self._member = member
         self._orders = orders
         self._door = Door(keys)
-        self._life = token_hex(_LIFE_BYTES)  # orders name it: a door that is opened again knows no nonces
+        self._life = token_hex(_LIFE_BYTES)  # orders name it: after a restart no nonces are known
         self._clock = clock
         self._ahead_ms = clock.now_ms() - round(clock.monotonic() * 1000)
         self._runner: web.AppRunner | None = None
@@ -88,7 +90,7 @@ class HaServer:
         self._visits = Visits(self._heard, _LIFE_S)
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; the port."""
+        """Listen. Return the port; ConfigError when the address cannot be used."""
         app = web.Application(client_max_size=BODY_BYTES_MAX)
         app.router.add_route("*", "/{path:.*}", self._asked)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -102,7 +104,7 @@ class HaServer:
         return int(self._listener.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening and drop what is connected."""
+        """Stop listening and close all connections."""
         if self._listener is not None:
             self._listener.close()
         if self._runner is not None:
@@ -145,7 +147,7 @@ class HaServer:
         if late is not None:
             return late
         try:
-            # Shielded: what the disk may have by now must be what we know, no matter who asked for it is gone or not.
+            # Shielded: the disk may have the promise by now, so it is completed even when the sender has disconnected.
             late = await asyncio.shield(asyncio.ensure_future(self._member.seal(asked.epoch)))
         except StoreError as error:
             log.error("epoch %d could not be promised: %s", asked.epoch, error)
@@ -153,7 +155,7 @@ class HaServer:
         return late or self._standing()
 
     def _why_not(self, asked: Asked, state: MemberState) -> Answer | None:
-        """Why an order was not made for this member as it is now."""
+        """Return the refusal of an order that was made for another epoch or an earlier process; None: carry it out."""
         newest, life = max(state.epoch, state.promise), documents.text(asked.body, LIFE)
         if asked.call == NUDGE or (asked.epoch == newest and life == self._life):
             return None
@@ -166,7 +168,7 @@ class HaServer:
         if self._orders is None:
             return refuse(409, f"{asked.call} is for members of a group with a register; this one has none")
         try:
-            # Shielded: an order that was begun is carried out, no matter who asked for it is gone or not.
+            # Shielded: an order that was begun is completed even when its sender has disconnected.
             answer = await asyncio.shield(asyncio.ensure_future(self._orders.carry_out(asked.call, asked.body)))
         except ValueError as error:
             return refuse(400, f"the request cannot be read: {error}")

@@ -1,14 +1,14 @@
-"""What a member says about itself: the JSON of `GET /ha/v1/state`, and of the answer to a seal.
+"""A member's report about itself: the JSON of `GET /ha/v1/state`, and of the answer to a seal.
 
-    role        master, slave, or none: it leads nobody and follows nobody
+    role        master, slave, or none
     epoch       the last one in which it led or followed; a promise alone does not count
-    promise     on its disk before this was said
+    promise     the highest promised epoch, already on its disk
     lastEpoch   of the last record in its log
     writable    a master that takes writes, or refuses them only because its disk is full or its set too small
     short       a master that refuses writes because too few slaves are connected, or was sealed while it did
     diskFull    there is no room for further messages; of any member
 
-Both sides of the interface take the names from here.  Numbers of others are believed only within their bounds.
+Both sides of the interface take the names from here.  Received numbers are checked against their bounds.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """See the module."""
+    """The fields of the state document."""
 
     cluster_uid: str
     group: str
@@ -55,21 +55,21 @@ class MemberState:
 
     @property
     def is_empty(self) -> bool:
-        """A disk on which nothing was ever written or promised."""
+        """Whether nothing was ever written or promised on this disk."""
         return self.log_end == 0 and self.promise == 0 and self.epoch == 0
 
     @property
     def is_unused(self) -> bool:
-        """A disk that holds nothing and never led or followed; it may have promised, as everybody is asked to."""
+        """Whether the log is empty and the disk never led or followed; it may have promised an epoch."""
         return self.log_end == 0 and self.epoch == 0
 
     @property
     def advance(self) -> tuple[int, int]:
-        """How far its log has come; logs of one group with equal values are equal."""
+        """Epoch and end of the log. Two logs of a group with equal values are equal; the greater value is further."""
         return self.last_epoch, self.log_end
 
     def to_document(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the JSON object that `read_state` reads."""
         return {
             "clusterUID": self.cluster_uid,
             "group": self.group,
@@ -89,7 +89,7 @@ class MemberState:
 
 
 def read_state(source: documents.Document) -> MemberState:
-    """What `to_document` made; ValueError for what cannot be one."""
+    """Return the state in a document; ValueError when it is invalid."""
     me = parse_holder(documents.text(source, "member"))
     if me is None or me.member.ordinal >= MEMBERS_MAX:
         raise ValueError("member is missing")

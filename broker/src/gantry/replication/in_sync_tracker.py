@@ -1,28 +1,29 @@
-"""One mastership: who of the slaves is in step, and what follows from it for producers and consumers.
+"""Tracks the slaves of one epoch of a master: which are in sync, what is confirmed, and whether writes are taken.
 
-The rules of the set itself stand in `insync`, those of time in `pace`; here they meet the links.
+The rules of the set are in `insync`, those of time in `pace`; this module applies them to the links.
 
     with a register     a change of the set goes to `on_change` and counts when `settled` says what the register holds;
                         members are known by ordinal and incarnation
-    a static pair       roles come from the configuration, no register exists, so a change is settled at once.  What it
-                        promises holds as long as nobody makes a second broker master by hand; the epochs see to it
-                        that such a mistake is found, not that it costs nothing
+    a static pair       roles come from the configuration, no register exists, so a change is settled at once.  The
+                        guarantees hold as long as no operator makes a second broker master; the epochs detect that
+                        mistake, and messages may be lost by it
 
     confirmed     consumers see it; producers are answered at it under SYNC_MASTER, at our own share under ASYNC_MASTER
     is_short      nothing can be confirmed now: writes are refused before they are stored
 
-A slave that has caught up under load is always a round trip behind, so it never quite has what is confirmed while we
-confirm alone.  When it may join, our own share is held back for that round trip (`_PAUSE_S` at most): confirmed waits,
-the slave arrives, and from then on its acknowledgement is required.
+A slave that has caught up under load is always a round trip behind, so it never reaches the confirmed offset of a
+master that confirms alone.  When it may join, the master's own acknowledgement is held back for that round trip
+(`_PAUSE_S` at most): the confirmed offset waits, the slave reaches it, and from then on its acknowledgement is
+required.
 
 In a static pair members are broker ids, and a slave that comes back with less than it had acknowledged has lost
-something: it is another incarnation, and what it said before counts for nothing.  With a register the slave says which
-incarnation it is, and one that has less than it acknowledged in the same one is turned away.
+messages: it becomes another incarnation, and its earlier acknowledgements do not count.  With a register the slave
+reports its incarnation; it is refused when it has less than it acknowledged in the same incarnation.
 
-A new link alone does not prove that a slave works: one whose disk is full is welcomed again and again and never holds
-more.  So the slave's silence and lag continue over new links until it holds what it was asked for.  After `silence_s`
-it leaves the set, or writes are refused, as if it were not connected.  A slave that says that its disk has no room
-does not join a set that is large enough without it.
+A new link alone does not prove that a slave works: one whose disk is full connects repeatedly and never stores more.
+So the slave's silence and lag continue over new links until it holds what it was asked for.  After `silence_s` it
+leaves the set, or writes are refused, as if it were not connected.  A slave that reports a full disk does not join a
+set that is large enough without it.
 """
 
 from __future__ import annotations
@@ -37,16 +38,18 @@ from gantry.replication.pace import Pace, Waits
 from gantry.wire.ha import Ack
 
 STATIC = Member(0, 0)  # the master of a static pair
-# So near the end, a slave is as good as equal: what a few round trips of a busy master bring.
+# A slave within so many bytes of the end counts as caught up: a busy master appends that in a few round trips.
 NEAR_BYTES = 4 << 20
 _PAUSE_S = 0.2
 _PAUSE_AGAIN_S = 2.0
-_REFUSED_S = 2.0  # until the register is asked for the same again
+_REFUSED_S = 2.0  # until a refused change of the set is tried again
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """min_in_sync: how many members, ourselves too, acknowledge a message.  waits: for how long we wait for them."""
+    """min_in_sync: how many members, the master included, acknowledge a message. waits: how long the group waits for
+    them.
+    """
 
     min_in_sync: int = 1
     waits: Waits = field(default_factory=Waits)
@@ -54,7 +57,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """The mastership that begins: which epoch, who we are, and the set that the register holds (None: no register)."""
+    """The epoch that begins: its number, this member, and the set that the register holds (None: no register)."""
 
     epoch: int
     me: Member = STATIC
@@ -63,7 +66,7 @@ class Term:
 
 
 class Attendance:
-    """What is known about one slave that is or was connected."""
+    """The state of one slave that is or was connected."""
 
     __slots__ = (
         "address",
@@ -91,31 +94,31 @@ class Attendance:
         self.process = ""
         self.is_connected = bool(address)
         self.is_full = False  # its disk has no room for the next segment
-        # It holds what it was asked for when this link began.  One that is only waited for was asked for nothing.
+        # Whether it holds what it was asked for when this link began; True for a slave that has not connected yet.
         self.is_proven = not address
-        self.is_again = False  # the link before this one ended before that
-        self.again_s = now_s  # not asked for before
+        self.is_again = False  # the former link ended before the slave was proven
+        self.again_s = now_s  # it is not admitted to the set before
         self.written = 0
         self.held = 0
         self.metadata = 0
-        self.floor = 0  # of the metadata: what was told to others before this slave came
-        self.seen_s = now_s  # when we last heard of it; while `is_again`, when the first of these links began
-        self.probe = -1  # what our log held at `lag_since_s`; -1: it has all of that
+        self.floor = 0  # the newest change of the metadata when its link began
+        self.seen_s = now_s  # the last acknowledgement; while `is_again`, when the first of these links began
+        self.probe = -1  # the end of our log at `lag_since_s`; -1: the slave has all of it
         self.lag_since_s = now_s
 
     def go_on(self, former: Attendance) -> None:
-        """Carry over what the same member owed when its former link ended."""
+        """Take over silence and lag of the same member's former link."""
         self.probe, self.lag_since_s = former.probe, former.lag_since_s
         if not former.is_proven:
             self.is_again, self.seen_s = True, former.seen_s
 
     def silent_s(self, now_s: float) -> float:
-        """For how long it has been away, or has come and gone in vain; 0 while its link works."""
+        """Return for how many seconds it has been away, or has reconnected without progress; 0 while its link works."""
         return now_s - self.seen_s if self.is_again or not self.is_connected else 0.0
 
 
 class InSyncTracker:
-    """Loop thread only; times are seconds that never go back."""
+    """Loop thread only; times are seconds on a monotonic clock."""
 
     def __init__(self, start: int, confirmed: int, term: Term, rules: Rules) -> None:
         me, recorded = term.me, term.recorded
@@ -124,36 +127,36 @@ class InSyncTracker:
         self.insync = InSync(me, frozenset({me}) if recorded is None else recorded, start, confirmed, rules.min_in_sync)
         self.slaves: dict[int, Attendance] = {}  # by their place
         self.changes = 0  # of the set
-        self.on_change: Callable[[Change], None] | None = None  # there is a register, which has to agree
-        self.newest: Callable[[], int] = lambda: 0  # change of the metadata
+        self.on_change: Callable[[Change], None] | None = None  # None: a static pair
+        self.newest: Callable[[], int] = lambda: 0  # returns the number of the newest change of the metadata
         self._me = me
         for member in sorted(self.insync.recorded - {me}):
-            # Not here yet: waited for as long as one whose connection ended now.
+            # Not connected yet: treated as if its connection had ended now.
             self.slaves[member.ordinal] = Attendance(member, "", "", term.now_s)
         self._pace = Pace(rules.waits)
         self._share = 0
         self._pause_until_s = 0.0
         self._pause_again_s = 0.0
-        self._awaits = False  # a member of the set came back without what it had acknowledged
+        self._awaits = False  # a member of the set came back with less than it had acknowledged
 
     @property
     def confirmed(self) -> int:
-        """Every required member has the log below it."""
+        """The log offset below which every required member has the log."""
         return self.insync.confirmed
 
     @property
     def in_sync(self) -> list[int]:
-        """The places of the set, in order."""
+        """The places (ordinals or broker ids) of the set, in order."""
         return sorted(member.ordinal for member in self.insync.recorded)
 
     def is_short(self, now_s: float) -> bool:
-        """Whether what is written now could not be confirmed: too few members, or one that is needed is gone."""
+        """Return whether new messages could not be confirmed: the set is too small, or a required member is absent."""
         if not self.insync.has_enough:
             return True
         return any(self._is_absent(member, now_s) for member in self.insync.required if member != self._me)
 
     def is_waited_for(self, place: int) -> bool:
-        """Whether confirming needs anyone who is in this place, or everybody there is."""
+        """Return whether confirming needs the slave in this place; True for every slave while the set is too small."""
         return not self.insync.has_enough or any(member.ordinal == place for member in self.insync.required)
 
     def _is_absent(self, member: Member, now_s: float) -> bool:
@@ -161,16 +164,16 @@ class InSyncTracker:
         return slave is None or slave.silent_s(now_s) >= self.rules.waits.silence_s
 
     def share(self, offset: int, now_s: float) -> int:
-        """Our own disk has the log below `offset`; the confirmed mark that follows."""
+        """Note that our own disk has the log below `offset`. Return the confirmed offset."""
         self._share = max(self._share, offset)
         if now_s >= self._pause_until_s and not self._awaits:
             self.insync.acknowledge(self._me, self._share)
         return self.confirmed
 
     def meet(self, hello: Hello, address: str, now_s: float) -> str:
-        """A slave's link begins.  What is wrong with that; empty: nothing.
+        """Note that a slave's link begins. Return why it is refused; empty: it may follow.
 
-        The same slave may come again before its old link is known to have ended.
+        The same slave may connect again before the end of its old link is noticed.
         """
         place = hello.place
         known = self.slaves.get(place)
@@ -194,12 +197,13 @@ class InSyncTracker:
         return ""
 
     def _look_for_lost(self) -> None:
-        # Its former word would still confirm what its disk no longer has; nothing is, until it is in as what it is now.
+        # The acknowledgements of a former incarnation would confirm bytes that its disk has lost.  So nothing is
+        # confirmed until the present incarnation is in the set.
         known = ((member, self.slaves.get(member.ordinal)) for member in self.insync.recorded)
         self._awaits = any(slave is not None and slave.member != member for member, slave in known)
 
     def acknowledge(self, place: int, ack: Ack, written: int, now_s: float) -> int:
-        """A slave (written, holds, keeps of the metadata) so much; our log ends at `written`.  The confirmed mark."""
+        """Note a slave's acknowledgement; our log ends at `written`. Return the confirmed offset."""
         slave = self.slaves[place]
         slave.written, slave.held, slave.metadata = ack.written, ack.held, ack.metadata
         if slave.metadata >= slave.floor and slave.held >= slave.probe:
@@ -213,8 +217,8 @@ class InSyncTracker:
         else:
             self._pace.behind(slave.member)
         if slave.metadata >= slave.floor:
-            # A link that has just begun promises all its log before a word of metadata came over it: of a topic that
-            # was made again, the log alone is of no use to the master next.
+            # A new link acknowledges its whole log before any metadata came over it.  Without the metadata, of a
+            # topic that was created again for example, that log would be of no use to a next master.
             self.insync.acknowledge(slave.member, slave.held)
         self._let_in(slave, now_s)
         return self.confirmed
@@ -222,10 +226,10 @@ class InSyncTracker:
     def _let_in(self, slave: Attendance, now_s: float) -> None:
         if slave.member in self.insync.recorded or now_s < slave.again_s or slave.metadata < slave.floor:
             return
-        # Who was in the set as another incarnation is waited for by everybody.
+        # Confirming waits for a member whose former incarnation is still in the set.
         is_needed = any(member.ordinal == slave.member.ordinal for member in self.insync.recorded)
         if slave.is_full and self.insync.has_enough and not is_needed:
-            return  # what is written next would wait for it
+            return  # the next writes would wait for it
         if not self._pace.may_join(slave.member, now_s, not self.is_short(now_s) and not is_needed):
             return
         change = self.insync.admit(slave.member)
@@ -237,16 +241,16 @@ class InSyncTracker:
             self._pause_until_s, self._pause_again_s = now_s + _PAUSE_S, now_s + _PAUSE_AGAIN_S
 
     def lose(self, place: int, is_leaving: bool, now_s: float) -> int:
-        """A slave's link ended; it may have said goodbye.  The confirmed mark."""
+        """Note that a slave's link ended, announced (`is_leaving`) or not. Return the confirmed offset."""
         slave = self.slaves[place]
-        slave.is_connected = False  # and silent since its last word, however long ago that was
+        slave.is_connected = False  # and silent since its last acknowledgement
         self._pace.behind(slave.member)
         if is_leaving:
             self._leave_out(slave.member.ordinal, now_s)
         return self.confirmed
 
     def tick(self, written: int, now_s: float) -> int:
-        """What goes by the clock, every tenth of a second.  The confirmed mark."""
+        """Apply the time limits, ten times a second. Return the confirmed offset."""
         if self._pause_until_s and now_s >= self._pause_until_s:
             self._pause_until_s = 0.0
             if not self._awaits:
@@ -260,11 +264,11 @@ class InSyncTracker:
         return self.confirmed
 
     def lag_s(self, slave: Attendance, now_s: float) -> float:
-        """For how long the slave has not had all that was there then."""
+        """Return for how many seconds the slave has lacked bytes that were in our log before."""
         return now_s - slave.lag_since_s if slave.probe >= 0 else 0.0
 
     def _leave_out(self, place: int, now_s: float) -> None:
-        """The member in this place, whichever incarnation of it the set has."""
+        """Propose the set without the member in this place, whichever incarnation of it the set holds."""
         for member in self.insync.recorded:
             change = self.insync.shrink(member) if member.ordinal == place else None
             if change is not None:
@@ -275,11 +279,11 @@ class InSyncTracker:
         if self.on_change is not None:
             self.on_change(change)
         else:
-            # No register: the set is ours alone, so a change is certain as soon as it is wanted.
+            # No register: only this master keeps the set, so the change takes effect at once.
             self.settled(change.target, now_s)
 
     def settled(self, members: SyncSet, now_s: float) -> int:
-        """This is what the register holds for certain, see `InSync.settle`; the confirmed mark that follows."""
+        """Note the set that the register certainly holds, see `InSync.settle`. Return the confirmed offset."""
         change, before = self.insync.change, self.insync.recorded
         if change is not None and members != change.target and change.member.ordinal in self.slaves:
             self.slaves[change.member.ordinal].again_s = now_s + _REFUSED_S
@@ -293,9 +297,10 @@ class InSyncTracker:
         return self.confirmed
 
     def keeps(self, numbers_max: int) -> int:
-        """Up to which change of the metadata every slave has it on its disk that is in the set, or may join it now.
+        """Return the newest change of the metadata that every slave in the set, or about to join, has on its disk.
 
-        Who joins has the changes from before it came (`floor`), and nobody was told of a later one without it.
+        A slave that joins has the changes from before its link began (`floor`); later ones are announced only with its
+        copy.
         """
         places = {member.ordinal for member in self.insync.required if member != self._me}
         places.update(place for place, slave in self.slaves.items() if slave.is_connected)
@@ -303,7 +308,7 @@ class InSyncTracker:
         return min(needed, default=numbers_max)
 
     def why_late(self, end: int, now_s: float) -> str:
-        """Who keeps the log below `end` from being confirmed: "self", "slow" or "gone"."""
+        """Return what delays confirming the log below `end`: "self", "slow" (a slave) or "gone" (a slave)."""
         if self._share < end:
             return "self"
         if not self.insync.has_enough:
@@ -315,6 +320,6 @@ class InSyncTracker:
         return "slow"
 
     def reader(self) -> int:
-        """The place of a slave that may serve consumers who are far behind; -1: none."""
+        """Return the place of a slave that may serve consumers that are far behind; -1: none."""
         mine = self._me.ordinal
         return next((one for one in self.in_sync if one != mine and self.slaves[one].is_connected), -1)

@@ -1,18 +1,21 @@
 """A register as a Kubernetes Lease: plain HTTPS to the API server, as a pod's service account.
 
-    spec.leaseTransitions     epoch                spec.leaseDurationSeconds, spec.renewTime     as they are called
+    spec.leaseTransitions     epoch                spec.leaseDurationSeconds, spec.renewTime     lease and last renewal
     spec.holderIdentity       holder, "" = none    annotations gantrymq.io/...                   everything else
 
 A read is a GET without resourceVersion, which the API server answers from the store and not from its cache.  A write
 is a merge patch that carries the resourceVersion: labels, owners and annotations of others stay, and a version that
 has moved is a conflict.  The API server gives no new version to a patch that changes nothing, so each write carries a
-number of its own (gantrymq.io/write); without it a renewal within the same instant would not make an older request
-fail.
+unique number (gantrymq.io/write); without it a renewal within the same instant would not make an older request fail.
 
-What an answer means for a write: 409 conflict; 404, a deletionTimestamp or gantrymq.io/teardown gone; 5xx, a connection
-that broke or no answer in time unknown; anything else, nothing was done.  A 403 says nothing about the Lease: an API
-server that has just started answers so until it has read its roles.  The token is read again for each request, since
-the kubelet replaces it.
+The answer to a write means:
+    409                                                      conflict
+    404, a deletionTimestamp or gantrymq.io/teardown         gone
+    5xx, a broken connection or no answer in time            unknown
+    anything else                                            nothing was done
+
+A 403 says nothing about the Lease: an API server that has just started answers 403 until it has read its roles.  The
+token is read again for each request, because the kubelet replaces it.
 """
 
 from __future__ import annotations
@@ -45,19 +48,19 @@ _TIME = "%Y-%m-%dT%H:%M:%S.%fZ"
 
 @dataclass(frozen=True, slots=True)
 class LeaseAddress:
-    """Which Lease, where, and as whom."""
+    """Server and name of the Lease, and the token to authenticate with."""
 
     server: str  # https://HOST:PORT
     namespace: str
     name: str
     token: Callable[[], str]
     trust: ssl.SSLContext | None = None  # None: plain HTTP, for tests
-    labels: Mapping[str, str] = field(default_factory=dict)  # of a Lease that is made: the admission policy asks
-    writing: Callable[[], str] | None = None  # the token of writes, where it is another one
+    labels: Mapping[str, str] = field(default_factory=dict)  # of a new Lease: the admission policy checks them
+    writing: Callable[[], str] | None = None  # the token of writes; None: `token`
 
 
 class LeaseRegister:
-    """See the module and `register.Register`.  `writer` is unique to this process."""
+    """Implements `register.Register` with a Lease. `writer` is unique to this process."""
 
     def __init__(self, address: LeaseAddress, writer: str, timeout_s: float) -> None:
         self._address = address
@@ -68,7 +71,7 @@ class LeaseRegister:
         self._folder = f"{address.server}/apis/coordination.k8s.io/v1/namespaces/{address.namespace}/leases"
 
     async def read(self) -> Seen | None:
-        """The record; None when there is no Lease."""
+        """Return record and version; None when there is no Lease."""
         try:
             status, body = await self._ask("GET", f"{self._folder}/{self._address.name}", None)
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -80,7 +83,7 @@ class LeaseRegister:
         return self._seen(body)
 
     async def create(self, record: Record) -> Seen:
-        """Make the Lease; RegisterConflictError when there is one."""
+        """Create the Lease; RegisterConflictError when there is one."""
         metadata = {
             "name": self._address.name,
             "labels": dict(self._address.labels),
@@ -90,13 +93,13 @@ class LeaseRegister:
         return await self._change("POST", self._folder, lease)
 
     async def write(self, record: Record, version: str) -> Seen:
-        """Replace the record that has this version."""
+        """Replace the record, if it still has this version."""
         metadata = {"resourceVersion": version, "annotations": self._annotations(record)}
         patch = {"metadata": metadata, "spec": _spec(record)}
         return await self._change("PATCH", f"{self._folder}/{self._address.name}", patch)
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the HTTP session."""
         if self._session is not None:
             await self._session.close()
 
@@ -139,7 +142,7 @@ class LeaseRegister:
             return RegisterConflictError(reason)
         if status == 404:
             return RegisterGoneError(reason)
-        hint = "; if it stays so, look at the role of the service account" if status == 403 else ""
+        hint = "; if it continues, check the role of the service account" if status == 403 else ""
         return RegisterUnavailableError(reason + hint)
 
     def _seen(self, body: bytes) -> Seen:

@@ -1,17 +1,17 @@
-"""A mastership as the register knows it: renewed, its in-sync set changed, handed over, lost.
+"""A master's writes to the register: renewals, changes of the in-sync set, and the handover.
 
-One write at a time, each on the version that the one before it left (or on a fresh reading), so that a write which
-succeeded proves that no older one of ours can be done any more.  Every renewal carries the change of the set that is
-wanted then; only what a *successful* write left in the register is told to the in-sync tracker.
+There is one write at a time, on the version that the former write left (or on a new reading).  So a write that succeeds
+proves that no older request of ours can take effect any more.  Every renewal carries the pending change of the set.
+The in-sync tracker is told only what a *successful* write left in the register.
 
-    renewed      the serving lease goes on from the moment at which the renewal was sent
-    conflict     somebody wrote: read, and once more at once
-    no answer    nothing is known: the change stays wanted, `insync` counts both outcomes; read, and try again
-    another one leads, or the group is sealed: `is_lost`, with the record that says so
-    no register  nothing to renew: the serving lease ends by itself, or goes on by grants
+    renewed      the serving lease is extended from the moment at which the renewal was sent
+    conflict     another process wrote: read, and try again at once
+    no answer    the outcome is unknown: the change stays pending, `insync` counts both outcomes; read, and try again
+    other holder, or sealed    `is_lost`
+    no register  nothing to renew: the serving lease ends by itself, or continues by grants
 
-A handover is such a write as well.  While its outcome is open it counts as done; a renewal that succeeds afterwards
-proves that it was not.
+A handover is such a write as well.  While its outcome is unknown it counts as done; a renewal that succeeds afterwards
+proves that it was not done.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _CONFLICTS_MAX = 8
 
 
 class Handed(Enum):
-    """What became of a handover."""
+    """The outcome of a handover."""
 
     DONE = "done"
     REFUSED = "refused"  # nothing was written
@@ -43,9 +43,9 @@ class Handed(Enum):
 
 
 class LeaseRenewal:
-    """One mastership; loop thread only.
+    """The register's view of one epoch of this master; loop thread only.
 
-    settled: what the register holds for certain, and no request of ours can change any more.
+    settled: called with the set that the register certainly holds.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class LeaseRenewal:
         seen: Seen | None = None,
     ) -> None:
         self.is_lost = False
-        self.why = ""  # the register does not answer, or says no
+        self.why = ""  # why the last access to the register failed
         self.settled: Callable[[SyncSet], None] = lambda members: None
         self._register = register
         self._me = me
@@ -69,14 +69,14 @@ class LeaseRenewal:
         self._turn = asyncio.Lock()
 
     async def renew(self) -> None:
-        """Renew, and change the set as it is wanted; however that ends, what came of it stands in the object."""
+        """Renew the lease and write the pending change of the set. The outcome is in `is_lost` and `why`."""
         async with self._turn:
             for _ in range(_CONFLICTS_MAX):
                 if self.is_lost or not await self._renew_once():
                     return
 
     async def look(self) -> None:
-        """Read whether this member still leads, and change nothing: it wants to be missed."""
+        """Read whether this member still leads, without a renewal, so that the lease runs out."""
         async with self._turn:
             self._seen = None
             try:
@@ -87,9 +87,10 @@ class LeaseRenewal:
                 self.why = str(error)
 
     async def hand_over(self, target: Holder, is_leaving: bool = False) -> Handed:
-        """Have the register name the target; writes have stopped, and it has promised the next epoch.
+        """Make `target` the holder; call it when writes have stopped and the target has promised the next epoch.
 
-        is_leaving: this member stops then.  It leaves the set with the same write, or the target would wait for it.
+        is_leaving: this member stops afterwards. It leaves the set with the same write, or the target would wait for
+        it.
         """
         keep = max(1, self._tracker.rules.min_in_sync) if is_leaving else 0
         async with self._turn:
@@ -127,7 +128,7 @@ class LeaseRenewal:
         return seen
 
     async def _renew_once(self) -> bool:
-        """One renewal; whether to try again at once."""
+        """Try one renewal. Return whether to try again at once."""
         change = self._tracker.insync.change
         seen, self._seen = self._seen, None
         try:
@@ -148,10 +149,10 @@ class LeaseRenewal:
         if self._tracker.insync.change == change:
             self.settled(wanted.in_sync)
             return False
-        return True  # another change became wanted meanwhile
+        return True  # another change is pending by now
 
     def _look(self, record: Record) -> bool:
-        """Whether somebody else leads, or nobody."""
+        """Set `is_lost` when another member leads, or none, and return it."""
         self.is_lost = record.holder != self._me or record.epoch != self._tracker.epoch
         return self.is_lost
 

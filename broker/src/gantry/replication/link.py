@@ -1,16 +1,15 @@
-"""The slave's end of the link: connects, cuts what comes into frames, carries out what the machine of `slave` says.
+"""The slave's end of the link: connects, cuts received bytes into frames, carries out the actions of `slave`.
 
-A thin shell.  Received bytes stand in one buffer; a chunk goes from there to the log by pwrite, as a view, and is
-copied nowhere.  After everything that one wake-up brought, one acknowledgement leaves, if there is news for it.
+Received bytes are in one buffer; a chunk goes from there to the log by pwrite, as a view, without a copy.  After all
+frames of one wake-up at most one acknowledgement is sent.
 
-A link that ended is followed by the next after a second: with the master, its name or our folder changed meanwhile,
-that one may go well.  Where a person has to do something it is said so, and tried again all the same, but slowly.  In
-a group with a register a master that has just been named listens in a moment, so the first pauses are short there;
-and whatever still waits for its predecessor, which may stand still and never answer, is given up.
+When a link has ended, the next one is tried after a second.  When an operator has to act, the reason is logged, and the
+next link is tried after a longer pause.  In a group with a register a new master listens soon after it is named, so the
+first pauses are short there, and a pending connection to the former master is given up.
 
-A link that was welcomed and ended soon, without a byte in our log, has failed: the next one will most likely fail in
-the same way, because our disk has no room or what the master sends cannot be taken.  Pauses after such links grow to
-`_AGAIN_FINAL_S`, and are drawn from the upper half, so that slaves of one cause do not come back together.
+A link that was welcomed and ended soon, without a byte in our log, has failed: the next one will probably fail for the
+same reason, such as a full disk.  Pauses after such links grow to `_AGAIN_FINAL_S`, and are drawn from the upper half,
+so that several slaves do not reconnect at the same time.
 """
 
 from __future__ import annotations
@@ -45,18 +44,18 @@ _WORKS_S = 3.0  # a link that lasted as long works, also while nothing is writte
 
 
 class Sink(Protocol):
-    """What the link brings to the broker; all on the loop."""
+    """What the link calls in the broker; all on the loop."""
 
     def hello(self) -> tuple[Hello, int]:
-        """What this slave says about itself now, and up to where it holds its log by its flush policy."""
+        """Return this slave's hello, and the offset up to which it holds its log by its flush policy."""
         ...
 
     def master(self) -> str:
-        """Where the master listens for us; empty while nobody knows."""
+        """Return HOST:PORT of the master's replication port; empty while it is not known."""
         ...
 
     def adopt(self, welcome: Welcome, done: Callable[[StoreError | None], None]) -> None:
-        """Put what the welcome says on the disk, then call done."""
+        """Put the contents of the welcome on the disk, then call done."""
         ...
 
     def promise(self, epoch: int, done: Callable[[StoreError | None], None]) -> None:
@@ -64,27 +63,27 @@ class Sink(Protocol):
         ...
 
     def reshape(self, welcome: Welcome) -> None:
-        """The log has to be cut or begun elsewhere, which needs a closed store."""
+        """The log has to be cut or begun at another offset, which needs a closed store."""
         ...
 
     def append(self, start: int, records: memoryview) -> int:
-        """Write records; the log's new end."""
+        """Write records at `start`. Return the log's new end."""
         ...
 
     def held(self) -> int:
-        """Up to where it holds its log by its flush policy."""
+        """Return the offset up to which it holds its log by its flush policy."""
         ...
 
     def beaten(self, now_s: float) -> None:
-        """A beat of the master's came."""
+        """Note that a beat of the master arrived."""
         ...
 
     def apply(self, number: int, changes: list[object]) -> None:
-        """Take changes of metadata over; ValueError when they cannot be."""
+        """Apply changes of metadata; ValueError when they are invalid."""
         ...
 
     def marks(self, confirmed: int, log_start: int, written: int) -> None:
-        """What is confirmed of what we have; where the master's log begins and ends."""
+        """Note the confirmed offset, and where the master's log begins and ends."""
         ...
 
 
@@ -109,25 +108,23 @@ class SlaveLink(asyncio.BufferedProtocol):
 
     @property
     def has_failed(self) -> bool:
-        """Whether it was welcomed, and ended soon without a byte in our log."""
+        """Whether the link was welcomed, and ended soon without a byte in our log."""
         is_of_use = self.machine.replica.written > self.machine.began or self._heard_s - self._opened_s >= _WORKS_S
         return self.machine.epoch > 0 and not is_of_use
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
         # uvloop's transports are not asyncio's by inheritance.
         transport = self._transport = cast(asyncio.Transport, transport)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         transport.write(self.machine.preamble())
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The end, anyone who wanted it."""
         self._transport = None
         if not self.ended.done():
             self.ended.set_result(None)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go: behind those that are there, with room for the frame that has begun."""
+        """Return the free part of the buffer, with room for the rest of the frame that has begun."""
         if len(self._buffer) - self._end < max(_FREE_BYTES_MIN, self._needed - (self._end - self._start)):
             self._make_room()
         return self._view[self._end :]
@@ -136,7 +133,7 @@ class SlaveLink(asyncio.BufferedProtocol):
         rest = self._view[self._start : self._end]
         count = len(rest)
         if max(self._needed, count) + _FREE_BYTES_MIN > len(self._buffer):
-            # A new one: views of the old one may be around, and it cannot be resized under them.
+            # A new buffer: the old one cannot be resized while views of it exist.
             buffer = bytearray(max(self._needed, count) + _FREE_BYTES_MIN)
             buffer[:count] = rest
             self._buffer, self._view = buffer, memoryview(buffer)
@@ -145,7 +142,6 @@ class SlaveLink(asyncio.BufferedProtocol):
         self._start, self._end = 0, count
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
         self._end += nbytes
         self._heard_s = self._clock.monotonic()
         try:
@@ -181,7 +177,7 @@ class SlaveLink(asyncio.BufferedProtocol):
                 try:
                     end = sink.append(action.offset, action.records)
                 except DiskFullError:
-                    # Where the master's log begins: what lies before that may go here, which makes room.
+                    # The start of the master's log: older segments may be removed here too, which makes room.
                     self._carry_out([other for other in actions if isinstance(other, slave.Marks)])
                     raise
                 machine.appended(action.offset, end)
@@ -217,7 +213,7 @@ class SlaveLink(asyncio.BufferedProtocol):
             self.end(str(error))
         elif self._transport is not None:
             self.machine.ready()
-            self._hold()  # what was flushed since the hello counts, and nothing might come that says so again
+            self._hold()  # bytes that were flushed since the hello count, and there may be no later occasion
             self.say()
 
     def _hold(self) -> None:
@@ -225,13 +221,13 @@ class SlaveLink(asyncio.BufferedProtocol):
         replica.hold(min(self._sink.held(), replica.written))
 
     def say(self) -> None:
-        """Acknowledge, if there is news."""
+        """Send an acknowledgement, if it contains anything new."""
         data = self.machine.ack()
         if data:
             self._write(data)
 
     def tick(self, now_s: float) -> None:
-        """A sign of life when nothing was said for a while; the end when the master is silent."""
+        """Send a beat after a pause; end the link when the master has been silent for too long."""
         if now_s - self._heard_s > self._silence_s:
             self.end(f"the master is silent for {self._silence_s:g} s")
         elif now_s - self._said_s >= self._silence_s * _BEAT_OF_SILENCE:
@@ -240,12 +236,12 @@ class SlaveLink(asyncio.BufferedProtocol):
                 self._write(data)
 
     def leave(self) -> None:
-        """Say goodbye: nobody waits for us any more."""
+        """Tell the master that this slave stops, so that it leaves the set without a wait."""
         if self.machine.is_following:
             self._write(ha.frame(ha.FrameType.LEAVE))
 
     def commit(self, body: bytes) -> bool:
-        """Hand consumer offsets that were committed here to the master; False when there is none."""
+        """Send consumer offsets that were committed here to the master. Return False when there is no link."""
         if self._transport is None or not self.machine.is_following:
             return False
         self._write(ha.frame(ha.FrameType.COMMITS, body))
@@ -257,7 +253,7 @@ class SlaveLink(asyncio.BufferedProtocol):
             self._said_s = self._clock.monotonic()
 
     def end(self, reason: str, is_final: bool = False) -> None:
-        """Close.  Over a way that is cut what was said last is under way for long: the next master does not wait."""
+        """Close the connection. After `_CONNECT_S` it is aborted, in case the peer cannot be reached."""
         transport, self._transport = self._transport, None
         if transport is not None:
             self.reason, self.is_final = reason, is_final
@@ -268,7 +264,7 @@ class SlaveLink(asyncio.BufferedProtocol):
 
 
 class Connector:
-    """Keeps a link to the master; run() is a task of the broker."""
+    """Keeps a link to the master. run() is a task of the broker."""
 
     def __init__(
         self,
@@ -279,12 +275,12 @@ class Connector:
         say: Callable[[str, str], object],
     ) -> None:
         self.link: SlaveLink | None = None
-        self.first_s = self.again_s = _AGAIN_S  # pauses double from the first one on
-        self.pause_s = 0.0  # before the next one
-        self.silence_s = LINK_S  # of the master, then a link ends
-        self.refused = ""  # why the master will not have this member as it is; only a clone, or a person, helps
+        self.first_s = self.again_s = _AGAIN_S  # pauses double from the first one on, up to `again_s`
+        self.pause_s = 0.0  # before the next link
+        self.silence_s = LINK_S  # a link ends when the master was silent for so long
+        self.refused = ""  # why the master refuses this member; a clone or an operator has to help
         self._tried = ""
-        self._has_failed = False  # the last link did
+        self._has_failed = False  # whether the last link has failed, see the module
         self._keys = keys
         self._sink = sink
         self.clock = clock
@@ -295,7 +291,7 @@ class Connector:
 
     @property
     def is_following(self) -> bool:
-        """Whether the master feeds us."""
+        """Whether the master sends us its log."""
         return self.link is not None and self.link.machine.is_following
 
     async def run(self) -> None:
@@ -312,7 +308,7 @@ class Connector:
         return self.pause_s * (1 - self._nonce()[0] / 512) if self._has_failed else self.pause_s
 
     def hurry(self) -> None:
-        """The master may be another one, or be there by now: try at once, unless we follow, or failed with this one."""
+        """Try again at once: the master may be another one, or listen by now. No effect while a link works."""
         if self.is_following or self._sink.master() == self._tried:
             return
         self.pause_s = 0.0
@@ -330,7 +326,7 @@ class Connector:
         try:
             link = await self._connect(address, machine)
         except (OSError, TimeoutError) as error:
-            self._has_failed = False  # the last link ended because of the master: it may be back in a moment
+            self._has_failed = False  # the last link ended because of the master, which may soon be back
             self._say("unreachable", f"the master at {address} cannot be reached: {str(error) or 'no answer'}")
             return False
         if link is None:
@@ -351,7 +347,7 @@ class Connector:
         return link.is_final
 
     async def _connect(self, address: str, machine: Following) -> SlaveLink | None:
-        """A link; None when another master was named before this one answered."""
+        """Return a link; None when another master was named before this one answered."""
         host, port = split_address(address)
         loop = asyncio.get_running_loop()
         connecting = asyncio.ensure_future(
@@ -370,12 +366,12 @@ class Connector:
             connecting.cancel()
 
     def tick(self) -> None:
-        """What goes by the clock, ten times a second."""
+        """Apply the link's time limits; called ten times a second."""
         if self.link is not None:
             self.link.tick(self.clock.monotonic())
 
     def held(self, offset: int) -> None:
-        """Our own mark moved."""
+        """Note that our own disk has the log below `offset`."""
         if self.link is not None and self.link.machine.is_following:
             replica = self.link.machine.replica
             replica.hold(min(offset, replica.written))
@@ -383,7 +379,7 @@ class Connector:
                 self.link.say()
 
     def kept(self, number: int) -> None:
-        """Changes of metadata up to this one are on the disk."""
+        """Note that changes of metadata up to `number` are on the disk."""
         if self.link is not None:
             self.link.machine.replica.keep(min(number, self.link.machine.replica.applied))
             self.link.say()

@@ -1,10 +1,11 @@
-"""How many messages this member has lost because its log was cut, over all its lives: `gantry/losses.json`.
+"""How many messages this member has lost because its log was cut, over all its starts: `gantry/losses.json`.
 
-Under ASYNC_MASTER a master acknowledges what no slave has yet.  When another member leads after it, the former master
-cuts its log where the logs part, and the messages behind that are gone.  They are counted before they are cut.
+Under ASYNC_MASTER a master acknowledges messages that no slave has yet.  When another member leads after it, the former
+master cuts its log where the two logs begin to differ, and the messages behind that offset are lost.  They are counted
+before they are cut.
 
-The count is durable before the log is cut and names the cut as under way, so that a start that was interrupted does not
-count the same messages twice; `settle` ends that when the plan is gone.
+The count is durable before the log is cut and names the cut as under way, so that an interrupted start does not count
+the same messages twice; `settle` removes that mark when the cut is done.
 
 What is not counted:
 
@@ -13,7 +14,7 @@ What is not counted:
       was ASYNC_MASTER when the messages were stored, some may have been acknowledged, and only a log line tells
     - a log that is begun further on, because the master no longer has what this member would need to catch up
 
-Two members that cut the same messages count them each; of a group the largest number is the truth.
+Two members that cut the same messages both count them, so the largest count of a group is the right one.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Losses:
 
 
 def load(disk: Disk, root: str) -> Losses:
-    """What was lost so far; StoreError when the file cannot be read."""
+    """Return what was lost so far; StoreError when the file cannot be read."""
     source = statefile.read_object(disk, filenames.losses(root)) or {}
     return Losses(
         documents.integer(source, "messages"),
@@ -58,9 +59,9 @@ def load(disk: Disk, root: str) -> Losses:
 
 
 def behind(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> Iterator[tuple[int, int]]:
-    """Count the whole records behind a log offset of a closed store, and their bytes; the sums so far, slice by slice.
+    """Count the whole records behind a log offset of a closed store. Yields (records, bytes) so far after each slice.
 
-    A slice takes some 10 ms. There may be gigabytes, and nobody is answered meanwhile.
+    A slice takes some 10 ms: there may be gigabytes, and the process answers no requests during a slice.
     """
     segments = Segments(disk, root, segment_bytes, clock, InlineBackground().housekeeper)
     try:
@@ -76,10 +77,10 @@ def behind(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> 
 
 
 def count(disk: Disk, root: str, at: int, found: tuple[int, int]) -> Losses:
-    """These are about to be cut at this offset; durable when it returns."""
+    """Add (messages, bytes) that are about to be cut at this offset. Durable when it returns."""
     known = load(disk, root)
     if known.under_way == at:
-        return known  # counted by the start before this one, which did not come to its end
+        return known  # counted by the previous start, which was interrupted
     messages, size = found
     lost = Losses(known.messages + messages, known.bytes + size, known.cuts + 1, messages, size, at)
     _save(disk, root, lost)
@@ -87,7 +88,7 @@ def count(disk: Disk, root: str, at: int, found: tuple[int, int]) -> Losses:
 
 
 def settle(disk: Disk, root: str) -> Losses:
-    """No cut is under way any more; the totals."""
+    """Note that no cut is under way any more. Return the totals."""
     known = load(disk, root)
     if known.under_way != _NONE_UNDER_WAY:
         known = replace(known, under_way=_NONE_UNDER_WAY)

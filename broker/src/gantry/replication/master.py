@@ -1,14 +1,14 @@
-"""A link as the master sees it: bytes and frames in, actions out; and what may be sent next.
+"""The master's side of a link as a state machine: bytes and frames in, actions out; and what may be sent next.
 
     opened -> challenged -> welcomed -> fed -> ended
 
-The slave is fed from its end on: chunks of whole records, each behind the changes of metadata that were made before
-its last record was appended.  In flight is what was sent and not yet acknowledged as written: at most a window, so that
-a slow slave costs the master neither memory nor its producers' bandwidth, and at least one chunk, however long its
-record.
+The slave is fed from its end on: chunks of whole records, each behind the changes of metadata that were made before its
+last record was appended.  Bytes in flight are those that were sent and not yet acknowledged as written.  They are at
+most a window, so that a slow slave costs the master neither memory nor its producers' bandwidth; one chunk is always
+allowed, however long its record is.
 
-Nothing is believed of a peer that has not proven that it knows the secret, and afterwards no acknowledgement of what
-was not sent.  A slave of RocketMQ's is recognised by its first byte: it begins with a log offset.
+A peer has to prove that it knows the secret before anything it sends is used.  An acknowledgement of bytes that were
+not sent ends the link.  A slave of RocketMQ is recognised by its first byte: it begins with a log offset.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from gantry.replication.haproof import Keys
 from gantry.wire import ha
 from gantry.wire.ha import Ack, FrameType, MalformedHaError
 
-# A loopback or a 10 Gbit/s network with a millisecond of way and back needs a megabyte; disks that stall need more.
+# A loopback or a 10 Gbit/s network with a round trip of a millisecond needs a megabyte; disks that stall need more.
 WINDOW_BYTES = 8 << 20
 
 
 class Send(NamedTuple):
-    """These bytes go out."""
+    """Send these bytes."""
 
     data: bytes
 
 
 class Welcomed(NamedTuple):
-    """A slave that follows: it is fed from its first acknowledgement on."""
+    """The slave was accepted; it is sent the log after its first acknowledgement."""
 
     hello: Hello
 
 
 class Acked(NamedTuple):
-    """What the slave has."""
+    """The slave acknowledged."""
 
     ack: Ack
 
@@ -55,13 +55,13 @@ class Commits(NamedTuple):
 
 
 class Promised(NamedTuple):
-    """The slave has the promise of this epoch on its disk, and takes nothing of a lower one any more."""
+    """The slave has the promise of this epoch on its disk, and accepts nothing of a lower epoch any more."""
 
     epoch: int
 
 
 class Ended(NamedTuple):
-    """The link is over; what stands before this in the actions still goes out."""
+    """The link has ended; actions before this one are still carried out."""
 
     reason: str
 
@@ -79,13 +79,13 @@ class _State(Enum):
 
 
 class Feeding:
-    """One link.  `nonce`: 32 bytes of chance; `judgement`: what to answer to a hello."""
+    """State of one link. `nonce`: 32 random bytes; `judgement` returns the answer to a hello."""
 
     def __init__(self, keys: Keys, nonce: bytes, judgement: Judge, window_bytes: int = WINDOW_BYTES) -> None:
         assert len(nonce) == ha.NONCE_BYTES
         self.hello: Hello | None = None
-        self.position = 0  # the next chunk begins here
-        self.metadata = 0  # the last change that was sent
+        self.position = 0  # log offset of the next chunk
+        self.metadata = 0  # number of the last change that was sent
         self.acked = Ack(0, 0, 0)
         self._keys = keys
         self._nonce = nonce
@@ -101,7 +101,7 @@ class Feeding:
 
     @property
     def is_known(self) -> bool:
-        """Whether it has proven who it is."""
+        """Whether the slave has authenticated and was accepted."""
         return self._state in (_State.WELCOMED, _State.FED)
 
     @property
@@ -110,7 +110,7 @@ class Feeding:
         return self._state is _State.FED and self.position - self.acked.written < self._window_bytes
 
     def preamble(self, data: bytes) -> list[Action]:
-        """The first bytes of the link, PREAMBLE_BYTES of them, or fewer that are wrong already."""
+        """Take the first PREAMBLE_BYTES of the link, or fewer that are wrong already. Return the actions."""
         fault = preamble_fault(data)
         if fault:
             return self._end(fault)
@@ -121,11 +121,11 @@ class Feeding:
         return [Send(ha.frame(FrameType.CHALLENGE, proof + self._nonce))]
 
     def frame(self, kind: FrameType, body: memoryview) -> list[Action]:
-        """A frame came; what has to be done now."""
+        """Take a frame. Return the actions."""
         try:
             return self._frame(kind, body)
         except ValueError as error:
-            return self._end(f"it sent what cannot be: {error}")
+            return self._end(f"it sent an invalid frame: {error}")
 
     def _frame(self, kind: FrameType, body: memoryview) -> list[Action]:
         if self.is_known:
@@ -173,16 +173,16 @@ class Feeding:
         return [Acked(ack)]
 
     def sent(self, start: int, end: int) -> None:
-        """A chunk went out; the next one begins at `end`."""
+        """Note that a chunk was sent; the next one begins at `end`."""
         assert start == self.position and end > start and self.is_fed
         self.position = end
 
     def told(self, number: int) -> None:
-        """Changes of metadata up to this one went out."""
+        """Note that changes of metadata up to this one were sent."""
         self.metadata = number
 
     def refuse(self, reason: str) -> list[Action]:
-        """End the link for a reason of ours, and say so to a peer that we know."""
+        """End the link for a reason of the master's; an authenticated peer is told the reason."""
         told: list[Action] = [Send(ha.frame(FrameType.REFUSED, reason.encode()))] if self.is_known else []
         return [*told, *self._end(reason)]
 
@@ -192,7 +192,7 @@ class Feeding:
 
 
 def preamble_fault(data: bytes) -> str:
-    """What is wrong with the first bytes of a link, as far as there are any; empty: nothing yet."""
+    """Return what is wrong with the first bytes of a link, as many as there are; empty: nothing so far."""
     if data[:1] == b"\0":
         return (
             "a RocketMQ slave reports its offset; RocketMQ's slaves cannot follow GantryMQ's replication, "
@@ -204,7 +204,10 @@ def preamble_fault(data: bytes) -> str:
 
 
 def standing_judge(standing: Callable[[], Standing], tail: Callable[[int], int]) -> Judge:
-    """By tables of epochs, and by the bytes before the slave's end: `tail` gives our checksum of them."""
+    """Return a judge that compares the tables of epochs and the bytes before the slave's end.
+
+    tail: returns our checksum of the bytes before an offset.
+    """
 
     def judgement(hello: Hello) -> Welcome | No:
         answer = judge(standing(), hello)

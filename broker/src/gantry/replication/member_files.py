@@ -1,14 +1,16 @@
-"""What a member keeps on its disk beside the log: who it is, the epochs, and what must be done to the log.
+"""The files of a member beside its log: its identity, the table of epochs, and a pending change of the log.
 
     gantry/identity.json   clusterUID: the storeUID of the first master, or the register's; taken over by its slaves;
                            storeUID: of this folder, also of one that is in no group
     gantry/epochs          the table of epochs, as bytes
-    gantry/reshape.json    there while the log has to be cut, or begun elsewhere, before it is opened
+    gantry/reshape.json    there while the log has to be cut, or begun at another offset, before it is opened
 
-Each is replaced as a whole and durable when its function returns; they block, so they are for a start and for the
-housekeeper.  **Reshaping** is for a closed store: the plan is written and synced first, `carry_out` does it before the
-store is opened, any number of times until the plan is gone, and the plan goes last.  Queues and index hold only what is
-confirmed, and that is never cut.
+Each file is replaced as a whole and durable when its function returns.  The functions block, so they are for a start
+and for the housekeeper.
+
+**Reshaping** needs a closed store.  The plan is written and synced first, and `carry_out` executes it before the store
+is opened.  An interrupted execution is repeated from the beginning, and the plan is removed last.  Queues and index
+hold only confirmed messages, which are never cut.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from gantry.store.segments import Segments, create_segment
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """cluster_uid is empty until a slave has met its master."""
+    """Ids of the cluster and of this folder; cluster_uid is empty until a slave has connected to its master."""
 
     cluster_uid: str
     store_uid: str
@@ -37,9 +39,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Cut the log at an offset, or begin an empty one there; the epochs that it has then.
+    """Cut the log at an offset, or begin an empty log there; `epochs`: the table afterwards.
 
-    store_uid: the folder becomes another store, so that nothing which it said before counts; empty: it stays what it is
+    store_uid: the folder becomes this other store, so that its earlier acknowledgements do not count; empty: no change
     """
 
     step: Step
@@ -49,7 +51,7 @@ class Plan:
 
 
 def load_identity(disk: Disk, root: str) -> Identity | None:
-    """Who this is; None for a folder that never was a member's."""
+    """Return the folder's identity; None for a folder that never was a member's. StoreError when it is damaged."""
     source = statefile.read_object(disk, filenames.identity(root))
     if source is None:
         return None
@@ -63,14 +65,14 @@ def load_identity(disk: Disk, root: str) -> Identity | None:
 
 
 def save_identity(disk: Disk, root: str, identity: Identity) -> None:
-    """Durable when this returns."""
+    """Write the identity. Durable when it returns."""
     disk.make_folders(filenames.ours(root))
     table = {"clusterUID": identity.cluster_uid, "storeUID": identity.store_uid}
     statefile.replace(disk, filenames.identity(root), statefile.to_bytes(table))
 
 
 def load_epochs(disk: Disk, root: str) -> EpochTable:
-    """The table; empty when there is none."""
+    """Return the table; empty when there is no file. StoreError when it is damaged."""
     path = filenames.epochs(root)
     for candidate in (path, f"{path}.bak"):
         if disk.exists(candidate):
@@ -85,15 +87,15 @@ def load_epochs(disk: Disk, root: str) -> EpochTable:
 
 
 def save_epochs(disk: Disk, root: str, table: EpochTable) -> None:
-    """Durable when this returns."""
+    """Write the table. Durable when it returns."""
     disk.make_folders(filenames.ours(root))
     statefile.replace(disk, filenames.epochs(root), table.encode())
 
 
 def save_plan(disk: Disk, root: str, plan: Plan) -> None:
-    """From here on the next start reshapes the log; StoreError: it does not.
+    """Write the plan that the next start carries out. After a StoreError there is no plan.
 
-    What was not kept for certain is removed: the member goes on, and a later start would cut what it has by then.
+    A plan that may not be durable is removed: the member continues, and a later start would cut newer messages.
     """
     table = {
         "step": plan.step.value,
@@ -104,16 +106,16 @@ def save_plan(disk: Disk, root: str, plan: Plan) -> None:
     try:
         statefile.replace(disk, filenames.reshape(root), statefile.to_bytes(table))
     except StoreError:
-        # Durable before anything is acknowledged again: a welcome is kept in the same folder first.
+        # The removal is durable before anything is acknowledged again: a welcome is written to the same folder first.
         disk.unlink(filenames.reshape(root))
         raise
 
 
 def load_plan(disk: Disk, root: str) -> Plan | None:
-    """What has to be done, if anything has."""
+    """Return the pending plan; None when there is none. StoreError when it is damaged."""
     path = filenames.reshape(root)
     if not disk.exists(path):
-        return None  # a backup alone is of a plan that was carried out
+        return None  # a backup alone is left from a plan that was carried out
     source = statefile.read_object(disk, path) or {}
     try:
         step, at = Step(documents.text(source, "step")), documents.integer(source, "at")
@@ -124,7 +126,9 @@ def load_plan(disk: Disk, root: str) -> Plan | None:
 
 
 def carry_out(disk: Disk, root: str, segment_bytes: int, clock: Clock) -> Plan | None:
-    """Do what the plan says, if there is one; before the store is opened.  The caller holds the folder's lock."""
+    """Carry out the pending plan and return it; None when there is none. The store is closed, and the caller holds the
+    folder's lock.
+    """
     plan = load_plan(disk, root)
     if plan is None:
         return None
@@ -145,8 +149,8 @@ def _cut(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> No
     point = recoverypoint.load(disk, root)
     if point is None or point.dispatched > at:
         known = "nothing" if point is None else str(point.dispatched)
-        raise StoreError(f"the log of {root} shall be cut at {at}, but up to {known} it is confirmed; nothing was cut")
-    # First the mark: a start must not expect what is about to go.
+        raise StoreError(f"the log of {root} is to be cut at {at}, but it is confirmed up to {known}; nothing was cut")
+    # First the flushed mark: the next start must not expect the bytes that are about to be cut.
     recoverypoint.save(
         disk, root, replace(point, generation=point.generation + 1, clean=False, flushed=min(point.flushed, at))
     )
@@ -161,7 +165,7 @@ def _cut(disk: Disk, root: str, at: int, segment_bytes: int, clock: Clock) -> No
 def _begin(disk: Disk, root: str, at: int, segment_bytes: int, is_emptied: bool) -> None:
     folder = filenames.commit_log(root)
     disk.unlink(filenames.recovery(root))
-    # Its backup too: queues would begin where those of the log that goes had come to.
+    # The backup too: queues would begin at the offsets of the removed log.
     for path in (filenames.queue_base(root), f"{filenames.queue_base(root)}.bak"):
         disk.unlink(path)
     disk.remove_tree(filenames.consume_queues(root))
@@ -170,7 +174,7 @@ def _begin(disk: Disk, root: str, at: int, segment_bytes: int, is_emptied: bool)
     disk.sync_folder(root)
     disk.make_folders(folder)
     for name in reversed(disk.list(folder)):
-        # The segment there is the empty one that a former attempt made, unless the log is thrown away.
+        # A segment at `at` is the empty one that a former attempt made, unless the whole log is removed.
         if is_emptied or name != filenames.by_offset(folder, at).rsplit("/", 1)[1]:
             disk.unlink(f"{folder}/{name}")
             disk.sync_folder(folder)

@@ -1,14 +1,13 @@
-"""Who counts in a group: a place in it, and which contents of a disk.
+"""The identity of a group's members: a place in the group, and which contents of a disk.
 
     ordinal       the member's place, 0, 1, 2 ...; it stays when the machine or the disk is replaced
     incarnation   grows each time the disk under that place may have lost what it acknowledged
 
-An acknowledgement is worth something only together with the incarnation that gave it: a member that lost its unflushed
-tail and copied it again is another one.  So sets and tables of a group never hold ordinals alone, and a set holds
-an ordinal once.
+An acknowledgement counts only for the incarnation that gave it: a member that lost its unflushed tail and copied it
+again is another incarnation.  So sets and tables of a group never hold ordinals alone, and a set holds an ordinal once.
 
-Where there is a register an incarnation is disk * 4096 + losses: the register numbers the disks that stand under an
-ordinal and gives no number twice, the member counts the losses of its disk (`term_promise`).
+In a group with a register an incarnation is disk * 4096 + losses.  The register numbers the disks of an ordinal and
+never gives a number twice; the member counts the losses of its disk (`term_promise`).
 
 As text, in the register and on the wire: `1.4` for incarnation 4 of ordinal 1, a set as `0.3,1.4,2.2` in order.
 """
@@ -27,7 +26,7 @@ _MEMBER = re.compile(r"(\d{1,10})\.(\d{1,10})", re.ASCII)
 
 
 class Member(NamedTuple):
-    """One disk's contents in one place of the group."""
+    """One incarnation of one place of the group."""
 
     ordinal: int
     incarnation: int
@@ -40,17 +39,17 @@ SyncSet = frozenset[Member]
 
 
 def incarnation_of(disk: int, losses: int) -> int:
-    """The incarnation of a disk after so many losses."""
+    """Return the incarnation of a disk after so many losses."""
     return disk * (LOSSES_MAX + 1) + losses
 
 
 def disk_of(incarnation: int) -> int:
-    """The number of the disk that an incarnation belongs to."""
+    """Return the number of the disk that an incarnation belongs to."""
     return incarnation // (LOSSES_MAX + 1)
 
 
 def parse_member(text: str) -> Member:
-    """`1.4`; ValueError for anything else."""
+    """Return the member of a text like `1.4`; ValueError for anything else."""
     found = _MEMBER.fullmatch(text)
     if found is None:
         raise ValueError(f"{text!r} is no member, expected ORDINAL.INCARNATION")
@@ -61,7 +60,9 @@ def parse_member(text: str) -> Member:
 
 
 def parse_set(text: str) -> SyncSet:
-    """`0.3,1.4`, empty for the empty set; ValueError for anything else, and for an ordinal that stands twice."""
+    """Return the set of a text like `0.3,1.4`, empty for an empty text. ValueError for anything else, or a repeated
+    ordinal.
+    """
     members = [parse_member(each) for each in text.split(",")] if text else []
     if len({member.ordinal for member in members}) != len(members):
         raise ValueError(f"{text!r} names an ordinal twice")
@@ -69,5 +70,5 @@ def parse_set(text: str) -> SyncSet:
 
 
 def format_set(members: Iterable[Member]) -> str:
-    """The set's text, in order, so that equal sets have equal texts."""
+    """Return the set's text in order; equal sets have equal texts."""
     return ",".join(str(member) for member in sorted(members))

@@ -1,8 +1,8 @@
-"""What may be done to a register: functions from one record to the next, or to the reason why not.
+"""The operations on a register: pure functions from one record to the next, or to the reason why it is not allowed.
 
-A caller reads the register, applies one of these, and writes the result on the version that it read; so a record that
-somebody else changed meanwhile is never judged by an old reading.  No time and no network here; who waits for what
-before he asks is for the master and for `failover.decide`.  broker/docs/failover.md, section 3, is normative.
+A caller reads the register, applies one operation, and writes the result on the version that it read.  So the write
+fails when another process changed the record meanwhile.  When an operation is due is decided by the master and by
+`failover.decide`.  broker/docs/failover.md, section 3, is normative.
 """
 
 from __future__ import annotations
@@ -16,16 +16,18 @@ from gantry.replication.record import Holder, Phase, Record, Store
 
 
 class Denied(NamedTuple):
-    """The operation is not for this record."""
+    """The operation is not allowed on this record."""
 
     reason: str
 
 
-# What a master does
+# Operations of a master
 
 
 def renew(record: Record, me: Holder, epoch: int, confirmed: int, now_ms: int) -> Record | Denied:
-    """RENEW: still here, and confirmed this far.  It changes the record, so an older request of ours fails after it."""
+    """RENEW: extend the lease and raise the confirm floor. The record changes, so older requests of this master
+    fail.
+    """
     denied = _not_mine(record, me, epoch)
     if denied is not None:
         return denied
@@ -35,7 +37,9 @@ def renew(record: Record, me: Holder, epoch: int, confirmed: int, now_ms: int) -
 def change_set(
     record: Record, me: Holder, epoch: int, base: SyncSet, target: SyncSet, min_in_sync: int
 ) -> Record | Denied:
-    """SHRINK, EXPAND or REPLACE, as `insync.Change` says; a set that gets smaller stays at minInSync."""
+    """SHRINK, EXPAND or REPLACE, as in `insync.Change`; a set that gets smaller keeps at least `min_in_sync`
+    members.
+    """
     denied = _not_mine(record, me, epoch)
     if denied is not None:
         return denied
@@ -53,7 +57,7 @@ def change_set(
 
 
 def take_next_epoch(record: Record, me: Holder, store_uid: str, log_end: int) -> Record | Denied:
-    """SELF-EPOCH: the holder's process was started again and goes on, in an epoch of its own."""
+    """SELF-EPOCH: a new process of the holder begins the next epoch."""
     if record.phase is not Phase.ACTIVE or record.holder is None:
         return Denied(f"the group is {record.phase.value}")
     if record.holder.member != me.member:
@@ -67,9 +71,10 @@ def take_next_epoch(record: Record, me: Holder, store_uid: str, log_end: int) ->
 
 
 def hand_over(record: Record, me: Holder, epoch: int, target: Holder, keep: int = 0) -> Record | Denied:
-    """HANDOVER: another member of the set leads the next epoch; whether it is ready is for the caller.
+    """HANDOVER: another member of the set leads the next epoch; the caller has checked that it is ready.
 
-    keep: > 0 when this member stops afterwards: it leaves the set with the same write, if at least so many stay.
+    keep: > 0 when this member stops afterwards: it leaves the set with the same write, if at least `keep` others
+    remain.
     """
     denied = _not_mine(record, me, epoch)
     if denied is not None:
@@ -83,18 +88,18 @@ def hand_over(record: Record, me: Holder, epoch: int, target: Holder, keep: int 
     return replace(handed, in_sync=others, set_version=record.set_version + 1)
 
 
-# What a coordinator does
+# Operations of a coordinator
 
 
 def bootstrap(cluster_uid: str, lease_duration_s: int) -> Record:
-    """BOOTSTRAP: the first record of a group whose every disk is empty."""
+    """BOOTSTRAP: the first record of a group whose disks are all empty."""
     return Record(cluster_uid, 1, Phase.BOOTSTRAPPING, lease_duration_s=lease_duration_s)
 
 
 def recreate(
     cluster_uid: str, promises: Iterable[int], stores: tuple[tuple[int, Store], ...], lease_duration_s: int
 ) -> Record | Denied:
-    """RECREATE: the register is gone, or older than a promise; `promises` and `stores` are those of *every* member."""
+    """RECREATE: a record for a lost or outdated register; `promises` and `stores` are those of *every* member."""
     epoch = max(promises, default=0) + 1
     if epoch > NUMBER_MAX:
         return Denied("there is no epoch left")
@@ -102,14 +107,16 @@ def recreate(
 
 
 def seal(record: Record) -> Record | Denied:
-    """SEAL: the epoch ends, nobody leads, the set is frozen.  A sealed group may be sealed again."""
+    """SEAL: end the epoch; the group has no master, and the set is frozen. A sealed group may be sealed again."""
     if record.phase not in (Phase.ACTIVE, Phase.SEALED):
         return Denied(f"a group that is {record.phase.value} has no master to seal")
     return _next_epoch(record, None, Phase.SEALED)
 
 
 def promote(record: Record, chosen: Holder, in_sync: SyncSet) -> Record | Denied:
-    """PROMOTE: `chosen` leads the sealed epoch; `in_sync` promised it and have everything that was acknowledged."""
+    """PROMOTE: `chosen` leads the sealed epoch; every member of `in_sync` promised it and has all acknowledged
+    messages.
+    """
     if record.phase is Phase.ACTIVE:
         return Denied(f"{record.holder} leads")
     if chosen.member not in in_sync:
@@ -126,7 +133,9 @@ def promote(record: Record, chosen: Holder, in_sync: SyncSet) -> Record | Denied
 
 
 def force(record: Record, chosen: Holder, log_end: int) -> Record | Denied:
-    """FORCE: by a person's word `chosen` leads the sealed epoch alone, and what it lacks of the set is given up."""
+    """FORCE: on an operator's request `chosen` leads the sealed epoch alone; messages that only others have are
+    lost.
+    """
     if record.phase is not Phase.SEALED:
         return Denied(f"the group is {record.phase.value}")
     store = record.store(chosen.member.ordinal)
@@ -140,12 +149,12 @@ def force(record: Record, chosen: Holder, log_end: int) -> Record | Denied:
 
 
 def last(record: Record, lease_duration_s: int) -> Record:
-    """For how long a renewal is good from the next one on."""
+    """Return the record with another duration of the lease, in seconds, from the next renewal on."""
     return replace(record, lease_duration_s=lease_duration_s)
 
 
 def admit(record: Record, ordinal: int, store_uid: str) -> Record | Denied:
-    """ADMIT: another disk stands under an ordinal; it gets a number that none had before."""
+    """ADMIT: give a new disk of an ordinal a number that no earlier disk had."""
     if not 0 <= ordinal < MEMBERS_MAX or not store_uid:
         return Denied(f"ordinal {ordinal} with the store {store_uid!r}")
     if record.holder is not None and record.holder.member.ordinal == ordinal:
@@ -160,7 +169,7 @@ def admit(record: Record, ordinal: int, store_uid: str) -> Record | Denied:
 
 
 def remove(record: Record, ordinal: int) -> Record | Denied:
-    """REMOVE: the ordinal goes; it must have left the set before."""
+    """REMOVE: take an ordinal out of the group; it must have left the set before."""
     if any(member.ordinal == ordinal for member in record.in_sync):
         return Denied(f"ordinal {ordinal} is in {format_set(record.in_sync)}")
     former = dict(record.stores).get(ordinal)

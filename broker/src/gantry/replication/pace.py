@@ -1,21 +1,20 @@
-"""When a change of the in-sync set is worth making: what keeps a slave with a bad link from going in and out.
+"""When the in-sync set is changed: time limits that keep a slave with a bad link from joining and leaving often.
 
-Whether a change is *safe* is for `insync`; here it is only about time, which callers pass in (seconds that never go
-back).
+Whether a change is *safe* is decided in `insync`; this module is about time only.  Callers pass it in, as seconds on a
+monotonic clock.
 
     join     caught up without interruption for 3 s, and fewer than 6 changes in the last minute; at once when the set
              is short, since writes are refused until then
-    leave    the connection gone and `silence_s` (3 s) without a word, or more than `max_lag_s` behind; a slave that
-             says goodbye is not waited for at all
+    leave    no connection and no acknowledgement for `silence_s` (3 s), or more than `max_lag_s` behind; at once for a
+             slave that announces that it stops
 
-A slave counts as caught up while it acknowledges what the log held a moment ago: who decides that calls caught_up() and
-behind() as often as he likes.
+A slave counts as caught up while it acknowledges what the log held a moment ago.  The caller decides that, and may call
+caught_up() and behind() any number of times.
 
-A group with a register promises a master that confirms within three times the suspicion, whatever fault stands.  So
-every wait on the way there is a part of that time (`waits_of`).  A member does not know the time of suspicion; it
-knows how often it renews, and two renewals are never longer than a suspicion (`failover.timers`).
-
-    a link is silent        2 renewals      then its slave follows nobody, and the coordinator begins to suspect
+A group with a register guarantees that a master confirms within three times the time of suspicion, whatever single
+fault lasts.  So every wait is a part of that time (`waits_of`).  A member does not know the time of suspicion; it knows
+how often it renews, and two renewals are never longer than a suspicion (`failover.timers`).
+    a link is silent        2 renewals      then the link ends, and the coordinator begins to suspect
     a member is silent      1.2 renewals    then it leaves the set, or writes are refused
     a slave does not store  4 renewals      then it leaves the set; 15 s at most
 """
@@ -39,9 +38,9 @@ _CHANGES_MAX = 6
 class Waits:
     """How long a group waits for a member, in seconds; the defaults are those of a static pair."""
 
-    link_s: float = LINK_S  # without a byte, then the link ends
-    silence_s: float = SILENCE_S  # without a connection, then the member leaves the set
-    max_lag_s: float = MAX_LAG_S  # behind, then the member leaves the set
+    link_s: float = LINK_S  # a link without a received byte for so long ends
+    silence_s: float = SILENCE_S  # a member without a connection for so long leaves the set
+    max_lag_s: float = MAX_LAG_S  # a member that is behind for so long leaves the set
 
 
 def waits_of(renew_every_s: float) -> Waits:
@@ -54,7 +53,7 @@ def waits_of(renew_every_s: float) -> Waits:
 
 
 class Pace:
-    """What happened lately; one object beside the `InSync` of a mastership."""
+    """Recent changes of the set, and since when each slave has been caught up; one object for each `InSync`."""
 
     def __init__(self, waits: Waits) -> None:
         self._waits = waits
@@ -62,19 +61,19 @@ class Pace:
         self._changes: deque[float] = deque(maxlen=_CHANGES_MAX)
 
     def caught_up(self, member: Member, now_s: float) -> None:
-        """The member is as good as equal."""
+        """Note that the member has caught up."""
         self._steady_since.setdefault(member, now_s)
 
     def behind(self, member: Member) -> None:
-        """The member is not, or not there at all."""
+        """Note that the member is behind, or not connected."""
         self._steady_since.pop(member, None)
 
     def changed(self, now_s: float) -> None:
-        """The set was changed."""
+        """Note that the set was changed."""
         self._changes.append(now_s)
 
     def may_join(self, member: Member, now_s: float, has_enough: bool) -> bool:
-        """Whether the member may be admitted now; `has_enough` is `InSync.has_enough`."""
+        """Return whether the member may be admitted now; `has_enough` is `InSync.has_enough`."""
         since = self._steady_since.get(member)
         if since is None or not has_enough:
             return since is not None
@@ -82,5 +81,5 @@ class Pace:
         return now_s - since >= STEADY_S and not is_restless
 
     def must_leave(self, silent_s: float, lag_s: float) -> bool:
-        """Whether a member of the set is to be left out; `silent_s` is 0 while its link works."""
+        """Return whether a member of the set has to leave it; `silent_s` is 0 while its link works."""
         return silent_s >= self._waits.silence_s or lag_s > self._waits.max_lag_s

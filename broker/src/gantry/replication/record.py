@@ -1,18 +1,18 @@
-"""What the register of a group says: one value, replaced as a whole by compare-and-set.
+"""The contents of a group's register: one value, replaced as a whole by compare-and-set.
 
-    epoch            number of the mastership; rises with every seal and every change of holder
-    holder           member and process that lead; nobody unless the phase is Active
-    in_sync          the members of which each has every acknowledged message: the only list to elect from
+    epoch            rises with every seal and every change of holder
+    holder           member and process that lead; None unless the phase is Active
+    in_sync          the members that have every acknowledged message; only they are electable
     set_version      rises with each change of in_sync
-    stores           which disk stands under an ordinal, and its number (`term_promise`); numbers are never given
-                     twice, so a removed store leaves its number behind
-    confirm_floor    the log certainly was confirmed this far: a disk that holds less was rolled back
-    renewed_ms       the wall clock of no matter who wrote last; for people, no decision looks at it
+    stores           which disk an ordinal has, and its number (`term_promise`); no number is given twice, so the
+                     number of a removed store is kept
+    confirm_floor    the log was certainly confirmed up to this offset: a disk that holds less has lost messages
+    renewed_ms       wall clock of the last writer, in ms; for people, no decision depends on it
 
     Bootstrapping    never had a master      Active      the holder leads
-    Sealed           in_sync is frozen       Recovering  sealed, and nobody knows who was in sync
+    Sealed           in_sync is frozen       Recovering  sealed, and the former in_sync is unknown
 
-As text: names and texts, the way a Kubernetes object carries annotations; `from_fields` believes nothing.
+It is stored as names and texts, like the annotations of a Kubernetes object; `from_fields` checks every value.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
 
 
 class Phase(Enum):
-    """Of a group; see the module."""
+    """The phase of a group."""
 
     BOOTSTRAPPING = "Bootstrapping"
     ACTIVE = "Active"
@@ -50,7 +50,7 @@ class Phase(Enum):
 
 
 class Holder(NamedTuple):
-    """Who leads; a process that was started again is another holder."""
+    """The member and process that lead; a restarted process is another holder."""
 
     member: Member
     process: str
@@ -60,7 +60,7 @@ class Holder(NamedTuple):
 
 
 class Store(NamedTuple):
-    """The disk under an ordinal; an empty uid means that it was removed."""
+    """The disk of an ordinal; an empty uid: the disk was removed."""
 
     uid: str
     disk: int
@@ -68,7 +68,7 @@ class Store(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """See the module; ValueError for what cannot be one."""
+    """The register's contents. The constructor raises ValueError for values that do not fit together."""
 
     cluster_uid: str
     epoch: int
@@ -92,12 +92,12 @@ class Record:
             raise ValueError(f"the holder {self.holder} is not in {format_set(self.in_sync)}")
 
     def store(self, ordinal: int) -> Store | None:
-        """The disk that stands under an ordinal."""
+        """Return the disk of an ordinal; None when it has none."""
         return next((store for other, store in self.stores if other == ordinal and store.uid), None)
 
 
 def to_fields(record: Record) -> dict[str, str]:
-    """The record as names and texts."""
+    """Return the record as names and texts."""
     return {
         "cluster-uid": record.cluster_uid,
         "epoch": str(record.epoch),
@@ -113,7 +113,7 @@ def to_fields(record: Record) -> dict[str, str]:
 
 
 def from_fields(fields: Mapping[str, object]) -> Record:
-    """The record in these texts; unknown names are nobody's business, ValueError for everything else."""
+    """Return the record in these texts; unknown names are ignored. ValueError for a missing or invalid value."""
     return Record(
         cluster_uid=_text(fields, "cluster-uid"),
         epoch=_number(fields, "epoch"),
@@ -129,7 +129,7 @@ def from_fields(fields: Mapping[str, object]) -> Record:
 
 
 def parse_holder(text: str) -> Holder | None:
-    """`0.3/2c41`, nobody for the empty text."""
+    """Return the holder of a text like `0.3/2c41`, None for an empty text; ValueError for anything else."""
     if not text:
         return None
     member, _, process = text.partition("/")
@@ -139,7 +139,7 @@ def parse_holder(text: str) -> Holder | None:
 
 
 def parse_stores(text: str) -> tuple[tuple[int, Store], ...]:
-    """`0=8f1c:0,1=77aa:2`, in the order of the ordinals."""
+    """Return the stores of a text like `0=8f1c:0,1=77aa:2`, ordered by ordinal; ValueError for anything else."""
     found = []
     for each in text.split(",") if text else []:
         match = _STORE.fullmatch(each)

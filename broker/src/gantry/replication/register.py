@@ -1,14 +1,13 @@
-"""The register of a group: one record, changed by compare-and-set; implementations differ, answers do not.
+"""The interface of a group's register: one record, changed by compare-and-set.
 
-A version is a text that is compared and nothing else.  Every successful write gives a new one, also a write that
-changes nothing: that is how a sender makes sure that an older request of its own, whose answer it never got, fails for
-ever.
+A version is an opaque text that is only compared.  Every successful write gives a new version, even when it changes
+nothing.  So after a successful write every older request of the same sender fails, also one whose answer was lost.
 
     read     the record as it is *now*, never from a cache
     write    on the version that was read: done, or one of
 
-             RegisterConflictError      somebody wrote meanwhile: nothing was done, read again
-             RegisterUnavailableError   nothing was sent, or it was refused without being looked at: nothing was done
+             RegisterConflictError      another process wrote meanwhile: nothing was done, read again
+             RegisterUnavailableError   not sent, or refused before it was processed: nothing was done
              RegisterGoneError          there is no such register, or it is being deleted
              OutcomeUnknownError        sent, no answer: it may have been done, or may still be done later
 
@@ -24,47 +23,47 @@ from gantry.replication.record import Record
 
 
 class RegisterError(GantryError):
-    """What a register says instead of an answer; nothing was done, unless it is a conflict with a write of our own."""
+    """A failed access; nothing was done, unless it is a conflict with a write of our own."""
 
 
 class RegisterConflictError(RegisterError):
-    """The version is not the register's any more."""
+    """The register has another version than the expected one."""
 
 
 class RegisterUnavailableError(RegisterError):
-    """The register did not take the request; trying again later may help."""
+    """The register did not process the request; a later attempt may succeed."""
 
 
 class RegisterGoneError(RegisterError):
-    """There is no register: trying again does not help."""
+    """There is no register, or it is being deleted; a later attempt does not help."""
 
 
 class RegisterDamagedError(RegisterError):
-    """The register holds something that no writer of ours left there; nothing is decided on it."""
+    """The register's contents are invalid; no decision is based on them."""
 
 
 class Seen(NamedTuple):
-    """What a register said."""
+    """The record and its version, as they were read."""
 
     record: Record
     version: str
 
 
 class Register(Protocol):
-    """See the module."""
+    """The register of one group. Each call ends within a bounded time and raises one of the errors above."""
 
     async def read(self) -> Seen | None:
-        """The record; None when there is none."""
+        """Return record and version; None when there is no register."""
         ...
 
     async def create(self, record: Record) -> Seen:
-        """Make the register; RegisterConflictError when there is one."""
+        """Create the register; RegisterConflictError when there is one."""
         ...
 
     async def write(self, record: Record, version: str) -> Seen:
-        """Replace the record that has this version."""
+        """Replace the record, if it still has this version."""
         ...
 
     async def close(self) -> None:
-        """Give connections back, if there are any."""
+        """Close connections, if there are any."""
         ...

@@ -1,20 +1,20 @@
 """A register as a file, for groups whose members run on one host.
 
-`<path>` holds the record and its version; `<path>.lock` is locked around every access, reading too, so that
-nobody sees the moment between the two renames of a replacement.  The lock is a file of its own because the register
-itself is replaced, and a lock on a replaced file locks nothing.  A write is durable, folder and all, before it is
-answered: a version that was given out and forgotten by a power cut would be given out twice.
+`<path>` holds the record and its version.  `<path>.lock` is locked around every access, reads too, so that no process
+reads between the two renames of a replacement.  The lock is a separate file because the register itself is replaced,
+and a lock on a replaced file locks nothing.  A write is durable, with its folder, before it is answered: a version that
+a power cut had lost would be given out twice.
 
-A version is a number that counts and a text of chance.  A register that is removed, or replaced by an older copy of its
-file, counts on from a lower number; by the text of chance a version of before is never taken for one of after.  Its
-backup counts only where a replacement was interrupted, beside `<path>.tmp`.
+A version is a counter and a random text.  When the register is removed, or replaced by an older copy, the counter
+continues from a lower number; the random text keeps old and new versions distinct.  The backup is read only when a
+replacement was interrupted, that is beside `<path>.tmp`.
 
-While `<path>.teardown` is there the register is gone to the caller: a group that is being ended as a whole hands
-nothing over and changes no set.
+While `<path>.teardown` exists every access raises RegisterGoneError: a group that is stopped as a whole does no
+handover and changes no set.
 
-The lock goes with the process that held it.  Waiting for it is bounded: who holds it makes two fsyncs, so a second is
-long.  An error of the disk in the middle of a write leaves its outcome open, and so does a disk that hangs: after
-`_WITHIN_S` nobody waits for it any more.
+The lock is released when its process ends.  Waiting for it is bounded: its owner makes two fsyncs, which take less than
+a second.  After an error of the disk in a write the outcome is unknown, and also when a disk does not answer within
+`_WITHIN_S`.
 """
 
 from __future__ import annotations
@@ -36,23 +36,23 @@ from gantry.replication.register import (
 from gantry.store import statefile
 from gantry.store.disk import Disk
 
-TEARDOWN = ".teardown"  # a file of this name beside the register: the group is being ended, there is nothing to ask
+TEARDOWN = ".teardown"  # a file with this suffix beside the register: the group is being stopped
 _ATTEMPTS = 100
 _PAUSE_S = 0.01
 _WITHIN_S = 5.0
 _CHANCE_BYTES = 8
 
-# Runs a blocking function off the loop; a test runs it where it is.
+# Runs a blocking function outside the loop's thread; tests run it directly.
 Run = Callable[[Callable[[], "Seen | None"]], Awaitable["Seen | None"]]
 
 
 async def run_here(job: Callable[[], Seen | None]) -> Seen | None:
-    """Run a function on the loop, for processes whose loop may wait for a disk."""
+    """Run a function on the loop's thread, for processes whose loop may wait for a disk."""
     return job()
 
 
 class FileRegister:
-    """See the module and `register.Register`."""
+    """Implements `register.Register` with a file."""
 
     def __init__(
         self, path: str, disk: Disk, run: Run = run_here, pause: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -63,25 +63,27 @@ class FileRegister:
         self._pause = pause
 
     async def read(self) -> Seen | None:
-        """The record; None when there is none."""
+        """Return record and version; None when there is no register."""
         try:
             return await self._locked(self._load)
         except OutcomeUnknownError as error:
             raise RegisterUnavailableError(str(error)) from error
 
     async def create(self, record: Record) -> Seen:
-        """Make the register; RegisterConflictError when there is one."""
+        """Create the register; RegisterConflictError when there is one."""
         return _there(await self._locked(partial(self._create, record)))
 
     async def write(self, record: Record, version: str) -> Seen:
-        """Replace the record that has this version."""
+        """Replace the record, if it still has this version."""
         return _there(await self._locked(partial(self._replace, record, version)))
 
     async def close(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: a file register has no connections."""
 
     async def _locked(self, job: Callable[[], Seen | None]) -> Seen | None:
-        """Do it with the lock held; only when the lock cannot be had nothing was done for certain."""
+        """Run `job` with the lock held. RegisterUnavailableError: no lock, nothing was done. OutcomeUnknownError: the
+        disk hangs.
+        """
         busy = ""
         for _ in range(_ATTEMPTS):
             try:
@@ -105,7 +107,7 @@ class FileRegister:
             raise _BusyError(str(error)) from error
         try:
             if self._disk.exists(f"{self._path}{TEARDOWN}"):
-                raise RegisterGoneError(f"{self._path}: the group is being ended")
+                raise RegisterGoneError(f"{self._path}: the group is being stopped")
             return job()
         finally:
             lock.release()
@@ -155,7 +157,7 @@ def _version(number: int, chance: str) -> str:
 
 
 class _BusyError(Exception):
-    """Somebody else has the lock, or it cannot be made."""
+    """Another process holds the lock, or the lock file cannot be made."""
 
 
 def _there(seen: Seen | None) -> Seen:

@@ -1,17 +1,17 @@
-"""What the register says to one member: lead, claim the next epoch, follow somebody, or stand by.
+"""A member's role by the register: lead, claim the next epoch, follow, or stand by.
 
-A function of the record and of what the member knows of itself; the caller reads the register live, and writes what
-`Claim` holds on the version that he read.
+A pure function of the record and the member's own state.  The caller reads the register live, and writes the record of
+a `Claim` on the version that it read.
 
-    Lead      the record names this very process, in an epoch in which this disk has neither led nor followed: it was
-              promoted, it was handed the group, or its claim was taken
-    Claim     the record names this member's former process: SELF-EPOCH, since a process that was started again knows
-              nothing of what its slaves have, and never goes on in the old epoch
-    Follow    somebody else leads
-    Stand     nobody does, or the register does not know this disk yet; with the reason, for people
+    Lead      the record names this process, in an epoch in which this disk has neither led nor followed: it was
+              promoted, it was handed the group, or its claim was written
+    Claim     the record names this member's former process: SELF-EPOCH, because a restarted process does not know
+              what its slaves have, and never continues the old epoch
+    Follow    another member leads
+    Stand     no member leads, or the register does not know this disk yet; with the reason, for people
 
-A disk that was not admitted follows nobody: with the first byte that it took it would count as one that holds
-something.  broker/docs/failover.md, sections 3 and 5, is normative.
+A disk that was not admitted does not follow: after the first byte it would not count as unused any more.
+broker/docs/failover.md, sections 3 and 5, is normative.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gantry.replication.record import Holder, Phase, Record
 
 
 class Known(NamedTuple):
-    """What a member knows of itself."""
+    """The member's own state."""
 
     me: Holder
     cluster_uid: str  # empty: it never met its group
@@ -36,19 +36,19 @@ class Known(NamedTuple):
 
 
 class Lead(NamedTuple):
-    """Lead the epoch."""
+    """Lead this epoch."""
 
     epoch: int
 
 
 class Claim(NamedTuple):
-    """Write this record; then lead its epoch."""
+    """Write this record, then lead its epoch."""
 
     record: Record
 
 
 class Follow(NamedTuple):
-    """This ordinal leads the epoch."""
+    """Follow this ordinal, which leads the epoch."""
 
     ordinal: int
     epoch: int
@@ -64,13 +64,13 @@ RoleDecision = Lead | Claim | Follow | Stand
 
 
 def disk_in(record: Record, ordinal: int, store_uid: str) -> int | None:
-    """The number that the register gave this disk; None: it does not know it."""
+    """Return the number that the register gave this disk; None when it does not know the disk."""
     store = record.store(ordinal)
     return store.disk if store is not None and store.uid == store_uid else None
 
 
 def decide_role(record: Record | None, known: Known) -> RoleDecision:
-    """See the module."""
+    """Return the member's role. record: None when there is no register."""
     if record is None:
         return Stand("the group has no register yet; a coordinator makes it when every member answers")
     member = known.me.member

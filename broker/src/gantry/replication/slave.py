@@ -1,14 +1,14 @@
-"""A link as the slave sees it: frames in, actions out.
+"""The slave's side of a link as a state machine: frames in, actions out.
 
     opened -> challenged -> welcomed -> following
                                      -> cut | begin: the link ends, the store is closed, changed and opened again
 
-The machine knows the protocol and what may be acknowledged; it touches neither socket nor disk.  Anyone who drives it
-carries the actions out in their order and reports what came of them: `ready` when the welcome is on the disk,
-`appended`, and to the replica what it holds and keeps.  `ack()` then tells the bytes to send, if there are any.
+The machine knows the protocol and what may be acknowledged; it touches neither socket nor disk.  The caller carries the
+actions out in their order and reports the results: `ready` when the welcome is on the disk, `appended`, and to the
+replica what it holds and keeps.  `ack()` then returns the bytes to send, if there are any.
 
-What the master sends is checked as if it were anybody's: a frame out of turn, a chunk that does not begin where our log
-ends or that belongs to another epoch ends the link.  A link that ended is never used again.
+Frames of the master are checked: a frame out of order, a chunk that does not begin at the end of our log, or a chunk of
+another epoch ends the link.  A link that ended is never used again.
 """
 
 from __future__ import annotations
@@ -22,44 +22,44 @@ from gantry.replication.replica import Replica
 from gantry.wire import ha
 from gantry.wire.ha import Ack, FrameType, MalformedHaError
 
-# What is only written matters to the master's window, not to anybody who waits.
+# Bytes that are written and not yet held matter only to the master's window, so they are acknowledged in larger steps.
 _WORTH_BYTES = 1 << 20
 
 
 class Send(NamedTuple):
-    """These bytes go out."""
+    """Send these bytes."""
 
     data: bytes
 
 
 class Adopt(NamedTuple):
-    """Put this on the disk, then say ready(): we follow, beginning at our end."""
+    """Put the welcome on the disk, then call ready(): the slave follows from its end on."""
 
     welcome: Welcome
 
 
 class Reshape(NamedTuple):
-    """The store has to be cut or begun elsewhere before it can follow; the link is over."""
+    """The log has to be cut, or begun at another offset, before it can follow; the link has ended."""
 
     welcome: Welcome
 
 
 class Append(NamedTuple):
-    """Write these records at this offset, then say appended()."""
+    """Write these records at this offset, then call appended()."""
 
     offset: int
     records: memoryview
 
 
 class Apply(NamedTuple):
-    """Take these changes over, then say kept() when they are durable."""
+    """Apply these changes of metadata, then call `replica.keep` when they are durable."""
 
     number: int
     changes: list[object]
 
 
 class Marks(NamedTuple):
-    """The master's marks: what is confirmed of what we have, where its log begins and ends."""
+    """The master's marks: the confirmed offset, and where its log begins and ends."""
 
     confirmed: int
     log_start: int
@@ -67,13 +67,13 @@ class Marks(NamedTuple):
 
 
 class Promise(NamedTuple):
-    """The master asks for the promise of an epoch, which may become ours: on the disk first, then promised()."""
+    """Put the promise of this epoch on the disk, then call promised(); the master asks for it."""
 
     epoch: int
 
 
 class Ended(NamedTuple):
-    """The link cannot go on; `is_final`: nor can another one before a person did something."""
+    """The link has ended. is_final: the next one fails too until an operator acts."""
 
     reason: str
     is_final: bool = False
@@ -91,7 +91,7 @@ class _State(Enum):
 
 
 class Following:
-    """One link; `nonce` are 32 bytes of chance."""
+    """State of one link; `nonce`: 32 random bytes."""
 
     def __init__(self, keys: Keys, nonce: bytes, hello: Hello, held: int) -> None:
         assert len(nonce) == ha.NONCE_BYTES
@@ -107,19 +107,19 @@ class Following:
 
     @property
     def is_following(self) -> bool:
-        """Whether chunks are taken."""
+        """Whether chunks are accepted."""
         return self._state is _State.FOLLOWING
 
     def preamble(self) -> bytes:
-        """What the link begins with."""
+        """Return the first bytes to send."""
         return ha.MAGIC + self._nonce
 
     def frame(self, kind: FrameType, body: memoryview) -> list[Action]:
-        """A frame came; what has to be done now."""
+        """Take a frame. Return the actions."""
         try:
             return self._frame(kind, body)
         except ValueError as error:
-            return self._end(f"the master sent what cannot be: {error}")
+            return self._end(f"the master sent an invalid frame: {error}")
 
     def _frame(self, kind: FrameType, body: memoryview) -> list[Action]:
         if kind is FrameType.REFUSED:
@@ -159,9 +159,9 @@ class Following:
         if welcome.step is not Step.FOLLOW:
             self._state = _State.ENDED
             if welcome.step is Step.BEGIN and self._hello.start != self._hello.end:
-                return self._end("the master wants a log begun again that is not empty")
+                return self._end("the master asks to begin a new log, but this log is not empty")
             if welcome.step is Step.CUT and welcome.at < self._hello.confirmed:
-                return self._end(f"the master wants a log cut at {welcome.at} of which {self._hello.confirmed} is kept")
+                return self._end(f"the master would cut at {welcome.at} a log confirmed up to {self._hello.confirmed}")
             return [Reshape(welcome)]
         if welcome.at != self.replica.written:
             raise MalformedHaError(f"a welcome at {welcome.at}, our log ends at {self.replica.written}")
@@ -177,7 +177,7 @@ class Following:
         return [Append(chunk.offset, chunk.records), self._marks(0, chunk.confirmed, chunk.log_start)]
 
     def _marks(self, written: int, confirmed: int, log_start: int) -> Marks:
-        # Of what a chunk brings nothing is counted before it is appended, which is the action before this one.
+        # The bytes of a chunk count after they are appended, which is the action before this one.
         self.replica.confirm(confirmed)
         return Marks(confirmed, log_start, written)
 
@@ -187,22 +187,22 @@ class Following:
         return [Promise(epoch)]
 
     def promised(self, epoch: int) -> bytes:
-        """The promise is on the disk: the last word on this link."""
+        """Note that the promise is on the disk. Return the last bytes to send on this link."""
         is_time = self._state is _State.FOLLOWING
         self._state = _State.ENDED
         return ha.promise(FrameType.PROMISED, epoch) if is_time else b""
 
     def ready(self) -> None:
-        """The welcome is on the disk: the first acknowledgement asks for more."""
+        """Note that the welcome is on the disk; the next acknowledgement makes the master send its log."""
         assert self._state is _State.WELCOMED
         self._state = _State.FOLLOWING
 
     def appended(self, start: int, end: int) -> None:
-        """The records are in the log."""
+        """Note that the records are in the log."""
         self.replica.append(start, end)
 
     def ack(self) -> bytes:
-        """An acknowledgement, if there is anything new in it; else nothing."""
+        """Return an acknowledgement; empty when it would contain nothing new."""
         if self._state is not _State.FOLLOWING:
             return b""
         found, last = self.replica.ack, self._last_ack
@@ -212,7 +212,7 @@ class Following:
         return ha.ack(*found)
 
     def beat(self) -> bytes:
-        """An acknowledgement, with news or without: we live."""
+        """Return an acknowledgement even without anything new, as a sign of life."""
         if self._state is not _State.FOLLOWING:
             return b""
         self._last_ack = self.replica.ack

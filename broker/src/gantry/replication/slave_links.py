@@ -1,19 +1,18 @@
-"""The master's end of the links: listens, lets the machines of `master` judge, feeds anyone who may be fed.
+"""The master's end of the links: listens, authenticates slaves with `master`, and sends them the log.
 
-A thin shell: bytes come in and are cut into frames, actions go out, and `wake` sends what is written.  The log leaves
-as views of its mapped files; what the socket does not take at once waits in the transport, which says so, and then
-nothing more is read from the log for that slave.  What lies outside the warm window is brought in by the cold reader
-first.
+Received bytes are cut into frames, the actions of `master` are carried out, and `wake` sends new records.  Records are
+sent as views of the mapped files.  When the transport's buffer is full, nothing more is read from the log for that
+slave.  Records outside the warm window are read by the cold reader first.
 
-A slave that is far behind, and that nobody waits for, is fed from what producers leave (`catch_up_pacing`); what it was
-not sent for that reason goes out with the next write or tick that leaves something.
+A slave that is far behind, and that no write waits for, is sent what producers leave of the time (`catch_up_pacing`).
+The rest follows with the next write or tick that leaves time.
 
-One write to the log wakes all links once per turn of the loop, however many runs were appended.  When there is nothing
-to send, marks travel with a beat: ten times a second when they moved, else once a second, so that both ends know of the
-other's death after a few seconds of silence.
+A write to the log wakes all links once per turn of the loop, however many records were appended.  When there is nothing
+to send, marks are sent with a beat: ten times a second when they moved, else once a second.  So both ends notice a dead
+peer after a few seconds of silence.
 
-Bounds: how many connections there are (the oldest that has not said who it is gives way), the time until one has said
-that, the bytes of a frame, the window of each slave, the transport's buffer.
+Bounds: the number of connections (the oldest one that has not authenticated is closed), the time until a connection has
+authenticated, the bytes of a frame, the window of each slave, the transport's buffer.
 """
 
 from __future__ import annotations
@@ -42,83 +41,83 @@ log = logging.getLogger("gantry.replication")
 LINKS_MAX = 64
 HANDSHAKE_S, BEAT_S = 5.0, 1.0
 CHUNK_BYTES = 256 << 10
-# Brought in at once, several chunks: a hand-over to the cold reader costs more than reading one that is in memory.
+# Several chunks are read at a time: a request to the cold reader costs more than reading one chunk that is in memory.
 _AHEAD_BYTES = 2 << 20
 _OUTPUT_BYTES_HIGH = 1 << 20
 
 
 class Source(Protocol):
-    """What the links take from the broker, and tell it; all on the loop."""
+    """What the links call in the broker; all on the loop."""
 
     @property
     def marks(self) -> tuple[int, int, int]:
-        """Written, confirmed, and where the log begins."""
+        """The written and the confirmed offset, and where the log begins."""
         ...
 
     def judge(self, hello: Hello) -> Welcome | No:
-        """What to answer a slave."""
+        """Return the answer to a slave's hello."""
         ...
 
     def chunk(self, start: int, bytes_max: int) -> tuple[memoryview, int]:
-        """Whole records, and where the next ones begin."""
+        """Return whole records from `start` on, and the offset of the next ones."""
         ...
 
     def bring_in(self, start: int, bytes_max: int, done: Callable[[], None]) -> int:
-        """Have a stretch that is cold read, then call done; how long it is, 0 when it is warm."""
+        """Read a stretch of cold log, then call done. Return its length in bytes, 0 when it is warm already."""
         ...
 
     def changes(self, after: int) -> Sequence[tuple[int, list[object]]]:
-        """Numbered changes of metadata behind this one; behind 0: everything."""
+        """Return the numbered changes of metadata after this one; after 0: the whole metadata."""
         ...
 
     def came(self, hello: Hello, address: str) -> str:
-        """A slave begins to follow; why it may not, if so."""
+        """Note that a slave begins to follow. Return why it may not; empty: it may."""
         ...
 
     def is_waited_for(self, place: int) -> bool:
-        """Whether anything is confirmed only with this slave, or taken only when it is there."""
+        """Return whether writes are confirmed, or accepted, only with this slave."""
         ...
 
     def acked(self, place: int, ack: Ack) -> None:
-        """It has so much."""
+        """Note a slave's acknowledgement."""
         ...
 
     def commits(self, body: bytes) -> None:
-        """Offsets that were committed there; ValueError when they are none."""
+        """Apply consumer offsets that were committed on a slave; ValueError when they are invalid."""
         ...
 
     def promised(self, place: int, epoch: int) -> None:
-        """It has the promise of this epoch on its disk, and is fed no more."""
+        """Note that the slave has the promise of this epoch on its disk; it takes no more records of this one."""
         ...
 
     def went(self, place: int, is_leaving: bool) -> None:
-        """Its link ended."""
+        """Note that a slave's link ended."""
         ...
 
 
 class SlaveLinks:
-    """Loop thread only."""
+    """All links of one epoch of a master; loop thread only."""
 
     def __init__(
         self, keys: Keys, epoch: int, source: Source, clock: Clock, nonce: Callable[[], bytes], pacing: CatchUpPacing
     ) -> None:
         self.refused = 0
         self.catch_up_pacing = pacing
-        self.beat_s, self.silence_s = BEAT_S, LINK_S  # between two beats; without a word, then a link ends
+        self.beat_s, self.silence_s = BEAT_S, LINK_S  # time between two beats; silence after which a link ends
         self.is_granted: Callable[[], bool] = lambda: True  # whether beats ask slaves to promise no other epoch
         self._keys = keys
         self.epoch = epoch
         self.source = source
         self.clock = clock
         self._nonce = nonce
-        self._links: dict[Link, None] = {}  # in the order in which they came
+        self._links: dict[Link, None] = {}  # oldest first
         self._by_place: dict[int, Link] = {}
         self._listener: asyncio.Server | None = None
-        self.ending: dict[asyncio.Transport, None] = {}  # closed by us, and not gone yet
+        self.ending: dict[asyncio.Transport, None] = {}  # being closed
         self._is_due = self._is_closing = False
 
     async def start(self, host: str, port: int) -> None:
-        """Listen."""
+        """Listen; ConfigError when the address cannot be used."""
         try:
             self._listener = await listen(self._make, host, port)
         except OSError as error:
@@ -126,29 +125,29 @@ class SlaveLinks:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that it listens on."""
         assert self._listener is not None
         return int(self._listener.sockets[0].getsockname()[1])
 
     def end_links(self, why: str) -> None:
-        """Nobody follows us any more, and nobody may come."""
+        """End all links, and refuse new ones."""
         self._is_closing = True
         for link in list(self._links):
             link.end(why)
 
     async def close(self) -> None:
-        """No link any more."""
+        """Stop listening and close all links."""
         if self._listener is not None:
             self._listener.close()
         self.end_links("the master stops")
         await asyncio.sleep(0)
         for transport in list(self.ending):
-            transport.abort()  # its peer takes nothing
+            transport.abort()  # the peer does not read
         if self._listener is not None:
             await self._listener.wait_closed()
 
     def ask_promise(self, place: int, epoch: int) -> bool:
-        """Ask a slave to promise an epoch; False when it is not here."""
+        """Ask a slave to promise an epoch. Return False when it is not connected."""
         link = self._by_place.get(place)
         if link is not None:
             link.ask_promise(epoch)
@@ -158,7 +157,7 @@ class SlaveLinks:
         return Link(self, Feeding(self._keys, self._nonce(), self.source.judge))
 
     def wake(self, _: int = 0) -> None:
-        """Send what was written when this turn of the loop is over."""
+        """Send new records at the end of this turn of the loop."""
         if self._by_place and not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._feed)
@@ -169,15 +168,15 @@ class SlaveLinks:
             link.feed()
 
     def tick(self) -> None:
-        """Beats and time-outs; ten times a second."""
+        """Send beats and apply time limits; called ten times a second."""
         for link in list(self._links):
             link.tick(self.clock.monotonic())
 
     def opened(self, link: Link) -> bool:
-        """A connection came; whether it may stay."""
+        """Register a new connection. Return whether it may stay."""
         known = set(self._by_place.values())
         if len(self._links) >= LINKS_MAX and (silent := [link for link in self._links if link not in known]):
-            silent[0].end("too many connections, and it has not said who it is")
+            silent[0].end("too many connections, and this one has not authenticated")
         if self._is_closing or len(self._links) >= LINKS_MAX:
             self.refused += 1
             return False
@@ -185,18 +184,18 @@ class SlaveLinks:
         return True
 
     def welcomed(self, link: Link, hello: Hello) -> str:
-        """A slave is known by now; why it may not stay after all, if so."""
+        """Register an authenticated slave. Return why it may not stay; empty: it may."""
         why = self.source.came(hello, link.peer)
         if not why:
             older = self._by_place.pop(hello.place, None)
             self._by_place[hello.place] = link
             if older is not None:
-                older.end("its slave came again")
+                older.end("its slave has opened a new link")
             log.info("slave %d at %s follows from %d on", hello.place, link.peer, hello.end)
         return why
 
     def closed(self, link: Link, hello: Hello | None, is_leaving: bool) -> None:
-        """A connection is gone."""
+        """Remove a connection that has ended."""
         self._links.pop(link, None)
         if hello is not None and self._by_place.get(hello.place) is link:
             del self._by_place[hello.place]
@@ -204,7 +203,7 @@ class SlaveLinks:
 
 
 class Link(asyncio.Protocol):
-    """One connection."""
+    """One connection of a slave."""
 
     def __init__(self, slave_links: SlaveLinks, machine: Feeding) -> None:
         self.peer = "?"
@@ -216,15 +215,14 @@ class Link(asyncio.Protocol):
         self._has_begun = False
         self._is_leaving = False
         self._is_paused = False
-        self._is_coming = False  # the cold reader is at it
+        self._is_coming = False  # the cold reader is reading for it
         self._ration = Ration(slave_links.catch_up_pacing)
-        self._is_held = False  # there is no room beside the producers
-        self._brought = (-1, -1)  # where it was last, and up to where
+        self._is_held = False  # producers leave no time for it now
+        self._brought = (-1, -1)  # start and end of the stretch that was read last
         self._opened_s = self._heard_s = self._beaten_s = slave_links.clock.monotonic()
         self._marks = (0, 0, 0)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer, nobody knows which."""
         transport = self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclasses of it
         address = transport.get_extra_info("peername")
         self.peer = f"{address[0]}:{address[1]}" if isinstance(address, tuple) else str(address)
@@ -235,23 +233,19 @@ class Link(asyncio.Protocol):
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It is gone, anyone who wanted that."""
         if self._closing is not None:
             self._slave_links.ending.pop(self._closing, None)
         self._transport = None
         self._slave_links.closed(self, self._machine.hello, self._is_leaving)
 
     def pause_writing(self) -> None:
-        """The peer does not take more for now."""
         self._is_paused = True
 
     def resume_writing(self) -> None:
-        """It does again."""
         self._is_paused = False
         self.feed()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes, cut into frames."""
         self._heard_s = self._slave_links.clock.monotonic()
         received = self._received
         received += data
@@ -267,7 +261,7 @@ class Link(asyncio.Protocol):
                 del received[:size]
                 self._carry_out(self._machine.frame(kind, memoryview(body)))
         except ha.MalformedHaError as error:
-            self.end(f"it sent what cannot be: {error}")
+            self.end(f"it sent an invalid frame: {error}")
 
     def _begin(self) -> bool:
         first = bytes(self._received[: ha.PREAMBLE_BYTES])
@@ -301,7 +295,7 @@ class Link(asyncio.Protocol):
                 self.end(action.reason)
 
     def feed(self) -> None:
-        """Send what there is and may be sent."""
+        """Send the records that may be sent now."""
         machine, source = self._machine, self._slave_links.source
         while machine.has_room and not self._is_paused and not self._is_coming and self._transport is not None:
             written, confirmed, log_start = marks = source.marks
@@ -312,7 +306,7 @@ class Link(asyncio.Protocol):
             if start >= written:
                 return
             if start < log_start:
-                self._carry_out(machine.refuse(f"the slave is at {start}, and the log begins at {log_start} by now"))
+                self._carry_out(machine.refuse(f"the slave is at {start}, and the log now begins at {log_start}"))
                 return
             self._is_held = self._gives_way(start, written)
             if self._is_held:
@@ -342,7 +336,7 @@ class Link(asyncio.Protocol):
         begun, end = self._brought
         if begun == start or start + CHUNK_BYTES <= end:
             return False
-        self._is_coming, self._brought = True, (start, start)  # it may be in at once
+        self._is_coming, self._brought = True, (start, start)  # `_is_in` may be called before bring_in returns
         coming = self._slave_links.source.bring_in(start, _AHEAD_BYTES, self._is_in)
         if not coming:
             self._is_coming = False
@@ -355,10 +349,10 @@ class Link(asyncio.Protocol):
         self.feed()
 
     def tick(self, now_s: float) -> None:
-        """A beat when one is due; the end when the peer is silent."""
+        """Send a beat when one is due; end the link when the peer is silent."""
         if not self._machine.is_known:
             if now_s - self._opened_s > HANDSHAKE_S:
-                self.end("it does not say who it is")
+                self.end("it did not authenticate in time")
             return
         if now_s - self._heard_s > self._slave_links.silence_s:
             self.end(f"silent for {self._slave_links.silence_s:g} s")
@@ -368,13 +362,12 @@ class Link(asyncio.Protocol):
         marks = self._slave_links.source.marks
         is_due = now_s - self._beaten_s >= self._slave_links.beat_s
         if self._machine.is_fed and (is_due or marks[1:] != self._marks[1:]):
-            # Chunks put none off: only the answer to a beat is a slave's word.
+            # A chunk does not replace a beat: only the answer to a beat is a slave's grant.
             self.feed()
             self._marks, self._beaten_s = marks, now_s
             self._write(ha.beat(*marks, round(now_s * 1e9) if self._slave_links.is_granted() else 0))
 
     def ask_promise(self, epoch: int) -> None:
-        """Ask the slave to promise an epoch."""
         self._write(ha.promise(ha.FrameType.PROMISE, epoch))
 
     def _write(self, data: bytes | memoryview) -> None:
@@ -382,12 +375,12 @@ class Link(asyncio.Protocol):
             self._transport.write(data)
 
     def end(self, reason: str) -> None:
-        """Close; what was written goes out first, if the peer takes it within the time of a handshake."""
+        """Close the connection. Written bytes are sent first, if the peer takes them within `HANDSHAKE_S`."""
         transport, self._transport = self._transport, None
         if transport is None:
             return
         log.warning("link of %s ended: %s", self.peer, reason)
-        # At once: what is still in the buffers of a peer that is silent may take long to be given up.
+        # Removed at once: closing the connection of a silent peer may take long.
         self._slave_links.closed(self, self._machine.hello, self._is_leaving)
         self._slave_links.ending[transport] = None
         self._closing = transport

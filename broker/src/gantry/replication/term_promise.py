@@ -1,19 +1,19 @@
-"""What a member has promised, and whether its disk still holds what it acknowledged: `gantry/vows.json`.
+"""A member's highest promised epoch, and whether its disk still holds what it acknowledged: `gantry/vows.json`.
 
-    promise       the highest epoch that it vowed to respect; never falls, and is durable before any word in that epoch
+    promise       the highest epoch that it promised; never falls, and is durable before anything is sent in that epoch
     incarnation   disk * 4096 + losses.  `disk` is given by the register when a store is admitted under an ordinal, and
-                  never given twice; `losses` counts here.  So no number means two different contents, though an
-                  empty disk knows nothing of its predecessor
+                  never given twice; `losses` is counted here.  So no incarnation has two different contents, though
+                  an empty disk knows nothing of its predecessor
 
 A loss is counted when a process starts and the one before it may have lost what it acknowledged:
+    - it ran under ASYNC flush, did not stop in order, and the machine has booted since, or that is unknown; a killed
+      process loses nothing, because the page cache remains
+    - or the log is shorter than its last durable checkpoint, or a sync failed, under either policy
 
-    it ran under ASYNC flush, did not stop in order, and the machine has booted since (a process that is killed leaves
-    the page cache behind; another boot, or one that cannot be told, does not)
-    or the log is shorter than its last durable checkpoint, or a sync failed, under either policy
+The policy that the former process *ran under* counts, noted when it began: the configuration may have changed since.
 
-What counts is the policy that the process *ran under*, noted when it began: the configuration may say SYNC today.
-Opening a store moves its checkpoint, so a start that dies in between would hide what is missing: `expected` is noted
-before the store is opened and goes when it was looked at.
+Opening a store moves its checkpoint, so a start that dies in between would hide what is missing.  Therefore `expected`
+is noted before the store is opened, and cleared after the check.
 A value is changed by the functions here and durable when `save` returns, before anything is built on it.  A damaged
 file is never replaced by its backup, which may hold a lower promise: such a member has to be cloned again.
 """
@@ -32,7 +32,7 @@ from gantry.store.disk import Disk
 
 
 class Ending(Enum):
-    """How the last process ended, as far as the disk knows."""
+    """How the last process ended, according to the disk."""
 
     UNKNOWN = "unknown"  # it runs, or died
     CLEAN = "clean"
@@ -40,17 +40,17 @@ class Ending(Enum):
 
 
 class Beginning(NamedTuple):
-    """What a process knows as it starts."""
+    """The state of machine and log when a process starts."""
 
-    boot_id: str  # of this boot of the machine; empty: cannot be told
+    boot_id: str  # of this boot of the machine; empty: unknown
     is_sync_flush: bool
     log_end: int  # after recovery
-    checkpoint: int  # below this the log was durable, by the last durable word
+    checkpoint: int  # the log was durable below this offset, according to the last durable checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class TermPromise:
-    """The file's contents; see the module."""
+    """The file's contents. The constructor raises ValueError for values out of range."""
 
     disk: int
     losses: int = 0
@@ -58,7 +58,7 @@ class TermPromise:
     boot_id: str = ""
     ran_sync_flush: bool = True
     ending: Ending = Ending.CLEAN
-    expected: int = 0  # the log has to reach this, and nobody has looked yet
+    expected: int = 0  # the log has to reach this offset; not checked yet
 
     def __post_init__(self) -> None:
         if not (0 <= self.disk < DISKS_MAX and 0 <= self.losses <= LOSSES_MAX and 0 <= self.promise <= NUMBER_MAX):
@@ -68,15 +68,15 @@ class TermPromise:
             )
 
     def member(self, ordinal: int) -> Member:
-        """Who we are under this ordinal."""
+        """Return this member under its ordinal."""
         return Member(ordinal, incarnation_of(self.disk, self.losses))
 
     def expect(self, checkpoint: int) -> TermPromise:
-        """Before the store is opened: the log was durable below this."""
+        """Note before the store is opened that the log was durable below `checkpoint`."""
         return replace(self, expected=max(self.expected, checkpoint))
 
     def begin(self, beginning: Beginning) -> TermPromise:
-        """A process starts on what the last one left; the store is open."""
+        """Note that a process starts, and count a loss of the former one; the store is open."""
         losses = self.losses + self._has_lost(beginning)
         return replace(
             self,
@@ -94,18 +94,18 @@ class TermPromise:
         return self.ending is Ending.UNKNOWN and not self.ran_sync_flush and not is_same_boot
 
     def promising(self, epoch: int) -> TermPromise:
-        """Promise to respect this epoch; ValueError when a higher one was promised."""
+        """Return the state with this epoch promised; ValueError when a higher one was promised."""
         if epoch < self.promise:
             raise ValueError(f"epoch {epoch} is below the promised {self.promise}")
         return replace(self, promise=epoch)
 
     def end(self, ending: Ending) -> TermPromise:
-        """The process ends."""
+        """Return the state after the process has ended."""
         return replace(self, ending=ending)
 
 
 def load(disk: Disk, root: str) -> TermPromise | None:
-    """The promises; None for a folder that never was a member's with a register."""
+    """Return the state; None for a folder that never was a member's with a register. StoreError when it is damaged."""
     try:
         source = statefile.read_newest(disk, filenames.term_promise(root))
         if source is None and disk.exists(f"{filenames.term_promise(root)}.bak"):
@@ -134,7 +134,7 @@ def _read(source: documents.Document) -> TermPromise:
 
 
 def save(disk: Disk, root: str, term_promise: TermPromise) -> None:
-    """Durable when this returns."""
+    """Write the state. Durable when it returns."""
     table: dict[str, object] = {
         "disk": term_promise.disk,
         "losses": term_promise.losses,
