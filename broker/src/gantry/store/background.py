@@ -1,20 +1,19 @@
-"""What must not happen on the event loop, and who does it instead.
+"""Threads for calls that block: the event loop must not wait for the disk.
 
     flusher       fdatasync of the log, nothing else
     housekeeper   every other file call that blocks: allocate, unlink, fsync of queues, index, JSON files
     cold reader   brings ranges of the log into the page cache before they are sent
 
 One thread each, started with the store and joined by close(); with compiled leaves the flusher is `syncthread`,
-which needs no interpreter.  They own no state: a job is a closure over
-what it needs, its outcome comes back to the loop through `post` (loop.call_soon_threadsafe), and only there
-anything changes.  Jobs do input and output; computing belongs on the loop in slices, because a Python thread
-that computes takes 5 ms of the interpreter at a time.
+which needs no interpreter.  Threads own no state.  A job is a closure over what it needs; its outcome is handed to the
+loop through `post` (loop.call_soon_threadsafe), and state changes only there.  Jobs do input and output.  Computing is
+done on the loop in slices, because a Python thread that computes takes 5 ms of the interpreter at a time.
 
-Group commit falls out of the flusher's shape: while one fdatasync runs, requests replace each other, and the
-next one covers all that was written meanwhile.
+Group commit: while one fdatasync runs, new requests replace each other, and the next fdatasync covers all that was
+written meanwhile.
 
 `InlineBackground` is the same without threads, for tests, simulations and commands: at once, or when stepped.
-Deterministic: jobs run in the order of submission, outcomes are told in the order of completion.
+Deterministic: jobs run in the order of submission, outcomes are reported in the order of completion.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _COLD_CHUNK_BYTES = 256 * 1024
 
 
 class Flusher(Protocol):
-    """Makes log bytes durable."""
+    """Makes bytes of the log durable; a newer request replaces one that has not begun."""
 
     def request(self, files: Sequence[File], target: int, done: FlushDone) -> None:
         """Sync these files, then call done(target, error) on the loop; replaces a request not begun yet."""
@@ -55,7 +54,7 @@ class Flusher(Protocol):
 
 
 class Worker(Protocol):
-    """Runs jobs in order."""
+    """Runs jobs one after the other in the order of submission, off the loop."""
 
     ended: int  # how many jobs have ended
 
@@ -74,7 +73,7 @@ class Worker(Protocol):
 
 
 class Background(Protocol):
-    """The three of them."""
+    """The flusher, the housekeeper and the cold reader of one store."""
 
     flusher: Flusher
     housekeeper: Worker
@@ -198,7 +197,7 @@ class _Thread:
                 self._finished.append(outcome)
             self._changed.notify_all()
             closing = self._closing
-        # Anyone who closes delivers by itself; its loop may already be gone.
+        # A caller of close() delivers the outcomes itself; its loop may already be gone.
         if outcome is not None and not closing:
             self._post(self._deliver)
 
@@ -273,7 +272,7 @@ def _sync_thread(poller: Poller | None) -> SyncThread | None:
 
 
 class _InlineWorker:
-    """Jobs on the caller's stack, at once or by step()."""
+    """Runs jobs in the caller, at once or by step()."""
 
     def __init__(self, at_once: bool) -> None:
         self.ended = 0
@@ -352,7 +351,7 @@ class InlineBackground:
         return any([self._flusher.step(), self._housekeeper.step(), self._cold_reader.step()])
 
     def close(self) -> None:
-        """Finish what was submitted."""
+        """Run everything that was submitted, and report the outcomes."""
         self._flusher.drain()
         self._housekeeper.drain()
         self._cold_reader.drain()

@@ -1,5 +1,5 @@
-"""The checkpoint: about once a second, what is in memory of queues and index goes to disk, and the recovery
-file says how far it is.
+"""The checkpoint: about once a second, the parts of queues and index in memory are written to disk, and the
+recovery file says how far they go.
 
 A cycle has three parts.  On the loop a consistent picture is taken: everything that belongs to records below one log
 offset is copied.  The housekeeper gets one job, which does only input and output, in this order:
@@ -11,8 +11,8 @@ offset is copied.  The housekeeper gets one job, which does only input and outpu
     5. RocketMQ's checkpoint; with the first cycle, that RocketMQ's broker had the folder is forgotten
     6. index files that retention gave up are unlinked
 
-On the loop again, what was written leaves memory.  Nothing that is not flushed in the log goes into a queue file
-or an index file.  A cycle that fails for want of room is repeated with the same and newer contents; a failed sync
+Then, on the loop, what was written is removed from memory.  Nothing that is not flushed in the log goes into a queue
+file or an index file.  A cycle that fails for want of room is repeated with the same and newer contents; a failed sync
 is final.  A full disk does not keep a cycle from its end as long as there is the `reserve`; while that is gone, or a
 cycle fails all the same (`is_short`), nothing is appended, and cycles go on until there is room again.
 
@@ -77,7 +77,7 @@ class StoreTimes:
 
 
 class _Picture(NamedTuple):
-    """What one cycle writes: consistent, and nobody's but the job's until it is done."""
+    """What one cycle writes: consistent, and used only by the job until it is done."""
 
     tails: list[tuple[ConsumeQueue, Tail]]
     indexes: list[tuple[IndexFile, IndexWrites]]
@@ -152,7 +152,7 @@ class Checkpoint:
         return self._work is not None
 
     def now(self, flushed: int, dispatched: int, clean: bool = False) -> StoreError | None:
-        """A whole cycle, behind the one that may be under way; blocks, only while a store opens or closes."""
+        """Run a cycle after the one under way and return its error; blocks, only while a store opens or closes."""
         outcome: list[StoreError | None] = [StoreError("the checkpoint was not taken: too much waits for the disk")]
         self.complete()
         self.begin(flushed, dispatched, outcome.append, clean)
@@ -199,7 +199,7 @@ class Checkpoint:
             self._running = False
 
     def _where(self, flushed: int, complete: int, clean: bool) -> tuple[RecoveryPoint, JavaCheckpoint]:
-        """What a start will read first, ours and RocketMQ's."""
+        """Return what a start reads first: our recovery point and RocketMQ's checkpoint."""
         stored_ms = self.times.at(complete)
         java = self._java._replace(physic_ms=stored_ms, logics_ms=stored_ms, index_ms=self._index.stored_ms)
         point = RecoveryPoint(

@@ -1,4 +1,4 @@
-"""The commit log: records one behind the other, the one truth of which queues and index are derived.
+"""The commit log: records one behind the other; queues and index are derived from it and can be built again.
 
 A run of messages is encoded into one reused buffer and leaves by one pwrite (about 0.3 us a record in runs
 of 64, 0.9 us alone; reference machine: 2 vCPU, ext4).  A record never spans segments: when it and 8 more
@@ -52,7 +52,7 @@ class CommitLog:
         self._buffer = bytearray(min(_BUFFER_BYTES, segment_bytes))
         self._view = memoryview(self._buffer)
         self._encoded = (0, 0)  # the stretch of log that the buffer still holds from its beginning on
-        self._recent: deque[tuple[int, int, list[records.Entry]]] = deque()  # runs nobody has taken the entries of
+        self._recent: deque[tuple[int, int, list[records.Entry]]] = deque()  # runs with entries not yet taken
         self._recent_count = 0
         self._active: Segment | None = None
 
@@ -63,7 +63,7 @@ class CommitLog:
 
     @property
     def is_short(self) -> bool:
-        """Whether no further segment finds room and this one is nearly full: the rest is for what is owed."""
+        """Whether the disk is full and the last segment nearly so: what is left is for copies that are owed."""
         active = self._active
         return (
             self.segments.is_short
@@ -175,7 +175,7 @@ class CommitLog:
 
     def _grow(self, needed: int) -> None:
         if needed > len(self._buffer):
-            # A new one: somebody may still have a view of the old one, which cannot be resized then.
+            # A new one: while a view of the old one exists, it cannot be resized.
             self._buffer = self._buffer + bytes(needed - len(self._buffer))
             self._view = memoryview(self._buffer)
 
@@ -264,7 +264,7 @@ class CommitLog:
         return found if found.log_offset == log_offset and found.size == size else None
 
     def message(self, log_offset: int, size: int, end: int) -> frames.Send | None:
-        """The same as a message to be appended again."""
+        """Like `record`, but as a message that can be appended again."""
         if not self.holds(log_offset, size, end):
             return None
         segment = self.segments.at(log_offset)

@@ -1,8 +1,8 @@
 """Deleting a topic's queues.
 
-In memory they are gone at once.  On disk first the generation and its gravestone are made durable, then the folder is
-removed, in one job; until it succeeded no checkpoint begins, because a new queue of the same name would write its
-entries among the old ones.  `asked` and `kept` count deletions: what is kept no crash takes back.
+From memory they are removed at once.  On disk first the generation and its gravestone are made durable, then the folder
+is removed, in one job.  Until it succeeded no checkpoint begins, because a new queue of the same name would write its
+entries among the old ones.  `asked` counts deletions, `kept` those that are durable: no crash undoes them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Deleting:
         return bool(self._topics)
 
     def on_kept(self, listener: Callable[[], None]) -> None:
-        """Hear when deletions became durable."""
+        """Register a listener that is called when deletions have become durable."""
         self._kept_listeners.append(listener)
 
     def delete(self, topic: str, log_end: int, durable_end: int, generation: int | None = None) -> None:
@@ -63,13 +63,13 @@ class Deleting:
         self.go_on(durable_end)
 
     def number(self, topic: str, life: TopicGeneration, durable_end: int) -> None:
-        """The topic is in this life and keeps its queues: whatever another one would hide is gone from the log."""
+        """Set the topic's generation and keep its queues: records that it would hide are gone from the log already."""
         self._table.generations.take(topic, life)
         self.asked += 1
         self.go_on(durable_end)
 
     def go_on(self, durable_end: int) -> None:
-        """Try (again)."""
+        """Submit the job for all deletions that are not durable yet, unless one is running."""
         if self._is_running or self.kept == self.asked:
             return
         topics = dict(self._topics)

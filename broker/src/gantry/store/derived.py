@@ -1,7 +1,7 @@
 """Queues and index at a start: opened as far as they were durable, completed from the log, built again if damaged.
 
 `load` says from where the log must be dispatched; `dispatch` does it; `repair` looks for queues that lack
-entries even so (files lost or damaged) and reads the whole log once more for those.  All of it is idempotent:
+entries even then (files lost or damaged) and reads the whole log once more for those.  All of it is idempotent:
 records that a queue or the index has already are recognised by their log offset.
 """
 
@@ -45,7 +45,7 @@ class Derived:
         self._tails: dict[QueueKey, int] = {}  # and their first record in that part of the log
         self._base = QueueBase(0, {}, {})  # what is remembered of the queues
         self.derivation.restarts = {}
-        self.listed = foreign.Listed()  # what topics.json says, where what RocketMQ's broker did is believed
+        self.listed = foreign.Listed()  # the topics in topics.json, where RocketMQ's broker may have changed them
 
     def load_queues(self, limit: int | None, walk: bool, base: QueueBase) -> bool:
         """Open all queues; False when one of them has to be built again from the whole log."""
@@ -196,6 +196,6 @@ class Derived:
         return queuebase.without(base, list(restarts))
 
     def close(self) -> None:
-        """Close the files."""
+        """Close the files of queues and index."""
         self.files.close()
         self.index.close()

@@ -1,4 +1,4 @@
-"""The disk, as a seam: every byte the store reads, writes or makes durable goes through `Disk` and `File`.
+"""The disk as an interface: every byte the store reads, writes or makes durable goes through `Disk` and `File`.
 
 A simulated disk implements the same two Protocols, keeps any subset of unsynced pages at a power cut, and
 fails or fills up on demand; therefore nothing else in the store may import os, mmap or fcntl.
@@ -35,7 +35,7 @@ _ZERO_CHUNK_BYTES = 1 << 20
 
 
 class File(Protocol):
-    """One open file."""
+    """One open file; which threads may call what stands in the module's docstring."""
 
     path: str
 
@@ -77,15 +77,15 @@ class File(Protocol):
 
 
 class FileLock(Protocol):
-    """A held lock; it also goes when its process dies."""
+    """A held lock of a store's folder; the system releases it when its process dies."""
 
     def release(self) -> None:
-        """Let go."""
+        """Release the lock."""
         ...
 
 
 class FileSystem(Protocol):
-    """A file system as a whole: what is cheaper for many files than one sync for each."""
+    """A file system that is synced as a whole: for many files this is cheaper than one sync for each."""
 
     def sync(self, written: str) -> None:
         """All that was written, made or named on it since it was opened is durable when this returns; `written`: one of
@@ -94,7 +94,7 @@ class FileSystem(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the descriptor by which the file system is synced."""
         ...
 
 
@@ -175,7 +175,7 @@ def _translated(error: OSError, doing: str, path: str) -> StoreError:
 
 
 class RealFile:
-    """A file of the operating system, by its descriptor."""
+    """A file of the operating system; the contract of each method is that of `File`."""
 
     def __init__(self, path: str, descriptor: int) -> None:
         self.path = path
@@ -307,7 +307,7 @@ class RealDisk:
             return
         parent = os.path.dirname(path)
         if os.path.isdir(path):
-            # Anyone who made it may have died before it synced the name; nobody makes a folder inside one of those.
+            # A process may have made it and died before it synced the name; such a folder has no folders inside.
             self.sync_folder(parent or ".")
             return
         if parent and parent != path:
@@ -346,7 +346,7 @@ class RealDisk:
             raise _translated(error, "remove", path) from error
 
     def sync_folder(self, path: str) -> None:
-        """fsync the folder."""
+        """Make the names in the folder durable by fsync; SyncFailedError when that fails."""
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
         except OSError as error:
@@ -359,7 +359,7 @@ class RealDisk:
             os.close(descriptor)
 
     def file_system(self, path: str) -> filesystem.RealFileSystem | None:
-        """For syncfs, where that keeps its word."""
+        """Return the file system for syncfs; None where syncfs does not report every failure."""
         return filesystem.opened(path)
 
     def usage(self, path: str) -> tuple[int, int]:
@@ -375,7 +375,7 @@ class RealDisk:
         return (used + found.f_bavail) * found.f_frsize, found.f_bavail * found.f_frsize
 
     def modified_ms(self, path: str) -> int:
-        """st_mtime in milliseconds."""
+        """Return st_mtime in milliseconds since the epoch; StoreError when the file cannot be read."""
         try:
             return os.stat(path).st_mtime_ns // 1_000_000
         except OSError as error:

@@ -33,7 +33,7 @@ _NO_QUEUE_BIT = 0x4  # sysFlag of records that no queue gets and that have no qu
 
 
 class Derivation:
-    """What queues and index say is derived here from records, and nowhere else.  Loop thread only."""
+    """Puts records into queues and index; no other code adds entries to them.  Loop thread only."""
 
     def __init__(self, table: QueueTable, index: KeyIndex, delay_levels_ms: tuple[int, ...]) -> None:
         self._table = table
@@ -119,7 +119,7 @@ class Derivation:
         return queue, group
 
     def _missing(self, queue: ConsumeQueue, group: Entries) -> Entries:
-        """Those that the queue does not have yet; what is lost before them is noted or filled."""
+        """Return the entries that the queue lacks; a gap before them is noted, or filled with fillers."""
         group = [entry for entry in group if entry.log_offset >= queue.log_end and entry.queue_offset >= queue.next]
         fresh: Entries = []
         for entry in group:
@@ -160,11 +160,11 @@ class Dispatcher:
         confirmed.listen(self._on_confirmed)
 
     def listen(self, listener: Listener) -> None:
-        """Hear of every queue that got entries: (topic, queue id, new end of the queue, the entries)."""
+        """Register a listener for queues that got entries: (topic, queue id, new end of the queue, the entries)."""
         self._listeners.append(listener)
 
     def on_failed(self, listener: Callable[[StoreError], None]) -> None:
-        """Hear that confirmed records cannot be read: the mark stands still, and the process must end."""
+        """Register a listener for confirmed records that cannot be read: the mark stops, and the process must end."""
         self._failed_listeners.append(listener)
 
     def _on_confirmed(self, _: int) -> None:
@@ -176,14 +176,14 @@ class Dispatcher:
             while self._dispatched.offset < self._confirmed.offset:
                 self._dispatch(self._dispatched.offset, self._confirmed.offset)
         except StoreError as error:
-            # Anyone who moved the mark cannot help it, and the others who listen to it have been promised its news.
+            # Not raised: the caller that moved the mark cannot handle it, and its other listeners must be called.
             for listener in self._failed_listeners:
                 listener(error)
         finally:
             self._is_busy = False
 
     def _dispatch(self, start: int, end: int) -> None:
-        """The runs that are still at hand, or one walk."""
+        """Dispatch [start, end): runs whose entries are still in memory, the rest by reading the log once."""
         entries, reached = self._log.take_entries(start, end)
         if not entries:
             entries, reached = self._walk(start, end)
@@ -194,7 +194,7 @@ class Dispatcher:
                 listener(queue.topic, queue.queue_id, queue.next, fresh)
 
     def _walk(self, start: int, end: int) -> tuple[Entries, int]:
-        """What is confirmed has to read: CorruptRecordError when it does not."""
+        """Read the entries of [start, end) from the log; CorruptRecordError when confirmed records cannot be read."""
         limit = min(self._log.segment_end(start), end)
         memory, at = self._log.stretch(start, limit)
         entries, stop, reason = records.walk(memory, at, at + limit - start, start, False, _WALK_RECORDS_MAX)

@@ -1,14 +1,14 @@
-"""How a segment goes: one at a time, in an order that no crash turns into a gap or into offsets given twice.
+"""Dropping segments: one at a time, in an order in which no crash causes a gap, or offsets that are given twice.
 
     1. the queue-base table knows all its records, durably; it comes with a checkpoint, and by itself where a checkpoint
        finds no room: a new index file is larger than any reserve
-    2. it leaves the list of segments, so nobody finds it any more
+    2. it is removed from the list of segments, so that it is not read any more
     3. its file is unlinked, and so are the queue files of which all records are gone; the name is durable before the
        next one is removed; index files follow with a checkpoint
 
 Output that waits in a socket still refers to the segment's map, and as long as it does the disk does not get the room
-back.  Such a segment *lingers*: `on_lingering` tells its first offset at once, `on_hung` when it still does after two
-minutes (RocketMQ's destroyMapedFileIntervalForcibly), for anyone who can take the output away from its reader.
+back.  Such a segment *lingers*.  `on_lingering` is called with its first offset at once, `on_hung` when it still does
+after two minutes (RocketMQ's destroyMapedFileIntervalForcibly), so that the reader's output can be discarded.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Dropping:
 
     @property
     def lingering(self) -> int:
-        """How many dropped segments somebody still reads."""
+        """How many dropped segments are still referred to by waiting output."""
         return len(self._lingering)
 
     @property
@@ -70,7 +70,7 @@ class Dropping:
         return bool(self._unlink) or self._is_saving
 
     def listen(self, on_lingering: Callable[[int], None], on_hung: Callable[[int], None]) -> None:
-        """Hear the first offset of a segment that is dropped and still read, at once and after two minutes."""
+        """Register listeners for dropped segments that are still read: called with the first offset, see the module."""
         self._on_lingering, self._on_hung = on_lingering, on_hung
 
     def drop_first(self) -> None:
@@ -118,7 +118,7 @@ class Dropping:
         self._checkpoint.want_base()
 
     def tick(self) -> None:
-        """Unlink what was dropped, look at what lingers."""
+        """Unlink the files of dropped segments, and check which segments linger."""
         paths, self._unlink = self._unlink, []
         if paths and not self._housekeeper.submit(partial(self._unlink_all, paths), partial(self._unlinked, paths)):
             self._unlink = paths
@@ -134,7 +134,7 @@ class Dropping:
             if now_s < one.hung_at_s:
                 kept.append(one)
                 continue
-            # Told again and again: a reader that was just about to let go is not counted out for good.
+            # Called again every two minutes: one call may not have closed every connection that holds the segment.
             kept.append(one._replace(hung_at_s=now_s + HANG_S))
             self._on_hung(one.start)
         self._lingering = kept

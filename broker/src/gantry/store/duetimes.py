@@ -1,11 +1,11 @@
-"""What the queue entries of delayed messages carry where others carry the tag hash: when they are due.
+"""Queue entries of delayed messages: in place of the tag hash they hold the time when the message is due.
 
     SCHEDULE_TOPIC_XXXX     store time + the level's duration (RocketMQ's own rule)
     rmq_sys_wheel_timer     TIMER_OUT_MS; a cancel has CANCEL_BIT in it as well
 
-So the queue of the timer topic is the timer's index, and anyone who rebuilds queues from the log rebuilds it too.
+So the queue of the timer topic is the timer's index, and is rebuilt with the queues from the log.
 RocketMQ's broker writes the tag hash into entries of the timer topic, and does not read it there; a hash has 32 bits,
-so it is told from a time by its size (`is_time`), and such an entry's record says when it is due.
+so its size tells it from a time (`is_time`); for such an entry the due time is read from its record.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every file name of a store, made and parsed in one place.
+"""All file names of a store: made and parsed only here.
 
     commitlog/00000000001073741824             segments: 20 digits, the log offset of the first byte
     consumequeue/<topic>/<queue>/<20 digits>   queue files: the byte offset in the queue (index * 20)
@@ -27,7 +27,7 @@ _INDEX_DIGITS = 17
 
 
 def commit_log(root: str) -> str:
-    """Folder of the segments."""
+    """Return the folder of the log's segments."""
     return f"{root}/commitlog"
 
 
@@ -54,7 +54,7 @@ def index(root: str) -> str:
 
 
 def reserve(root: str) -> str:
-    """Room for when the disk has none."""
+    """Return the path of the reserve: a file that is removed to make room on a full disk."""
     return f"{root}/gantry/reserve"
 
 
@@ -64,77 +64,77 @@ def config(root: str, name: str) -> str:
 
 
 def checkpoint(root: str) -> str:
-    """RocketMQ's checkpoint."""
+    """Return the path of RocketMQ's checkpoint file."""
     return f"{root}/checkpoint"
 
 
 def abort(root: str) -> str:
-    """There while a broker runs, and after one that did not stop in order."""
+    """Return the path of the `abort` file, which exists while a broker runs and after an unclean stop."""
     return f"{root}/abort"
 
 
 def lock(root: str) -> str:
-    """Held by the broker that has the store open."""
+    """Return the path of the lock file, which the broker that has the store open has locked."""
     return f"{root}/lock"
 
 
 def ours(root: str) -> str:
-    """Folder of what RocketMQ does not know."""
+    """Return the folder of our own files, which RocketMQ does not use."""
     return f"{root}/gantry"
 
 
 def recovery(root: str) -> str:
-    """Where a start after a crash begins to read."""
+    """Return the path of the recovery file, which says where a start after a crash begins to read."""
     return f"{root}/gantry/recovery"
 
 
 def queue_base(root: str) -> str:
-    """Next offset of every queue."""
+    """Return the path of the queue-base table: the next offset of every queue."""
     return f"{root}/gantry/queues.json"
 
 
 def term_promise(root: str) -> str:
-    """What a member of a group has promised, and which incarnation it is."""
+    """Return the path of the term promise of a group's member, with its incarnation."""
     return f"{root}/gantry/vows.json"
 
 
 def identity(root: str) -> str:
-    """Which cluster and which store this is."""
+    """Return the path of the file that says which cluster and which store this is."""
     return f"{root}/gantry/identity.json"
 
 
 def epochs(root: str) -> str:
-    """Which mastership wrote which part of the log."""
+    """Return the path of the epoch table: which epoch wrote which part of the log."""
     return f"{root}/gantry/epochs"
 
 
 def reshape(root: str) -> str:
-    """What has to be done to the log before it is opened."""
+    """Return the path of the file that says how the log has to be cut before it is opened."""
     return f"{root}/gantry/reshape.json"
 
 
 def losses(root: str) -> str:
-    """How many messages went when the log was cut."""
+    """Return the path of the file that counts the messages lost when the log was cut."""
     return f"{root}/gantry/losses.json"
 
 
 def revive(root: str) -> str:
-    """Which topics' queues have to be built again with another life before the store is open."""
+    """Return the path of the list of topics whose queues a start has to rebuild with another generation."""
     return f"{root}/gantry/revive.json"
 
 
 def new_segment(root: str) -> str:
-    """A segment while it is being allocated."""
+    """Return the path of a segment while it is being allocated."""
     return f"{root}/gantry/segment.new"
 
 
 def new_index_file(root: str) -> str:
-    """An index file while it is being allocated."""
+    """Return the path of an index file while it is being allocated."""
     return f"{root}/gantry/index.new"
 
 
 def by_offset(folder: str, offset: int) -> str:
-    """A segment or queue file."""
+    """Return the path of a segment or queue file, by the offset of its first byte."""
     return f"{folder}/{offset:020d}"
 
 
@@ -161,5 +161,5 @@ def is_index_file(name: str) -> bool:
 
 
 def parse_queue_id(name: str) -> int | None:
-    """The queue in a folder's name."""
+    """Return the queue id in a folder's name; None for any other name."""
     return int(name) if name.isascii() and name.isdigit() else None

@@ -1,17 +1,17 @@
-"""A file system as a whole: one syncfs instead of thousands of fdatasyncs.
+"""Syncing a file system as a whole: one syncfs instead of thousands of fdatasyncs.
 
-What is relied on, and where it holds:
+It relies on the following:
 
   - When syncfs returns, everything that was written, made and named on the file system before is on the disk: data,
-    sizes and names.  That is so for the file systems in `_KNOWN`; of others (FUSE, network, overlays) it is not known
-    here, and `opened` gives None.
-  - Since Linux 5.8 it fails when anything on the file system could not be written back since this descriptor was opened
-    or last synced; before, it kept silent, and `opened` gives None.  So the descriptor has to be there before the
-    first write that it is to speak for, and a failure may be that of somebody else's file.
-  - A file system whose log has nothing to say may leave the drive's cache as it is (XFS).  The fdatasync of a file
-    that was just written, which every one of them ends with a flush of that cache, makes up for it.
+    sizes and names.  This holds for the file systems in `_KNOWN`; for others (FUSE, network, overlays) it is not known,
+    and `opened` returns None.
+  - Since Linux 5.8 syncfs fails when anything on the file system could not be written back since this descriptor was
+    opened or last synced.  Older kernels report nothing, and `opened` returns None.  So the descriptor has to be opened
+    before the first write whose failure it shall report, and a failure may concern another program's file.
+  - A file system whose journal is empty may not flush the drive's cache (XFS).  Therefore a file that was just written
+    is synced by fdatasync, which ends with a flush of that cache on each of these file systems.
 
-It also writes what others have dirty, so it is for many files, not for a few.
+It also writes the dirty pages of other programs, so it is for many files, not for a few.
 
 Only `gantry.store.disk` uses this module.
 """
@@ -54,14 +54,14 @@ class RealFileSystem:
             raise SyncFailedError(f"fdatasync {written}: {error.strerror}") from error
 
     def close(self) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor of the folder."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
 
 
 def opened(path: str) -> RealFileSystem | None:
-    """The file system that holds this folder, or None where one sync does not do for all."""
+    """Return the file system that holds this folder, or None where one syncfs is not known to suffice."""
     if not is_reporting(os.uname().release):
         return None
     try:

@@ -6,9 +6,9 @@
                   `flush_full_ms` have passed since everything was flushed.  It is off by default
 
 The fdatasync itself is the flusher's, off the loop.  If it fails, nothing that was not flushed before can be
-trusted any more: the failure is told once, no further flush is tried, and the process must end.  A flush that was
-under way or waited when the store failed may still succeed; it means nothing, because Linux reports lost pages to
-one fdatasync only and takes them for clean afterwards, so the mark stands still from the failure on.
+trusted any more: the failure is reported once, no further flush is tried, and the process must end.  A flush that was
+under way or waited when the store failed may still succeed.  Its result is ignored and the mark stays where it is:
+Linux reports lost pages to one fdatasync only and takes them for clean afterwards.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class LogFlush:
             self._done(target, error)
 
     def tick(self) -> None:
-        """ASYNC_FLUSH's timetable."""
+        """With ASYNC_FLUSH, request a flush when the interval has passed and enough pages are dirty."""
         now_s = self._clock.monotonic()
         settings = self._settings
         if settings.flush is Flush.SYNC or now_s - self._looked_s < settings.flush_interval_ms * _EARLY / 1000:
@@ -77,12 +77,12 @@ class LogFlush:
             self.request(self._written.offset)
 
     def finish(self) -> None:
-        """Everything written is durable when this returns; blocks."""
+        """Flush everything that is written; blocks until it is durable."""
         self.request(self._written.offset)
         self._flusher.drain()
 
     def give_up(self) -> None:
-        """The store has failed: nothing is called durable any more."""
+        """Stop moving the mark, because the store has failed."""
         self._has_failed = True
 
     def _done(self, target: int, error: StoreError | None) -> None:

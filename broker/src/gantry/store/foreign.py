@@ -1,8 +1,8 @@
-"""What RocketMQ's broker did to topics while it had the folder: it knows neither our table of queues nor generations.
+"""Finding out what RocketMQ's broker did to topics in this folder; it knows neither our queue table nor generations.
 
 It may have deleted a topic, or deleted it and made it again, which then counts from 0 in the log behind the old
 records.  The table of queues remembers a higher end; the queue must not be raised to it, and what the log has of the
-former topic is buried (`generations`), so that nobody who builds queues from the log brings it back.
+former topic is buried (`generations`), so that it does not come back when queues are built from the log.
 
     its queues are there    they are right.  An entry below the remembered end that names a record behind what the table
                             knows tells a queue that begins again; where all queues begin there, the topic was made
@@ -72,7 +72,7 @@ class Listed(NamedTuple):
 
 
 def listed_topics(disk: Disk, root: str) -> Listed:
-    """What topics.json says; its backup is older and says nothing about what is not in it."""
+    """Read topics.json; not its backup, which is older: a topic missing there need not be deleted."""
     path, problems = filenames.config(root, "topics.json"), list[str]()
     if not disk.exists(filenames.consume_queues(root)) or not disk.exists(path):
         return Listed()  # all queues are to be built again

@@ -1,14 +1,13 @@
-"""Which life of its name a topic is in: one number, the same on every member and after every restart.
+"""Generations of topics: a number that tells a topic from deleted ones of its name, the same on every member.
 
-A deleted topic that is made again begins at offset 0, while its old records stay in the log until they expire, and
-consumers of the old one are still about.  Its *generation* is the number of the deletion before it, 0 for a topic that
-was never deleted.  Numbers come from one counter, so that none is given twice even when a topic was forgotten in
+A deleted topic that is made again begins at offset 0.  Its old records stay in the log until they expire, and
+consumers of the old one may still be running.  Its *generation* is the number of the deletion before it, 0 for a topic
+that was never deleted.  Numbers come from one counter, so that none is given twice even when a topic was forgotten in
 between.
 
-Beside the number stands where in the log the generation before ended (the gravestone of the queue-base table): anyone
-who rebuilds queues from the log leaves out what stands below.  The file is in `config`, apart from everything that is
-derived, because queues, index and our own folder may be thrown away and built again; RocketMQ's broker does not know it
-and leaves it alone.
+With the number the table keeps where in the log the generation before ended (the gravestone of the queue-base table):
+when queues are rebuilt from the log, records below are left out.  The file is in `config`, apart from everything that
+is derived, because queues, index and our own folder may be removed and built again; RocketMQ's broker ignores it.
 
 A number is forgotten when all records of the generation before are gone and the topic has no queue any more.
 """
@@ -34,14 +33,14 @@ class TopicGeneration(NamedTuple):
 
 
 class Generations:
-    """The table; one owner, the loop, but for `save`, which gets a document."""
+    """The table of all generations.  Loop thread only; `save` gets a copy as a document."""
 
     def __init__(self, last: int, lives: dict[str, TopicGeneration]) -> None:
         self._last = last
         self._lives = lives
 
     def of(self, topic: str) -> int:
-        """The topic's generation; 0 when it was never deleted, or that is long over."""
+        """Return the topic's generation; 0 when it was never deleted, or when its old records are gone from the log."""
         life = self._lives.get(topic)
         return 0 if life is None else life.generation
 
@@ -50,8 +49,8 @@ class Generations:
         return {topic: life.generation for topic, life in self._lives.items()}
 
     def begin(self, topic: str, log_end: int, number: int | None = None) -> int:
-        """The topic was deleted: what was written below log_end is no longer its; the number of what may follow, a new
-        one unless a master has given it.
+        """Record a deletion: records below log_end no longer belong to the topic.  Return the generation of a topic of
+        that name from now on, a new number unless the master has given one.
         """
         generation = self._last + 1 if number is None else number
         self._last = max(self._last, generation)
@@ -59,7 +58,7 @@ class Generations:
         return generation
 
     def take(self, topic: str, life: TopicGeneration | None) -> None:
-        """The topic is in this life, as a master says; None: it was never deleted."""
+        """Set the topic's generation to the master's; None: it was never deleted."""
         if life is None:
             self._lives.pop(topic, None)
         else:
@@ -82,24 +81,24 @@ class Generations:
         ]
 
     def clip(self, log_end: int) -> bool:
-        """A crash may have taken what stood in the log when a topic was deleted; what is written from here on is
-        nobody's past.  Whether anything changed.
+        """Limit all gravestones to the log's end, which a crash may have moved back; records that are written from here
+        on belong to no former generation.  Return whether anything changed.
         """
         late = {topic: life for topic, life in self._lives.items() if life.begins > log_end}
         self._lives |= {topic: life._replace(begins=log_end) for topic, life in late.items()}
         return bool(late)
 
     def forget(self, log_start: int, topics: Collection[str]) -> None:
-        """Forget those whose past is gone from the log, unless they are among these."""
+        """Forget generations whose former records are gone from the log, unless their topics are among these."""
         self._lives = {topic: life for topic, life in self._lives.items() if life.begins > log_start or topic in topics}
 
     def to_document(self) -> dict[str, object]:
-        """What is saved."""
+        """Return the JSON document that is written to topicGenerations.json."""
         return {"last": self._last, "topics": {topic: life._asdict() for topic, life in self._lives.items()}}
 
 
 def save(disk: Disk, root: str, document: dict[str, object]) -> None:
-    """Write the table, durably."""
+    """Replace the file by this document; it is durable when this returns."""
     disk.make_folders(f"{root}/config")
     statefile.replace(disk, filenames.config(root, _FILE), statefile.to_bytes(document))
 

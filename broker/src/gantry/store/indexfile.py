@@ -238,7 +238,7 @@ class IndexFile:
         )
 
     def thaw(self, writes: IndexWrites, disk: Disk) -> None:
-        """These writes are durable."""
+        """Take these writes out of memory: they are durable in the file."""
         if self._file is None:
             self._file = disk.open(self.path, create=False)
             self._map = self._file.map()
@@ -249,14 +249,14 @@ class IndexFile:
         self._frozen = {}
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, if it is open."""
         if self._file is not None:
             self._file.close()
             self._file, self._map = None, memoryview(b"")
 
 
 def write_index(disk: Disk, root: str, writes: IndexWrites) -> None:
-    """Housekeeper's job: make the file if need be, entries before slots; may be given again when it failed."""
+    """Write entries, then slots, and make the file if it is missing; the housekeeper's job, may be repeated."""
     if not disk.exists(writes.path):
         _create(disk, root, writes)
     file = disk.open(writes.path, create=False)

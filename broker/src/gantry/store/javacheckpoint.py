@@ -25,7 +25,7 @@ _SLACK_MS = 3000
 
 
 class JavaCheckpoint(NamedTuple):
-    """The five longs."""
+    """The contents of RocketMQ's checkpoint file: three times in ms, two log offsets."""
 
     physic_ms: int = 0
     logics_ms: int = 0
@@ -45,7 +45,7 @@ class JavaCheckpoint(NamedTuple):
 
 
 def load(disk: Disk, root: str) -> JavaCheckpoint | None:
-    """What the file says; None when it is missing or too short."""
+    """Read the file; None when it is missing or too short."""
     path = filenames.checkpoint(root)
     if not disk.exists(path):
         return None

@@ -30,7 +30,7 @@ _SLICES_MAX = 32
 
 
 class KeyIndex:
-    """Loop thread only."""
+    """All index files of a store and the keys that wait for them.  Loop thread only."""
 
     def __init__(self, disk: Disk, root: str, clock: Clock, slots: int, entries: int) -> None:
         self._disk = disk
@@ -168,11 +168,11 @@ class KeyIndex:
         return self._files[-1]
 
     def freeze(self) -> list[tuple[IndexFile, IndexWrites]]:
-        """What a checkpoint writes."""
+        """Return what a checkpoint has to write, by index file; readable here until `thaw`."""
         return [(file, writes) for file in self._files if (writes := file.freeze()) is not None]
 
     def thaw(self, written: list[tuple[IndexFile, IndexWrites]]) -> None:
-        """The checkpoint is done."""
+        """Take what a checkpoint has written out of memory."""
         for file, writes in written:
             file.thaw(writes, self._disk)
 
@@ -184,7 +184,7 @@ class KeyIndex:
         return list(islice(filter(None, self.walk(topic, key, begin_ms, end_ms)), HITS_MAX))
 
     def walk(self, topic: str, key: str, begin_ms: int, end_ms: int) -> Iterator[Hit | None]:
-        """The same one by one, and all of them; None after every WALKED_AT_ONCE entries that were looked at.
+        """Like `find`, but one by one and without a limit; yields None after every WALKED_AT_ONCE entries examined.
 
         Others may have the loop in between: what is dispatched meanwhile is not found, and what is deleted may be.
         """
@@ -217,13 +217,13 @@ class KeyIndex:
         self.position = 0
 
     def close(self) -> None:
-        """Close the files."""
+        """Close all index files."""
         for file in self._files:
             file.close()
 
 
 def write_indexes(disk: Disk, root: str, batch: list[IndexWrites]) -> None:
-    """Housekeeper's job."""
+    """Write into the index files, and make their folder if it is missing; the housekeeper's job."""
     if batch and not disk.exists(filenames.index(root)):
         disk.make_folders(filenames.index(root))
     for writes in batch:

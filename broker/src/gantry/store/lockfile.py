@@ -25,13 +25,13 @@ CONTENT_BYTES_MAX = 64
 
 
 class RealLock:
-    """A held lock."""
+    """A lock that is held as long as its file stays open."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
 
     def release(self) -> None:
-        """Closing the description releases the lock."""
+        """Release the lock by closing its descriptor."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1

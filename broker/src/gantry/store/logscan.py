@@ -1,7 +1,7 @@
 """Reading the log from a point that is known to be a record boundary to where it ends.
 
 The end is the first place where no whole record with the right checksum and the right log offset stands.
-Whether that is the tail that a crash left or damage to what had been kept is judged afterwards:
+Whether that is the tail that a crash left, or damage to durable records, is decided afterwards:
 
     below what the recovery point calls durable           damage: CorruptRecordError
     with a good segment behind it that was durable        damage: CorruptRecordError

@@ -1,4 +1,4 @@
-"""How a store comes to be: recovery in slices, so that health questions are answered meanwhile.
+"""Opening a store: recovery in slices, so that health requests are answered meanwhile.
 
 opening = Opening(settings, disk, clock, background)
 for progress in opening.steps():
@@ -20,12 +20,12 @@ from gantry.store.store import Store
 
 
 class Opening:
-    """A store on its way: go through steps(), then take `store`."""
+    """A store that is being opened: iterate over steps(), then use `store`."""
 
     def __init__(
         self, settings: StoreSettings, disk: Disk, clock: Clock, background: Background, is_locked: bool = False
     ) -> None:
-        """is_locked: the caller holds the folder's lock, and lets go of it after the store is closed."""
+        """is_locked: the caller holds the folder's lock, and releases it after the store is closed."""
         self._recovery = Recovery(settings, disk, clock, background, is_locked)
         self.report: RecoveryReport = self._recovery.report
         self.store: Store | None = None
@@ -41,7 +41,7 @@ class Opening:
 
 
 def open_store(settings: StoreSettings, disk: Disk, clock: Clock, background: Background) -> Store:
-    """Open at one go: commands and tests."""
+    """Open a store without interruption, for commands and tests."""
     opening = Opening(settings, disk, clock, background)
     for _ in opening.steps():
         pass

@@ -34,7 +34,7 @@ class QueueBase(NamedTuple):
     gravestones: dict[str, int]
 
     def queues(self) -> Iterator[QueueEnds]:
-        """All queues."""
+        """Yield every queue of the table with its first and next offset."""
         for topic, queues in self.ends.items():
             for queue_id, (first, following) in queues.items():
                 yield QueueEnds(topic, queue_id, first, following)
@@ -49,14 +49,14 @@ class QueueBase(NamedTuple):
 
 
 def without(base: QueueBase, topics: Collection[str]) -> QueueBase:
-    """The table of a store that never knew these topics."""
+    """Return the table without these topics."""
     ends = {topic: queues for topic, queues in base.ends.items() if topic not in topics}
     graves = {topic: begins for topic, begins in base.gravestones.items() if topic not in topics}
     return base._replace(ends=ends, gravestones=graves)
 
 
 def save(disk: Disk, root: str, base: QueueBase) -> None:
-    """Write the table, durably."""
+    """Write the table; it is durable when this returns."""
     table = {"logOffset": base.log_offset, "queues": base.ends, "deleted": base.gravestones}
     statefile.replace(disk, filenames.queue_base(root), statefile.to_bytes(table))
 
@@ -64,7 +64,7 @@ def save(disk: Disk, root: str, base: QueueBase) -> None:
 def load(disk: Disk, root: str) -> QueueBase:
     """The table; an empty one when there is none (a store that only RocketMQ has written) or it is damaged.
 
-    It is a safety net: without it queues are as their files and the log say.
+    The table is optional: without it queues are as their files and the log say.
     """
     try:
         table = statefile.read_object(disk, filenames.queue_base(root)) or {}

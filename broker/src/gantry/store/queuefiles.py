@@ -6,11 +6,11 @@ An entry is valid when its log offset is >= 0 and its size > 0; a queue whose fi
 of its file has the place before it filled with (0, 0x7fffffff, 0), as RocketMQ does.
 
 Reading is the loop's, through maps of a bounded number of open files.  Writing is the housekeeper's, with
-descriptors of its own, so that closing the one never meets the other.
+descriptors of its own, so that closing a file for the one does not affect the other.
 
 Many files are made durable together, by one sync of their file system: per file that costs a tenth (0.02 instead of 0.2
-to 2 ms, by the disk).  A failure of that one may be somebody else's, so ours are then written again and synced
-each by itself: what it says then is final.
+to 2 ms, by the disk).  Its failure may concern another program's file.  So ours are then written again and synced
+each by itself; that result is final.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Tail(NamedTuple):
 
 
 class QueueFiles:
-    """The files of all queues."""
+    """The files of all queues: open ones for reading, and the job that writes."""
 
     def __init__(self, disk: Disk, file_entries: int, together_min: int) -> None:
         self._disk = disk
@@ -80,7 +80,7 @@ class QueueFiles:
             self._open.pop(path)[0].close()
 
     def close(self) -> None:
-        """Close everything."""
+        """Close the files that are open for reading, and the file system."""
         for file, _ in self._open.values():
             file.close()
         self._open.clear()
@@ -89,7 +89,7 @@ class QueueFiles:
             self._file_system = None
 
     def write(self, tails: list[Tail]) -> None:
-        """Housekeeper's job: write and sync; idempotent, so a job that failed is simply given again."""
+        """Write tails and sync them; the housekeeper's job; idempotent, so that a failed job can be repeated."""
         if len(tails) < self._together_min or not self._write_together(tails):
             for tail in tails:
                 self._write_tail(tail)
@@ -97,7 +97,7 @@ class QueueFiles:
     def _write_together(self, tails: list[Tail]) -> bool:
         """All of them with one sync; False when they have to be written one by one."""
         if self._file_system is None:
-            # Before anything is written: what fails before it is there it does not hear of.
+            # Opened before anything is written: it does not report failures from before it was opened.
             self._file_system = self._disk.file_system(_parent(_parent(tails[0].folder)))
             if self._file_system is None:
                 return False
@@ -147,7 +147,7 @@ class QueueFiles:
     def _sync_names(self, folder: str) -> None:
         topic = _parent(folder)
         if topic not in self._durable:
-            # Somebody may have made it on the way to a sync of the file system that never came, or failed.
+            # An earlier job may have made it before a sync of the file system that never came, or failed.
             self._disk.sync_folder(_parent(topic))
         self._disk.sync_folder(folder)
         self._durable |= {folder, topic}

@@ -3,9 +3,9 @@
 Two ends belong to a queue.  `ConsumeQueue.next` is where dispatching stands and what consumers see; the head
 is what the next appended record gets, ahead of it by what is written but not confirmed.
 
-A deleted topic leaves a gravestone: the log offset at which it was deleted.  Its records stay in the log, and
-anyone who rebuilds queues from the log must not bring them back under the offsets of a topic of the same name.  The
-deletion's number is the generation of what comes after it under that name (`generations`).
+A deleted topic leaves a gravestone: the log offset at which it was deleted.  Its records stay in the log; when queues
+are rebuilt from the log, they must not come back under the offsets of a topic of the same name.  The
+deletion's number is the generation of a later topic of that name (`generations`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ QueueKey = tuple[str, int]
 
 
 class QueueTable:
-    """Loop thread only."""
+    """All queues of a store, by topic and queue id.  Loop thread only."""
 
     def __init__(self, disk: Disk, root: str, files: QueueFiles) -> None:
         self._disk = disk
@@ -51,7 +51,7 @@ class QueueTable:
         return self._queues.get((topic, queue_id))
 
     def adopt(self, queue: ConsumeQueue) -> None:
-        """Take a queue in whose files were loaded."""
+        """Add a queue whose files were loaded."""
         self._queues[(queue.topic, queue.queue_id)] = queue
 
     def create(self, topic: str, queue_id: int, first: int) -> ConsumeQueue:
@@ -92,7 +92,7 @@ class QueueTable:
         return list(self._dirty.values())
 
     def settle(self, written: Iterable[tuple[ConsumeQueue, Tail]]) -> None:
-        """These tails are in their files; a queue deleted meanwhile is no longer ours."""
+        """Remove tails that are now in their files from memory; queues deleted meanwhile are ignored."""
         for queue, tail in written:
             key = (queue.topic, queue.queue_id)
             if self._queues.get(key) is queue:
@@ -121,7 +121,7 @@ class QueueTable:
         self.deletions += 1
 
     def bury(self, topic: str, log_end: int, generation: int | None = None) -> None:
-        """The topic's records below log_end will not come back."""
+        """Set the topic's gravestone: its records below log_end will not come back."""
         self.gravestones[topic] = log_end
         self.generations.begin(topic, log_end, generation)
 

@@ -4,8 +4,8 @@ Everything a reader sees is dispatched, hence confirmed: there is no way to a re
 entry.  A log offset that a client names is believed only when the record found there names a queue offset
 whose entry points back to it; a record faked inside a message body fails that.
 
-Results are memoryviews of the mapped log.  Hand them to the socket at once: they are cheap to hold, but hold
-on to their segment.
+Results are memoryviews of the mapped log.  Hand them to the socket at once: they use no memory of their own, but
+they keep their segment's memory in use.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class FetchStatus(enum.StrEnum):
     OFFSET_TOO_SMALL = "OFFSET_TOO_SMALL"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
-    OFFSET_RESET = "OFFSET_RESET"  # not found out here: the group was told to go on elsewhere
+    OFFSET_RESET = "OFFSET_RESET"  # not set here: the group's offset was reset
 
 
 @dataclass(slots=True)
@@ -80,7 +80,7 @@ class RecordFilter(Protocol):
 
     @property
     def names(self) -> tuple[bytes, ...]:
-        """Whose values it wants to see."""
+        """The names of the properties whose values it needs."""
         ...
 
     @property
@@ -94,7 +94,7 @@ class RecordFilter(Protocol):
 
 
 class Reader:
-    """Loop thread only."""
+    """Reads what is dispatched of one open store.  Loop thread only."""
 
     def __init__(self, log: CommitLog, table: QueueTable, index: KeyIndex, dispatched: Watermark) -> None:
         self._log = log
@@ -108,7 +108,7 @@ class Reader:
         return None if queue is None else (queue.min_offset(self._log.start), queue.next)
 
     def is_all_read(self, topic: str, queue_id: int, offset: int) -> bool:
-        """Whether the queue ends right there, so that the caller has everything: what `fetch` would find out."""
+        """Return whether the queue ends at this offset, so that `fetch` would find nothing."""
         queue = self._table.get(topic, queue_id)
         return offset == (0 if queue is None else queue.next)
 
@@ -123,7 +123,7 @@ class Reader:
     def candidates(
         self, topic: str, queue_id: int, offset: int, count_max: int, bytes_max: int, codes: frozenset[int] | None
     ) -> Fetched:
-        """The same without the bytes.
+        """Like `fetch`, but without the bytes.
 
         Looks at one queue file or the tail in memory, so a pull may get fewer than there are; next_offset
         goes on behind what was examined.
@@ -214,7 +214,7 @@ class Reader:
         return values
 
     def _good(self, chosen: queues.Places, end: int) -> int:
-        """How many of the places can be records: a cheap look, against damaged queue files.
+        """Return how many of the places can be records: a cheap check against damaged queue files.
 
         All lie below the end of the log; the first one is looked at, because a consumer would be stuck on it.
         """
@@ -229,7 +229,7 @@ class Reader:
         return good
 
     def _outside(self, topic: str, offset: int, low: int, high: int) -> Fetched:
-        # Anyone who asks a topic that was made again with an offset of the one before it has read nothing of this one.
+        # A consumer with an offset of the deleted topic of this name has read nothing of the new one.
         return _outside(offset, low, high, low if topic in self._table.gravestones else high)
 
     def entry(self, topic: str, queue_id: int, offset: int) -> tuple[int, int, int] | None:

@@ -1,4 +1,4 @@
-"""Opening a store: what the folder holds, who wrote it last, and how far it can be believed.
+"""Opening a store: what the folder holds, who wrote it last, and which part can be trusted.
 
     CLEAN            we stopped it in order: nothing to read
     CRASHED          we did not: read the log from the recovery point
@@ -12,8 +12,8 @@ The steps, numbered as in broker/docs/store.md:
     3. open queues and index                 7. build queues again that lack entries, clamp those that have too many
     4. read the log and dispatch it          8. write `abort`, allocate ahead, make a checkpoint
 
-Every step may be interrupted by another crash: until step 8 nothing says that the recovered state is
-anybody's starting point, and repeating the steps gives the same result.
+Every step may be interrupted by another crash: until step 8 nothing refers to the recovered state, and
+repeating the steps gives the same result.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Start(enum.Enum):
 
 
 class RecoveryProgress(NamedTuple):
-    """Where a start stands, for the caller /healthz."""
+    """How far a start has come, for /healthz."""
 
     stage: str
     at: int
@@ -86,7 +86,7 @@ class StoreParts(NamedTuple):
     disk: Disk
     clock: Clock
     background: Background
-    lock: FileLock | None  # None: held by anyone who opened the store
+    lock: FileLock | None  # None: the caller that opened the store holds it
     log: CommitLog
     derived: Derived
     checkpoint: Checkpoint
@@ -96,7 +96,7 @@ class StoreParts(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """What the small files say."""
+    """The contents of the small files: recovery point, checkpoint, tables."""
 
     start: Start
     point: RecoveryPoint | None
@@ -125,7 +125,7 @@ class Recovery:
         self.parts: StoreParts | None = None
 
     def steps(self) -> Iterator[RecoveryProgress]:
-        """Do it, in slices of some milliseconds.  StoreError: the folder cannot be opened, and why."""
+        """Open the store in slices of some milliseconds.  StoreError: the folder cannot be opened, and why."""
         yield RecoveryProgress("lock", 0, 0)
         self._make_names_durable()
         if not self._is_locked:
@@ -153,7 +153,7 @@ class Recovery:
         self._finish(found, confirmed, max(scan.store_ms, found.point.store_ms if found.point else 0))
 
     def close(self) -> None:
-        """Give the folder back when the steps did not come to their end."""
+        """Close the files and release the folder's lock when the steps were not completed."""
         if self.parts is None:
             self._background.housekeeper.drain()
             self._log.close()
@@ -163,9 +163,9 @@ class Recovery:
                 self._lock = None
 
     def _make_names_durable(self) -> None:
-        """Make the folders, and finish what a process left undone that died between making a name and syncing it.
+        """Make the folders, and sync names that a process made before it died without syncing them.
 
-        Its files are there and will be believed, but a power cut would still take their names back.
+        Their files exist and are going to be used, but a power cut could still remove the names.
         """
         root = self._settings.root
         for folder in (filenames.commit_log(root), filenames.ours(root)):
@@ -260,8 +260,8 @@ class Recovery:
         return trusted[-1] if trusted else segments.start
 
     def _confirmed(self, found: _Found) -> int:
-        """Up to here the log may be shown.  Without replication all that is there may; a member of a group knows of
-        no more than was confirmed when its last recovery point was made.
+        """Return up to where the log may be shown to consumers.  Without replication that is all of it; a member of a
+        group shows only what was confirmed when its last recovery point was made.
         """
         if found.point is None or not found.start.is_ours or not self._settings.keeps_tail:
             return _FOREVER
@@ -301,7 +301,7 @@ class Recovery:
         self._bury_nothing_to_come(end, checkpoint)
         checkpoint.start_from(found.point, found.java, store_ms)
         checkpoint.taken_in = partial(foreign.forget_opening, self._disk, root)
-        # A full disk opens for reading; anything else that keeps the first checkpoint from being written does not.
+        # On a full disk the store opens for reading; any other failure of the first checkpoint ends the start.
         error = checkpoint.now(end, confirmed)
         if error is not None and not isinstance(error, DiskFullError):
             raise error
@@ -322,7 +322,7 @@ class Recovery:
         )
 
     def _bury_nothing_to_come(self, end: int, checkpoint: Checkpoint) -> None:
-        """Where a crash took the end of the log, a topic may have been deleted behind the new end."""
+        """Correct gravestones behind the log's end: a crash may have removed the part in which a topic was deleted."""
         table, disk, root = self._derived.table, self._disk, self._settings.root
         table.gravestones = {topic: min(begins, end) for topic, begins in table.gravestones.items()}
         is_clipped = table.generations.clip(end)

@@ -1,7 +1,7 @@
 """The recovery file: where a start after a crash begins to read.
 
 Two slots of one page, written in turn, each with a checksum; the valid one with the higher generation counts.
-So a torn write costs the newest point, never the file.
+So a torn write loses the newest point, never the file.
 
     flushed      the log is durable below this offset
     dispatched   queue files and index have every record below this offset, durably; <= flushed
@@ -57,11 +57,11 @@ class RecoveryPoint:
     java_before: JavaLongs
 
     def is_last_word(self, java: JavaLongs) -> bool:
-        """Whether nobody wrote to the folder after it: RocketMQ's checkpoint there has one of the two that it names."""
+        """Return whether our broker wrote last: RocketMQ's checkpoint holds one of the two values named here."""
         return java in (self.java, self.java_before)
 
     def encode(self) -> bytes:
-        """The slot's bytes."""
+        """Return the bytes of the slot: the fields and their checksum."""
         body = _BODY.pack(
             _MAGIC,
             _VERSION,

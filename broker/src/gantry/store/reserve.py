@@ -1,9 +1,9 @@
-"""Room that is kept for the moment when the disk has none: a file of our own, given up when it is needed.
+"""Room that is kept for a full disk: a file that is removed when its room is needed.
 
-A segment goes only when the queue-base table knows its records, and that table, the queue and index files before it and
-the gravestones of deleted topics have to be written on the very disk that is full.  So the broker, alone on a full
-disk, could never make room by itself.  The file is there from the first checkpoint on; a job that finds no room removes
-it and is done again; `keep` makes it again as soon as that is possible, and until then nothing is appended.
+A segment can be removed only when the queue-base table holds its records.  That table, the queue and index files before
+it and the gravestones of deleted topics have to be written on the disk that is full.  So without a reserve the broker
+could not make room on a full disk.  The file exists from the first checkpoint on.  A job that finds no room removes it
+and is repeated; `keep` makes it again as soon as that is possible, and until then nothing is appended.
 
 Belongs to the housekeeper's jobs; `is_whole` may be read by the loop between them.
 """
@@ -24,17 +24,17 @@ _SHARE_OF_SEGMENT = 16
 
 
 class Reserve:
-    """One file."""
+    """The reserve file of one store; used by the housekeeper's jobs."""
 
     def __init__(self, disk: Disk, settings: StoreSettings) -> None:
         self._disk = disk
         self._path = filenames.reserve(settings.root)
         self._bytes = min(_BYTES_MAX, max(_BYTES_MIN, settings.segment_bytes // _SHARE_OF_SEGMENT))
         self._is_kept = False
-        self.is_whole = True  # nobody had to give it up, or it is back
+        self.is_whole = True  # it was never removed, or was made again
 
     def carry_out(self, job: Callable[[], object]) -> None:
-        """Do the job; if the disk has no room for it, with that of the reserve."""
+        """Run the job; when the disk is full, remove the reserve and run it again.  DiskFullError if that fails too."""
         try:
             job()
         except DiskFullError:
@@ -43,7 +43,7 @@ class Reserve:
             job()
 
     def keep(self) -> None:
-        """Make the file unless it is there; that there is no room for it is said by `is_whole`."""
+        """Make the file unless it exists; `is_whole` becomes False when there is no room for it."""
         if self._is_kept:
             return
         try:
@@ -64,7 +64,7 @@ class Reserve:
             file.close()
 
     def _give_up(self) -> bool:
-        """Remove the file, also one that an earlier life left; whether that made room."""
+        """Remove the file, also one of an earlier process; return whether that made room."""
         was_there = self._disk.exists(self._path)
         self._disk.unlink(self._path)
         self._is_kept = self.is_whole = False

@@ -1,4 +1,4 @@
-"""Which segments go, and when.
+"""Retention: which segments are removed, and when.
 
 Every ten seconds the oldest segments are looked at, at most ten, and it is decided how many go (`count_to_drop`):
 those that were last written longer ago than the reserve, at the hours set for it, or at any hour when the disk is
@@ -6,10 +6,10 @@ fuller than the first limit or an administrator asked; above the second limit as
 age, as bring the disk below it.  Above the third limit nothing is written any more until there is room, but for what is
 owed.
 
-Never the segment that is written to, never one that is not flushed and dispatched, never one that holds something still
-owed (`owe`: open transactions, messages that are not due yet).  Anyone who owes carries on what stands below
-`carry_below`, so that the segment can go; until then it stays, also on a full disk.  `dropping` says how a segment
-goes.  Source of the rules: RocketMQ's `CleanCommitLogService`.
+Not removed: the segment that is written to, segments that are not flushed and dispatched, and segments with records
+that are still owed (`owe`: open transactions, messages that are not due yet).  Their owners copy records below
+`carry_below` to the log's end, so that the segment can be removed; until then it stays, also on a full disk.
+`dropping` describes how a segment is removed.  Source of the rules: RocketMQ's `CleanCommitLogService`.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from gantry.store.dropping import Dropping
 from gantry.store.settings import StoreSettings
 
 _PERIOD_S = 10.0
-# While writes are refused somebody waits for room.
+# Shorter while writes are refused, because producers wait for room.
 _PERIOD_FULL_S = 1.0
 SEGMENTS_MAX = 10
-# RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES: who asks by hand gets so many passes at any hour.
+# RocketMQ's MAX_MANUAL_DELETE_FILE_TIMES: so many passes at any hour follow an administrator's request.
 _PASSES_BY_HAND = 20
 
 
 class DiskView(NamedTuple):
-    """What a look at the disk saw: share in use, when the oldest segments were last written, bytes of the disk."""
+    """State of the disk: share in use, when the oldest segments were last written, bytes of the disk."""
 
     used: float
     modified_ms: tuple[int, ...]
@@ -46,7 +46,7 @@ class DiskView(NamedTuple):
 
 
 class RetentionStatus(NamedTuple):
-    """What retention knows and wants, for an administrator: the segments that may go by their place, oldest first."""
+    """Retention's state for an administrator; segments that may be removed by their place, oldest first."""
 
     seen: DiskView
     log_start: int
@@ -84,7 +84,7 @@ class Retention:
         self._log = log
         self._due_s = clock.monotonic()
         self._is_looking = False
-        self._by_hand = 0  # passes at any hour that are left of an administrator's wish
+        self._by_hand = 0  # passes at any hour that are left of an administrator's request
         self._wanted = 0  # what ends up to here is to go
         self._owed: list[Callable[[], int | None]] = []
 
@@ -116,7 +116,7 @@ class Retention:
         self._owed.append(since)
 
     def owed_from(self) -> int | None:
-        """The first log offset that somebody still needs."""
+        """Return the lowest log offset that is still owed; None when nothing is."""
         return min((offset for since in self._owed if (offset := since()) is not None), default=None)
 
     def carry_below(self) -> int:
@@ -179,5 +179,5 @@ class Retention:
             return
         self.dropping.drop_first()
         if self._by_hand and self._log.start >= self._wanted:
-            # Who asked by hand does not wait for the period, as long as there is more.
+            # After an administrator's request the next pass does not wait for the period, as long as there is more.
             self._due_s = self._clock.monotonic()

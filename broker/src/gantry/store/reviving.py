@@ -1,16 +1,16 @@
-"""Taking lives of topics back that a member believed in and its group does not have.
+"""Replacing generations of topics that a member has and its group does not.
 
-A master that was cut off deletes a topic, and nobody else keeps that.  When it follows the next master, for which the
-topic lives on, its gravestone would hide records that were acknowledged.  So the start after that puts the master's
-life in its place, or none, and builds the topic's queues again from the log:
+A master that was cut off deletes a topic, and no other member stores the deletion.  When it follows the next master,
+which still has the topic, its gravestone would hide records that were acknowledged.  So the next start takes over the
+master's generation, or none, and builds the topic's queues again from the log:
 
     1. what is to be done stands in `gantry/revive.json`, synced, before anything else happens
-    2. a start removes the queues of these topics and dispatches the log from its beginning, with the other lives
-    3. the other lives, then queues and recovery point are durable
-    4. the file goes
+    2. a start removes the queues of these topics and dispatches the log from its beginning, with the new generations
+    3. the new generations, then queues and recovery point are durable
+    4. the file is removed
 
-Whenever it dies before step 4, the next start does all of it once more.  A topic that has got yet another life
-meanwhile is left alone.
+When the process dies before step 4, the next start repeats all of it.  A topic that has got yet another generation
+meanwhile is not changed.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from gantry.store.generations import Generations, TopicGeneration
 
 
 class Revival(NamedTuple):
-    """One topic: the life that it has here and shall not have, and its life in the group; None: it has none there."""
+    """One topic: its wrong generation here, and its generation in the group; None: it was never deleted there."""
 
     was: TopicGeneration | None
     now: TopicGeneration | None
 
 
 def note(disk: Disk, root: str, revivals: Mapping[str, Revival]) -> None:
-    """From here on the next start does these too.  Durable when this returns."""
+    """Write down topics for the next start to revive; durable when this returns."""
     table = {topic: one._asdict() for topic, one in ({**load(disk, root), **revivals}).items()}
     statefile.replace(disk, filenames.revive(root), statefile.to_bytes(table), for_newest=True)
 
 
 def load(disk: Disk, root: str) -> dict[str, Revival]:
-    """What has to be done, if anything has, by topic.  StoreError when that cannot be read."""
+    """Read which topics have to be revived; empty when none has.  StoreError when the file is damaged."""
     path = filenames.revive(root)
     try:
         table = statefile.read_newest(disk, path) or {}
@@ -48,7 +48,7 @@ def load(disk: Disk, root: str) -> dict[str, Revival]:
 
 
 def carry_out(disk: Disk, root: str, lives: Generations) -> list[str]:
-    """Step 2 for the topics that it is still right for: `lives` are the right ones then; the topics' names."""
+    """Do step 2: remove queues, correct `lives`, and return the names of the topics; others have changed since."""
     topics = []
     for topic, (was, now) in load(disk, root).items():
         if lives.life(topic) in (was, now):
@@ -59,7 +59,7 @@ def carry_out(disk: Disk, root: str, lives: Generations) -> list[str]:
 
 
 def done(disk: Disk, root: str, topics: list[str]) -> None:
-    """Step 4; the backup goes first, since alone it would count.  That queues went is durable before."""
+    """Do step 4: remove the file; its backup first, because a backup alone would be read at the next start."""
     path = filenames.revive(root)
     if disk.exists(path) or disk.exists(f"{path}.bak"):
         for folder in (filenames.consume_queues(root), *(filenames.topic_queues(root, topic) for topic in topics)):
@@ -73,7 +73,7 @@ def done(disk: Disk, root: str, topics: list[str]) -> None:
 
 def _revival(value: object) -> Revival:
     if not isinstance(value, dict):
-        raise ValueError(f"{str(value)[:40]} is nothing to be done")
+        raise ValueError(f"{str(value)[:40]} is not the entry of a topic")
     return Revival(_life(value.get("was")), _life(value.get("now")))
 
 
@@ -82,4 +82,4 @@ def _life(value: object) -> TopicGeneration | None:
         return None
     if isinstance(value, list) and len(value) == 2 and all(isinstance(one, int) for one in value):
         return TopicGeneration(*value)
-    raise ValueError(f"{str(value)[:40]} is no life")
+    raise ValueError(f"{str(value)[:40]} is not a generation")

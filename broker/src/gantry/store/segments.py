@@ -52,17 +52,17 @@ class Segment:
         self.file.close()
 
     def release(self) -> Callable[[], bool]:
-        """Close the file for good; what is given back tells whether views of it are still in use."""
+        """Close the file for good; return a function that says whether views of it are still in use."""
         is_used = (lambda: False) if self._view is None else _usage_of(self._view)
         self.close()
         return is_used
 
 
 def _usage_of(view: memoryview) -> Callable[[], bool]:
-    """Tells whether this view's memory, or any slice of it, is still referred to; it does not refer to it itself."""
+    """Return a function that says whether this view's memory is still referred to; it holds no reference itself."""
     try:
         memory = weakref.ref(view.obj)
-    except TypeError:  # memory of the interpreter's own, which no disk waits for
+    except TypeError:  # memory of the interpreter, which keeps no disk space in use
         return lambda: False
     return lambda: memory() is not None
 
@@ -242,7 +242,7 @@ class Segments:
         return taken
 
     def close(self) -> None:
-        """Close the files."""
+        """Close all segments; views that were given out stay valid."""
         for segment in self._list:
             segment.close()
         self._list = []

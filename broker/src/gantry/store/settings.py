@@ -1,4 +1,4 @@
-"""What can be set about a store.  Sizes default to RocketMQ's, so that folders can be exchanged with its broker.
+"""The settings of a store.  Sizes default to RocketMQ's, so that folders can be exchanged with its broker.
 
 The three file sizes belong to the folder: a store opened with other sizes than it was written with is
 refused, because file names are offsets and a different size would misread them.
@@ -13,7 +13,7 @@ GIB = 1 << 30
 MIB = 1 << 20
 
 # RocketMQ's messageDelayLevel, in milliseconds: entries of SCHEDULE_TOPIC_XXXX carry the delivery time
-# where others carry the tag hash, so anyone who rebuilds queues needs the table.
+# where others carry the tag hash, so the table is needed to rebuild queues.
 _DELAY_LEVELS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 _DELAY_LEVELS_MS = tuple(seconds * 1000 for seconds in _DELAY_LEVELS_S)
 
@@ -43,8 +43,8 @@ class StoreSettings:
     # How often queues, index and the recovery file are brought up to date; what a start after a crash must
     # scan is what was written in about two such periods.
     checkpoint_interval_ms: int = 1_000
-    # So many queue files or more are made durable by one sync of their file system.  That also writes what others have
-    # dirty there, so a few are synced each by itself.
+    # So many queue files or more are made durable by one sync of their file system.  That also writes the dirty pages
+    # of other programs, so a few files are synced each by itself.
     sync_together_min: int = 64
     # Where this broker is reached: ip (4 or 16 bytes) and port (i32); it goes into every record.
     store_host: bytes = bytes((127, 0, 0, 1)) + (10911).to_bytes(4, "big")

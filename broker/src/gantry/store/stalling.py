@@ -6,8 +6,8 @@ nothing else in the process notices.  So two things are looked at, a few times a
     the log      a sync was asked for, and the flushed mark has not moved since
     the jobs     the housekeeper has something to do, and no job of it has ended since
 
-Any progress ends a stall: a disk that takes 3 s for each sync is slow and does not hang.  Messages pay nothing for it,
-and a stall is found late by one look at most.
+Any progress ends a stall: a disk that takes 3 s for each sync is slow and does not hang.  The check adds no work per
+message, and a stall is found late by one check at most.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables of the broker as JSON files, replaced atomically, with the previous version beside them as `.bak`.
 
 Saving: write `<name>.tmp`, sync it, rename the old file to `.bak`, rename the new one into its place, sync the
-folder.  Whatever a crash leaves, the main file or the backup is whole.
+folder.  After any crash, the main file or the backup is whole.
 
 Strict JSON is written.  Read is also what RocketMQ's fastjson writes for maps with numbers as keys:
 `{"topic@group":{0:123}}`.
@@ -25,10 +25,10 @@ _BARE_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
 
 
 class JsonState:
-    """One table's file.  save() may be called as often as one likes: while one is under way, the newest waits.
+    """One table's file.  save() may be called at any time: while one is under way, the newest waits.
 
-    What could not be saved waits for the next save(), or for retry(); `on_failed` hears of each attempt that failed,
-    `on_saved` of each that succeeded, and `on_damaged` why load() took the backup.
+    What could not be saved waits for the next save(), or for retry().  `on_failed` is called after each attempt that
+    failed, `on_saved` after each that succeeded, and `on_damaged` with the reason why load() took the backup.
     """
 
     def __init__(
@@ -57,13 +57,13 @@ class JsonState:
         return read_object(self._disk, self._path, self._on_damaged)
 
     def save(self, table: Mapping[str, object]) -> None:
-        """Have the housekeeper replace the file; `error` keeps what went wrong with the last attempt."""
+        """Have the housekeeper replace the file; `error` is the failure of the last attempt, if it failed."""
         self._waiting = to_bytes(table)
         self.asked += 1
         self._submit()
 
     def retry(self) -> None:
-        """Try again what could not be saved; nothing to do nearly always."""
+        """Save again what could not be saved; usually there is nothing to do."""
         self._submit()
 
     def save_now(self, table: Mapping[str, object]) -> None:
@@ -83,7 +83,7 @@ class JsonState:
         self._is_saving = True
         job = partial(_save, self._disk, self._path, contents)
         if not self._housekeeper.submit(job, partial(self._saved, contents, self.asked)):
-            # A housekeeper this far behind gets the next save() as well.
+            # When the housekeeper's queue is full, the next save() replaces this one.
             self._is_saving, self._waiting = False, contents
 
     def _saved(self, contents: bytes, number: int, error: StoreError | None) -> None:
@@ -105,7 +105,7 @@ def read_object(
 ) -> dict[str, object] | None:
     """The JSON object in a file or its backup; None when neither exists, StoreError when neither can be read.
 
-    `on_damaged` hears what is wrong with the file when the backup is taken in its place.
+    `on_damaged` is called with the reason when the backup is taken in the file's place.
     """
     problem = ""
     for name in (path, f"{path}.bak"):
@@ -130,9 +130,9 @@ def read_object(
 def read_newest(disk: Disk, path: str) -> dict[str, object] | None:
     """The JSON object that `replace` completed last; None when there was none, ValueError when it is damaged.
 
-    The backup is taken only where `replace` was interrupted between its renames, so that the new file stands beside it
-    under its first name; never for a damaged file, and never for one that somebody removed.  For tables whose older
-    contents would be a lie.
+    The backup is taken only where `replace` was interrupted between its renames, so that the new file exists under its
+    temporary name; never for a damaged file, and never for one that was removed by hand.  For tables whose older
+    contents would be wrong.
     """
     for name in (path, f"{path}.bak") if disk.exists(f"{path}.tmp") else (path,):
         if disk.exists(name):
@@ -170,11 +170,11 @@ def to_bytes(table: Mapping[str, object]) -> bytes:
 
 
 class Lines(list[str]):
-    """The entries of a table as `line` gives them, in order: who has many makes them in slices and saves them then."""
+    """The entries of a table as `line` returns them, in order; large tables are encoded in slices and then saved."""
 
 
 def line(key: object, value: object) -> str:
-    """One entry of a table in its file."""
+    """Return the text of one entry of a table in its file."""
     return f"{_encode(str(key))}: {_encode(value)}"
 
 
@@ -191,7 +191,8 @@ def replace(disk: Disk, path: str, contents: bytes, for_newest: bool = False) ->
     """Atomically and durably give a file new contents; the old ones become the backup.
 
     for_newest: the file is read by `read_newest`.  The name of the new file is then durable before the old one is
-    renamed, or a power cut between the two renames might leave the backup alone, as if somebody had removed the rest.
+    renamed.  Otherwise a power cut between the two renames might leave only the backup, as if the rest had been removed
+    by hand.
     """
     unfinished = f"{path}.tmp"
     if for_newest and not disk.exists(path) and disk.exists(unfinished) and disk.exists(f"{path}.bak"):

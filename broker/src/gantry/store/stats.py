@@ -1,4 +1,4 @@
-"""What a store says about itself: one value, taken in one turn of the loop, for runtime information and metrics."""
+"""Statistics of a store: one value, taken in one turn of the loop, for runtime information and metrics."""
 
 from __future__ import annotations
 

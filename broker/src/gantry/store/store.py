@@ -1,12 +1,12 @@
-"""The store: one log, its marks, and what is derived from it, behind one door.
+"""The store: one log, its marks, and the queues and index derived from it, as one object.
 
 The life of a message here: append() gives it a queue offset, writes it (written moves) and returns; a flush
-makes it durable (flushed); anyone who is wired to decide confirms it (confirmed); it is dispatched into its
+makes it durable (flushed); replication, or the store alone, confirms it (confirmed); it is dispatched into its
 queue and the index (dispatched) and can be fetched.  With ASYNC_FLUSH and confirm_locally() all of this but
 the flush happens before append() returns.
 
 One thread, the loop's, calls everything here.  What blocks is done by `background`; tick() keeps it going.
-When the disk betrays a promise (`failed`), the store takes nothing more and the process must end: only the
+After a failed sync or write (`failed`) the store takes nothing more and the process must end: only the
 next start can find out what is really on the disk.
 """
 
@@ -32,7 +32,7 @@ from gantry.store.stats import StoreStats
 from gantry.store.watermarks import Watermark
 
 Places = Sequence[tuple[int, int]]
-_DRAINS = 3  # anyone who hears that a job is done may submit another one: so many after each other at most
+_DRAINS = 3  # the listener of a finished job may submit another one: so many after each other at most
 
 
 class Store:
@@ -75,7 +75,7 @@ class Store:
 
     @property
     def share(self) -> Watermark:
-        """The mark that this machine alone can vouch for, as its flush policy has it."""
+        """Return the mark of this machine alone: flushed with SYNC_FLUSH, written with ASYNC_FLUSH."""
         return self.flushed if self.settings.flush is Flush.SYNC else self.written
 
     def append(
@@ -85,7 +85,7 @@ class Store:
 
         Queue offsets follow each other per queue in the order of the run; topic, queue and properties are
         final.  together: all in one segment (a crash may still keep only the beginning of the run).
-        is_scanned: traits, keys and tag codes are those of the final properties, so that nobody need read them again.
+        is_scanned: traits, keys and tag codes are those of the final properties, so they need not be read again.
         is_owed: copies without which retention cannot go on are written as long as they find room at all, and what
         the start corrected is saved.
         DiskFullError and RunTooLongError: nothing happened, and no offset was used up.  Any other StoreError:
@@ -154,7 +154,7 @@ class Store:
 
     @property
     def why_full(self) -> str:
-        """Why there is no room for further messages; empty when there is."""
+        """Return why there is no room for further messages; an empty text when there is."""
         if self.retention.refuses_writes:
             return f"the disk is {self.retention.seen.used:.0%} full"
         if self._checkpoint.is_short:
@@ -166,8 +166,9 @@ class Store:
         return ""
 
     def tick(self, now_ms: int) -> Iterator[bool]:
-        """Keep things going; every 10 to 100 ms.  now_ms is the wall clock.  The rest of what a checkpoint does on the
-        loop comes as an iterator, a slice at a time; the next tick goes on with what was left.
+        """Start flushes, checkpoints and retention when they are due; to be called every 10 to 100 ms with the wall
+        clock.  The work of a checkpoint on the loop is returned as an iterator, a slice at a time; the next tick goes
+        on with what was left.
         """
         if self.failed is not None or self._is_closed:
             return iter(())
@@ -202,11 +203,11 @@ class Store:
                 listener(error)
 
     def on_failed(self, listener: Callable[[StoreError], None]) -> None:
-        """Hear of the failure after which the process must end."""
+        """Register a listener for the failure after which the process must end."""
         self._failed_listeners.append(listener)
 
     def on_dispatched(self, listener: Listener) -> None:
-        """Hear of every queue that got entries: (topic, queue id, new end of the queue, the entries)."""
+        """Register a listener for queues that got entries: (topic, queue id, new end of the queue, the entries)."""
         self._dispatcher.listen(listener)
 
     def queue_range(self, topic: str, queue_id: int) -> tuple[int, int] | None:
@@ -227,7 +228,7 @@ class Store:
 
     @property
     def generations(self) -> Generations:
-        """Which life of its name each topic is in."""
+        """Return the generations of all topics."""
         return self._table.generations
 
     def raw(self, start: int, end: int) -> memoryview:
@@ -244,16 +245,16 @@ class Store:
         return ends
 
     def begin_queue(self, topic: str, queue_id: int, following: int) -> None:
-        """Let a queue that is not here go on at this offset, as the master's does; makes its first file."""
+        """Create a missing queue that goes on at this offset, like the master's; makes its first file."""
         if self._table.get(topic, queue_id) is None:
             self._table.go_on(topic, queue_id, following)
 
     def bury(self, topic: str, life: TopicGeneration) -> None:
-        """Forget the queues of a topic that the master deleted; what it has from now on is of this life."""
+        """Forget the queues of a topic that the master deleted; its later records belong to this generation."""
         self.deleting.delete(topic, life.begins, self.durable_end, life.generation)
 
     def live_on(self, topic: str, life: TopicGeneration) -> None:
-        """The topic keeps its queues and is in this life, which begins before the log does, as the former one did."""
+        """Set the topic's generation and keep its queues: this one and the former begin before the log's start."""
         self.deleting.number(topic, life, self.durable_end)
 
     def delete_queues(self, topic: str) -> None:
@@ -265,7 +266,7 @@ class Store:
         self._log.bring_in(places, self._parts.background.cold_reader, done)
 
     def stats(self) -> StoreStats:
-        """For the runtime information."""
+        """Return offsets, disk usage and counts for the runtime information and the metrics."""
         return StoreStats(
             self._log.start,
             self.written.offset,
@@ -280,10 +281,10 @@ class Store:
         )
 
     def save_corrected(self, save: Callable[[], None]) -> bool:
-        """Put what a start corrected on the disk, in the room of the reserve if there is no other; blocks.
+        """Save what a start corrected, in the reserve's room on a full disk; blocks.  Return whether that worked.
 
-        False: not even there.  It is tried again when a checkpoint has found room; before that nothing is appended,
-        because the next start could not see any more what is wrong in the file.
+        After False it is tried again when a checkpoint has found room.  Until then nothing is appended, because
+        afterwards the next start could not recognise the error in the file.
         """
         try:
             self.in_reserve(save)
@@ -294,11 +295,11 @@ class Store:
         return True
 
     def in_reserve(self, save: Callable[[], object]) -> None:
-        """Put what a start cannot go without on the disk, in the room of the reserve if there is no other; blocks."""
+        """Save what a start cannot do without, in the reserve's room on a full disk; blocks."""
         self._checkpoint.reserve.carry_out(save)
 
     def _correct_again(self) -> None:
-        # What is saved may speak of the log, so that is durable first; and nobody else uses the reserve just now.
+        # What is saved may refer to the log, so that is made durable first; then no other job uses the reserve.
         is_durable = self.flushed.offset >= self.written.offset
         if self._checkpoint.is_short or not is_durable or self._parts.background.housekeeper.is_busy:
             return
@@ -335,10 +336,10 @@ class Store:
                 self._parts.lock.release()
 
     def go_on(self) -> Store | None:
-        """Go on with the same open files as another store, which nobody listens to yet; this one is closed then.
+        """Close this store and return a new one with the same open files, to which no listener is registered yet.
 
-        Blocks until all that is written is durable and the checkpoint under way is done, however many queues there are.
-        None when it has to be closed and opened instead: it failed, or something is left to be removed.
+        Blocks until all that is written is durable and the checkpoint under way is done; the number of queues does not
+        matter.  None when it has to be closed and opened instead: it failed, or files are left to be removed.
         """
         if self._is_closed:
             return None

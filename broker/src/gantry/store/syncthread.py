@@ -1,9 +1,9 @@
-"""What takes long on the disk without the interpreter's lock: fdatasync on a thread of its own, and cold reads.
+"""Long disk operations without the interpreter's lock: fdatasync on a thread of its own, and cold reads.
 
-A Python thread that comes back from fdatasync has to win the interpreter from the loop before it can say so, and then
-to wake the loop.  This one writes to an eventfd that the loop polls anyway.  It keeps the promises of
+A Python thread that returns from fdatasync has to wait for the interpreter's lock before it can report, and then has
+to wake the loop.  This thread writes to an eventfd that the loop polls anyway.  It has the contract of
 `background.Flusher`: a newer request replaces one that has not begun, so what is written during one sync shares the
-next; outcomes are told on the loop, and a failure is final.
+next; outcomes are reported on the loop, and a failure is final.
 
 Only for files of the operating system, since it needs their descriptors.
 """
@@ -22,14 +22,14 @@ Done = Callable[[int, StoreError | None], None]
 
 
 class Poller(Protocol):
-    """What is asked of an event loop."""
+    """The part of an event loop that is used here."""
 
     def add_reader(self, fd: int, callback: Callable[[], None], /) -> object:
         """Call back whenever fd is readable."""
         ...
 
     def remove_reader(self, fd: int, /) -> object:
-        """Do not any more."""
+        """Stop calling back for fd."""
         ...
 
 
@@ -64,7 +64,7 @@ class SyncThread:
             self._deliver()
 
     def close(self) -> None:
-        """Carry out what waits, tell it, end."""
+        """Carry out the waiting request, report it, end the thread."""
         if self._is_open:
             self.drain()
             self._is_open = False
@@ -85,7 +85,7 @@ class SyncThread:
 
 
 def read_through(file: RealFile, ranges: Sequence[tuple[int, int]]) -> None:
-    """Have these [start, end) in the page cache; the bytes go nowhere.  The cold reader's job, on its thread."""
+    """Read these [start, end) into the page cache and discard the bytes.  The cold reader's job, on its thread."""
     failed = sysio.read_through(file.fileno(), ranges)
     if failed:
         raise StoreError(f"read {file.path}: {os.strerror(failed)}")

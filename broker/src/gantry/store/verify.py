@@ -1,8 +1,8 @@
-"""Reading a whole store without changing it: is every record whole, and does its queue lead to it?
+"""Checking a whole store without changing it: is every record whole, and does its queue entry name it?
 
 Two questions, one walk.  The log is read from its first segment to the end, with the checksum of every body;
 for each record the queue entry at its queue offset has to name exactly its place and size.  What is found is
-a list of faults, not an exception: anyone who looks after a damaged disk wants to see all of it.
+a list of faults, not an exception: the operator of a damaged disk needs to see all of them.
 
 A record's checksum covers its body only.  Of its properties two things can be told: whether the tags are those of which
 the queue entry has the code, and, where RocketMQ's broker wrote the record with `enabledAppendPropCRC`, whether all of
@@ -10,10 +10,10 @@ it is as it was: then its last property, `__CRC32#`, is a checksum of everything
 and to the few numbers of a record that nothing else repeats, is not found here; copies of a group can be compared.
 
 The log ends at the first place where no record begins; segments behind it are made in advance and are empty.
-Not every oddity is a fault.  After a kill the log may end in half a record, and the youngest records may
-lack their entries: the next start cuts the one and makes the other, which `abort` tells us to expect.  Records of a
-deleted topic have no queue; they are counted apart.  Memory stays small: a segment is walked in slices, queue files
-are mapped.
+Not everything unusual is a fault.  After a kill the log may end in half a record, and the newest records may lack
+their entries: the next start cuts the one and makes the other.  The file `abort` says that this is to be expected.
+Records of a deleted topic have no queue; they are counted apart.  Memory stays small: a segment is walked in slices,
+queue files are mapped.
 
 Everything is opened for reading; the caller makes sure that no broker writes meanwhile.
 """
@@ -30,7 +30,7 @@ from gantry.model import names
 from gantry.store import filenames
 from gantry.store.disk import Disk, File
 
-_SLICE = 4096  # records looked at between two signs of life
+_SLICE = 4096  # records that are checked between two reports of progress
 _FAULTS_KEPT = 100  # a broken disk breaks millions of records; a hundred show how
 _FILES_OPEN = 256
 # RocketMQ: messages of an open or rolled back transaction are in the log and in no queue.
@@ -59,7 +59,7 @@ class Report:
     faults: list[str] = field(default_factory=list)
 
     def fault(self, text: str) -> None:
-        """Note something that should not be so."""
+        """Count a fault and keep its text, up to the limit."""
         self.fault_count += 1
         if len(self.faults) < _FAULTS_KEPT:
             self.faults.append(text)
@@ -164,7 +164,7 @@ class QueueEntries:
         return queues.unpack(view, byte % size) if view is not None and byte % size < len(view) else (0, 0, 0)
 
     def close(self) -> None:
-        """Give the files back."""
+        """Unmap and close all files."""
         while self._open:
             file, view = self._open.popitem()[1]
             view.release()

@@ -1,7 +1,7 @@
 """How far the log has come.
 
     written    >=  flushed        this machine's disk has it
-    written    >=  confirmed      the promise is kept: every in-sync member has it, ourselves too
+    written    >=  confirmed      every in-sync member has it, this one included
     confirmed  >=  dispatched     queues and index know it
 
 A mark is a log offset on a record boundary: all bytes below it have the property.  No mark ever
@@ -19,7 +19,7 @@ Listener = Callable[[int], None]
 
 
 class Watermark:
-    """One mark and those who want to hear of it.
+    """One mark and its listeners.
 
     Only the event loop's thread may call advance(); the flush thread reports to the loop.  A listener
     may cause a further advance of the same mark: later listeners then hear the higher offset first and
@@ -35,11 +35,11 @@ class Watermark:
         self._listeners: list[Listener] = []
 
     def listen(self, listener: Listener) -> None:
-        """Hear of every advance from now on, in the order of subscription."""
+        """Register a listener that is called with the offset after every advance, in the order of registration."""
         self._listeners.append(listener)
 
     def advance(self, offset: int) -> None:
-        """Move the mark up and tell the listeners; an offset already passed is no news."""
+        """Move the mark up and call the listeners; offsets at or below the current mark are ignored."""
         if offset <= self.offset:
             return
         assert self._ceiling is None or offset <= self._ceiling.offset
