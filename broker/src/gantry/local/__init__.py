@@ -1,1 +1,1 @@
-"""A cluster of several processes on one machine: what it consists of, who keeps it running, how it is cut apart."""
+"""A cluster of several processes on one machine: its layout, its supervisor, and simulated network failures."""

@@ -1,12 +1,12 @@
-"""Who does not hear whom in a local cluster: whole members, and ways in one direction.
+"""Simulated network failures of a local cluster: members that are cut off, and single directions that are cut.
 
-    whole members     neither send to anybody nor hear anybody, the register too
-    a way A>B         what A sends to B is lost; what B sends to A arrives.  A connection needs both, so no new one is
-                      made between the two, and on those that there are one side speaks into the void
-    outside           everything that is no member: clients, name server, coordinator, and the register, which is a
-                      service that answers; who cannot ask it, or cannot hear it, does not reach it
+    whole members     send nothing and receive nothing, the register included
+    a way A>B         bytes from A to B are lost, bytes from B to A arrive.  A new connection needs both directions, so
+                      none can be made between the two; open connections work in one direction only
+    outside           everything that is not a member: clients, name server, coordinator, and the register.  Access to
+                      the register needs both directions
 
-Values only; `namespaces` and `wires` carry them out, `local.json` keeps them.
+These are values; `namespaces` and `wires` apply them, `local.json` keeps them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OUTSIDE = "outside"
 
 
 class Way(NamedTuple):
-    """From one to another, by name."""
+    """One direction between two members, by name."""
 
     start: str
     end: str
@@ -37,50 +37,50 @@ class Way(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """All that is cut at one time."""
+    """All cuts that are in effect at one time."""
 
     members: frozenset[str] = frozenset()
     ways: frozenset[Way] = frozenset()
 
     def cut_off(self, names: Iterable[str]) -> Cuts:
-        """These members from everybody, besides."""
+        """Return these cuts, and these members cut off."""
         return replace(self, members=self.members | set(names))
 
     def cut(self, starts: Iterable[str], ends: Iterable[str]) -> Cuts:
-        """The ways from each of these to each of those, besides."""
+        """Return these cuts, and each way from a member of `starts` to one of `ends` cut."""
         to = tuple(ends)
         return replace(self, ways=self.ways | {Way(start, end) for start in starts for end in to if start != end})
 
     def healed(self, names: Iterable[str]) -> Cuts:
-        """Nothing is cut any more at these members."""
+        """Return the cuts without any at these members."""
         whole = frozenset(names)
         return Cuts(self.members - whole, frozenset(way for way in self.ways if whole.isdisjoint(way)))
 
     def opened(self, starts: Iterable[str], ends: Iterable[str]) -> Cuts:
-        """The ways from each of these to each of those are whole."""
+        """Return the cuts without the ways from a member of `starts` to one of `ends`."""
         to = tuple(ends)
         return replace(self, ways=self.ways - {Way(start, end) for start in starts for end in to})
 
     def is_cut(self, way: Way) -> bool:
-        """Whether what goes this way is lost."""
+        """Return whether bytes in this direction are lost."""
         return way in self.ways or not self.members.isdisjoint(way)
 
     def is_apart(self, one: str, other: str) -> bool:
-        """Whether no connection can be made between the two."""
+        """Return whether no connection can be made between the two."""
         return self.is_cut(Way(one, other)) or self.is_cut(Way(other, one))
 
     @property
     def names(self) -> frozenset[str]:
-        """Every member that something is cut at."""
+        """The names of all members with a cut."""
         return self.members | {name for way in self.ways for name in way if name != OUTSIDE}
 
     def to_document(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the JSON object that `read_cuts` reads."""
         return {"members": sorted(self.members), "ways": sorted([way.start, way.end] for way in self.ways)}
 
 
 def read_cuts(source: documents.Document) -> Cuts:
-    """What `to_document` made; ValueError for anything else."""
+    """Return the cuts of a document; ValueError when it is invalid."""
     ways = set()
     for each in documents.array(source, "ways"):
         if not isinstance(each, list) or len(each) != 2:

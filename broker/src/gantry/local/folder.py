@@ -1,12 +1,12 @@
 """The folder of a local cluster: `local.json`, one folder for each member, registers, secret, logs.
 
-    local.json      layout, who is kept down, what is cut, and which process is the supervisor
-    registers/      one file for each group; beside it NAME.json.teardown while everybody stops
+    local.json      layout, processes that are kept down, cuts, and the supervisor's process
+    registers/      one file for each group; beside it NAME.json.teardown while the cluster stops
     <member>/       broker.yaml (its configuration), store/, reach -> ../registers (gone while it is cut off)
-    <process>.out   what it printed, newest start only; <process>.log what it logged
+    <process>.out   its standard output of the newest start; <process>.log: its log
 
-`local.json` is replaced atomically, under a lock, by anyone who changes something: the supervisor looks at it, and
-anyone who comes after a supervisor that was killed finds all that it knew.
+Every command that changes something replaces `local.json` atomically, under a lock.  The supervisor reads it regularly.
+All state is in it, so it is complete even after the supervisor was killed.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _NOWHERE = "cut"
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What `local.json` holds; names of members."""
+    """The contents of `local.json`; members are given by name."""
 
     layout: Layout
     down: frozenset[str] = frozenset()  # not to be started again
     cuts: Cuts = Cuts()  # noqa: RUF009  a value
-    supervisor: str = ""  # `processes.Known` as text; empty: nobody
+    supervisor: str = ""  # `processes.Known` as text; empty: none
 
 
 class Folder:
-    """One cluster's folder; nothing in it is kept open."""
+    """The folder of one cluster; no file in it is kept open."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.resolve()
@@ -55,33 +55,33 @@ class Folder:
 
     @property
     def registers(self) -> Path:
-        """Where the groups' registers are."""
+        """The folder of the groups' registers."""
         return self.path / "registers"
 
     @property
     def carried_out(self) -> Path:
-        """Where `wires` says what is cut by now."""
+        """The file in which `wires` writes the cuts that are in effect."""
         return self.path / "wires.json"
 
     @property
     def secret_file(self) -> Path:
-        """What members and coordinator prove to know."""
+        """The file with the secret of members and coordinator."""
         return self.path / "secret"
 
     def out(self, name: str) -> Path:
-        """What a process printed."""
+        """Return the file of a process's standard output."""
         return self.path / f"{name}.out"
 
     def log(self, name: str) -> Path:
-        """What a process logged."""
+        """Return the file of a process's log."""
         return self.path / f"{name}.log"
 
     def member(self, who: Who) -> Path:
-        """A member's folder."""
+        """Return a member's folder."""
         return self.path / who.name
 
     def make(self, layout: Layout) -> None:
-        """A new cluster's folder; the secret first, `local.json` last."""
+        """Make the folder of a new cluster: the secret first, `local.json` last."""
         self.registers.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not self.secret_file.exists():
             descriptor = os.open(self.secret_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -90,7 +90,7 @@ class Folder:
         self.save(State(layout))
 
     def load(self) -> State:
-        """ConfigError where no cluster was made, StoreError for a damaged file."""
+        """Read `local.json`. ConfigError where no cluster was made, StoreError for a damaged file."""
         try:
             source = statefile.read_newest(RealDisk(), str(self.path / "local.json"))
             if source is None:
@@ -111,35 +111,35 @@ class Folder:
         statefile.replace(RealDisk(), str(self.path / "local.json"), statefile.to_bytes(table), for_newest=True)
 
     def change(self, how: Callable[[State], State]) -> State:
-        """Read, change and replace, one at a time; the new state."""
+        """Read, change and replace `local.json` under the lock. Return the new state."""
         with self._locked():
             state = how(self.load())
             self.save(state)
             return state
 
     def keep_down(self, *names: str) -> State:
-        """These are not started again."""
+        """Record that these processes are not started again. Return the new state."""
         return self.change(lambda state: replace(state, down=state.down | set(names)))
 
     def let_run(self, *names: str) -> State:
-        """These are started again when they are down."""
+        """Record that these processes are started again when they are down. Return the new state."""
         return self.change(lambda state: replace(state, down=state.down - set(names)))
 
     def set_cuts(self, cuts: Cuts) -> State:
-        """Exactly this is cut; ways to the registers go with it."""
+        """Record exactly these cuts, and open or close the members' links to the registers. Return the new state."""
         state = self.change(lambda state: replace(state, cuts=cuts))
         for who in state.layout.members():
             self.reach(who, not cuts.is_apart(who.name, OUTSIDE))
         return state
 
     def say_carried_out(self, cuts: Cuts) -> None:
-        """`wires` has cut exactly this."""
+        """Write that exactly these cuts are in effect."""
         unfinished = self.carried_out.with_suffix(".new")
         self.write(unfinished, cuts.to_document())
         unfinished.rename(self.carried_out)
 
     def are_cut(self) -> Cuts | None:
-        """What `wires` has cut; None before it said anything."""
+        """Return the cuts that are in effect; None before `wires` has written any."""
         try:
             found = json.loads(self.carried_out.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -147,7 +147,7 @@ class Folder:
         return read_cuts(documents.document(found, str(self.carried_out)))
 
     def tear_down(self, is_wanted: bool) -> None:
-        """Every group is being ended, or is not any more: the master need not hand over before it stops."""
+        """Mark every group as being stopped, so that a master need not hand over; or remove the marks."""
         for group in sorted({who.group_name for who in self.load().layout.members()}):
             sign = self.registers / f"{group}.json{TEARDOWN}"
             if is_wanted:
@@ -156,7 +156,7 @@ class Folder:
                 sign.unlink(missing_ok=True)
 
     def reach(self, who: Who, is_open: bool) -> None:
-        """A member's way to the registers, in one rename."""
+        """Open or close a member's link to the registers, by one rename."""
         folder = self.member(who)
         folder.mkdir(exist_ok=True)
         unfinished = folder / "reach.new"
@@ -165,7 +165,7 @@ class Folder:
         unfinished.rename(folder / "reach")
 
     def write(self, path: Path, document: object) -> None:
-        """A file that a process of the cluster is told to read; YAML takes JSON."""
+        """Write a JSON document, which processes of the cluster may also read as YAML."""
         path.write_text(json.dumps(document, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     @contextlib.contextmanager

@@ -1,16 +1,16 @@
-"""What a local cluster consists of, and where each part listens: values, made once and kept in the cluster's folder.
+"""The layout of a local cluster: its members and the addresses of each; made once and kept in the cluster's folder.
 
-Members have addresses of their own and everywhere the same ports, so that a port of a member that is down can be
-taken by nobody's outgoing connection, and that links between two members can be told from each other.
+Each member has its own address, and all have the same ports.  So no outgoing connection can take the port of a member
+that is down, and links between members can be distinguished.
 
-    namespaces   198.18.N.0/24 on a bridge; each member has a network namespace, and its cable can be pulled
+    namespaces   198.18.N.0/24 on a bridge; each member has a network namespace whose interface can be taken down
     proxy        127.H.x.y: a member listens at 127.H.(64 + group).ordinal and advertises 127.H.(1 + group).ordinal,
-                 where a process passes connections on until it is told not to; each way from one member to another,
-                 and to the name server, is an address of its own
-    direct       127.H.x.y without anything in between: nothing can be cut
+                 where a proxy process passes connections on; each direction between two members, and to the name
+                 server, has its own address, so that each can be cut
+    direct       127.H.x.y without a proxy: nothing can be cut
 
-The register of a group is a file.  A member reaches it through a link in its own folder, which is taken away while the
-member is cut off: a cable that is pulled takes the register with it.
+The register of a group is a file.  A member reaches it through a link in its own folder, which is redirected while the
+member is cut off, so that it cannot reach the register either.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ class Who(NamedTuple):
 
     @property
     def group_name(self) -> str:
-        """`broker-a`, as RocketMQ's examples call them."""
+        """The group's name, like `broker-a` in RocketMQ's examples."""
         return f"broker-{string.ascii_lowercase[self.group]}"
 
     @property
     def name(self) -> str:
-        """Of its folder, its log and its process."""
+        """The name of the member's folder, log and process, like `broker-a-1`."""
         return f"{self.group_name}-{self.ordinal}"
 
 
 class Ports(NamedTuple):
-    """The same for every member."""
+    """The ports, the same for every member."""
 
     broker: int = 10911
     ha: int = 10912
@@ -67,12 +67,14 @@ class Ports(NamedTuple):
     names: int = 9876
 
     def shifted(self, by: int) -> Ports:
-        """All of them, so much higher."""
+        """Return the ports, each increased by `by`."""
         return Ports(*(port + by for port in self))
 
 
 class Wire(NamedTuple):
-    """Where a proxy listens and where it passes on to, and whom it joins: who connects, and to whom."""
+    """An address where the proxy listens, the address it connects to, and the direction between members that
+    this is.
+    """
 
     listen: tuple[str, int]
     target: tuple[str, int]
@@ -81,7 +83,7 @@ class Wire(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """See the module; `net` is N or H."""
+    """Size, addresses and settings of a cluster; `net` is N or H. ConfigError for an impossible size."""
 
     uid: str
     groups: int
@@ -91,7 +93,7 @@ class Layout:
     links: Links
     net: int
     ports: Ports
-    settings: Mapping[str, str]  # keys of the configuration that every member gets besides
+    settings: Mapping[str, str]  # further configuration keys of every member
 
     def __post_init__(self) -> None:
         if not 1 <= self.groups <= GROUPS_MAX or not 2 <= self.replicas <= REPLICAS_MAX:
@@ -101,51 +103,51 @@ class Layout:
             )
 
     def members(self) -> Iterator[Who]:
-        """Every member, group by group."""
+        """Return every member, group by group."""
         return (Who(group, ordinal) for group in range(self.groups) for ordinal in range(self.replicas))
 
     @property
     def short(self) -> str:
-        """For names of the system that must be short."""
+        """The first digits of the uid, for names of the system that must be short."""
         return self.uid[:6]
 
     @property
     def host(self) -> str:
-        """The address of what runs outside of every member's network."""
+        """The address of the processes outside the members' networks."""
         return f"198.18.{self.net}.1" if self.links is Links.NAMESPACES else f"127.{self.net}.250.1"
 
     @property
     def name_server(self) -> str:
-        """HOST:PORT, for clients."""
+        """HOST:PORT of the name server, for clients."""
         return f"{self.host}:{self.ports.names}"
 
     def address(self, who: Who) -> str:
-        """What a member advertises."""
+        """Return the address that a member advertises."""
         if self.links is Links.NAMESPACES:
             return f"198.18.{self.net}.{10 + who.group * REPLICAS_MAX + who.ordinal}"
         return f"127.{self.net}.{1 + who.group}.{1 + who.ordinal}"
 
     def bound(self, who: Who) -> str:
-        """Where a member itself listens."""
+        """Return the address that a member listens on."""
         if self.links is Links.PROXY:
             return f"127.{self.net}.{64 + who.group}.{1 + who.ordinal}"
         return self.address(who)
 
     def way(self, start: Who, end: Who) -> str:
-        """Where a member finds the replication port of another of its group."""
+        """Return HOST:PORT at which `start` reaches the replication port of `end`, of the same group."""
         if self.links is Links.PROXY and start != end:
             pair = 1 + start.ordinal * REPLICAS_MAX + end.ordinal
             return f"127.{self.net}.{128 + start.group}.{pair}:{self.ports.ha}"
         return f"{self.address(end)}:{self.ports.ha}"
 
     def names_for(self, who: Who) -> str:
-        """Where a member finds the name server."""
+        """Return HOST:PORT at which a member reaches the name server."""
         if self.links is Links.PROXY:
             return f"127.{self.net}.{192 + who.group}.{1 + who.ordinal}:{self.ports.names}"
         return self.name_server
 
     def wires(self) -> Iterator[Wire]:
-        """What a proxy passes on."""
+        """Yield every address of the proxy; none unless `links` is proxy."""
         if self.links is not Links.PROXY:
             return
         ports = self.ports
@@ -160,7 +162,7 @@ class Layout:
                     yield Wire(_split(self.way(who, other)), (self.bound(other), ports.ha), way)
 
     def listeners(self) -> Iterator[tuple[str, int]]:
-        """Everything that has to be free on this machine."""
+        """Yield every (host, port) that has to be free on this machine."""
         yield self.host, self.ports.names
         for wire in self.wires():
             yield wire.listen
@@ -169,7 +171,7 @@ class Layout:
                 yield from ((self.bound(who), port) for port in self.ports[:4])
 
     def to_document(self) -> dict[str, object]:
-        """As JSON."""
+        """Return the layout as a JSON object."""
         return {
             "uid": self.uid,
             "groups": self.groups,
@@ -184,7 +186,9 @@ class Layout:
 
 
 def member_config(layout: Layout, who: Who, folder: str, secret_file: str) -> dict[str, object]:
-    """The broker's configuration; sizes are those of `gantry standalone`.  `folder` is the member's."""
+    """Return the broker's configuration by dotted key; sizes are those of `gantry standalone`. `folder` is the
+    member's.
+    """
     from gantry.failover.timers import TIMERS
 
     profile = PROFILES[layout.profile]
@@ -217,7 +221,7 @@ def member_config(layout: Layout, who: Who, folder: str, secret_file: str) -> di
 
 
 def coordinator_config(layout: Layout, registers: str, secret_file: str) -> dict[str, object]:
-    """What `gantry coordinator --config` is told."""
+    """Return the configuration of `gantry coordinator --config`."""
     profile = PROFILES[layout.profile]
     groups: dict[str, object] = {}
     for number in range(layout.groups):
@@ -238,7 +242,7 @@ def coordinator_config(layout: Layout, registers: str, secret_file: str) -> dict
 
 
 def who_is(layout: Layout, text: str) -> Who:
-    """`broker-a/1` or `broker-a-1`; ConfigError naming what there is."""
+    """Return the member of a text like `broker-a/1` or `broker-a-1`; ConfigError when there is none."""
     for who in layout.members():
         if text in (who.name, f"{who.group_name}/{who.ordinal}"):
             return who

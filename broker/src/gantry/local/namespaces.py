@@ -1,11 +1,11 @@
-"""Networks of their own for members: a namespace each, joined by a bridge; a cable is pulled by taking its end down.
+"""A network namespace for each member, joined by a bridge; a member is cut off by taking its interface down.
 
-A cut member is what a machine behind a dead switch is: nobody's packets arrive, in either direction, and nothing is
-refused.  A way that is cut in one direction has a wrong address of the far end's cable at its beginning, so that the
-bridge brings what is sent there to nobody.
+A cut member is like a machine behind a dead switch: no packets arrive in either direction, and no connection is
+refused. For a cut in one direction the sender gets a wrong link-layer address of the receiver, so the bridge drops the
+packets.
 
-Needs root and the program `ip`.  What is made has names that begin with `gq` and six digits of the cluster's uid, and
-only those are ever removed.  198.18.0.0/15 is set aside for tests of networks, so no real one is shadowed.
+Needs root and the program `ip`.  Names of interfaces and namespaces begin with `gq` and six digits of the cluster's
+uid, and only those are ever removed.  198.18.0.0/15 is reserved for network tests, so no real network is shadowed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from gantry.local.cuts import OUTSIDE, Cuts, Way
 from gantry.local.layout import Layout, Who
 
 _WITHIN_S = 20.0
-_NOBODY = "02:00:00:00:00:fe"  # no cable has this address
+_NOBODY = "02:00:00:00:00:fe"  # no interface has this address
 
 
 def can_be() -> bool:
-    """Whether this process may make networks: tried, because being root alone does not say so in a container."""
+    """Return whether this process may make network namespaces; it tries, because root in a container may lack the
+    right.
+    """
     if os.geteuid() != 0 or shutil.which("ip") is None:
         return False
     trial = f"gq-try-{os.getpid()}"
@@ -35,14 +37,14 @@ def can_be() -> bool:
 
 
 def nets_taken() -> frozenset[int]:
-    """The numbers N of 198.18.N.0/24 that this machine has already."""
+    """Return the numbers N of the networks 198.18.N.0/24 that this machine has already."""
     found = _run("ip", "-o", "-4", "addr").stdout.split()
     parts = [each.split(".") for each in found if each.startswith("198.18.")]
     return frozenset(int(part[2]) for part in parts if len(part) == 4)
 
 
 def make(layout: Layout) -> None:
-    """Bridge, namespaces and cables, as far as they are not there."""
+    """Make bridge, namespaces and interfaces, as far as they do not exist."""
     bridge = _bridge(layout)
     if not _exists(bridge):
         _must("ip", "link", "add", bridge, "type", "bridge")
@@ -61,7 +63,7 @@ def make(layout: Layout) -> None:
 
 
 def remove(layout: Layout) -> None:
-    """All of it, as far as it is there."""
+    """Remove bridge, namespaces and interfaces, as far as they exist."""
     for who in layout.members():
         _run("ip", "link", "del", _cable(layout, who))
         _run("ip", "netns", "del", _space(layout, who))
@@ -69,7 +71,7 @@ def remove(layout: Layout) -> None:
 
 
 def set_cuts(layout: Layout, cuts: Cuts) -> None:
-    """Pull the cables of members that are cut off, plug in all others, and lose what goes the ways that are cut."""
+    """Apply exactly these cuts: interfaces down or up, and wrong addresses for cuts in one direction."""
     addresses = {who.name: layout.address(who) for who in layout.members()} | {OUTSIDE: layout.host}
     for who in layout.members():
         _must("ip", "link", "set", _cable(layout, who), "down" if who.name in cuts.members else "up")
@@ -86,7 +88,7 @@ def set_cuts(layout: Layout, cuts: Cuts) -> None:
 
 
 def inside(layout: Layout, who: Who) -> list[str]:
-    """What a command begins with to run in a member's network."""
+    """Return the beginning of a command that runs in a member's network."""
     return ["ip", "netns", "exec", _space(layout, who)]
 
 
@@ -116,5 +118,5 @@ def _run(*command: str) -> subprocess.CompletedProcess[str]:
 def _must(*command: str) -> str:
     done = _run(*command)
     if done.returncode:
-        raise GantryError(f"{' '.join(command)}: {done.stderr.strip()}; --links proxy does without")
+        raise GantryError(f"{' '.join(command)}: {done.stderr.strip()}; --links proxy needs no network namespaces")
     return done.stdout

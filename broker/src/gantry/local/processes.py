@@ -1,11 +1,10 @@
-"""The processes of a local cluster: which there are, and signals that can only reach our own.
+"""The processes of a local cluster: how they are found, and signals that reach only them.
 
-Every process that is started carries `LOCAL_GANTRY=<uid of the cluster>:<name>` in its environment, which the system
-keeps for as long as the process lives.  So anyone who comes later finds exactly them, also those whose supervisor was
-killed before it could write anything down; a number that the system has given to somebody else since is no danger.  A
-signal goes through a descriptor of the process that was looked at, not to anyone who has the number by then.
+Every process that is started has `LOCAL_GANTRY=<uid of the cluster>:<name>` in its environment, which the system keeps
+for as long as the process lives.  So every later command finds exactly these processes, even when their supervisor was
+killed.  A signal is sent through a descriptor of the process that was checked, so a reused process id does no harm.
 
-The supervisor was started by a person and has no such mark; it is known by its number, when it began, and the boot.
+The supervisor is started by a user and has no such mark; it is identified by process id, start time and boot id.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ _PROC = Path("/proc")
 
 
 class Known(NamedTuple):
-    """A process of this boot, which cannot be mistaken for another one."""
+    """A process of this boot, identified so that a reused process id is not mistaken for it."""
 
     pid: int
-    began: str  # in ticks of the system, since it booted
+    began: str  # start time in ticks since the system booted
     boot: str
 
     def __str__(self) -> str:
@@ -36,33 +35,33 @@ class Known(NamedTuple):
 
     @property
     def is_alive(self) -> bool:
-        """Whether it runs still."""
+        """Whether it still runs."""
         return known(self.pid) == self
 
 
 def known(pid: int) -> Known | None:
-    """The process that has this number now."""
+    """Return the process that has this id now; None when there is none."""
     fields = _stat(pid)
     boot = (_PROC / "sys/kernel/random/boot_id").read_text("ascii").strip()
     return None if fields is None or fields[0] == "Z" else Known(pid, fields[19], boot)
 
 
 def parse_known(text: str) -> Known | None:
-    """What `str` made of one; None for the empty text and for anything else."""
+    """Return the process of a text that `str` made; None for any other text."""
     pid, _, rest = text.partition("/")
     began, _, boot = rest.partition("/")
     return Known(int(pid), began, boot) if pid.isdecimal() and began and boot else None
 
 
 def marked(uid: str, name: str) -> dict[str, str]:
-    """The environment of a process of a cluster."""
-    # What configures brokers by their environment is not meant for every member of a cluster.
+    """Return the environment of a process of the cluster."""
+    # Variables that configure a broker are not inherited: they would apply to every member of the cluster.
     inherited = {key: value for key, value in os.environ.items() if not key.startswith("GANTRY_") or key in _KEPT}
     return inherited | {MARK: f"{uid}:{name}", "PYTHONUNBUFFERED": "1"}
 
 
 def find(uid: str) -> dict[str, int]:
-    """Every process of the cluster that lives, by name."""
+    """Return the process ids of the cluster's living processes, by name."""
     found = {}
     for process in _PROC.glob("[0-9]*"):
         name = _name_of(int(process.name), uid)
@@ -72,7 +71,7 @@ def find(uid: str) -> dict[str, int]:
 
 
 class Gone:
-    """Which of a group's processes, in the order of its ordinals, are not there; cheap to ask again and again."""
+    """Finds which of a group's processes are not running; cheap to call often."""
 
     def __init__(self, uid: str, names: Sequence[str]) -> None:
         self._uid = uid
@@ -80,7 +79,7 @@ class Gone:
         self._alive: dict[str, Known] = {}
 
     def ordinals(self) -> frozenset[int]:
-        """Those whose process has ended, or never began."""
+        """Return the ordinals whose process has ended, or never started."""
         self._alive = {name: process for name, process in self._alive.items() if process.is_alive}
         if len(self._alive) < len(self._names):
             for name, pid in find(self._uid).items():
@@ -91,19 +90,19 @@ class Gone:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether it was told to stand still."""
+    """Return whether the process is paused by a signal."""
     fields = _stat(pid)
     return fields is not None and fields[0] in "Tt"
 
 
 def send(uid: str, name: str, number: signal.Signals) -> bool:
-    """A signal to one process of the cluster; False when there is none."""
+    """Send a signal to one process of the cluster. Return False when there is none."""
     pid = find(uid).get(name)
     return pid is not None and _send(pid, number, lambda: _name_of(pid, uid) == name)
 
 
 def send_known(process: Known, number: signal.Signals) -> bool:
-    """A signal to exactly this process; False when it is gone."""
+    """Send a signal to exactly this process. Return False when it has ended."""
     return _send(process.pid, number, lambda: process.is_alive)
 
 
@@ -133,7 +132,7 @@ def _name_of(pid: int, uid: str) -> str:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields behind the name of the program, which may hold anything."""
+    """Return the fields after the program's name, which may contain any characters; None when the process has ended."""
     try:
         return (_PROC / str(pid) / "stat").read_text("ascii", "replace").rpartition(")")[2].split()
     except OSError:

@@ -1,13 +1,14 @@
-"""Who keeps a local cluster running: starts its processes, starts one again that died by itself, ends all in order.
+"""The supervisor of a local cluster: starts its processes, restarts one that died, and stops all in order.
+
 
     start    1. networks  2. wires  3. name server  4. members and coordinator, all at once  5. every group has a master
-    stop     1. registers say that everybody ends, so that no master hands over, and no set shrinks
-             2. the coordinator, so that nobody promotes what is about to end
-             3. masters, so that what they have parked is confirmed  4. the other members, all at once  5. the rest
+    stop     1. the registers are marked as stopping, so that no master hands over, and no set shrinks
+             2. the coordinator, so that it promotes no member that is about to end
+             3. masters, so that their parked messages are confirmed  4. the other members, all at once  5. the rest
 
-A process that ends is started again after a pause that doubles, from a fifth of a second to fifteen seconds, and begins
-again after half a minute of life; unless `local.json` says that it is to be kept down.  Output goes to files, not to
-pipes: processes live on when their supervisor is killed, and `gantry local down` ends them.
+A process that ends is started again after a pause, unless `local.json` keeps it down.  The pause doubles from a fifth
+of a second to fifteen seconds, and is short again after half a minute of running.  Output goes to files, not to pipes:
+so processes continue when their supervisor is killed, and `gantry local down` ends them.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ _PAUSE_S, _PAUSE_MAX_S, _SETTLED_S = 0.2, 15.0, 30.0
 
 
 class Supervisor:
-    """start() and stop() once each, in one loop; `tell` hears what happens, for people; `fail` why it cannot go on."""
+    """Call start() and stop() once each, in one loop. `tell` is called with news for people, `fail` with the reason
+    when it cannot go on.
+    """
 
     def __init__(
         self,
@@ -64,11 +67,11 @@ class Supervisor:
         self._watching: dict[str, asyncio.Task[None]] = {}
 
     async def start(self) -> None:
-        """Everything runs and says that it is ready."""
+        """Start everything and wait until it is ready. GantryError when a process ends or takes too long."""
         layout, folder = self._layout, self._folder
         if layout.links is Links.NAMESPACES:
             namespaces.make(layout)
-            namespaces.set_cuts(layout, Cuts())  # what an earlier start left behind
+            namespaces.set_cuts(layout, Cuts())  # removes cuts of an earlier start
         folder.tear_down(False)
         self._folder.carried_out.unlink(missing_ok=True)
         for who in layout.members():
@@ -81,13 +84,13 @@ class Supervisor:
             await self._begin(WIRES)
         await self._begin(NAMES)
         names = [*(who.name for who in layout.members()), COORDINATOR]
-        # Each of them is ready or has failed when this returns; none begins behind our back while we stop.
+        # Each process is ready or has failed when this returns, so none starts while the others are being stopped.
         for failure in await asyncio.gather(*(self._begin(name) for name in names), return_exceptions=True):
             if isinstance(failure, BaseException):
                 raise failure
 
     async def stop(self) -> None:
-        """See the module; who does not end in time is killed."""
+        """Stop everything in the module's order; a process that does not end in time is killed."""
         for task in self._watching.values():
             task.cancel()
         await asyncio.gather(*self._watching.values(), return_exceptions=True)
@@ -104,7 +107,7 @@ class Supervisor:
 
     def _unwatched(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
-            self._fail(f"a process cannot be looked after any more: {task.exception()!r}")
+            self._fail(f"a process cannot be supervised any more: {task.exception()!r}")
 
     async def _spawn(self, name: str) -> None:
         layout, folder = self._layout, self._folder
@@ -132,7 +135,7 @@ class Supervisor:
         return [*inside, *processes.GANTRY, "broker", "--config", str(folder.member(who) / "broker.yaml")]
 
     async def _until_ready(self, name: str) -> None:
-        """Until it printed its line; GantryError when it ends, or takes too long."""
+        """Wait until the process has printed its `ready` line; GantryError when it ends or takes too long."""
         end_s = self._clock.monotonic() + READY_WITHIN_S
         child = self._children[name]
         while not self._folder.out(name).read_bytes().startswith(b"ready "):
@@ -143,7 +146,7 @@ class Supervisor:
             await asyncio.sleep(_LOOK_S)
 
     async def _watch(self, name: str) -> None:
-        """Start it again whenever it ends, until cancelled."""
+        """Start the process again whenever it ends, until cancelled."""
         pause_s = _PAUSE_S
         while True:
             begun_s = self._clock.monotonic()
@@ -169,7 +172,7 @@ class Supervisor:
 
 
 async def end_all(folder: Folder, layout: Layout) -> None:
-    """Every process of the cluster, in the order of the module; members stay in the sets that they are in."""
+    """Stop every process of the cluster in the module's order; in-sync sets do not change."""
     masters = await _masters(folder, layout)
     others = [who.name for who in layout.members() if who.name not in masters]
     folder.tear_down(True)
@@ -179,7 +182,7 @@ async def end_all(folder: Folder, layout: Layout) -> None:
 
 
 async def _masters(folder: Folder, layout: Layout) -> list[str]:
-    """Who leads, as the registers say; groups whose register cannot be read have none."""
+    """Return the names of the masters by the registers; a group whose register cannot be read has none."""
     found = []
     for group in range(layout.groups):
         with contextlib.suppress(GantryError):
@@ -190,10 +193,10 @@ async def _masters(folder: Folder, layout: Layout) -> list[str]:
 
 
 async def end(layout: Layout, names: Sequence[str]) -> None:
-    """SIGTERM for these processes of the cluster, also for those that stand still, and SIGKILL for who stays."""
+    """Send SIGTERM to these processes, also to paused ones, and SIGKILL to those that do not end in time."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         for name in names:
-            # In this order: who stands still takes it when he goes on.
+            # In this order: a paused process receives the signal when it continues.
             processes.send(layout.uid, name, number)
             processes.send(layout.uid, name, signal.SIGCONT)
         for _ in range(round(ENDS_WITHIN_S / _LOOK_S)):
@@ -203,7 +206,7 @@ async def end(layout: Layout, names: Sequence[str]) -> None:
 
 
 def last_line(folder: Folder, name: str) -> str:
-    """The last thing that a process said, for anyone who wonders why it ended."""
+    """Return the last line that a process logged, to explain why it ended."""
     with contextlib.suppress(OSError, IndexError), folder.log(name).open("rb") as file:
         file.seek(-min(4096, os.fstat(file.fileno()).st_size), os.SEEK_END)
         return file.read().decode("utf-8", "replace").strip().splitlines()[-1][:400]
@@ -211,7 +214,7 @@ def last_line(folder: Folder, name: str) -> str:
 
 
 def _tree(config: dict[str, object]) -> dict[str, object]:
-    """Dotted keys as sections."""
+    """Return the configuration with dotted keys turned into sections."""
     tree: dict[str, object] = {}
     for key, value in config.items():
         section, dot, rest = key.partition(".")

@@ -1,7 +1,7 @@
-"""How a local cluster does: every member asked, every register read, every process looked for.
+"""The state of a local cluster: from every member, every register and every process.
 
-For people and programs only; nothing is decided by it.  A member that does not answer within a second shows what the
-system knows of its process.
+It is for people and programs; no decision depends on it.  For a member that does not answer within a second only the
+state of its process is shown.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from gantry.store.disk import RealDisk
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """One member."""
+    """The state of one member."""
 
     who: Who
     pid: int | None
     is_paused: bool
-    is_cut: bool  # nobody outside can ask it
+    is_cut: bool  # it cannot be reached from outside
     is_partly_cut: bool
     is_kept_down: bool
     state: MemberState | None
 
     @property
     def process(self) -> str:
-        """In one word."""
+        """The state of the process: running, paused, cut off, partly cut off, down, or kept down."""
         if self.pid is None:
             return "kept down" if self.is_kept_down else "down"
         if self.is_paused:
@@ -58,7 +58,7 @@ class Survey:
     cuts: Cuts = Cuts()  # noqa: RUF009  a value
 
     def master(self, group: int) -> Standing | None:
-        """The member that the register names, when it says so itself and takes writes."""
+        """Return the member that the register names, if its own state agrees and it takes writes; otherwise None."""
         record = self.registers[group]
         for each in self.members:
             if each.who.group == group and each.state is not None and record is not None:
@@ -73,7 +73,7 @@ class Survey:
 
 
 class Surveyor:
-    """Asks over and over, in one loop; close() at the end."""
+    """Asks members and registers, repeatedly, in one loop; call close() at the end."""
 
     def __init__(self, folder: Folder, layout: Layout, clock: Clock) -> None:
         self._folder = folder
@@ -92,7 +92,7 @@ class Surveyor:
         return AskedMembers("", Who(group, 0).group_name, address, keys, clock)
 
     async def look(self, state: State) -> Survey:
-        """Ask everybody at once; about a second at most."""
+        """Ask all members at the same time; takes about a second at most."""
         running = processes.find(self._layout.uid)
         members = await asyncio.gather(*(self._member(who, state, running) for who in self._layout.members()))
         registers = [await self._record(group) for group in range(self._layout.groups)]
@@ -100,7 +100,7 @@ class Surveyor:
         return Survey(self._layout, tuple(members), tuple(registers), *pids, state.cuts)
 
     async def hand_over(self, target: Who, within_s: float) -> str:
-        """Have the master of its group hand over to this member; empty when it is done, else why not."""
+        """Ask the group's master to hand over to this member. Return an empty text when done, else the reason."""
         record = await self._record(target.group)
         if record is None or record.holder is None:
             return f"{target.group_name} has no master now"
@@ -109,7 +109,7 @@ class Surveyor:
         return "" if done else asked.why.get(master, "no answer")
 
     async def close(self) -> None:
-        """Give the connections back."""
+        """Close the HTTP sessions."""
         for asked in self._asked:
             await asked.close()
 
@@ -131,7 +131,7 @@ class Surveyor:
 
 
 def rows(survey: Survey) -> list[dict[str, str | int | bool | None]]:
-    """A row for each member, for a table."""
+    """Return a row of a table for each member."""
     found = []
     for each in survey.members:
         record, state = survey.registers[each.who.group], each.state
@@ -154,7 +154,7 @@ def rows(survey: Survey) -> list[dict[str, str | int | bool | None]]:
 
 
 def document(survey: Survey) -> dict[str, object]:
-    """All of it, for a program."""
+    """Return the whole state as a JSON object."""
     layout = survey.layout
     groups = []
     for group, record in enumerate(survey.registers):

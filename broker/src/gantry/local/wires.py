@@ -1,10 +1,10 @@
-"""The wires of a local cluster whose members have no networks: a process that passes bytes on until told not to.
+"""The proxy of a local cluster without network namespaces: passes bytes on, except where a connection is cut.
 
-A wire that is cut behaves like a cable: what was sent stays on the way, connections stay open, new ones are taken and
-lead nowhere, and when it is whole again everything goes on.  Nothing is refused, because a dead switch refuses nothing.
-Each direction is cut by itself; a new connection needs both.
+A cut connection behaves like a network cable that is unplugged.  Sent bytes wait, connections stay open, new ones are
+accepted but not passed on, and everything continues when the cut ends.  Nothing is refused, as with a dead switch.
+Each direction is cut separately; a new connection needs both.
 
-What is cut stands in `local.json`; `wires.json` says what has been carried out, for anyone who waits for it.
+The wanted cuts are in `local.json`; the proxy writes the cuts that are in effect to `wires.json`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _CONNECTIONS_MAX = 10_000
 
 
 class Wires:
-    """start() and stop() once each; `failure` when a wire could not be looked after any more."""
+    """Call start() and stop() once each."""
 
     def __init__(self, folder: Folder) -> None:
         self.failure: str | None = None
@@ -39,7 +39,7 @@ class Wires:
         self._looking: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Listen everywhere, and look what is cut."""
+        """Listen on every address, and apply the cuts. ConfigError when an address cannot be used."""
         await self._look()
         for wire in self._folder.load().layout.wires():
             host, port = wire.listen
@@ -50,7 +50,7 @@ class Wires:
         self._looking = asyncio.ensure_future(self._keep_looking())
 
     async def stop(self) -> None:
-        """Every connection ends."""
+        """Stop listening and close every connection."""
         if self._looking is not None:
             self._looking.cancel()
         for server in self._servers:
@@ -65,7 +65,7 @@ class Wires:
             try:
                 await self._look()
             except GantryError as error:
-                log.warning("what is cut cannot be read: %s", error)
+                log.warning("the cuts cannot be read: %s", error)
 
     async def _look(self) -> None:
         wanted = self._folder.load().cuts
@@ -102,7 +102,7 @@ class Wires:
             async with asyncio.timeout(_CONNECT_S):
                 far_reader, far_writer = await asyncio.open_connection(*wire.target)
         except (OSError, TimeoutError):
-            return  # nobody listens there: the one who asked sees his connection end
+            return  # no process listens there: the connection of the client is closed
         try:
             passing = [
                 self._pass_on(wire.way, reader, far_writer),

@@ -1,1 +1,1 @@
-"""The name server: which brokers live and where the queues of each topic are."""
+"""The name server: which brokers are alive, and which queues of which topics they hold."""

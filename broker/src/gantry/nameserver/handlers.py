@@ -1,12 +1,12 @@
-"""What a name server answers, request by request: header and body in, table asked, reply out.
+"""The request handlers of a name server.
 
-The table of codes at the end is the whole surface.  Any other request is refused by code and remark.  A
-header or body that cannot be read is answered with SYSTEM_ERROR and a text that names the field; the
-frame was sound, so the connection stays.
+The table of codes at the end lists every supported request.  Any other request is refused by code and remark.  An
+invalid header or body is answered with SYSTEM_ERROR and a text that names the field.  The frame was valid, so the
+connection stays open.
 
 Bodies are standard JSON, compact, all keys quoted, to every client: Java of any age, C++ and Go's
 hand-written route parser read this one form.
-RocketMQ: its own name server writes unquoted integer keys to clients before 4.9.4, which nobody needs.
+RocketMQ: its own name server writes unquoted integer keys to clients before 4.9.4; no client needs them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Handler = Callable[[Connection, Command], Command]
 
 
 class NameServerHandlers:
-    """Answers requests from one table; owns nothing but the switches that may change at run time."""
+    """Answers requests from the route table; its own state is the switches and the counts of requests."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class NameServerHandlers:
         readiness: Readiness | None = None,
     ) -> None:
         self.switches = switches
-        self.answered: dict[int, int] = {}  # code -> how often, for the metrics; other codes count as -1
+        self.answered: dict[int, int] = {}  # code -> number of requests, for the metrics; unknown codes count as -1
         self._table = table
         self._key_values = key_values
         self._clock = clock
@@ -64,7 +64,7 @@ class NameServerHandlers:
                 connection.write(_encoded(request, answer))
 
     def now_ms(self) -> int:
-        """Milliseconds of the clock that never goes back, as the table wants them."""
+        """Return milliseconds of a monotonic clock, as the table expects them."""
         return int(self._clock.monotonic() * 1000)
 
     def _answer(self, connection: Connection, request: Request, handler: Handler | None) -> Command:
@@ -177,7 +177,7 @@ class NameServerHandlers:
         document: dict[str, object] = {"topicList": self._table.system_topics()}
         addresses = [address for group in self._table.brokers().values() for address in group.addresses.values()]
         if addresses:
-            document["brokerAddr"] = addresses[0]  # where the asker finds the broker's own system topics (305)
+            document["brokerAddr"] = addresses[0]  # there the client can ask for the broker's own system topics (305)
         return reply(command, body=dumps(document))
 
     # Tools
@@ -256,7 +256,9 @@ class NameServerHandlers:
 
 
 def _encoded(request: Request, answer: Command) -> bytes:
-    """The frame of an answer.  One that no frame holds must not end the connection: a broker would lose its routes."""
+    """Return the frame of an answer. An answer that is too long becomes an error reply: a broker keeps its
+    connection.
+    """
     try:
         return encode(answer)
     except LocalProtocolError as error:

@@ -1,8 +1,8 @@
-"""Small configuration that tools leave with a name server: namespace -> key -> value.
+"""The key-values that tools store in a name server: namespace -> key -> value.
 
-In practice there is one namespace, ORDER_TOPIC_CONFIG, with `broker:queues;broker:queues` per topic.  The
-table can be written as RocketMQ's kvConfig.json and read back from it; where, and whether at all, is the
-server's business.  Bounded, because anybody may write to it.
+In practice there is one namespace, ORDER_TOPIC_CONFIG, with `broker:queues;broker:queues` for each topic.  The table
+can be written as RocketMQ's kvConfig.json and read back from it; `server` does that.  Its size is bounded, because
+every client may write to it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from gantry.wire.codes import ResponseCode
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 _ENTRIES_MAX = 100_000
 _TEXT_MAX = 32_768  # of one name or value
-_CHARS_MAX = 1 << 20  # of all of them: the whole table is written with every change, and fits into one answer
+_CHARS_MAX = 1 << 20  # of all together: the whole table is written with every change, and has to fit into one answer
 
 
 class KeyValues:
-    """The table; `changes` counts up with every change."""
+    """The table; `changes` counts its changes."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -28,7 +28,7 @@ class KeyValues:
         self._tables: dict[str, dict[str, str]] = {}
 
     def put(self, namespace: str, key: str, value: str) -> Refusal | None:
-        """Set one value."""
+        """Set one value. Return a Refusal when it is too long or the table is full."""
         if max(len(namespace), len(key), len(value)) > _TEXT_MAX:
             return Refusal(ResponseCode.INVALID_PARAMETER, f"names and values have at most {_TEXT_MAX} characters")
         old = self.get(namespace, key)
@@ -44,11 +44,11 @@ class KeyValues:
         return None
 
     def get(self, namespace: str, key: str) -> str | None:
-        """One value, or None."""
+        """Return one value, or None."""
         return self._tables.get(namespace, {}).get(key)
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forget one value; nothing happens when it is not there."""
+        """Remove one value; no effect when there is none."""
         table = self._tables.get(namespace, {})
         old = table.pop(key, None)
         if old is None:
@@ -60,16 +60,16 @@ class KeyValues:
             del self._tables[namespace]
 
     def table(self, namespace: str) -> dict[str, str] | None:
-        """All of a namespace, or None when nothing is there."""
+        """Return all key-values of a namespace; None when there are none."""
         table = self._tables.get(namespace)
         return None if table is None else dict(table)
 
     def to_json(self) -> bytes:
-        """The content of kvConfig.json."""
+        """Return the contents of kvConfig.json."""
         return json.dumps({"configTable": self._tables}, sort_keys=True, indent=1).encode()
 
     def load_json(self, content: bytes) -> None:
-        """Take over the content of kvConfig.json; what is there already is forgotten."""
+        """Replace the table by the contents of a kvConfig.json. ConfigError when they are invalid."""
         try:
             tables = json.loads(content)["configTable"]
             loaded = {

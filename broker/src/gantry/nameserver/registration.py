@@ -3,13 +3,13 @@
     plain        JSON RegisterBrokerBody; what every broker sends unless told otherwise
     compressed   zlib of length-prefixed parts (RegisterBrokerBody.encode); only when the header says so.
                  RocketMQ: its broker never sets that header, so a Java name server cannot read what its
-                 own broker compresses; we go by the header as well
+                 own broker compresses; this name server relies on the header as well
     old          brokers before 3.0.11 send the topic table alone
 
     compressed: i32 n, DataVersion JSON | i32 topics, each i32 n, "name readQ writeQ perm filter {attributes}"
                 | i32 n, filter servers JSON | from 5.0 on: i32 mappings, each i32 n, TopicQueueMappingInfo JSON
 
-Everything comes from the network: ValueError with what is wrong, and never more memory than the limit.
+All input comes from the network: invalid input raises ValueError, and memory is bounded by a limit.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _INFLATED_BYTES_MAX = 64 << 20  # half a million topics; a frame of 16 MiB could
 
 @dataclass(frozen=True, slots=True)
 class RegistrationBody:
-    """What all three forms say."""
+    """The contents of a registration, equal for all three forms."""
 
     topics: dict[str, TopicConfig]
     version: DataVersion
@@ -37,7 +37,7 @@ class RegistrationBody:
 
 
 def decode_registration(body: bytes, compressed: bool, broker_version: int) -> RegistrationBody:
-    """Decode a body; an empty one stands for no topics at all."""
+    """Return the contents of a body; no topics for an empty body. ValueError when it is invalid."""
     if not body:
         return RegistrationBody({}, DataVersion())
     if compressed:
@@ -89,7 +89,7 @@ def _decode_compressed(data: bytes, broker_version: int) -> RegistrationBody:
 
 
 def _topic_of(text: str) -> TopicConfig:
-    """TopicConfig.decode: five words, then attributes as JSON since 5.0."""
+    """Return the topic of a text in the form of TopicConfig.encode: five words, then attributes as JSON since 5.0."""
     words = text.split(" ", 5)
     if len(words) < 5:
         raise ValueError(f"a topic of the registration has {len(words)} words, expected 5 or 6")
@@ -111,7 +111,7 @@ def _texts(values: list[object]) -> tuple[str, ...]:
 
 
 class _Parts:
-    """Length-prefixed parts of a body, one after the other."""
+    """A cursor over the length-prefixed parts of a body."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -122,7 +122,7 @@ class _Parts:
         return self._at >= len(self._data)
 
     def count(self) -> int:
-        """An i32 that says how much follows; what follows has four bytes at least, so it cannot be more."""
+        """Read an i32 count; ValueError when it exceeds the bytes left, because each item has four bytes at least."""
         end = self._at + 4
         if end > len(self._data):
             raise ValueError(f"the registration ends at {len(self._data)}, expected a number at {self._at}")
@@ -133,7 +133,7 @@ class _Parts:
         return number
 
     def part(self) -> bytes:
-        """As many bytes as the number in front of them says."""
+        """Read a length and return so many bytes."""
         length = self.count()
         start, self._at = self._at, self._at + length
         return self._data[start : self._at]

@@ -1,10 +1,9 @@
-"""The name server as a process part: sockets, the expiry scan, the key-value file, the side door.
+"""The running name server: sockets, the expiry scan, the key-value file, and HTTP for health and metrics.
 
-It keeps no state of its own: `table` is rebuilt by registrations, and only the key-values are written to
-a file, if one is configured.  The file is small and changes by hand, so it is written on the spot, to a
-new file that then takes the old one's name.
+It has no state of its own: `table` is rebuilt by registrations, and only the key-values are written to a file, if one
+is configured.  The file is small and changes rarely, so it is written at once, to a new file that is then renamed.
 
-Start and stop are numbered; stop may be called at any point, also after a start that failed.
+stop() may be called at any point, also after a start that failed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ _EXPIRY_SCAN_S = 5.0  # RocketMQ's scanNotActiveBrokerInterval
 
 
 class NameServer:
-    """`await start()`, then `port` and `http_port` are known; `await stop()` once."""
+    """Call start() once, then `port` and `http_port` are known; call stop() once."""
 
     def __init__(self, settings: NameServerSettings, clock: Clock | None = None) -> None:
         self.table = RouteTable()
@@ -50,7 +49,9 @@ class NameServer:
         self._scan: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
-        """1. read the key-values, 2. listen, 3. scan for silent brokers, 4. open the side door."""
+        """Read the key-values, listen, begin the expiry scan, start the HTTP server. ConfigError when one of them
+        fails.
+        """
         self._load_key_values()
         self._server = RemotingServer(self._serve, on_close=self._connection_closed)
         self.port = await self._server.start(self._settings.host, self._settings.port)
@@ -62,7 +63,7 @@ class NameServer:
         log.info("name server on port %d", self.port)
 
     async def stop(self) -> None:
-        """1. close the side door, 2. end the scan, 3. close listener and connections."""
+        """Stop the HTTP server, the expiry scan, the listener and all connections."""
         if self._http is not None:
             await self._http.close()
         if self._scan is not None:
@@ -71,7 +72,7 @@ class NameServer:
             await self._server.close()
 
     def metrics(self) -> bytes:
-        """What Prometheus reads."""
+        """Return the metrics in Prometheus's text format."""
         connections = 0 if self._server is None else len(self._server.connections)
         refused = 0 if self._server is None else self._server.refused
         lines = [
@@ -122,7 +123,7 @@ class NameServer:
             if path.exists():
                 self._key_values.load_json(path.read_bytes())
             else:
-                # A file that cannot be written is found now, and not when the first key-value would be lost.
+                # A file that cannot be written is reported now, and not when the first key-value would be lost.
                 self._write_key_values(path)
         except OSError as error:
             raise ConfigError(

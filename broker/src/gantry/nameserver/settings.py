@@ -1,8 +1,8 @@
-"""What a name server can be told.
+"""The settings of a name server.
 
-The frozen part comes from the configuration file, flags or environment before the start.  Four switches
-may change while it runs, by UPDATE_NAMESRV_CONFIG (318); they carry RocketMQ's names on the wire
-(NamesrvConfig) and are not persisted: a restarted name server is what its configuration says.
+Most come from the configuration file, flags or environment before the start.  Four switches may change while it runs,
+by UPDATE_NAMESRV_CONFIG (318).  They have RocketMQ's names on the wire (NamesrvConfig) and are not persisted: a restart
+takes them from the configuration again.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ RUNTIME_KEYS = {
     "deleteTopicWithBrokerRegistration": "registration_deletes_topics",
     "enableAllTopicList": "list_all_topics",
 }
-# RocketMQ refuses these by name, whatever the value; anything else that is not known is ignored.
+# RocketMQ refuses these keys, whatever the value; other unknown keys are ignored.
 _FIXED_KEYS = frozenset({"kvConfigPath", "configStorePath", "configBlackList", "rocketmqHome", "listenPort"})
 
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What may change while the name server runs."""
+    """The settings that may change while the name server runs."""
 
     order_message: bool = switch(False, "Whether routes of order topics carry their configuration.")
     return_order_topics: bool = switch(True, "Whether registrations are answered with the order topics.")
@@ -36,12 +36,12 @@ class Switches:
     list_all_topics: bool = switch(True, "Whether clients may ask for the list of all topics.")
 
     def to_text(self) -> str:
-        """`key=value` lines under RocketMQ's names."""
+        """Return `key=value` lines with RocketMQ's names."""
         pairs = ((key, getattr(self, name)) for key, name in RUNTIME_KEYS.items())
         return "".join(f"{key}={'true' if value else 'false'}\n" for key, value in pairs)
 
     def changed(self, text: str) -> Switches | Refusal:
-        """The switches after `key=value` lines; all of them count or, when one may not be set, none."""
+        """Return the switches after `key=value` lines; a Refusal, with nothing changed, when one key may not be set."""
         changes: dict[str, bool] = {}
         for line in text.splitlines():
             key, separator, value = line.strip().partition("=")
@@ -60,12 +60,12 @@ class Switches:
 
 @dataclass(frozen=True, slots=True)
 class NameServerSettings:
-    """Where to listen and what to keep."""
+    """Addresses to listen on, files, and the initial switches."""
 
     host: str = "0.0.0.0"
     port: int = 9876
     http_host: str = "0.0.0.0"
-    http_port: int | None = 9404  # None: no HTTP side door
+    http_port: int | None = 9404  # of health and metrics; None: no HTTP server
     kv_path: Path | None = None  # kvConfig.json; None keeps key-values in memory only
     switches: Switches = Switches()
     awaits_brokers: bool = False  # not ready while no broker has registered (see `readiness`)

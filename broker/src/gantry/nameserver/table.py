@@ -1,36 +1,31 @@
-"""Which brokers live, and which queues of which topics they hold: the whole state of a name server.
+"""The route table: which brokers are alive, and which queues of which topics they hold.
 
-Nothing here is persistent or agreed upon.  Brokers register with every name server every 30 s and carry
-everything in each registration, so a name server that starts empty is complete half a minute later, and
-name servers need not know each other.
+Nothing here is persistent or replicated.  Brokers register with every name server every 30 s with their complete
+topics.  So a name server that starts empty is complete half a minute later, and name servers do not talk to each other.
 
-What a registration does is decided by RocketMQ's RouteInfoManager, rule by rule, because brokers and
-clients of other makes count on the details (facts 3.1):
+A registration follows the rules of RocketMQ's RouteInfoManager, because brokers and clients of other vendors depend on
+the details (facts 3.1):
 
     1  an address that was known under another id moves: a slave became master
     2  an id held by another address whose state version is greater stays with it: a late registration
-       of a former master changes nothing, and is answered with success all the same; unless it is older than
-       what is known of its address, the id that this had is given up (RocketMQ leaves it there for ever)
+       of a former master changes nothing, and is answered with success.  The address then loses the id that it
+       had, unless the registration is older than the last one of the address (RocketMQ keeps that id for ever)
     3  an unknown id that brings exactly one topic is an incremental registration that overtook the
        first full one: refused, the full one follows
     4  queues are written by the master, or by the smallest slave of a group that asks for an acting
        master, which then may not be written to; and only when the version differs
     5  topics that a registration no longer names stay, unless configured otherwise
 
-And by the epochs of our own groups, which travel as the state version (`broker/docs/failover.md`; a static group's, and
-every broker's of 4.x, is 0, and then nothing of this ever applies):
+Two more rules concern the epochs of GantryMQ's groups, which are sent as the state version (`broker/docs/failover.md`).
+They do not apply to static groups and to brokers of 4.x, whose state version is 0:
+    6  a member that registers a higher epoch, under any id, takes id 0 from a holder with a lower epoch
+    7  a master with a lower epoch than the group's never gets id 0, even when no member holds it; as in rule 2 it
+       is answered with success, because it learns from its register that it is not the master
 
-    6  anyone who of a group brings a higher epoch takes id 0 from a holder of a lower one, whatever id he registers
-    under 7  a master of a lower epoch than the group's never gets id 0, though nobody may hold it now; as in rule 2 it
-    is
-       answered with success, for it will learn from its register and not from us
+A broker is removed when it unregisters, after a silence (its own time-out, 120 s by default), and at once when the
+connection of its last registration closes.  The end of an older connection has no effect.
 
-A broker leaves by request, by silence (its own time-out, 120 s by default) or, at once, when the
-connection it last registered on closes.  An old connection's end does not touch a broker that has
-registered on a new one since.
-
-Time is passed in, in milliseconds of a clock that does not go back.  `link` is whatever identifies a
-connection; it is only ever compared.
+Time is passed in, in milliseconds of a monotonic clock.  `link` identifies a connection and is only compared.
 """
 
 from __future__ import annotations
@@ -53,7 +48,7 @@ _FILTER_SERVERS_MAX = 64
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What REGISTER_BROKER (103) says: the header, and the decoded body."""
+    """The contents of REGISTER_BROKER (103): the header and the decoded body."""
 
     cluster: str
     broker_name: str
@@ -63,15 +58,15 @@ class Registration:
     topics: dict[str, TopicConfig]
     version: DataVersion
     timeout_ms: int = EXPIRY_MS
-    acting_master: bool | None = None  # None: a broker that does not know the notion
+    acting_master: bool | None = None  # None: the broker's version has no such field
     zone: str = ""
     filter_servers: tuple[str, ...] = ()
-    mappings: dict[str, object] = field(default_factory=dict)  # topic -> TopicQueueMappingInfo, passed on as it came
+    mappings: dict[str, object] = field(default_factory=dict)  # topic -> TopicQueueMappingInfo, passed on unchanged
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """What a slave learns from its registration; both empty for a master or without one."""
+    """The answer to a slave's registration; both texts are empty for a master, or when there is no master."""
 
     ha_address: str = ""
     master_address: str = ""
@@ -79,14 +74,14 @@ class Registered:
 
 @dataclass(slots=True)
 class _Group:
-    """One master and its slaves."""
+    """A master and its slaves."""
 
     cluster: str
     name: str
     addresses: dict[int, str] = field(default_factory=dict)
     acting_master: bool = False
     zone: str = ""
-    epoch: int = 0  # the highest that a member brought
+    epoch: int = 0  # the highest that a member registered
 
     def to_data(self) -> BrokerData:
         return BrokerData(self.cluster, self.name, dict(sorted(self.addresses.items())), self.acting_master, self.zone)
@@ -108,19 +103,18 @@ class RouteTable:
 
     def __init__(self) -> None:
         self.since_ms = 0  # when the first of the brokers that it has had without a gap registered
-        self.was_emptied_in_order = False  # the last broker said goodbye, and nobody has come since
+        self.was_emptied_in_order = False  # the last broker unregistered, and none has registered since
         self._groups: dict[str, _Group] = {}
         self._queues: dict[str, dict[str, QueueData]] = {}  # topic -> broker name -> its queues
         self._mappings: dict[str, dict[str, object]] = {}  # topic -> broker name -> static mapping
         self._live: dict[tuple[str, str], _Live] = {}  # (cluster, address)
-        self._filter_servers: dict[str, tuple[str, ...]] = {}  # address -> filter servers, a thing of the past
-
-    # What brokers say
+        self._filter_servers: dict[str, tuple[str, ...]] = {}  # address -> filter servers (obsolete in RocketMQ)
+    # Requests of brokers
 
     def register(
         self, news: Registration, link: object, now_ms: int, forget_missing: bool = False
     ) -> Registered | Refusal:
-        """Take over a registration; `forget_missing` lets a master's full one delete topics (rule 5)."""
+        """Apply a registration; `forget_missing`: a master's complete one deletes missing topics (rule 5)."""
         refusal = self._refusal_of(news)
         if refusal is not None:
             return refusal
@@ -151,7 +145,7 @@ class RouteTable:
         return Registered() if news.broker_id == MASTER_ID else self._master_of(group)
 
     def unregister(self, cluster: str, broker_name: str, address: str) -> None:
-        """A broker says goodbye: forget its address, and its group and their queues when it was the last."""
+        """Remove a broker's address; with the last address of a group its queues are removed too."""
         was_known = (cluster, address) in self._live
         self._forget(cluster, broker_name, address)
         if was_known and not self._live:
@@ -171,49 +165,49 @@ class RouteTable:
             self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def refresh(self, cluster: str, address: str, now_ms: int, timeout_ms: int | None = None) -> None:
-        """A sign of life without news; an address that never registered stays unknown."""
+        """Extend the life of an address at a heartbeat; an address that never registered stays unknown."""
         live = self._live.get((cluster, address))
         if live is not None:
             live.last_ms = now_ms
             live.timeout_ms = timeout_ms or live.timeout_ms
 
     def version_of(self, cluster: str, address: str) -> DataVersion | None:
-        """The version of an address's last registration."""
+        """Return the version of an address's last registration; None when it is unknown."""
         live = self._live.get((cluster, address))
         return None if live is None else live.version
 
     def connection_closed(self, link: object) -> list[str]:
-        """Unregister what registered on this connection last; gives back the addresses."""
+        """Unregister the brokers whose last registration came on this connection. Return their addresses."""
         return self._unregister_all([key for key, live in self._live.items() if live.link is link])
 
     def expire(self, now_ms: int) -> list[object]:
-        """Unregister what was silent too long; gives back the connections they registered on, to be closed."""
+        """Unregister brokers that were silent for too long. Return their connections, which the caller closes."""
         silent = [key for key, live in self._live.items() if now_ms - live.last_ms > live.timeout_ms]
         links = [self._live[key].link for key in silent]
         self._unregister_all(silent)
         return links
 
-    # What tools say
+    # Requests of tools
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forget a topic's queues, everywhere or in one cluster, until a broker that has it registers again."""
+        """Remove a topic's queues, everywhere or in one cluster, until a broker that has it registers again."""
         for broker_name in list(self._queues.get(topic, {})):
             group = self._groups.get(broker_name)
             if cluster is None or (group is not None and group.cluster == cluster):
                 self._drop_queues_of(topic, broker_name)
 
     def wipe_write_perm(self, broker_name: str) -> int:
-        """Let clients stop writing to a group, until its next changed registration; the number of its topics."""
+        """Make a group's topics read-only until its next changed registration. Return the number of topics."""
         return self._change_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write_perm(self, broker_name: str) -> int:
-        """Let clients write again; the number of topics."""
+        """Make a group's topics readable and writable. Return the number of topics."""
         return self._change_perm(broker_name, lambda _: PERM_READ_WRITE)
 
-    # What clients ask
+    # Requests of clients
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Where a topic's queues are, or None when no living broker has any."""
+        """Return where a topic's queues are; None when no living broker has any."""
         queues = sorted(self._queues.get(topic, {}).items())
         groups = [self._groups[name] for name, _ in queues if name in self._groups]
         if not groups:
@@ -226,34 +220,34 @@ class RouteTable:
         )
 
     def mappings(self, topic: str) -> dict[str, object]:
-        """Broker name -> the topic's static queue mapping there, as its broker registered it."""
+        """Return the topic's static queue mapping by broker name, as each broker registered it."""
         return dict(self._mappings.get(topic, {}))
 
     def topics(self, cluster: str | None = None) -> list[str]:
-        """All topics, or those with queues in one cluster."""
+        """Return all topics in order, or those with queues in one cluster."""
         if cluster is None:
             return sorted(self._queues)
         names = {group.name for group in self._groups.values() if group.cluster == cluster}
         return sorted(topic for topic, queues in self._queues.items() if not names.isdisjoint(queues))
 
     def system_topics(self) -> list[str]:
-        """RocketMQ's own topics, and those that each cluster and each group has under its name."""
+        """Return RocketMQ's own topics and the names of clusters and groups, which are topics too."""
         return sorted({*SYSTEM_TOPICS, *self.clusters(), *self._groups})
 
     def clusters(self) -> dict[str, list[str]]:
-        """Cluster -> names of its groups."""
+        """Return the names of the groups by cluster."""
         table: dict[str, list[str]] = {}
         for name, group in sorted(self._groups.items()):
             table.setdefault(group.cluster, []).append(name)
         return table
 
     def brokers(self) -> dict[str, BrokerData]:
-        """Name of a group -> its members' addresses."""
+        """Return the members' addresses by group name."""
         return {name: group.to_data() for name, group in sorted(self._groups.items())}
 
     @property
     def live_count(self) -> int:
-        """Brokers that are registered now."""
+        """The number of registered brokers."""
         return len(self._live)
 
     @property
@@ -283,7 +277,7 @@ class RouteTable:
         return None
 
     def _is_overruled(self, news: Registration) -> bool:
-        """Rule 2."""
+        """Return whether rule 2 ignores this registration."""
         group = self._groups.get(news.broker_name)
         holder = None if group is None else group.addresses.get(news.broker_id)
         if holder is None or holder == news.address:
@@ -292,12 +286,12 @@ class RouteTable:
         return live is not None and live.version.state_version > news.version.state_version
 
     def _is_outdated(self, news: Registration) -> bool:
-        """Rule 7."""
+        """Return whether rule 7 ignores this registration."""
         group = self._groups.get(news.broker_name)
         return group is not None and news.broker_id == MASTER_ID and news.version.state_version < group.epoch
 
     def _raise_epoch(self, group: _Group, epoch: int) -> None:
-        """Rule 6."""
+        """Apply rule 6."""
         if epoch <= group.epoch:
             return
         group.epoch = epoch
@@ -312,7 +306,7 @@ class RouteTable:
                 self._change_perm(group.name, lambda perm: perm & ~PERM_WRITE)
 
     def _take_topics(self, news: Registration, group: _Group, is_first: bool, forget_missing: bool) -> None:
-        """Rules 4 and 5."""
+        """Apply rules 4 and 5."""
         is_master = news.broker_id == MASTER_ID
         is_acting = group.acting_master and not is_master and news.broker_id == min(group.addresses)
         if not is_master and not is_acting:
@@ -331,7 +325,7 @@ class RouteTable:
                 )
         if is_changed:
             for topic, mapping in news.mappings.items():
-                if group.name in self._queues.get(topic, ()):  # others are never shown, and nothing would remove them
+                if group.name in self._queues.get(topic, ()):  # otherwise never returned, and never removed
                     self._mappings.setdefault(topic, {})[group.name] = mapping
 
     def _master_of(self, group: _Group) -> Registered:
