@@ -33,7 +33,7 @@ SPREAD := -n $(WORKERS)
 BYTECODE := $(PY) -m compileall -q broker/src/gantry
 levels = $(wildcard $(addprefix tests/,$(1)))
 
-.PHONY: help setup dev demo demo-spark check lint types test test-full test-spark bench-spark spark-env interop kube cluster e2e e2e-spark crash sim bench soak fuzz model planted format crds readme lock clean
+.PHONY: help setup dev demo demo-spark check lint types test test-full test-spark bench-spark spark-env interop kube cluster e2e e2e-spark crash sim bench soak fuzz model planted format crds readme docs lock clean
 
 help:            ## this list
 	@sed -n 's/^\([a-z0-9-]*\): .*## /\1  /p' $(MAKEFILE_LIST) | awk '{n=$$1; $$1=""; printf "  make %-10s %s\n", n, $$0}'
@@ -122,6 +122,9 @@ readme: dev            ## bring the generated tables of all READMEs and of the c
 	@PYTHONPATH=tests $(PY) -m testkit.readme --write
 	@PYTHONPATH=tests $(PY) -m testkit.configuration --write && PYTHONPATH=tests $(PY) -m testkit.chartreadme --write
 
+docs: .venv-docs/.made ## the documentation as a site, build/site/index.html; a broken link or reference ends it
+	@PYTHONPATH=tests .venv-docs/bin/python -m testkit.docsite build/site
+
 lock: $(UV)            ## compile requirements/*.in anew: newest versions, with hashes, without index addresses
 	@requirements/lock
 
@@ -148,6 +151,10 @@ $(VENV)/.operator: $(VENV)/.broker requirements/operator.txt operator/pyproject.
 
 .venv-spark-4.2/.made: $(VENV)/.dev requirements/spark42.txt spark/pyproject.toml
 	@requirements/system spark && requirements/install spark 4.2
+	@touch $@
+
+.venv-docs/.made: $(UV) requirements/docs.txt requirements/docs/package-lock.json
+	@requirements/system docs && requirements/install docs
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.operator requirements/dev.txt spark/pyproject.toml
