@@ -1,1 +1,1 @@
-"""What the broker knows beside its log: topics, groups, offsets and who is connected."""
+"""The broker's tables beside its log: topics, consumer groups, offsets, connected clients."""

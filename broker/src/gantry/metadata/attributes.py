@@ -1,14 +1,14 @@
-"""Attributes of topics: what may be said about a topic beyond its queues, and what may be changed later.
+"""Attributes of topics: settings beyond the number of queues, and which of them may be changed later.
 
 A modification is a text of comma-separated steps, `+key=value` to add or change and `-key` to take away;
 the table of attributes itself has bare keys (RocketMQ: `AttributeUtil`, `TopicAttributes`).  Every step is
 checked before any is applied, so a refused modification changes nothing.
 
-Every attribute that is accepted has its effect.  The broker acts on those that limit messages (`append.topiclimits`).
-Of those that say how the topic is stored it accepts only the value that says what it does anyway:
+Every attribute that is accepted has its effect.  Attributes that limit messages are applied (`append.topiclimits`).
+Of attributes that describe how the topic is stored, only the values that are true of this broker are accepted:
 `queue.type=SimpleCQ`, `cleanup.policy=DELETE`, `reserve.time=-1`.  Other values are refused with the reason and with
-what to do instead.  This holds for what an administrator asks for: a folder or a master with such a topic is read, and
-keeps its attributes.
+what to do instead.  This applies to requests of administrators: a topic with such an attribute that comes with a folder
+or from a master is accepted, and keeps its attributes.
 
 `queue.type` and `cleanup.policy` can only be given when the topic is made.
 """
@@ -28,7 +28,7 @@ _CHOICES: dict[str, frozenset[str]] = {
 _LONG_MINIMA = {"reserve.time": -1, "message.size.max": 0, "property.count.max": 0}
 _LONG_MAX = 2**63 - 1
 _UNCHANGEABLE = frozenset({"queue.type", "cleanup.policy"})
-# RocketMQ knows these values; here nothing would follow from them.
+# RocketMQ accepts these values; here they would have no effect.
 _WITHOUT_EFFECT = {
     ("queue.type", "BatchCQ"): "batches are stored message by message; leave it out",
     ("cleanup.policy", "COMPACTION"): "the log is not compacted; leave it out",

@@ -1,8 +1,8 @@
-"""What clients say about themselves: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+"""Requests of clients about themselves: HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
 CHECK_CLIENT_CONFIG (46).  RocketMQ: `ClientManageProcessor`, `ConsumerManageProcessor`.
 
-A heartbeat brings a consumer group and its retry topic into being.  The shorter heartbeats of newer clients (by
-fingerprint) are not offered: the reply does not say that they are understood, so every heartbeat comes whole.
+A heartbeat creates a missing consumer group and its retry topic.  The shorter heartbeats of newer clients (by
+fingerprint) are not supported: the reply does not offer them, so every heartbeat is complete.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ClientHandlers:
-    """Requests about the one who sends them."""
+    """Handlers of requests that a client sends about itself."""
 
     def __init__(
         self,
@@ -99,7 +99,7 @@ class ClientHandlers:
     def _register_consumer(self, connection: Connection, member: GroupClient, consumer: ConsumerData) -> Refusal | None:
         config = self._groups.ensure(consumer.group)
         if config is None:
-            # RocketMQ: a group that may not be made is passed over; the pulls of its consumers are told (26).
+            # RocketMQ: a group that may not be made is passed over; pulls of its consumers are answered with 26.
             return None
         self._ensure_retry_topic(config, consumer)
         return self._clients.register_consumer(

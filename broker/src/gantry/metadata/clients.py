@@ -1,16 +1,16 @@
-"""Who is connected: the producers and consumers of every group, as their heartbeats say.
+"""Connected clients: the producers and consumers of every group, by their heartbeats.
 
-A registration belongs to a connection.  It ends when the client says so, when its connection closes, or when no
-heartbeat came for two minutes; then the connection is closed as well, because a client that says nothing for so
-long no longer knows that it is registered.  A group without members is forgotten whole, its subscription too.
+A registration belongs to a connection.  It ends when the client unregisters, when its connection closes, or when no
+heartbeat came for two minutes.  Then the connection is closed as well, so that the client connects and registers
+again.  A group without members is removed with its subscriptions.
 
 A consumer group has one table of subscriptions for all its members.  The newest version of each topic's entry
-stands; a topic that the latest heartbeat does not name is dropped.  Two members that subscribe differently thus
-keep overwriting each other.  RocketMQ: `ConsumerGroupInfo` does exactly this, and its clients count on being told
+is kept; a topic that the latest heartbeat does not name is dropped.  So two members that subscribe differently
+overwrite each other's entries.  RocketMQ: `ConsumerGroupInfo` does the same, and its clients rely on being notified
 when topics come and go.
 
-Anyone who must know that a group's members or topics changed listens to `on_change`; a mere newer version of a
-subscription is not a change, and who wants to know what every heartbeat says listens to `on_beat`.
+Listeners of `on_change` are called when a group's members or topics changed; a newer version of a subscription alone
+is not a change.  Listeners of `on_beat` get the content of every heartbeat.
 Everything here is bounded, by number and in bytes, for each connection and for all: what does not fit is refused, never
 evicted.
 """
@@ -37,7 +37,7 @@ _ENTRY_BYTES = 500
 
 @dataclass(frozen=True, slots=True)
 class ClientLimits:
-    """How much clients may make the broker remember."""
+    """Limits of what the broker stores for clients, in numbers and bytes."""
 
     registrations_max: int = 100_000
     groups_per_connection_max: int = 1_000
@@ -58,7 +58,7 @@ class GroupClient:
 
 @dataclass(frozen=True, slots=True)
 class Consumption:
-    """How a group consumes: said by its clients, the same for all of them if they are well configured."""
+    """How a group consumes, by its clients' heartbeats; the same for all its members if they are well configured."""
 
     consume_type: str
     message_model: str
@@ -83,7 +83,7 @@ class ConsumerGroup:
         self.bytes = 0  # of the subscriptions
 
     def subscribe(self, wanted: Iterable[Subscription]) -> bool:
-        """Take over what a heartbeat says; true when a topic came or went."""
+        """Take over the subscriptions of a heartbeat; return whether a topic came or went."""
         is_changed = False
         named = set()
         for subscription in wanted:
@@ -109,27 +109,27 @@ class Clients:
         self._limits = limits
         self._consumers: dict[str, ConsumerGroup] = {}
         self._producers: dict[str, dict[Connection, GroupClient]] = {}
-        # Groups by connection, so that a closed connection costs what it held and not a scan; and what it said of each.
+        # Groups by connection, with the bytes of each, so that a closed connection costs no scan of all groups.
         self._consuming: dict[Connection, dict[str, int]] = {}
         self._producing: dict[Connection, dict[str, int]] = {}
         self._said: dict[Connection, int] = {}
         self.bytes = 0  # of all of them, and of what groups keep of members that have gone
-        self._producer_ids: dict[str, Connection] = {}  # where a client id was last heard of
-        self._produces_as: dict[Connection, str] = {}  # the id that a connection said last
+        self._producer_ids: dict[str, Connection] = {}  # the connection of a client id's last heartbeat
+        self._produces_as: dict[Connection, str] = {}  # the client id of a connection's last heartbeat
         self._registrations = 0
         self._listeners: list[Callable[[ConsumerGroup], None]] = []
         self._beat_listeners: list[Beat] = []
 
     def on_change(self, listener: Callable[[ConsumerGroup], None]) -> None:
-        """Hear of every consumer group whose members or topics changed; a group without members is its last news."""
+        """Register a listener for consumer groups whose members or topics changed; last without any members."""
         self._listeners.append(listener)
 
     def on_beat(self, listener: Beat) -> None:
-        """Hear what each heartbeat says that its group wants, after it was taken over."""
+        """Register a listener for the subscriptions of every heartbeat; called after they were taken over."""
         self._beat_listeners.append(listener)
 
     def register_producer(self, connection: Connection, group: str, member: GroupClient) -> Refusal | None:
-        """A producer is alive in this group."""
+        """Register a producer in this group, or renew its registration; return why not when a limit is reached."""
         members = self._producers.get(group, {})
         said = _member_bytes(member)
         refusal = self._why_full(connection, self._producing, group, said)
@@ -155,7 +155,7 @@ class Clients:
         consumption: Consumption,
         subscriptions: Iterable[Subscription],
     ) -> Refusal | None:
-        """A consumer is alive in this group and subscribes to exactly these topics."""
+        """Register a consumer in this group, or renew it; it subscribes to exactly these topics."""
         wanted = list(subscriptions)
         known = self._consumers.get(group)
         said = _member_bytes(member) + _bytes_of(wanted)
@@ -180,7 +180,7 @@ class Clients:
         return None
 
     def unregister_producer(self, connection: Connection, group: str) -> None:
-        """The producer says goodbye."""
+        """Remove a connection's producer from the group; no effect when it is not registered."""
         members = self._producers.get(group)
         member = None if members is None else members.pop(connection, None)
         if members is None or member is None:
@@ -194,7 +194,7 @@ class Clients:
             del self._producers[group]
 
     def unregister_consumer(self, connection: Connection, group: str) -> None:
-        """The consumer says goodbye; the rest of its group hears of it."""
+        """Remove a connection's consumer from the group and call the listeners."""
         entry = self._consumers.get(group)
         member = None if entry is None else entry.members.pop(connection, None)
         if entry is None or member is None:
@@ -208,7 +208,7 @@ class Clients:
         self._tell(entry)
 
     def connection_closed(self, connection: Connection) -> None:
-        """Whatever was registered over this connection is gone at once."""
+        """Remove everything that was registered over this connection."""
         for group in sorted(self._consuming.get(connection, ())):
             self.unregister_consumer(connection, group)
         for group in sorted(self._producing.get(connection, ())):
@@ -254,7 +254,7 @@ class Clients:
         return list(dict.fromkeys(member.client_id for member in entry.members.values()))
 
     def subscription(self, group: str, topic: str) -> Subscription | None:
-        """What the group's consumers said about this topic."""
+        """Return the group's subscription to this topic; None when it has none."""
         entry = self._consumers.get(group)
         return None if entry is None else entry.subscriptions.get(topic)
 

@@ -1,8 +1,8 @@
-"""Who is connected: GET_CONSUMER_CONNECTION_LIST (203), GET_PRODUCER_CONNECTION_LIST (204),
+"""Requests about connected clients: GET_CONSUMER_CONNECTION_LIST (203), GET_PRODUCER_CONNECTION_LIST (204),
 GET_ALL_PRODUCER_INFO (328), QUERY_SUBSCRIPTION_BY_CONSUMER (345).  RocketMQ: `AdminBrokerProcessor`.
 
-A group is listed as its members' last heartbeats describe it; one without members is not online, whatever its offsets
-and its configuration say.
+A group is listed as its members' last heartbeats describe it.  A group without members is not online, even if it has
+offsets and a configuration.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _INSTEAD = "look at /metrics, which counts them"
 
 
 class ConnectionHandlers:
-    """Questions of administrators about clients."""
+    """Handlers of administrators' requests about clients."""
 
     def __init__(self, clients: Clients, clock: Clock) -> None:
         self._clients = clients
@@ -77,7 +77,7 @@ class ConnectionHandlers:
         return reply(command, body=answer.joined(b'{"data":{', b"}}"))
 
     def subscription(self, connection: Connection, command: Command) -> Command:
-        """QUERY_SUBSCRIPTION_BY_CONSUMER: what a group wants of a topic; null when it does not subscribe to it."""
+        """QUERY_SUBSCRIPTION_BY_CONSUMER: a group's subscription to a topic; null when it has none."""
         header = headers.parse(command.code, command.ext)
         group, topic = header.text("group"), header.text("topic")
         found = self._clients.subscription(group, topic)

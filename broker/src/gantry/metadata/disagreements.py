@@ -1,16 +1,17 @@
-"""Members of one consumer group that do not want the same.
+"""Members of one consumer group with different subscriptions.
 
-A group has one table of subscriptions (see `clients`), and queues are shared among all members anyone who wants
-what.  So with different subscriptions messages are skipped for the whole group: the expression of the last heartbeat
-filters what everybody pulls, and a queue whose owner does not want its topic is read by nobody.  RocketMQ says nothing
-about it.  Here it is a metric and a log line for as long as it lasts; what happens is the same, because clients rely on
-it.
+A group has one table of subscriptions (see `clients`), and queues are shared among all members, whatever each of them
+subscribes to.  So with different subscriptions messages are skipped for the whole group.  The expression of the last
+heartbeat filters the pulls of all members, and a queue whose owner does not subscribe to its topic is not read.
+RocketMQ does not report this.  Here there are a metric and a log line for as long as it lasts; the behaviour is the
+same, because clients rely on it.
 
-Two wishes are the same when they have the same type and words, tags in any order.  A topic that only some members want
-counts, too.  A deployment that changes a subscription member by member is reported while it lasts, and rightly.
+Two subscriptions are the same when they have the same type and text, with tags in any order.  A topic to which only
+some members subscribe is reported, too.  So is a deployment that changes a subscription member by member, while it
+lasts.
 
-Of a member only a digest of its wishes is kept, and the words of a few different ones for each group: members are many,
-and each may name thousands of topics.
+For a member only a digest of its subscriptions is kept, and the text of a few different ones for each group: there may
+be many members, and each may name thousands of topics.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ if TYPE_CHECKING:
 
 _SHOWN_MAX = 3
 _TEXT_MAX = 80
-_VERSIONS_MAX = 8  # of the wishes of a group that are compared
+_VERSIONS_MAX = 8  # different sets of subscriptions of a group that are compared
 _TOPICS_MAX = 200_000  # in all of them
 _DIGEST_BYTES = 16
 
-_Wishes = Mapping[str, str]  # topic -> what of it, in words
+_Wishes = Mapping[str, str]  # topic -> type and expression, as text
 
 
 class Disagreements:
-    """Listens to `Clients`; `found` says in how many ways the members of a group want a topic, where it is not one."""
+    """Listens to `Clients`; `found` counts different subscriptions to a topic in a group, where there are several."""
 
     def __init__(self, clients: Clients, complain: Callable[[str, str], None]) -> None:
         self.found: dict[tuple[str, str], int] = {}
@@ -48,7 +49,7 @@ class Disagreements:
         clients.on_change(self.group_changed)
 
     def heard(self, connection: Connection, group: ConsumerGroup, subscriptions: Iterable[Subscription]) -> None:
-        """A member said what it wants; says once a minute what does not fit."""
+        """Take a member's subscriptions from a heartbeat; log a difference once a minute."""
         wishes: _Wishes = {subscription.topic: _words(subscription) for subscription in subscriptions}
         digest = blake2b(repr(sorted(wishes.items())).encode(), digest_size=_DIGEST_BYTES).digest()
         members = self._members.setdefault(group.name, {})
@@ -64,7 +65,7 @@ class Disagreements:
             self._complain(f"disagreement in {group.name}", text)
 
     def group_changed(self, group: ConsumerGroup) -> None:
-        """Members came or went."""
+        """Forget the subscriptions of members that have gone, and compare the remaining ones."""
         members = self._members.get(group.name, {})
         gone = [connection for connection in members if connection not in group.members]
         for connection in gone:

@@ -1,8 +1,8 @@
 """Requests about consumer groups: UPDATE_AND_CREATE_SUBSCRIPTIONGROUP (200), GET_ALL_SUBSCRIPTIONGROUP_CONFIG (201),
 DELETE_SUBSCRIPTIONGROUP (207), GET_SUBSCRIPTIONGROUP_CONFIG (352).  RocketMQ: `AdminBrokerProcessor`.
 
-Deleting a group keeps its offsets unless the request says otherwise: a group that comes back, which happens by itself
-with its next heartbeat, goes on where it stood.  Its retry and dead-letter topics are topics of their own, which
+Deleting a group keeps its offsets unless the request says otherwise.  The next heartbeat of a member creates the group
+again, and it goes on where it stood.  Its retry and dead-letter topics are topics of their own, which
 RocketMQ's tools delete by requests of their own.
 """
 
@@ -28,7 +28,7 @@ _RETRY_QUEUES_MAX = 1024
 
 
 class GroupHandlers:
-    """What administrators do to groups; a change is on its way to the disk; the router lets the reply wait for it."""
+    """Handlers of administrators' requests about groups.  The router delays the reply until a change is saved."""
 
     def __init__(self, groups: Groups, offsets: Offsets) -> None:
         self._groups = groups
@@ -51,7 +51,7 @@ class GroupHandlers:
         return reply(command, body=body)
 
     def get(self, connection: Connection, command: Command) -> Command:
-        """GET_SUBSCRIPTIONGROUP_CONFIG: one group."""
+        """GET_SUBSCRIPTIONGROUP_CONFIG: the configuration of one group, or SUBSCRIPTION_GROUP_NOT_EXIST."""
         name = headers.parse(command.code, command.ext).text("group")
         config = self._groups.get(name)
         if config is None:

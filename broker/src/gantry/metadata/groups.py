@@ -1,10 +1,10 @@
-"""The consumer groups that this broker knows and how each is treated.
+"""The table of consumer groups and their configurations.
 
-A group comes to be when a consumer of it first appears, unless that is switched off (RocketMQ:
+A group is created when a consumer of it first appears, unless that is switched off (RocketMQ:
 `autoCreateSubscriptionGroup`), or by an administrator.  The groups that RocketMQ's tools use are always there.  The
 document is RocketMQ's `subscriptionGroup.json`; its table of forbidden topics is kept and obeyed for reading.
 
-`ensure` stands on the path of every pull and is one look-up for a group that exists.
+`ensure` is called for every pull and is one look-up for a group that exists.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from gantry.wire.codes import ResponseCode
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """Under RocketMQ's name: autoCreateSubscriptionGroup."""
+    """Settings of the table; `auto_create` is RocketMQ's autoCreateSubscriptionGroup."""
 
     auto_create: bool = True
     groups_max: int = 50_000
 
 
 class Groups:
-    """The table of consumer groups; one owner, the event loop."""
+    """The table of consumer groups.  Loop thread only."""
 
     def __init__(self, state: State, clock: Clock, settings: GroupSettings) -> None:
         self.data_version = DataVersion()
@@ -49,11 +49,11 @@ class Groups:
             self._change(GroupConfig(name))
 
     def on_change(self, listener: Callable[[str], None]) -> None:
-        """Hear the name of every group that was made, altered or deleted."""
+        """Register a listener that is called with the name of a group after it was made, changed or deleted."""
         self._change_listeners.append(listener)
 
     def get(self, name: str) -> GroupConfig | None:
-        """The group of this name."""
+        """Return the configuration of this group; None when it does not exist."""
         return self._table.get(name)
 
     def all(self) -> Iterator[GroupConfig]:
@@ -88,7 +88,7 @@ class Groups:
         return None
 
     def follow(self, name: str, value: object) -> None:
-        """What the master has under this name: a configuration, or None for nothing.  ValueError: neither."""
+        """Take over the master's configuration of this name, or delete the group for None.  ValueError: neither."""
         if value is None:
             self.delete(name)
             return
@@ -97,7 +97,7 @@ class Groups:
             self._change(config)
 
     def delete(self, name: str) -> bool:
-        """Forget the group; false when there was none."""
+        """Delete the group; return False when there was none."""
         if self._table.pop(name, None) is None:
             return False
         del self._lines[name]
@@ -118,13 +118,13 @@ class Groups:
         }
 
     def to_document(self) -> dict[str, object]:
-        """The whole table; this is what the file holds."""
+        """Return the JSON document that is written to subscriptionGroup.json."""
         return self.head() | {
             "subscriptionGroupTable": {name: config.to_json() for name, config in self._table.items()},
         }
 
     def save_if_changed(self) -> None:
-        """Hand the document to the disk when something changed since the last time, or could not be saved then."""
+        """Save the document in the background when something changed since the last time, or that save failed."""
         if self._is_changed:
             self._is_changed = False
             self._state.save(self._to_save())
@@ -132,7 +132,7 @@ class Groups:
             self._state.retry()
 
     def save_now(self) -> None:
-        """Put the document on the disk before returning; for shutdown."""
+        """Save the document before returning; for shutdown."""
         self._is_changed = False
         self._state.save_now(self._to_save())
 

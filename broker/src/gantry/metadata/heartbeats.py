@@ -1,10 +1,10 @@
-"""Heartbeats that say what the last one said are not read again.
+"""A cache of decoded heartbeats: one that repeats the last one of its connection is not decoded again.
 
-A client repeats itself every thirty seconds, word for word, and reading JSON is most of what a heartbeat costs (100 us
-with one topic).  So what a connection said last is kept as it was understood, beside a digest of the words.  What
-follows from a heartbeat is done every time all the same: in the meantime another member may have said something else.
+A client sends the same heartbeat every thirty seconds, and reading JSON is most of what a heartbeat costs (100 us
+with one topic).  So the last one of each connection is kept decoded, with a digest of its bytes.  It is still applied
+every time: in the meantime another member may have sent other subscriptions.
 
-Bounded by the length of the words, for each connection and for all; what does not fit is read each time.
+Bounded by the bytes of the bodies, for each connection and for all; a heartbeat that does not fit is decoded each time.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from gantry.wire.heartbeat import Heartbeat
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
-# A client of twenty groups with a topic each; who says more is read each time.
+# A client of twenty groups with a topic each; longer heartbeats are decoded each time.
 _KEPT_BYTES_MAX = 8 << 10
-_ALL_BYTES_MAX = 16 << 20  # what is understood takes some ten times as much
+_ALL_BYTES_MAX = 16 << 20  # decoded values take some ten times as much
 _DIGEST_BYTES = 16
 
 
 class Heartbeats:
-    """What every connection said last; loop thread only."""
+    """The last heartbeat of every connection, decoded.  Loop thread only."""
 
     def __init__(self) -> None:
         self._last: dict[Connection, tuple[bytes, Heartbeat, int]] = {}
-        self._bytes = 0  # of all the words
+        self._bytes = 0  # of all bodies that are kept decoded
 
     def __len__(self) -> int:
         return len(self._last)
 
     def read(self, connection: Connection, body: bytes | bytearray | memoryview) -> Heartbeat:
-        """The heartbeat in a body; MalformedBodyError names what is wrong."""
+        """Return the heartbeat in a body, decoded or from the cache; MalformedBodyError names what is wrong."""
         digest = blake2b(body, digest_size=_DIGEST_BYTES).digest()
         last = self._last.get(connection)
         if last is not None and last[0] == digest:

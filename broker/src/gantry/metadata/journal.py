@@ -1,28 +1,28 @@
 """Changes of topics, groups and offsets, numbered, for slaves.
 
-Every change gets the next number, and of each thing only the newest counts: a change says *what* changed, and its value
-is looked up when it is sent.  So the journal is as large as the tables and no larger, however many changes there were,
-and a slave that was away for long is told no more than one that is new.
+Every change gets the next number, and of each entry only the newest change is kept.  A change names *what* changed; its
+value is looked up when it is sent.  So the journal is never larger than the tables, however many changes there were,
+and a slave that was disconnected for long gets no more than a new one.
 
     topic   name                    its configuration, or null: deleted
-    grave   name                    [generation, log offset]: the life after its last deletion, and where it begins
+    grave   name                    [generation, log offset]: of the topic after its last deletion, and where it begins
     group   name                    its configuration, or null
     offset  topic@group             its offsets by queue id, or null
-    marks   topic@reader            where it has to go on, by queue id, and may not know yet, or null (`marks`)
-    locks   group                   [[topic, queue id, client id], ...]: who owns its queues, or null
+    marks   topic@reader            by queue id the offset to which it has to move, or null (`marks`)
+    locks   group                   [[topic, queue id, client id], ...]: the owners of its queues, or null
     sink    name                    what it decided last (`transaction.decisions`), or null
     filter  topic@group             its expression, as in RocketMQ's consumerFilter.json, or null
     delays  ""                      how far delayed messages are delivered
     queues  ""                      by topic and queue id the next offsets of queues of which every record has expired;
                                     once a link
-    all     {"topic": [names], ...} what there is at all, and as `logStart` where the master's log begins: lives that
-                                    begin below may be forgotten; the first change that a link carries
+    all     {"topic": [names], ...} the names of everything that exists, and as `logStart` where the master's log
+                                    begins: generations that begin below may be forgotten; a link's first change
 
-A grave is a thing of its own, since the topic may have been made again: the slave has to empty the queues first, and
-the records below that place in the log are not of the new topic.
+A grave is an entry of its own, since the topic may have been made again: the slave has to empty the queues first, and
+the records below that place in the log do not belong to the new topic.
 
-A number that was forgotten (of a deleted thing, when there are too many of those) makes the whole journal the answer,
-which then begins with `all`.  Nothing is kept on the disk: numbers begin again with the process, and so do links.
+When a number is asked for that was forgotten (of a deleted entry, when there are too many of those), the whole journal
+is returned, and begins with `all`.  Nothing is kept on the disk: numbers begin again with the process, and so do links.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _GONE_MAX = 10_000
 
 
 class Journal:
-    """The master's; loop thread only."""
+    """The master's journal.  Loop thread only."""
 
     def __init__(self, log_start: Callable[[], int] = lambda: 0) -> None:
         self._log_start = log_start
@@ -58,17 +58,17 @@ class Journal:
         self._listeners: list[Callable[[], None]] = []
 
     def carry(self, table: str, keys: Iterable[str], value: Value) -> None:
-        """Carry a table whose things have these names now; `value` gives a thing as JSON, None when it is gone."""
+        """Add a table with entries of these names; `value` returns an entry as JSON, None when it does not exist."""
         self._values[table] = value
         for key in keys:
             self._note(table, key)
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Hear of changes."""
+        """Register a listener that is called after every change."""
         self._listeners.append(listener)
 
     def changed(self, table: str, key: str) -> None:
-        """A thing came, went or changed."""
+        """Give the next number to an entry that was made, changed or deleted, and call the listeners."""
         self._note(table, key)
         for listener in self._listeners:
             listener()
@@ -88,7 +88,7 @@ class Journal:
             self._floor = max(self._floor, self._latest.pop(forgotten))
 
     def after(self, number: int) -> Iterator[Batch]:
-        """What changed behind this number, oldest first, each batch with the number of its last change."""
+        """Yield the changes after this number in batches, oldest first, each with the number of its last change."""
         if number >= self.number:
             return
         is_all = number <= self._floor
@@ -116,7 +116,7 @@ class Journal:
     def _everything(self) -> Change:
         names: dict[str, list[str]] = {table: [] for table in self._values}
         for table, key in self._latest:
-            # Lives are forgotten without a change.
+            # Generations are forgotten without a change in this journal.
             if (table, key) not in self._gone and (table != GRAVE or self._values[table](key) is not None):
                 names[table].append(key)
         while sum(len(key) for keys in names.values() for key in keys) > _NAMES_CHARS_MAX:

@@ -5,8 +5,8 @@
         await answer.add(piece)
     body = answer.joined(b'{"table":{', b"}}")
 
-Everybody else gets the loop after each slice, so tables may change while they are listed: walk over a copy of the keys.
-An entry costs some ten microseconds to encode.
+Other requests are handled after each slice, so tables may change while they are listed: iterate over a copy of the
+keys.  An entry costs some ten microseconds to encode.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PIECES_AT_ONCE = 32
 
 
 class LongAnswer:
-    """The pieces of one body; `instead` is what to ask when there are too many."""
+    """The pieces of one body; `instead` tells the client what to ask when there are too many."""
 
     def __init__(self, instead: str) -> None:
         self._instead = instead
@@ -32,7 +32,7 @@ class LongAnswer:
         self._bytes = 0
 
     async def add(self, piece: bytes) -> None:
-        """Add a piece, and give way now and then; RefusedError when the body becomes too long."""
+        """Add a piece, and let other tasks run now and then; RefusedError when the body becomes too long."""
         self._pieces.append(piece)
         self._bytes += len(piece) + 1
         if self._bytes > ANSWER_BYTES_MAX:

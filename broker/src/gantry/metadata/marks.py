@@ -1,15 +1,15 @@
-"""Queues whose readers have to go on elsewhere and may not know yet.  RocketMQ 5: `resetOffsetTable`.
+"""Marks: queues whose readers have to move to another offset and may not know it yet.  RocketMQ 5: `resetOffsetTable`.
 
-A mark names a reader of a topic, a queue of it and the offset where the reader has to go on: its group was reset while
-at work, or the topic was deleted and what comes under its name begins at 0.  Until the reader has moved, nothing that
-it says about its progress in that queue is believed, because it speaks of what was before; and nothing that it pulls
-is given to it, because it would take the middle of something new for the rest of something old.
+A mark names a reader of a topic, a queue of it and the offset where the reader has to go on.  It is set when a group is
+reset while members are consuming, or when the topic is deleted: a new one of its name begins at 0.  Until the reader
+has moved, its commits in that queue are ignored, because they are about the former messages.  Its pulls get no
+messages, because it would take them for the continuation of the former ones.
 
-    told by a pull       answered PULL_OFFSET_MOVED; moved when it pulls at the target, or anywhere but there again
-    told by a request    it asked where to go on, or was sent there (220); moved when it pulls at the target
+    told by a pull       answered PULL_OFFSET_MOVED; moved when it pulls at the target, or at any other new offset
+    told by a request    it queried its offset, or got a reset (220); moved when it pulls at the target
 
-Anyone who pulls 0 and has to go to 0 has nothing to forget.  A reader is a group; in a broadcasting group, where every
-member has progress of its own, it is a member: `group@client id`.
+A reader that pulls 0 and has to go to 0 counts as moved.  A reader is a group; in a broadcasting group, where every
+member has its own progress, it is a member: `group@client id`.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from collections.abc import Iterable, Mapping
 NEVER_TOLD = -1
 _BY_REQUEST = -2
 
-# Readers of topics that were deleted and never come back leave their marks here until a start finds them useless.
+# Marks of topics that were deleted and never made again stay here until a start removes them.
 _READERS_MAX = 100_000
 
 
 class ResetMarks:
-    """By `topic@reader` and queue id; one owner, the offsets."""
+    """The marks by `topic@reader` and queue id; only `Offsets` uses them."""
 
     def __init__(self, table: dict[str, dict[int, int]]) -> None:
         self._table = table
         self.topics = Counter(_topic(key) for key in table)  # marked readers by topic: asked with every pull
-        self._told: dict[tuple[str, int], int] = {}  # where the reader was when a pull told it
-        self.touched: set[str] | None = None  # `topic@reader` of what changed, where somebody takes it
+        self._told: dict[tuple[str, int], int] = {}  # the offset that the reader pulled when a pull told it
+        self.touched: set[str] | None = None  # `topic@reader` of changed marks, for replication; None without
 
     def __bool__(self) -> bool:
         return bool(self._table)
 
     def put(self, key: str, queue_id: int, target: int) -> None:
-        """The reader has to go on at target."""
+        """Mark a queue: the reader has to go on at target."""
         self._told.pop((key, queue_id), None)
         if key not in self._table:
             self._table[key] = {}
@@ -56,11 +56,11 @@ class ResetMarks:
         return list(self._table.get(key, ()))
 
     def told(self, key: str, queue_id: int) -> None:
-        """The reader heard by a request."""
+        """Record that the reader got the target by a request."""
         self._told[key, queue_id] = _BY_REQUEST
 
     def pulled(self, key: str, queue_id: int, offset: int) -> bool:
-        """The marked reader pulls: whether it has moved; else it is told now."""
+        """Return whether a marked reader that pulls at this offset has moved; if not, this pull tells it."""
         target, told_at = self._table[key][queue_id], self._told.get((key, queue_id), NEVER_TOLD)
         if offset == target == 0 or (told_at != NEVER_TOLD and offset == target):
             return True
@@ -70,7 +70,7 @@ class ResetMarks:
         return False
 
     def lift(self, key: str, queue_id: int) -> bool:
-        """The mark is over; false when there was none."""
+        """Remove the mark; return False when there was none."""
         marked = self._table.get(key, {})
         if marked.pop(queue_id, None) is None:
             return False
@@ -84,23 +84,23 @@ class ResetMarks:
         return True
 
     def remove(self, keys: Iterable[str]) -> bool:
-        """Forget these readers; whether there was anything to forget."""
+        """Remove all marks of these readers; return whether there were any."""
         gone = [(key, queue_id) for key in keys for queue_id in self._table.get(key, ())]
         for one in gone:
             self.lift(*one)
         return bool(gone)
 
     def keys(self) -> list[str]:
-        """All marked `topic@reader`."""
+        """Return every marked reader as `topic@reader`."""
         return list(self._table)
 
     def value(self, key: str) -> dict[str, int] | None:
-        """A reader's marks as a slave is told them; None when there are none."""
+        """Return a reader's marks as they are sent to a slave; None when there are none."""
         marked = self._table.get(key)
         return None if marked is None else {str(queue_id): target for queue_id, target in marked.items()}
 
     def follow(self, key: str, wanted: Mapping[int, int]) -> bool:
-        """Take over what the master has; whether that is news."""
+        """Take over the master's marks of a reader; return whether they differ."""
         known = dict(self._table.get(key, {}))
         for queue_id in known.keys() - wanted.keys():
             self.lift(key, queue_id)
@@ -114,7 +114,7 @@ class ResetMarks:
             self.touched.add(key)
 
     def to_document(self) -> Mapping[str, Mapping[int, int]]:
-        """What is saved."""
+        """Return the marks as they are saved in consumerOffset.json, by `topic@reader` and queue id."""
         return {key: dict(queues) for key, queues in self._table.items()}
 
 

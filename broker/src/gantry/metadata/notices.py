@@ -1,10 +1,10 @@
-"""Telling the consumers of a group that its members or topics changed, so that they share the queues again.
+"""Notifying the consumers of a group that its members or topics changed, so that they share the queues again.
 
 The request is NOTIFY_CONSUMER_IDS_CHANGED (40), one-way, to every connection of the group, also to the one whose
 heartbeat caused it.  A client answers it by asking for the list of members at once.  It is a hint: a client that
 misses one rebalances on its own period all the same.
 
-The first change of a group is told immediately.  Changes that follow within a fifth of a second are told together:
+The first change of a group is notified at once.  Changes that follow within a fifth of a second are sent together:
 a thousand consumers that start at once would otherwise cause half a million notices, each followed by a list of up
 to a thousand names.
 """
@@ -21,7 +21,7 @@ QUIET_S = 0.2
 
 
 class ChangeNotices:
-    """Listens to `Clients` and speaks to consumers."""
+    """Listens to `Clients` and sends notices to consumers."""
 
     def __init__(self, clients: Clients, groups: Groups, clock: Clock) -> None:
         self._clients = clients
@@ -32,7 +32,7 @@ class ChangeNotices:
         clients.on_change(self.group_changed)
 
     def group_changed(self, group: ConsumerGroup) -> None:
-        """Tell the group now, or soon when it was told a moment ago."""
+        """Notify the group now, or after its quiet time when it was notified a moment ago."""
         if not self._is_told(group):
             return
         now = self._clock.monotonic()
@@ -43,13 +43,13 @@ class ChangeNotices:
         _notify(group)
 
     def look_again(self, name: str) -> None:
-        """Something that members of this group wait for is free: a queue's lock."""
+        """Notify a group because a queue's lock is free for which its members may wait."""
         group = self._clients.consumer_group(name)
         if group is not None:
             self.group_changed(group)
 
     def flush(self, now: float) -> None:
-        """Tell the groups whose quiet time is over (`now` in monotonic seconds); to be called every 100 ms or so."""
+        """Notify groups whose quiet time is over (`now` in monotonic seconds); to be called every 100 ms or so."""
         for name in [name for name, told_at in self._told_at.items() if now - told_at >= QUIET_S]:
             del self._told_at[name]
             if name not in self._owed:

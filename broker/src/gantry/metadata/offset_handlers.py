@@ -1,9 +1,9 @@
 """Requests for consumer offsets: QUERY_CONSUMER_OFFSET (14), UPDATE_CONSUMER_OFFSET (15),
 GET_ALL_CONSUMER_OFFSET (43).  RocketMQ: `ConsumerManageProcessor`, `AdminBrokerProcessor`.
 
-A group that never committed anything begins where its clients are configured to, except on a young queue: while
-its very first message is there and near the end of the log, everybody begins at 0.  Without this rule a consumer that
-starts a second after its producer would miss that second.
+A group that never committed an offset begins where its clients are configured to, except on a young queue: while
+the queue's first message is there and near the end of the log, every group begins at 0.  Without this rule a consumer
+that starts a second after its producer would miss the messages of that second.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class OffsetHandlers:
-    """Where groups stand, asked and told; `young_bytes` is how near the end of the log counts as near."""
+    """Handlers of requests for offsets; `young_bytes`: how near the end of the log a young queue's first message is."""
 
     def __init__(self, offsets: Offsets, topics: Topics, groups: Groups, store: Store, young_bytes: int) -> None:
         self._offsets = offsets
@@ -40,7 +40,7 @@ class OffsetHandlers:
         header = headers.parse(command.code, command.ext)
         group, topic, queue_id = header.text("consumerGroup"), header.text("topic"), header.integer("queueId")
         offset = self._offsets.query(group, topic, queue_id)
-        # A member that begins asks first; it is not told once more to go where it is.
+        # A starting member queries first; after that its pull at the offset need not be answered with a reset.
         self._offsets.was_told(group, topic, queue_id)
         if offset == NOT_COMMITTED and header.boolean("setZeroIfNotFound") and self._is_young(topic, queue_id):
             offset = 0
@@ -49,7 +49,7 @@ class OffsetHandlers:
         return reply(command, ext=headers.to_ext(offset=offset))
 
     def update(self, connection: Connection, command: Command) -> Command:
-        """UPDATE_CONSUMER_OFFSET: what comes next for this group."""
+        """UPDATE_CONSUMER_OFFSET: store the next offset of a group in a queue."""
         header = headers.parse(command.code, command.ext)
         group, topic = header.text("consumerGroup"), header.text("topic")
         queue_id, offset = header.integer("queueId"), header.integer("commitOffset")
@@ -64,7 +64,7 @@ class OffsetHandlers:
         return reply(command)
 
     async def all(self, connection: Connection, command: Command) -> Command:
-        """GET_ALL_CONSUMER_OFFSET: the whole document."""
+        """GET_ALL_CONSUMER_OFFSET: all offsets, in the form of consumerOffset.json."""
         keys, value = self._offsets.keys(), self._offsets.value
         every = ((key, queues) for key in keys if (queues := value(key)) is not None)
         body = await longanswers.table(self._offsets.head(), "offsetTable", every, "ask group by group (208)")
@@ -86,7 +86,7 @@ class OffsetHandlers:
         return None
 
     def _is_of_another_life(self, topic: str, queue_id: int, offset: int) -> bool:
-        """A member that was at work when its topic was deleted ends with it; its progress is not in this topic."""
+        """Return whether this offset belongs to a deleted topic of the same name, not to the present one."""
         _, end = self._store.queue_range(topic, queue_id) or (0, 0)
         return offset > end and self._store.generations.of(topic) > 0
 

@@ -1,18 +1,19 @@
-"""Where each consumer group stands: the next queue offset of every group, topic and queue.
+"""Consumer offsets: the next queue offset of every group, topic and queue.
 
 A commit changes memory at once and the disk on the next save, every five seconds: after a crash a group may
 see again what it committed since, and never misses anything.  The document is RocketMQ's `consumerOffset.json`,
 keyed `topic@group`, with queue ids as integer keys; parts of it that belong to other features are carried along
 unread, so that a folder can go back to Apache's broker.
 
-Who commits decides: an offset may be set back, which is how tools reset a group (RocketMQ:
-`ConsumerOffsetManager.commitOffset` logs it and obeys).  A deleted group loses its offsets only when asked to.
+A commit may also set an offset back, which is how tools reset a group (RocketMQ:
+`ConsumerOffsetManager.commitOffset` logs it and accepts it).  A deleted group keeps its offsets unless the request says
+otherwise.
 
-A group that is reset while its members work is *marked* queue by queue (`marks`): until a member has moved, commits in
-that queue count for nothing.  A deleted topic takes all offsets in it along and leaves marks, at 0, for everybody who
-was reading it, so that nobody goes on in what comes under its name where it stopped in what was there before.  Both
-belong to a generation of the topic (`store.generations`), whose number is saved with them: a start that finds the
-store ahead, because a crash came between the two files, drops the offsets then.
+A group that is reset while members are consuming is *marked* queue by queue (`marks`): until a member has moved,
+commits in that queue are ignored.  When a topic is deleted, its offsets are deleted, and all its readers are marked at
+0.  So no reader goes on in a new topic of that name where it stopped in the deleted one.  Offsets and marks belong to a
+generation of the topic (`store.generations`), whose number is saved with them.  A start that finds the store at a later
+generation, because a crash came between the two files, drops the offsets.
 
 After a crash an offset may count messages that the crash took, because ASYNC_FLUSH shows what is not durable yet.
 The queue's next messages get those numbers again, and a group that went on behind them would miss them: so every start
@@ -38,14 +39,14 @@ NOT_COMMITTED = -1
 _SPLIT_AT_ONCE = 1000
 _PASSES_MAX = 3
 _SLICE_KEYS = 64  # a third of a millisecond with eight queues each
-# Of a reader that never committed; nobody has more queues, and 65 536 are allowed.
+# Of a reader that never committed; more queues are not in use, and 65 536 are allowed.
 _QUEUES_MARKED_MAX = 1024
 _CARRIED_ALONG = ("pullOffsetTable",)
-_GENERATIONS = "topicGenerations"  # RocketMQ does not know it
+_GENERATIONS = "topicGenerations"  # ours; RocketMQ does not read it
 
 
 class Offsets:
-    """The committed offsets of all groups; one owner, the event loop."""
+    """The committed offsets of all groups.  Loop thread only."""
 
     def __init__(self, state: State, clock: Clock) -> None:
         self._state = state
@@ -53,16 +54,16 @@ class Offsets:
         self._table: dict[str, dict[int, int]] = {}
         self._carried: dict[str, object] = {}
         self.marks = ResetMarks({})
-        self._generations: dict[str, int] | None = None  # of the topics that have one; None: nobody said
+        self._generations: dict[str, int] | None = None  # of the topics that have one; None: not known
         self._version = DataVersion()
         self._is_changed = False
-        self.touched: set[str] | None = None  # `topic@group` of what changed, where somebody takes it; see `follow`
+        self.touched: set[str] | None = None  # `topic@group` of changed offsets, for replication; None without
         self._saves = 0
         self.went_back = 0
         self._load(state.load())
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember the next offset that the group wants of this queue."""
+        """Store the next offset of the group in this queue."""
         key = f"{topic}@{group}"
         if self.marks and self.marks.target(key, queue_id) is not None:
             return
@@ -89,7 +90,7 @@ class Offsets:
         return topic in self.marks.topics
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, *, marks: bool) -> None:
-        """Let the group go on at this offset; with `marks` the queue's member has to be told."""
+        """Set the group's offset; with `marks` the queue is marked until its member has moved."""
         key = f"{topic}@{group}"
         self._unmark(key, queue_id)
         self.commit(group, topic, queue_id, offset)
@@ -98,7 +99,7 @@ class Offsets:
             self._is_changed = True
 
     def was_told(self, group: str, topic: str, queue_id: int) -> bool:
-        """The queue's member was sent there, or asked for the offset: anyone who pulls there now has moved.
+        """Record that the queue's member got the offset by a request: a pull at that offset then means it has moved.
 
         False when the queue is not marked.
         """
@@ -109,18 +110,18 @@ class Offsets:
         return True
 
     def is_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether commits in this queue count for nothing now."""
+        """Return whether commits of this group in this queue are ignored now."""
         return self.marks.target(f"{topic}@{group}", queue_id) is not None
 
     def take_reset(self, reader: str, topic: str, queue_id: int, pulled: int) -> int | None:
-        """Where the reader that pulls this queue at `pulled` has to go on instead; None when it is right there."""
+        """Return where a reader that pulls this queue at `pulled` has to go on instead; None when it is right."""
         key = f"{topic}@{reader}"
         target = self.marks.target(key, queue_id)
         if target is None or not self.marks.pulled(key, queue_id, pulled):
             return target
         self._unmark(key, queue_id)
         if _is_shared(key):
-            # Who follows the member begins here as well, should it go before it commits.
+            # Another member begins here as well, if this one goes before it commits.
             self._table.setdefault(key, {}).setdefault(queue_id, target)
         return None
 
@@ -156,7 +157,7 @@ class Offsets:
         return [_topic(key) for key in self._table if key.endswith(f"@{group}") and key.partition("@")[2] == group]
 
     def split(self, topics: dict[str, list[str]]) -> Iterator[None]:
-        """Fill in the topics of each group; a generator, others may have the loop between its steps."""
+        """Fill in the topics of each group, in steps: other tasks may run in between."""
         for number, key in enumerate(self.keys(), 1):
             topic, _, group = key.partition("@")
             topics.setdefault(group, []).append(topic)
@@ -164,7 +165,7 @@ class Offsets:
                 yield
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Put one group where another stands."""
+        """Set the offsets of one group in a topic to those of another group."""
         for queue_id, offset in list(self.of(source, topic).items()):
             self.commit(target, topic, queue_id, offset)
 
@@ -194,8 +195,8 @@ class Offsets:
         return bounded
 
     def begin_again(self, topic: str, generation: int, readers: Iterable[str] = (), queues: int = 0) -> None:
-        """The topic was deleted, and what may come under its name is of this generation: forget all offsets in it,
-        and mark the queues, `queues` at least, of its readers and of all groups that stood anywhere.
+        """Delete all offsets of a topic that was deleted; a new one of its name has this generation.  Mark the queues,
+        at least `queues` of them, for its readers and for all groups that had offsets.
         """
         known = {key for key in (*self._table, *self.marks.keys()) if key.startswith(f"{topic}@")}
         every = range(min(queues, _QUEUES_MARKED_MAX))
@@ -206,7 +207,7 @@ class Offsets:
         self.live_on(topic, generation)
 
     def live_on(self, topic: str, generation: int) -> None:
-        """What stands here of the topic is of this generation."""
+        """Set the topic's generation and keep its offsets."""
         self._generations = {**(self._generations or {}), topic: generation}
         self._is_changed = True
 
@@ -217,10 +218,10 @@ class Offsets:
         """
         mine = self._generations
         if mine is None:
-            # Nobody counted before; RocketMQ's broker leaves the numbers out.
+            # There were no numbers before; RocketMQ's broker leaves them out.
             mine = dict(generations)
         late = [topic for topic, generation in generations.items() if mine.get(topic, 0) < generation]
-        # A number that the store does not have is of a life that was taken back.
+        # A number that the store does not have belongs to a generation that was replaced (`store.reviving`).
         self._generations = {
             topic: min(number, generations[topic]) for topic, number in mine.items() if topic in generations
         }
@@ -232,7 +233,7 @@ class Offsets:
         return late
 
     def remove_group(self, group: str) -> None:
-        """Forget a group everywhere; it starts as a new one would."""
+        """Delete a group's offsets in all topics; it begins like a new group."""
         mark = f"@{group}"
         keys = {key for key in (*self._table, *self.marks.keys()) if mark in key and key.split("@")[1:2] == [group]}
         for key in keys:
@@ -246,16 +247,16 @@ class Offsets:
             self.touched.add(key)
 
     def value(self, key: str) -> dict[str, int] | None:
-        """The offsets under a `topic@group` as a slave is told them; None when there are none."""
+        """Return the offsets of a `topic@group` as they are sent to a slave; None when there are none."""
         queues = self._table.get(key)
         return None if queues is None else {str(queue_id): offset for queue_id, offset in queues.items()}
 
     def keys(self) -> list[str]:
-        """Every `topic@group`."""
+        """Return the key `topic@group` of every group with offsets in a topic."""
         return list(self._table)
 
     def follow(self, key: str, value: object) -> None:
-        """What the master has under this `topic@group`; None for nothing.  ValueError: neither."""
+        """Take over the master's offsets of this `topic@group`; None deletes them.  ValueError: neither."""
         if value is None:
             self._is_changed |= self._table.pop(key, None) is not None
             return
@@ -265,13 +266,13 @@ class Offsets:
             self._is_changed = True
 
     def follow_marks(self, key: str, value: object) -> None:
-        """What the master has marked for this `topic@reader`; None for nothing.  ValueError: neither."""
+        """Take over the master's marks of this `topic@reader`; None deletes them.  ValueError: neither."""
         wanted = {} if value is None else _offsets_in(documents.document(value, f"marks of {key}"))
         self._is_changed |= self.marks.follow(key, wanted)
 
     def merge(self, key: str, value: object) -> None:
-        """What a slave was told by consumers while they could not reach the master: the larger offset counts, but for
-        queues of which somebody was told to go elsewhere.  ValueError: these are no offsets.
+        """Take over commits that a slave received while consumers could not reach the master.  The larger offset
+        counts, but queues with a marked reader are left out.  ValueError: these are no offsets.
         """
         topic, _, group = key.partition("@")
         for queue_id, offset in _offsets_in(documents.document(value, f"offsets of {key}")).items():
@@ -279,7 +280,7 @@ class Offsets:
                 self.commit(group, topic, queue_id, offset)
 
     def to_body(self) -> dict[str, object]:
-        """The document, as saved."""
+        """Return the JSON document that is written to consumerOffset.json."""
         return {"offsetTable": {key: dict(queues) for key, queues in self._table.items()}, **self.head()}
 
     def head(self) -> dict[str, object]:
@@ -292,7 +293,7 @@ class Offsets:
         }
 
     def save_if_changed(self) -> None:
-        """Hand the document to the disk when a commit came since the last time, or what came could not be saved."""
+        """Save the document in the background when a commit came since the last time, or that save failed."""
         if not self._is_changed:
             self._state.retry()
             return
@@ -300,7 +301,7 @@ class Offsets:
         self._save(self.to_body())
 
     async def saved(self) -> None:
-        """Hand the document to the disk in slices; when this returns, what was changed before the call is with it."""
+        """Encode the document in slices and save it in the background, with all changes before the call."""
         for _ in range(_PASSES_MAX):
             # Also when nothing changed: a pass that is under way may have what this call is about, and not have ended.
             self._is_changed = True
@@ -317,7 +318,9 @@ class Offsets:
         self.save_if_changed()
 
     def saving(self) -> Generator[None, None, bool]:
-        """The same in slices, 13 ms for 24 000; what comes meanwhile may wait.  Whether the disk got the document."""
+        """Make one attempt at `saved`, in slices: 13 ms in all for 24 000 entries.  Later changes may wait for the next
+        save.  Return whether the document was handed to the disk.
+        """
         if not self._is_changed:
             self._state.retry()
             return False
@@ -334,12 +337,12 @@ class Offsets:
         if self._saves == saves:
             self._save({"offsetTable": entries, **head})
             return True
-        # Somebody who removed offsets had the table saved meanwhile: these entries are older.
+        # The table was saved meanwhile because offsets were removed: these entries are older.
         self._is_changed = True
         return False
 
     def save_now(self) -> None:
-        """Put the document on the disk before returning; for shutdown."""
+        """Save the document before returning; for shutdown."""
         self._close_version()
         self._saves += 1
         self._state.save_now(self.to_body())
@@ -349,7 +352,7 @@ class Offsets:
         self._state.save(document)
 
     def _close_version(self) -> None:
-        """A version is what is saved, not every commit."""
+        """Begin a new data version when something changed: one version per save, not per commit."""
         if self._is_changed:
             self._version = self._version.next(self._clock.now_ms())
             self._is_changed = False
@@ -375,7 +378,7 @@ def _topic(key: str) -> str:
 
 
 def _is_shared(key: str) -> bool:
-    """Whether the reader is a group, and not a member that keeps its progress itself."""
+    """Return whether the reader is a group, not a single member of a broadcasting group."""
     return key.count("@") == 1
 
 

@@ -1,7 +1,7 @@
-"""Where a metadata table keeps itself: one JSON document that is loaded once and saved whole.
+"""The file of a metadata table: one JSON document that is loaded once and saved whole.
 
-`gantry.store.statefile.JsonState` is the one that is used; a test gives its own.  A table is the owner of
-its document: nobody else reads or writes it while the broker runs.
+`gantry.store.statefile.JsonState` implements it; tests have their own.  Only the table reads or writes
+its document while the broker runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class State(Protocol):
         ...
 
     def retry(self) -> None:
-        """Try again what could not be saved."""
+        """Save again what could not be saved."""
         ...
 
     def save_now(self, table: Mapping[str, object]) -> None:

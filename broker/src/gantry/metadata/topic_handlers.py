@@ -1,7 +1,7 @@
 """Requests about topics: UPDATE_AND_CREATE_TOPIC (17), GET_ALL_TOPIC_CONFIG (21), DELETE_TOPIC_IN_BROKER (215),
 GET_TOPIC_CONFIG (351).  RocketMQ: `AdminBrokerProcessor`.
 
-The list of all topics always comes whole: the reply lacks `totalTopicNum`, which tells a newer asker that there is
+The list of all topics is always complete: the reply lacks `totalTopicNum`, which tells newer clients that there is
 no next page.
 """
 
@@ -24,13 +24,13 @@ from gantry.wire.command import refusal, reply
 if TYPE_CHECKING:
     from gantry.transport.connection import Connection
 
-# More than anybody uses; every client keeps an object for each queue of its topics.
+# More than is in use; every client keeps an object for each queue of its topics.
 QUEUES_MAX = 65_536
 _PERM_MAX = 15
 
 
 class TopicHandlers:
-    """What administrators do to topics; a change is on its way to the disk; the router lets the reply wait for it."""
+    """Handlers of administrators' requests about topics.  The router delays the reply until a change is saved."""
 
     def __init__(self, topics: Topics, offsets: Offsets) -> None:
         self._topics = topics
@@ -62,15 +62,15 @@ class TopicHandlers:
         return reply(command) if why is None else refusal(command, why)
 
     async def all(self, connection: Connection, command: Command) -> Command:
-        """GET_ALL_TOPIC_CONFIG: the whole table.  Of topics that change meanwhile it has either state, and the older
-        version, so that who compares versions asks again.
+        """GET_ALL_TOPIC_CONFIG: the whole table.  A topic that changes meanwhile is in it in either state, and the data
+        version is the older one, so that a client that compares versions asks again.
         """
         head, every = self._topics.head(), ((config.name, config.to_json()) for config in self._topics.all())
         body = await longanswers.table(head, "topicConfigTable", every, "ask topic by topic (351)")
         return reply(command, body=body)
 
     def get(self, connection: Connection, command: Command) -> Command:
-        """GET_TOPIC_CONFIG: one topic."""
+        """GET_TOPIC_CONFIG: the configuration of one topic, or TOPIC_NOT_EXIST."""
         name = headers.parse(command.code, command.ext).text("topic")
         config = self._topics.get(name)
         if config is None:
@@ -78,7 +78,7 @@ class TopicHandlers:
         return reply(command, body=bodies.dumps(config.to_json()))
 
     async def delete(self, connection: Connection, command: Command) -> Command:
-        """DELETE_TOPIC_IN_BROKER: the topic; queues and all offsets in it go with it.  One that is gone is no error."""
+        """DELETE_TOPIC_IN_BROKER: delete a topic with its queues and offsets.  A missing topic is no error."""
         name = headers.parse(command.code, command.ext).text("topic")
         why = self._name_refusal(name)
         if why is not None:

@@ -1,15 +1,15 @@
-"""The topics of this broker and how they come to be.
+"""The table of topics, and how topics are created.
 
 A topic is made by an administrator, by the broker for itself, or by the first message that is sent to it: then it takes
 after the template that the send names (stock clients name TBW102), with at most as many queues as the client asks for.
 RocketMQ: `TopicConfigManager`.
 
-Every change makes a new data version, is news for `on_change` (registration at the name servers, caches of the send
-path), and gets to the disk with the next save, which an administrator's change does not wait for a period to get.  The
-document is RocketMQ's `topics.json`.  A topic that the document lacks after a crash, but whose messages were
-acknowledged, is adopted from the store: who may not lose a message may not lose the way to it.
+Every change makes a new data version, calls the listeners of `on_change` (registration at the name servers, caches of
+the send path), and is saved with the next save; a change by an administrator is saved at once.  The document is
+RocketMQ's `topics.json`.  A topic that the document lacks after a crash, but that has messages in the store, is created
+again: its messages were acknowledged and have to be reachable.
 
-A deleted topic is news for `on_delete`, where its queues are removed and its readers' offsets.
+The listeners of `on_delete` remove the queues of a deleted topic and its readers' offsets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _CLIENT_QUEUES = 4  # RocketMQ: what a producer asks for when it makes a topic (
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """Under RocketMQ's names: autoCreateTopicEnable, defaultTopicQueueNums, clusterTopicEnable and so on."""
+    """Settings of the table; in broker.conf: autoCreateTopicEnable, defaultTopicQueueNums, clusterTopicEnable, ..."""
 
     broker_name: str
     cluster_name: str
@@ -54,7 +54,7 @@ class TopicSettings:
 
 
 class Topics:
-    """The table of topics; one owner, the event loop."""
+    """The table of topics.  Loop thread only."""
 
     def __init__(self, state: State, clock: Clock, settings: TopicSettings) -> None:
         self.data_version = DataVersion()
@@ -69,20 +69,20 @@ class Topics:
         self._load(state.load())
         self._system = {config.name: config for config in _boot_topics(settings)}
         for config in self._system.values():
-            # What the document says stands: an administrator of a stopped broker may have edited it.
+            # The document counts: an administrator may have edited it while the broker was stopped.
             if config.name not in self._table:
                 self._change(config)
 
     def on_change(self, listener: Callable[[str], None]) -> None:
-        """Hear the name of every topic that was made, altered or deleted."""
+        """Register a listener that is called with the name of a topic after it was made, changed or deleted."""
         self._change_listeners.append(listener)
 
     def on_delete(self, listener: Callable[[TopicConfig], None]) -> None:
-        """Hear of every topic that was deleted, as it was, before `on_change` does."""
+        """Register a listener for deleted topics, with their last configuration; called before that of `on_change`."""
         self._delete_listeners.append(listener)
 
     def get(self, name: str) -> TopicConfig | None:
-        """The topic of this name."""
+        """Return the configuration of this topic; None when it does not exist."""
         return self._table.get(name)
 
     def names(self) -> list[str]:
@@ -106,7 +106,7 @@ class Topics:
         return None
 
     def ensure(self, config: TopicConfig) -> TopicConfig:
-        """Make this topic unless one of its name exists; gives back what stands.
+        """Create this topic unless one of its name exists; return the topic that exists afterwards.
 
         For topics that follow from something bounded already: a group's retry and dead-letter topics.
         """
@@ -117,7 +117,7 @@ class Topics:
         return config
 
     def auto_create(self, name: str, default_topic: str, default_queues: int, unit_mode: bool) -> TopicConfig | Refusal:
-        """Make the topic that a send names, after the template that it names; 17 when there is none to take after."""
+        """Create the topic that a send names, from the template that it names; 17 when there is no such template."""
         known = self._table.get(name)
         if known is not None:
             return known
@@ -142,7 +142,7 @@ class Topics:
         return config
 
     def adopt(self, queues: Iterable[tuple[str, int]]) -> list[str]:
-        """Make the topics again that have (topic, queue id) in the store and no place here; their names.
+        """Create topics that have queues in the store and are missing here; return their names.
 
         Their settings were not saved before a crash: they get what a stock client asks for, and at least the queues
         that have messages.
@@ -156,7 +156,7 @@ class Topics:
         return list(counts)
 
     def follow(self, name: str, value: object) -> None:
-        """What the master has under this name: a configuration, or None for nothing.  ValueError: neither."""
+        """Take over the master's configuration of this name, or delete the topic for None.  ValueError: neither."""
         if value is None:
             self.delete(name)
             return
@@ -165,7 +165,7 @@ class Topics:
             self._change(config)
 
     def delete(self, name: str) -> bool:
-        """Forget the topic and tell those who keep something for it; false when there was none."""
+        """Delete the topic and call the listeners; return False when there was none."""
         config = self._table.pop(name, None)
         if config is None:
             return False
@@ -176,18 +176,18 @@ class Topics:
         return True
 
     def to_document(self) -> dict[str, object]:
-        """The whole table; this is what the file holds."""
+        """Return the JSON document that is written to topics.json."""
         return {
             "dataVersion": self.data_version.to_json(),
             "topicConfigTable": {name: config.to_json() for name, config in self._table.items()},
         }
 
     def to_body(self) -> dict[str, object]:
-        """What registrations carry: the document and the empty tables of static topics."""
+        """Return the body of a registration: the document and the empty tables of static topics."""
         return self.to_document() | self.head()
 
     def head(self) -> dict[str, object]:
-        """The same without the topics."""
+        """Return the body of a registration without the topics."""
         return {
             "dataVersion": self.data_version.to_json(),
             "mappingDataVersion": DataVersion().to_json(),
@@ -196,7 +196,7 @@ class Topics:
         }
 
     def save_if_changed(self) -> None:
-        """Hand the document to the disk when something changed since the last time, or could not be saved then."""
+        """Save the document in the background when something changed since the last time, or that save failed."""
         if self._is_changed:
             self._is_changed = False
             self._state.save(self._to_save())
@@ -204,7 +204,7 @@ class Topics:
             self._state.retry()
 
     def save_now(self) -> None:
-        """Put the document on the disk before returning; for shutdown."""
+        """Save the document before returning; for shutdown."""
         self._is_changed = False
         self._state.save_now(self._to_save())
 

@@ -1,1 +1,1 @@
-"""Messages that are delivered later: levels, any time, and taking them back."""
+"""Delayed messages: by level, by time, and recalling them."""

@@ -1,12 +1,11 @@
-"""What is pending and what is under way: lines, timer, flights, and the progress that follows from them.
+"""State of delivery: what is pending in lines and timer, what is under way, and the progress that follows from both.
 
-A *flight* is a batch of deliveries that was appended.  While it is not confirmed it is under way; after that it is
-progress.  Progress is written in two languages (`progress.Progress`): a line knows its next offset; the timer knows up
-to which due time everything is delivered.  What the second cannot express yet (half a slot is delivered; the clock was
-set back) is left to the log: `log` in the document stays where the first such flight begins, and a start reads from
-there what was delivered.
+A *flight* is a batch of deliveries that was appended.  While it is not confirmed it is under way; after that it counts
+as progress.  Progress has two forms (`progress.Progress`): for a line its next offset; for the timer the due time up to
+which everything is delivered.  The second cannot express everything (half a slot is delivered; the clock was set back).
+Then `log` in the document stays where the first such flight begins, and a start reads from there what was delivered.
 
-No clock, no disk, no messages here: times and marks are handed in.
+This module uses no clock, no disk and no messages: times and marks are arguments.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from gantry.schedule.timer import Timer
 
 
 class Flight(NamedTuple):
-    """A batch that was appended."""
+    """A batch of deliveries that was appended to the log."""
 
     start: int  # of its records in the log
     end: int
@@ -32,7 +31,7 @@ class Flight(NamedTuple):
 
 
 class DelayBook:
-    """All that waits for its time; one owner, the event loop."""
+    """All pending deliveries and those under way.  Loop thread only."""
 
     def __init__(self) -> None:
         self.lines: dict[int, Line] = {}  # by level
@@ -41,7 +40,7 @@ class DelayBook:
         self.eras = Eras()
         self.timer_end = 0  # the timer topic's queue is known up to here
         self.first_offset = 0  # nothing below is pending or under way
-        # (copy, original) log offsets of messages that were carried on and whose original is still in the log.
+        # (copy, original) log offsets of messages that were copied and whose original is still in the log.
         self.moved: deque[tuple[int, int]] = deque()
         self._flights: deque[Flight] = deque()  # not confirmed
         self._landed: deque[Flight] = deque()  # confirmed, and not expressed by the eras
@@ -52,31 +51,31 @@ class DelayBook:
         return len(self._flights)
 
     def came(self, offset: int, due_ms: int) -> None:
-        """A message for the timer, at the end of its queue; after `advance`."""
+        """Add a timer message at the end of its queue; call `advance` before."""
         self.eras.came(offset, due_ms)
         self.timer.add(offset, due_ms)
         self.timer_end = offset + 1
 
     def advance(self, now_ms: int) -> int:
-        """Everything of the timer's that was due before the result is delivered and confirmed."""
+        """Return the time in ms before which all due timer messages are delivered and confirmed."""
         flying = min([flight.first_ms for flight in self._flights if flight.line is None], default=NEVER)
         position_ms = min(now_ms, self.timer.first_due_ms(), flying)
         self.eras.advance(position_ms)
         return position_ms
 
     def fly(self, flight: Flight, confirmed: int) -> None:
-        """A batch was appended."""
+        """Record a batch of deliveries that was appended; the log is confirmed up to `confirmed`."""
         self._flights.append(flight)
         self.land(confirmed)
 
     def note_earlier(self, log: int, last_ms: int) -> None:
-        """An earlier life delivered messages of the timer's that were due until then, beyond what its document says;
-        the log from `log` on tells which.
+        """Record timer deliveries of an earlier process, due until `last_ms`, that its document does not contain; the
+        log from `log` on tells which.
         """
         self._landed.append(Flight(log, log, None, 0, 0, last_ms))
 
     def land(self, confirmed: int) -> None:
-        """The log is confirmed up to here."""
+        """Count flights that end at or below the confirmed mark as progress."""
         while self._flights and self._flights[0].end <= confirmed:
             flight = self._flights.popleft()
             if flight.line is not None:
@@ -85,7 +84,7 @@ class DelayBook:
                 self._landed.append(flight)
 
     def progress(self, now_ms: int, dispatched: int, log_start: int) -> Progress:
-        """How far things are; the log is dispatched up to `dispatched`, and never cut below it."""
+        """Return the progress to be saved; the log is dispatched up to `dispatched`, and never cut below it."""
         self.advance(now_ms)
         while self._landed and self._landed[0].last_ms < self.eras.least_ms:
             self._landed.popleft()
@@ -104,7 +103,7 @@ class DelayBook:
         )
 
     def look_for_first(self) -> None:
-        """Find `first_offset` again; it only ever rises, so an old one is no mistake, and this takes a while."""
+        """Compute `first_offset` again.  It only rises, so an old value is safe; computing it takes milliseconds."""
         flying = [flight.offset for flight in self._flights if flight.line is None]
         pending = self.timer.first_offset()
         self.first_offset = min([*flying, *([] if pending is None else [pending])], default=self.timer_end)

@@ -1,8 +1,7 @@
-"""What is not to be delivered: by due time, the names of messages that were taken back.
+"""Cancelled messages: their names by due time; they are not delivered.
 
-A cancel is found beside what it cancels because both are due at the same millisecond (RocketMQ: the same slot).  So
-what is remembered is bounded by what is pending, and a start finds every cancel that still matters among what is
-pending.
+A cancel is due at the same millisecond as the message that it cancels (RocketMQ: the same slot).  So the table is
+bounded by the number of pending messages, and a start finds every cancel that still matters among them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Cancels:
-    """Loop thread only."""
+    """The names of cancelled messages by due time.  Loop thread only."""
 
     def __init__(self) -> None:
         self._names: dict[int, set[bytes]] = {}
@@ -25,12 +24,12 @@ class Cancels:
         return sum(map(len, self._names.values()))
 
     def add(self, due_ms: int, name: bytes) -> None:
-        """The message of this name that is due then is not to be delivered."""
+        """Cancel the message of this name that is due at this time; an empty name is ignored."""
         if name:
             self._names.setdefault(due_ms, set()).add(name)
 
     def has(self, due_ms: int, address: Address) -> bool:
-        """Whether this message was taken back."""
+        """Return whether this message was cancelled."""
         found = self._names.get(due_ms)
         if found is None or not address.unique_key:
             return False
@@ -38,6 +37,6 @@ class Cancels:
         return disguise.cancel_key(address.topic, address.unique_key) in found or address.unique_key in found
 
     def forget_before(self, due_ms: int) -> None:
-        """Nothing that is due before is pending."""
+        """Forget cancels that are due before this time: nothing that is due before is pending."""
         if self._names:
             self._names = {due: found for due, found in self._names.items() if due >= due_ms}

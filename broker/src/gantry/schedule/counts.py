@@ -1,4 +1,4 @@
-"""What happened to delayed messages, in plain integers; /metrics and `gantry delay` look at them."""
+"""Counters of delayed messages, as plain integers; read by /metrics and `gantry delay`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LEVEL, TIMER = "level", "timer"
 
 
 class DelayCounts:
-    """Counters of one broker's life."""
+    """Counters of one broker since its start."""
 
     __slots__ = (
         "cancelled",
@@ -27,17 +27,17 @@ class DelayCounts:
 
     def __init__(self) -> None:
         self.delivered = {LEVEL: 0, TIMER: 0}
-        self.cancelled = 0  # not delivered, because they were taken back
+        self.cancelled = 0  # not delivered, because they were cancelled
         self.discarded = 0  # not delivered, because their topic was deleted
         self.carried = 0  # copied to the log's end, because their segment was about to go
         self.stuck = 0  # now: those to be copied for that reason that find no room
-        self.unreadable = 0  # records that could not be read or say not where they want to go
-        self.recalls = 0  # requests to take one back that were accepted
+        self.unreadable = 0  # records that could not be read, or without topic and queue of delivery
+        self.recalls = 0  # accepted requests to cancel a message
         self.latenesses = [0] * (len(LATENESS_BOUNDS_S) + 1)
         self.late_sum_s = 0.0
 
     def deliver(self, kind: str, late_ms: int) -> None:
-        """One was delivered so long after it was due."""
+        """Count a delivery that was written `late_ms` after it was due."""
         self.delivered[kind] += 1
         seconds = max(0, late_ms) / 1000
         self.late_sum_s += seconds

@@ -1,15 +1,15 @@
-"""How a message is kept out of sight until its time: another topic, and in properties where it wants to go.
+"""Hiding a delayed message until its time: it gets another topic, and its own is kept in properties.
 
     by level    topic SCHEDULE_TOPIC_XXXX, queue level - 1; due when the level's duration has passed since it was stored
     by time     topic rmq_sys_wheel_timer, queue 0; due at the time in TIMER_OUT_MS (ms since the epoch)
 
-REAL_TOPIC and REAL_QID say where it wants to go.  Everything else stays as it came; a message that was delayed before
-loses what that left behind.  `delivery` makes the real message again; its stored properties keep what disguised them,
-as RocketMQ's do (a consumer sees DELAY or TIMER_OUT_MS), and its field for a prepared message's log offset names the
-record that it was delivered of: that is how a start knows what was delivered before a crash.
+REAL_TOPIC and REAL_QID hold its own topic and queue.  Everything else is unchanged; what an earlier delay added is
+removed.  `delivery` makes the real message again.  Its properties keep what was added here, as RocketMQ's do (a
+consumer sees DELAY or TIMER_OUT_MS).  Its field for a prepared message's log offset holds the offset of the delayed
+record: by this a start finds out what was delivered before a crash.
 
-A *cancel* is a message in the timer topic too: TIMER_DEL_UNIQKEY names topic and unique key of what is not to be
-delivered, TIMER_OUT_MS when that would have been.
+A *cancel* is a message in the timer topic too: TIMER_DEL_UNIQKEY names topic and unique key of the message that is not
+to be delivered, TIMER_OUT_MS the time when that message is due.
 
 Source: RocketMQ's `HookUtils` and `TimerMessageStore`; facts 6 of the protocol.
 """
@@ -43,14 +43,14 @@ _HINTS = (REAL_TOPIC, b"TIMER_", CARRIED, _DELAY, b"__STARTDELIVERTIME")
 
 
 class Wish(NamedTuple):
-    """What a message asks for: a level (then `at_ms` says nothing), or a time."""
+    """The delay that a message asks for: a level (then `at_ms` is not used), or a time."""
 
     level: int
     at_ms: int
 
 
 def wish(text: bytes, now_ms: int) -> Wish | str:
-    """What properties ask for, or what is wrong with them.
+    """Return the delay that these properties ask for, or a text that says what is wrong with them.
 
     RocketMQ: a level overrules times; of the times the first of TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS
     counts, and the cloud product's __STARTDELIVERTIME after them.
@@ -70,7 +70,7 @@ def wish(text: bytes, now_ms: int) -> Wish | str:
 
 
 def by_level(send: Send, level: int, level_max: int) -> None:
-    """Have it delivered after a level's duration (1 to level_max; what is above counts as level_max)."""
+    """Disguise a message for delivery after a level's duration (1 to level_max; higher ones count as level_max)."""
     assert level > 0, "a level counts from 1"
     level = min(level, level_max)
     text = _without(send.properties, _BY_LEVEL)
@@ -78,13 +78,13 @@ def by_level(send: Send, level: int, level_max: int) -> None:
 
 
 def by_time(send: Send, deliver_at_ms: int) -> None:
-    """Have it delivered at this time of the wall clock, never before; one that has passed means at once."""
+    """Disguise a message for delivery at this time of the wall clock, never before; a past time means at once."""
     text = _without(send.properties, _OURS)
     _hide(send, text + b"%b\x01%d\x02" % (OUT_MS, deliver_at_ms), names.TIMER_TOPIC, 0)
 
 
 def cancel(real_topic: str, unique_key: bytes, out_ms: int, born: tuple[int, bytes]) -> Send:
-    """The message that takes another one back; `born` is when and where.  RocketMQ: under the same unique key."""
+    """Make the message that cancels another one; `born`: its time and host.  RocketMQ: with the same unique key."""
     pairs = (
         (b"TAGS", RECALL_TAG),
         (b"UNIQ_KEY", unique_key),
@@ -100,12 +100,12 @@ def cancel(real_topic: str, unique_key: bytes, out_ms: int, born: tuple[int, byt
 
 
 def cancel_key(real_topic: str, unique_key: bytes) -> bytes:
-    """How a cancel names its message (RocketMQ 5.3)."""
+    """Return the name by which a cancel refers to its message (RocketMQ 5.3)."""
     return real_topic.encode() + unique_key
 
 
 class Address(NamedTuple):
-    """Where a disguised message wants to go, and what it is called there."""
+    """Topic and queue to which a disguised message is delivered, and its unique key there."""
 
     topic: str
     queue_id: int
@@ -113,7 +113,7 @@ class Address(NamedTuple):
 
 
 def address(text: bytes) -> Address | None:
-    """The address in a disguised message's properties; None when they have none."""
+    """Read the address from a disguised message's properties; None when they have none."""
     topic, queue_id = last(text, REAL_TOPIC), last(text, REAL_QUEUE)
     if not topic or not queue_id.isdigit() or len(queue_id) > _DIGITS_MAX:
         return None
@@ -121,8 +121,8 @@ def address(text: bytes) -> Address | None:
 
 
 def last(text: bytes, name: bytes) -> bytes:
-    """The last value under this name, empty when there is none: one search instead of a split (of properties that a
-    broker wrote, where no value is empty).
+    """Return the last value of this name, empty when there is none: one search instead of a split.  Only for properties
+    that a broker wrote, where no value is empty.
     """
     wanted = b"\x02" + name + b"\x01"
     at = text.rfind(wanted)
@@ -136,7 +136,7 @@ def last(text: bytes, name: bytes) -> bytes:
 
 
 def delivery(record: Record, topic: str, queue_id: int) -> Send:
-    """The real message of a disguised record, which may have come with a foreign folder."""
+    """Make the real message of a disguised record, which RocketMQ's broker may have written."""
     return frames.Send(
         topic=topic,
         queue_id=queue_id,
@@ -152,7 +152,7 @@ def delivery(record: Record, topic: str, queue_id: int) -> Send:
 
 
 def carried(record: Record, due_ms: int) -> Send:
-    """A copy for the timer topic: due at the same time, at the log's end (RocketMQ: a rolled timer message)."""
+    """Make a copy for the timer topic, due at the same time (RocketMQ: a rolled timer message)."""
     rolled = (_number(record.properties, ROLLED) or 0) + 1
     text = _without(record.properties, frozenset({OUT_MS, ROLLED, CARRIED}))
     text += b"%b\x01%d\x02%b\x01%d\x02%b\x01%d\x02" % (OUT_MS, due_ms, ROLLED, rolled, CARRIED, record.log_offset)
@@ -169,7 +169,7 @@ def _hide(send: Send, text: bytes, topic: str, queue_id: int) -> None:
 
 
 def _without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
-    """Closed, and without these pairs; most messages have none of them."""
+    """Return the properties closed and without these pairs; most messages have none of them."""
     if text and text[-1:] != properties.PAIR_END:
         text += properties.PAIR_END
     if not any(hint in text for hint in _HINTS):
@@ -180,6 +180,6 @@ def _without(text: bytes, unwanted: frozenset[bytes]) -> bytes:
 
 
 def _number(text: bytes, name: bytes) -> int | None:
-    """The number under a name: 0 when there is nothing, None when it is none."""
+    """Return the number under a name: 0 when it is missing, None when it is not a number."""
     value = properties.get(text, name)
     return 0 if value is None else fields.integer(value.decode("utf-8", "replace"))

@@ -1,10 +1,10 @@
-"""What is asked about delayed messages: RECALL_MESSAGE (370), GET_ALL_DELAY_OFFSET (45), and administration.
+"""Requests about delayed messages: RECALL_MESSAGE (370), GET_ALL_DELAY_OFFSET (45), and administration.
 
 A recall names a message by topic, due time and unique key (`handles`); one that is not pending is refused, so that
 success means: it will not be delivered.  RocketMQ's broker answers success for any key.
 
-Administration is ours (LIST_DELAYED, CANCEL_DELAYED): `broker/docs/delay.md`.  Anyone who cancels by hand leaves a line
-in the log `gantry.audit`.
+Administration is ours (LIST_DELAYED, CANCEL_DELAYED): `broker/docs/delay.md`.  Each cancel by hand is logged in
+`gantry.audit`.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class _Pending(NamedTuple):
 
 
 class DelayHandlers:
-    """Requests about delayed messages."""
+    """Handlers of requests about delayed messages, of producers and administrators."""
 
     def __init__(
         self, service: DelayService, store: Store, acks: Acks, topics: Topics, clock: Clock, broker_name: str
@@ -73,7 +73,7 @@ class DelayHandlers:
         return reply(command, body=bodies.dumps(self._service.current()))
 
     def recall(self, connection: Connection, command: Command) -> Command | None:
-        """RECALL_MESSAGE: a producer takes a message back."""
+        """RECALL_MESSAGE: cancel a producer's pending message; refused when no such message is pending."""
         header = headers.parse(command.code, command.ext)
         if not self._service.rules.is_recall_allowed:
             return reply(command, ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
@@ -111,7 +111,7 @@ class DelayHandlers:
         return reply(command, body=bodies.dumps({"delayed": found, "next": following}))
 
     def cancel(self, connection: Connection, command: Command) -> Command | None:
-        """CANCEL_DELAYED: an administrator takes a message back, named by its unique key or offset id."""
+        """CANCEL_DELAYED: cancel a pending message for an administrator, by its unique key or offset id."""
         header = headers.parse(command.code, command.ext)
         wanted = header.text("id")
         found = [*self._find(wanted, names.TIMER_TOPIC), *self._find(wanted, names.SCHEDULE_TOPIC)]
@@ -163,7 +163,7 @@ class DelayHandlers:
         return self._pending_at(place, 0)
 
     def _pending_at(self, place: Place | None, level: int) -> _Pending | None:
-        """What is pending at this place; a cancel and what it cancels are not."""
+        """Return the pending message at this place; None for a cancel and for a cancelled message."""
         if place is None or not place.size or place.is_cancel:
             return None
         if not level and not self._service.is_pending(place):

@@ -1,4 +1,4 @@
-"""Recall handles: what a producer is given beside a delayed message's id, and gives back to have it not delivered.
+"""Recall handles: a producer gets one with a delayed message's id, and sends it to cancel the message.
 
 The text is base64url, padded, of `v1 <topic> <broker> <due time in ms> <unique key>`.  Source: RocketMQ 5.3's
 `RecallMessageHandle`; clients treat it as opaque.
@@ -19,7 +19,7 @@ _PARTS = 5
 
 
 class Handle(NamedTuple):
-    """What a handle says."""
+    """A decoded recall handle: which message, on which broker, due when."""
 
     topic: str
     broker: str
@@ -28,13 +28,13 @@ class Handle(NamedTuple):
 
 
 def encode(handle: Handle) -> str:
-    """As it travels."""
+    """Encode the recall handle as the text that clients receive."""
     text = f"{_VERSION} {handle.topic} {handle.broker} {handle.due_ms} {handle.unique_key}"
     return base64.urlsafe_b64encode(text.encode()).decode("ascii")
 
 
 def decode(text: str) -> Handle | None:
-    """What it says; None for what is no handle."""
+    """Decode a recall handle; None when the text is not one."""
     if len(text) > _CHARACTERS_MAX:
         return None
     try:
@@ -48,7 +48,7 @@ def decode(text: str) -> Handle | None:
 
 
 def of(text: bytes, broker: str) -> str:
-    """The handle of a message that was disguised with these properties; empty for one that has none."""
+    """Return the recall handle of a message disguised with these properties; an empty text when it has none."""
     address = disguise.address(text)
     due_ms = fields.integer(disguise.last(text, disguise.OUT_MS).decode("ascii", "replace"))
     is_cancel = disguise.last(text, disguise.CANCELS)

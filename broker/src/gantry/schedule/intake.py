@@ -1,8 +1,8 @@
-"""Delayed messages on their way in: disguised here, left as they are because they are due, or refused.
+"""Taking in delayed messages: they are disguised, left unchanged because they are due, or refused.
 
-Admission has looked at topic, queue and size by then.  What is refused here, with RocketMQ's codes: a delay that is no
-number, one that is too long, a cancel for a time that has passed or that names none (13); one more when as many wait
-for a time of their own as may (1: each costs memory until it is delivered).
+Admission has checked topic, queue and size before.  Refused here, with RocketMQ's codes: a delay that is not a number,
+one that is too long, a cancel without a time or for a past one (13); a message with a time when `pending_max` of them
+are waiting (1: each needs memory until it is delivered).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CANCEL_WITHOUT_TIME = Refusal(
 
 
 class DelayIntake:
-    """Takes delayed messages in; `pending` says how many wait for a time of their own."""
+    """Takes delayed messages in; `pending` returns how many timer messages wait."""
 
     def __init__(self, clock: Clock, rules: DelayRules, pending: Callable[[], int], broker_name: str) -> None:
         self._clock = clock
@@ -43,7 +43,7 @@ class DelayIntake:
         return send.traits & _DELAYS != 0 and not names.is_dlq_topic(send.topic)
 
     def fault(self, send: Send) -> Refusal | None:
-        """What speaks against delaying it, now or, for a half, when it is committed."""
+        """Return why the message cannot be delayed, now or, for a half, when it is committed; None when it can."""
         wish = disguise.wish(send.properties, self._clock.now_ms())
         if isinstance(wish, str):
             return Refusal(ResponseCode.MESSAGE_ILLEGAL, wish)
@@ -72,7 +72,7 @@ class DelayIntake:
         return None
 
     def take(self, send: Send) -> Refusal | None:
-        """Disguise it unless it is due, or say why not."""
+        """Disguise the message unless it is due; return why it is refused, else None."""
         refusal = self.fault(send)
         if refusal is None:
             self.redirect(send)
@@ -90,7 +90,7 @@ class DelayIntake:
             disguise.by_time(send, wish.at_ms)
 
     def extras(self, send: Send) -> dict[str, str]:
-        """What the answer to a message says beyond that of a plain one: by which handle it is taken back.
+        """Return the additional fields of the reply to a delayed message: its recall handle.
 
         RocketMQ: there is none for messages with a delay level, nor for redeliveries.
         """

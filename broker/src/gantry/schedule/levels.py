@@ -1,10 +1,9 @@
 """The delay levels: RocketMQ's table of durations, which clients name by number.
 
 `messageDelayLevel` is a text of durations, `1s 5s 10s ... 2h`; the first is level 1.  A level above the last one
-means the last one.  The table belongs to the folder as much as the messages in it: the queue entries of
-SCHEDULE_TOPIC_XXXX are derived with it, so longer durations count for messages that are stored from then on.  Shorter
-ones count for what waits, too: an entry that is due later than that is waited for as after a clock was set back
-(`lines`).
+means the last one.  The queue entries of SCHEDULE_TOPIC_XXXX are derived with this table, so longer durations apply
+to messages that are stored after a change.  Shorter durations apply to waiting messages, too: an entry that is due
+later is handled as after the clock was set back (`lines`).
 
 Source: RocketMQ's `ScheduleMessageService.parseDelayLevel`.
 """

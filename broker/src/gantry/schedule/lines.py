@@ -1,8 +1,8 @@
-"""The lines: one per delay level, in the order in which messages were stored, which is the order in which they are due.
+"""Lines: one per delay level, in the order in which messages were stored, which is the order in which they are due.
 
 A line's head is due when the time in its queue entry has come.  That time is a store time plus the level's duration,
 so it can only be further away than the duration if the wall clock was set back since, or the level had a longer one.
-Then the time in the entry says nothing any more, and the message waits for the level's duration, by the monotonic
+Then the time in the entry is ignored, and the message waits for the level's duration, by the monotonic
 clock, from the moment when that was noticed: never early, at most twice as late.  (RocketMQ delivers it at once.)
 """
 
@@ -28,7 +28,7 @@ class Line:
 
     @property
     def queue_id(self) -> int:
-        """Of the schedule topic."""
+        """Return the id of this level's queue in the schedule topic."""
         return self.level - 1
 
     def is_due(self, offset: int, due_ms: int, now_ms: int, now_s: float) -> bool:

@@ -1,4 +1,4 @@
-"""Where delayed records stand: their queue entries, read as places.
+"""Places of delayed records: where they stand in the log and in their queue, read from queue entries.
 
 The two topics' queues are the index of everything that is pending (`store.duetimes`).  Entries that RocketMQ wrote
 into the timer topic's queue carry no time; then the record says it.
@@ -40,7 +40,7 @@ class Places:
         return None
 
     def of_timer_all(self, offsets: Sequence[int]) -> list[Place | None]:
-        """The same for several; neighbours, which they mostly are, with one look into the queue."""
+        """Like `of_timer`, for several offsets; neighbouring ones, the usual case, with one look-up in the queue."""
         found: list[Place | None] = []
         while len(found) < len(offsets):
             at = len(found)
@@ -80,7 +80,7 @@ class Places:
         ]
 
     def look_at_head(self, line: Line) -> None:
-        """Tell the line when its head is due."""
+        """Set `head_ms` of the line: when its first message is due."""
         line.head_ms = NEVER
         for place in self.of_line(line, 1):
             line.head_ms = place.due_ms

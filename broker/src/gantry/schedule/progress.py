@@ -1,16 +1,16 @@
-"""How far delivery has come, so that a start delivers what is owed and nothing twice.
+"""Progress of delivery, so that a start delivers all pending messages and none twice.
 
 One document, RocketMQ's `config/delayOffset.json`, replaced as a whole:
 
     offsetTable     per level the queue offset that is to be delivered next; RocketMQ's
     gantryTimer     ours; RocketMQ leaves it out when it writes the file, and then its own timer state counts
-        end         queue offset of the timer topic up to which the rest speaks; everything from there on is pending
+        end         queue offset of the timer topic up to which the rest applies; everything from there on is pending
         first       the lowest offset that is pending below that
         done        [[offset, ms], ...] from this offset on everything due before ms is delivered (see `Eras`)
         log         deliveries that stand in the log from here on may be missing above; they name what they delivered
 
-Everything in it speaks of confirmed appends, and it is saved only when the log that it was derived from is durable.
-So at a start: what the document calls pending, without what the log from `log` on says was delivered.
+The document contains only confirmed appends, and it is saved only when the log that it was derived from is durable.
+A start delivers what is pending by the document, except for what the log from `log` on says was delivered.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _TIMER = "gantryTimer"
 
 
 class Eras:
-    """Up to which due time everything is delivered, by ranges of queue offsets.
+    """The due time up to which everything is delivered, by ranges of queue offsets.
 
-    As long as the wall clock goes forwards one number says it all.  When it was set back, messages come that are due
-    before what was delivered already: with them a new range begins.  The ranges become one again when time has passed
-    where it had been.
+    As long as the wall clock goes forwards one number suffices.  After it was set back, messages come that are due
+    before what was delivered already: with them a new range begins.  The ranges become one again when the clock has
+    reached its former time.
     """
 
     def __init__(self, done: list[tuple[int, int]] | None = None) -> None:
@@ -43,7 +43,7 @@ class Eras:
         return at >= 0 and due_ms < self._done[at][1]
 
     def came(self, offset: int, due_ms: int) -> None:
-        """A message came at the end of the queue; call `advance` before."""
+        """Take a message at the end of the queue into account; call `advance` before."""
         if due_ms < self._done[-1][1]:
             if len(self._done) < _ERAS_MAX:
                 self._done.append((offset, due_ms))
@@ -52,7 +52,7 @@ class Eras:
                 self._done[-1] = (self._done[-1][0], due_ms)
 
     def advance(self, position_ms: int) -> None:
-        """Everything that was due before is delivered and confirmed."""
+        """Record that everything due before this time is delivered and confirmed."""
         merged: list[tuple[int, int]] = []
         for offset, done_ms in self._done:
             done_ms = max(done_ms, position_ms)
@@ -62,11 +62,11 @@ class Eras:
 
     @property
     def least_ms(self) -> int:
-        """Whatever its offset, everything due before is delivered."""
+        """Return the time before which everything due is delivered, at every offset."""
         return min(done_ms for _, done_ms in self._done)
 
     def shown(self) -> list[tuple[int, int]]:
-        """For the document."""
+        """Return the ranges as (first queue offset, ms), as they are saved in the document."""
         return list(self._done)
 
 
@@ -82,13 +82,13 @@ class Progress:
     has_timer: bool = False
 
     def to_document(self) -> dict[str, object]:
-        """As saved, without the data version."""
+        """Return the JSON document that is written to delayOffset.json, without the data version."""
         timer = {"end": self.end, "first": self.first, "done": [list(era) for era in self.done], "log": self.log or 0}
         return {"offsetTable": {str(level): offset for level, offset in self.levels.items()}, _TIMER: timer}
 
 
 def read(source: Mapping[str, object] | None) -> Progress:
-    """What was saved, by us or by RocketMQ; ValueError naming what is wrong."""
+    """Read a document that we or RocketMQ saved; ValueError naming what is wrong."""
     if source is None:
         return Progress()
     levels: dict[int, int] = {}

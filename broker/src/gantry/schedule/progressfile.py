@@ -1,13 +1,13 @@
 """The file of `progress`: `config/delayOffset.json`, written once a second, a second behind.
 
-What is written speaks of a log that is durable: progress is taken now, with the end of the log that it was derived
-from, and handed to the file by a later `save`, when the log is flushed up to there.  Slaves are told nothing else: one
-that leads after everybody lost power has at least what this disk kept, and would take for delivered what nobody has.
+Only progress of a durable log is written.  It is computed with the end of the log that it was derived from, and written
+by a later `save`, when the log is flushed up to there.  Slaves get the same document.  Otherwise a slave that becomes
+master after a power cut on all machines could count deliveries that are in no log.
 
-The place in the log from which a start reads is one up to which everything is dispatched.  What was merely written may
-be cut, and then other records begin elsewhere.
+A start reads the log from a place up to which everything is dispatched.  Records that were only written may be cut, and
+then other records begin elsewhere.
 
-That time has passed, and nothing else, is no news: a start finds out by itself, and a quiet disk may sleep.
+When only the time has changed, nothing is written: a start finds out by itself, and an idle disk is left alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gantry.store.store import Store
 
 
 class ProgressFile:
-    """What is in it, and what will be.  Loop thread only."""
+    """The saved document, and the one that is saved next.  Loop thread only."""
 
     def __init__(self, store: Store, state: State, book: DelayBook, clock: Clock) -> None:
         self._store = store
@@ -39,7 +39,7 @@ class ProgressFile:
         self._kept: dict[str, object] | None = None
 
     def load(self) -> Progress:
-        """What the file says at a start; StoreError when that cannot be."""
+        """Read the file at a start; StoreError when it is damaged or contradicts itself."""
         document = self._state.load()
         self._kept = None if document is None else dict(document)
         try:
@@ -52,7 +52,7 @@ class ProgressFile:
         return found
 
     def save(self) -> None:
-        """Hand to the file what is durable by now, and look how far things are."""
+        """Save the progress that is durable by now, and compute the next one."""
         store = self._store
         if self._next is not None:
             found, pending, log_end = self._next
@@ -69,24 +69,24 @@ class ProgressFile:
         self._next = self._progress(), self._book.timer.pending, store.written.offset
 
     def save_now(self) -> None:
-        """Put the document on the disk before returning; the log is durable as far as it is written."""
+        """Save the document before returning; the log is durable as far as it is written."""
         self._kept = self._document(self._progress())
         self._state.save_now(self._kept)
 
     def follow(self, document: Mapping[str, object]) -> None:
-        """Keep what a master says."""
+        """Save the master's document."""
         self._state.save(document)
 
     def retry(self) -> None:
-        """Try again what could not be saved."""
+        """Save again what could not be saved."""
         self._state.retry()
 
     def document(self) -> dict[str, object] | None:
-        """What was saved last, if anything was."""
+        """Return the document that was saved last; None before the first."""
         return self._kept
 
     def current(self) -> dict[str, object]:
-        """How far things are now, for who looks."""
+        """Return the document of the present progress, which may not be durable yet."""
         return self._document(self._progress())
 
     def _document(self, progress: Progress) -> dict[str, object]:

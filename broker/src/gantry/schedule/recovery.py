@@ -1,14 +1,14 @@
-"""A start: what is owed, from the saved document, the queues, and the part of the log behind the document.
+"""Finding what is pending at a start: from the saved document, the queues, and the part of the log behind the document.
 
-    the document                says what was delivered when it was saved (`progress`)
+    the document                what was delivered when it was saved (`progress`)
     the log from `log` on       deliveries name the record that they were made of: these are delivered as well
     the timer topic's queue     everything else in it is pending
     a level's queue             everything behind the last one that was delivered is pending
 
-Where RocketMQ's broker had the folder last, the document has no word about the timer.  Then its `timercheck` says up to
-which time its wheel was delivered and up to which offset it had read the queue (`wheel`).  The wheel itself is not
-needed: every message in it stands in the queue.  A message that RocketMQ rolled stands there more than once; the newest
-copy counts.  Without a word from anybody the whole log is read for deliveries, and everything else is owed.
+Where RocketMQ's broker wrote last, the document has nothing about the timer.  Then `timercheck` says up to which time
+its wheel was delivered and up to which offset it had read the queue (`wheel`).  The wheel itself is not needed: every
+message in it is in the queue.  A message that RocketMQ rolled is there more than once; the newest copy counts.  Without
+any of these files the whole log is read for deliveries, and everything else is pending.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _NOT_DELIVERED_OF = frozenset({names.SCHEDULE_TOPIC, names.HALF_TOPIC, names.OP_
 def read_back(
     store: Store, book: DelayBook, progress: Progress, levels_ms: tuple[int, ...], wheel: WheelPosition | None
 ) -> Iterator[None]:
-    """Fill the book; in small slices."""
+    """Fill the book with what is pending, in small slices."""
     low, high = store.queue_range(names.TIMER_TOPIC, 0) or (0, 0)
     book.timer_end = high
     if progress.has_timer:
@@ -80,13 +80,13 @@ def is_ahead(store: Store, progress: Progress) -> bool:
 
 
 def _has_lines(store: Store, at: dict[int, int]) -> bool:
-    """Whether a level has messages behind the document; where none has, the log has no delivery that matters."""
+    """Return whether a level has messages behind the document; if none has, no delivery in the log matters."""
     levels = [queue_id + 1 for topic, queue_id in store.queues() if topic == names.SCHEDULE_TOPIC]
     return any(at.get(level, 0) < (store.queue_range(names.SCHEDULE_TOPIC, level - 1) or (0, 0))[1] for level in levels)
 
 
 class _Marks:
-    """What the log says beyond the document: log offsets of records that were delivered, or carried on."""
+    """Found in the log behind the document: log offsets of records that were delivered or copied."""
 
     def __init__(self) -> None:
         self.log = 0
@@ -132,9 +132,9 @@ def _make_lines(
 def _behind_marked(store: Store, line: Line, marked: set[int], ordered: list[int]) -> Iterator[int]:
     """Queue offsets up to which a line is done, piece by piece.
 
-    A line is delivered, and carried on, in its order, and what stands in the log is a prefix of what was written.  So
-    what stands unmarked before a marked one was passed over for good: taken back, for a deleted topic, unreadable.
-    Behind the last marked one everything is owed.  ordered: the marks ascending; stretches without any are jumped over.
+    A line is delivered, and copied, in its order, and the log holds a prefix of what was written.  So an unmarked
+    record before a marked one was skipped for good: cancelled, for a deleted topic, or unreadable.  Behind the last
+    marked one everything is pending.  ordered: the marks ascending; parts without any are skipped.
     """
     at = behind = line.next
     while ordered and (found := store.reader.places(names.SCHEDULE_TOPIC, line.queue_id, at, _PIECE)):
@@ -156,12 +156,12 @@ def delivered_by(entry: Entry, of_first: bytes) -> int | None:
     if entry.topic in _NOT_DELIVERED_OF:
         return None
     if entry.topic == names.TIMER_TOPIC:
-        # Carried on by us.
+        # A copy that we made because the segment of the original was about to go.
         return fields.integer(disguise.last(entry.properties, disguise.CARRIED).decode("ascii", "replace"))
     if entry.prepared_offset:
         return entry.prepared_offset
-    # Made of the first record of the log, or of none at all, under whatever properties: applications send on what they
-    # received.  Those of the first record, unchanged, would have the message delayed; only its delivery has them.
+    # Made of the first record of the log, or of none, whatever its properties: applications forward received messages.
+    # The properties of the first record, unchanged, would delay a new message; so only its delivery has them.
     is_of_first = bool(of_first) and entry.properties == of_first
     return 0 if is_of_first and disguise.last(of_first, disguise.REAL_TOPIC) == entry.topic.encode() else None
 
@@ -190,7 +190,7 @@ def _enter(store: Store, book: DelayBook, place: Place, rolled: dict[bytes, int]
 
 
 def _find_rolled(store: Store, places: Places, offsets: range, rolled: dict[bytes, int]) -> Iterator[None]:
-    """How often messages were rolled, those that were."""
+    """Count by unique key how often messages were rolled, for those that were."""
     for found in _pieces(store, places, offsets):
         for place in found:
             record = store.reader.record((place.log_offset, place.size, 0))

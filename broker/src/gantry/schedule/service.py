@@ -1,18 +1,17 @@
-"""Delivery: what is due gets its real topic and is appended again, once.
+"""Delivery: a message that is due gets its real topic and is appended again, once.
 
-`deliver` looks at the lines (delay levels) and the timer (times of their own), for as long as something is due;
-`rest_s` says how long nothing will be, and `on_earlier` tells when that changed.  A batch of what is due is read,
-undressed and appended as one run.  Progress speaks of what is confirmed only, and is saved once a second when the log
-that it was derived from is durable (`progressfile`); each delivered record names the one that it was made of.  So a
-crash, at any point, leaves behind a document and a stretch of log that together say what was delivered (`recovery`),
-and everything is delivered exactly once; where a power cut takes unflushed deliveries along (ASYNC_FLUSH), they are
-made again.
+`deliver` delivers from the lines (delay levels) and the timer (times of delivery) as long as something is due.
+`rest_s` returns how long nothing will be due, and `on_earlier` is called when that changed.  A batch of due records is
+read, made into real messages and appended as one run.  Progress counts only what is confirmed, and is saved once a
+second when the log that it was derived from is durable (`progressfile`).  Each delivered record names the one that it
+was made of.  So after a crash the document and the log behind it together say what was delivered (`recovery`), and
+everything is delivered exactly once.  Deliveries that a power cut removes (ASYNC_FLUSH) are made again.
 
-While the gate is shut nothing is delivered; a full disk shuts it, and what was under way is tried again when it opens.
-Memory under way is bounded by the number of batches that are not confirmed.
+While the gate is shut nothing is delivered; a full disk shuts it, and failed batches are tried again when it opens.
+Memory is bounded by the number of batches that are not confirmed.
 
-Messages whose segment is about to go are carried on: copied to the log's end as timer messages that are due when they
-were, whatever they were before.  Those that are due within a minute are not worth it; retention waits for them.
+Messages whose segment is about to be removed are copied to the log's end, as timer messages with the same due time,
+also those with a level.  Messages that are due within a minute are not copied; retention waits for them.
 """
 
 from __future__ import annotations
@@ -50,16 +49,16 @@ if TYPE_CHECKING:
 _BATCH = 64
 _BATCH_BYTES = 1 << 20
 _UNDER_WAY_MAX = 1024
-# What is due so soon has its place looked up, and its record read from a cold disk.
+# Messages that are due this soon have their place looked up, and their record read into the page cache.
 _AHEAD_MS = 10_000
 _CARRY_AHEAD_MS = 60_000
 _LOOK_S = 5.0
-_QUIET_S = 0.25  # so soon it is noticed that the clock was set forwards
-_EARLY_S = 0.05  # a rest may be cut by as much, to a moment at which others wake too
+_QUIET_S = 0.25  # within this time it is noticed that the clock was set forwards
+_EARLY_S = 0.05  # a rest may end this much early, together with other timers
 
 
 class DelayService:
-    """Owns the book.  Loop thread only."""
+    """Delivers delayed messages; owner of the book.  Loop thread only."""
 
     def __init__(
         self,
@@ -75,7 +74,7 @@ class DelayService:
         self.book = DelayBook()
         self.counts = DelayCounts()
         self.places = Places(store.reader)
-        self.on_earlier: Callable[[], object] = lambda: None  # a rest is over before its time
+        self.on_earlier: Callable[[], object] = lambda: None  # called when a rest ends early
         self.took_over = False  # RocketMQ's broker had the folder last, and its timer's state became ours
         self.was_ahead = False  # the document counted messages that are not in the log
         self._store = store
@@ -89,7 +88,7 @@ class DelayService:
         self._cold: list[tuple[int, int]] = []
 
     def recover(self, wheel: WheelPosition | None = None) -> Iterator[None]:
-        """Find out what is owed; before the first request is served.  wheel: where RocketMQ's timer stood."""
+        """Find out what is pending, before the first request is served.  wheel: where RocketMQ's timer stood."""
         found = self._file.load()
         self.took_over = wheel is not None and not found.has_timer
         store = self._store
@@ -101,35 +100,35 @@ class DelayService:
 
     @property
     def pending(self) -> int:
-        """How many wait for a time of their own."""
+        """How many timer messages wait."""
         return self.book.timer.pending
 
     def is_pending(self, place: Place) -> bool:
-        """Whether a timer message is not delivered; also when the clock was set back behind its delivery."""
+        """Return whether a timer message is still to be delivered; right also after the clock was set back."""
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms)
         return place.due_ms > now_ms and not self.book.eras.is_done(place.offset, place.due_ms)
 
     def deliver(self) -> Iterator[None] | None:
-        """Deliver what is due, batch by batch; costs nothing while nothing is due, nor soon."""
+        """Deliver what is due, batch by batch; None when nothing is due, or soon."""
         return None if self.rest_s() >= _EARLY_S else self._deliver_due()
 
     def rest_s(self) -> float:
-        """How long nothing will be due; a quarter of a second at most, so that a clock set forwards is noticed."""
+        """Return for how many seconds nothing is due; at most 0.25, so that a clock set forwards is noticed."""
         return max(0.0, self._quiet_until_s - self._clock.monotonic())
 
     def _deliver_due(self) -> Iterator[None]:
         # What became due meanwhile is not left to the next run: under load that would be a pause after every run.
         while (yield from self._deliver_round()):
             pass
-        # Now, because the clock may be set back before anybody asks.
+        # Now, because the clock may be set back before `rest_s` is called.
         now_ms = self._clock.now_ms()
         self.book.advance(now_ms + 1)
         next_ms = min(self._heads_ms(), self.book.timer.next_ms(), self.book.timer.horizon_ms - _AHEAD_MS)
         self._quiet_until_s = self._clock.monotonic() + min(max(next_ms - now_ms, 0) / 1000, _QUIET_S)
 
     def _deliver_round(self) -> Generator[None, None, bool]:
-        """Deliver what is due by now; whether that was anything."""
+        """Deliver what is due by now; return whether there was anything."""
         now_ms, now_s = self._clock.now_ms(), self._clock.monotonic()
         is_any = False
         for line in list(self.book.lines.values()):
@@ -156,7 +155,7 @@ class DelayService:
         return self._gate.refusal is None and self.book.under_way < _UNDER_WAY_MAX
 
     def _heads_ms(self) -> int:
-        """When the first message of any level is due."""
+        """Return when the first message of any level is due, in ms since the epoch."""
         return min([line.head_ms for line in self.book.lines.values()], default=NEVER)
 
     def _deliver_line(self, line: Line, now_ms: int, now_s: float) -> bool:
@@ -185,7 +184,7 @@ class DelayService:
         return True
 
     def _append(self, batch: Sequence[Place], kind: str) -> int:
-        """Append their real messages as one run; where that begins, -1 when it was not possible."""
+        """Append the real messages as one run; return where the run begins, -1 when it was not possible."""
         sends, places = [], []
         for place in batch:
             send = self._undressing.delivery(place)
@@ -201,7 +200,7 @@ class DelayService:
         return start
 
     def take_back(self, topic: str, unique_key: bytes, due_ms: int, host: bytes) -> Refusal | None:
-        """Have the pending message of this name, due then, not delivered: from now on, for good when the log is
+        """Cancel the pending message of this name and due time.  It takes effect at once; it is final when the log is
         confirmed up to its end.
         """
         if self._gate.refusal is not None:
@@ -221,7 +220,7 @@ class DelayService:
             self._gate.shut(GATE_DISK_FULL, refusal)
             return False
         except StoreError:
-            return False  # the store has told anyone who ends the process
+            return False  # the store has reported its failure, and the process is going to end
         return True
 
     def _fly(self, flight: Flight) -> None:
@@ -236,7 +235,7 @@ class DelayService:
         return place.due_ms
 
     def _warm_up(self) -> None:
-        """Have records far behind read from the disk, so that their delivery does not wait for it."""
+        """Have the cold reader read records far behind the log's end, so that their delivery does not wait for it."""
         if self._cold:
             self._store.bring_in(self._cold, lambda: None)
             self._cold = []
@@ -263,7 +262,7 @@ class DelayService:
                 self.places.look_at_head(line)
 
     def tick(self) -> Iterator[None]:
-        """What is due every second: progress saved, messages carried on whose segment is about to go."""
+        """Once a second: save progress, and copy messages whose segment is about to be removed, in slices."""
         if self._clock.monotonic() >= self._look_at_s:
             self._look_at_s = self._clock.monotonic() + _LOOK_S
             self.book.look_for_first()
@@ -278,34 +277,34 @@ class DelayService:
             yield from self._carry(limit)
 
     def save_now(self) -> None:
-        """Put the document on the disk before returning; the log is durable as far as it is written."""
+        """Save the document before returning; the log is durable as far as it is written."""
         self._file.save_now()
 
     def follow(self, document: Mapping[str, object]) -> None:
-        """Keep how far the master's deliveries are, for the day on which this broker is the master."""
+        """Save the progress of the master's deliveries, for a later time as master."""
         self._file.follow(document)
 
     def retry(self) -> None:
-        """Try again what could not be saved; who does not work keeps what a master says all the same."""
+        """Save again what could not be saved; also on a slave, which saves the master's document."""
         self._file.retry()
 
     def wheel_position(self) -> WheelPosition | None:
-        """Where RocketMQ's timer would go on; None when nothing ever had a time of its own."""
+        """Return where RocketMQ's timer would go on; None when there never was a timer message."""
         self.book.look_for_first()
         if not self.book.timer_end:
             return None
         return WheelPosition(self.book.advance(self._clock.now_ms()), self.book.first_offset)
 
     def document(self) -> dict[str, object] | None:
-        """What was saved last, and no loss of power takes away; None: nothing was."""
+        """Return the document that was saved last and is durable; None when there is none."""
         return self._file.document()
 
     def current(self) -> dict[str, object]:
-        """How far deliveries are now."""
+        """Return the document of the present progress, which may not be durable yet."""
         return self._file.current()
 
     def _carry(self, limit: int) -> Iterator[None]:
-        """Copy what stands below this log offset to the log's end, lines first."""
+        """Copy pending messages below this log offset to the log's end, lines first."""
         until_ms = self._clock.now_ms() + _CARRY_AHEAD_MS
         for line in list(self.book.lines.values()):
             while True:
@@ -337,13 +336,13 @@ class DelayService:
             yield
 
     def _report_stuck(self, batch: Sequence[Place]) -> None:
-        """Name those that have to be carried on and cannot be; their segment stays."""
+        """Log the messages that have to be copied and find no room; their segment stays."""
         self.counts.stuck += len(batch)
         ids = [records.offset_message_id(self._store.store_host, place.log_offset) for place in batch]
         self._say(
             f"stuck delays {self.counts.stuck}",
-            f"delayed messages cannot be carried on for want of room, and their segment stays; make room or take them "
-            f"back by `gantry delay cancel`: {', '.join(ids)}",
+            "delayed messages cannot be copied to the log's end because the disk has no room, and their segment stays; "
+            f"make room, or cancel them with `gantry delay cancel`: {', '.join(ids)}",
         )
 
     def _append_copies(self, batch: Sequence[Place]) -> bool:
@@ -358,7 +357,7 @@ class DelayService:
         return True
 
     def _owed_from(self) -> int | None:
-        """Retention leaves everything from here on."""
+        """Return the log offset from which retention may remove nothing; None when nothing is pending."""
         heads = [places[0].log_offset for line in self.book.lines.values() if (places := self._kept(line))]
         place = self.places.of_timer(self.book.first_offset)
         return min([*heads, *([] if place is None else [place.log_offset])], default=None)
@@ -369,7 +368,7 @@ class DelayService:
 
 
 def _fitting(places: Sequence[Place]) -> list[Place]:
-    """The first of them that go into one run."""
+    """Return the first of these places that fit into one run."""
     total = 0
     for number, place in enumerate(places):
         total += place.size

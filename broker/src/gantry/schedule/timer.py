@@ -1,6 +1,6 @@
-"""The timer: which messages wait for a time of their own, and which of them are due.
+"""The timer: which messages wait for a time of delivery, and which of them are due.
 
-It holds queue offsets of the timer topic and nothing else; when each is due stands in its queue entry.  Two ranges:
+It holds only queue offsets of the timer topic; the due time of each is in its queue entry.  Two ranges:
 
     far     by ten seconds of due time, an array of 8-byte offsets each
     near    what is due within the next seconds, by slots of ten milliseconds
@@ -8,7 +8,7 @@ It holds queue offsets of the timer topic and nothing else; when each is due sta
 The horizon divides them.  It moves up as time passes (`approach`), and what lies below it goes from far to near.  A
 slot is named by its end, and delivered when that has passed: never early, up to ten milliseconds late by construction.
 
-Memory: about 9 bytes per far message, 50 per near one.  Nothing here knows a clock, a disk or what a message is.
+Memory: about 9 bytes per far message, 50 per near one.  This module uses no clock, no disk and no messages.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PIECE = 256
 
 
 class Timer:
-    """Pending offsets by due time; one owner, the event loop."""
+    """Pending offsets by due time.  Loop thread only."""
 
     def __init__(self) -> None:
         self.pending = 0
@@ -38,7 +38,7 @@ class Timer:
         self._lows: dict[int, int] = {}  # by near slot: the lowest offset that ever was in it
 
     def add(self, offset: int, due_ms: int) -> None:
-        """One more that is due then."""
+        """Add a pending offset that is due at this time."""
         self.pending += 1
         if due_ms < self.horizon_ms:
             self._add_near(offset, due_ms)
@@ -49,7 +49,7 @@ class Timer:
             self._far[bucket].append(offset)
 
     def approach(self, until_ms: int, due_of: Callable[[int], int | None]) -> Iterator[None]:
-        """Have everything near that is due before this time, piece by piece.
+        """Move everything that is due before this time from far to near, in slices.
 
         due_of: when the message at a queue offset is due; None for one that is no longer there.
         """
@@ -89,7 +89,7 @@ class Timer:
         return slot, list(islice(self._near[slot], count_max))
 
     def done(self, slot: int, count: int) -> None:
-        """The first `count` of the slot are delivered."""
+        """Remove the first `count` offsets of the slot: they are delivered."""
         offsets = self._near[slot]
         for _ in range(count):
             offsets.popleft()
@@ -99,22 +99,22 @@ class Timer:
             heappop(self._slots)
 
     def next_ms(self) -> int:
-        """When `due` has something, as far as what is near goes."""
+        """Return when `due` may have something next: at the end of the first near slot, else at the horizon."""
         return self._slots[0] if self._slots else self.horizon_ms
 
     def first_due_ms(self) -> int:
-        """Nothing that is pending is due before this."""
+        """Return a time before which nothing pending is due."""
         near = self._slots[0] - SLOT_MS + 1 if self._slots else self.horizon_ms
         far = min(self._far, default=near) * BUCKET_MS if self._far else near
         return min(near, far)
 
     def first_offset(self) -> int | None:
-        """No pending offset is lower; None when nothing is pending.  Costs up to a few milliseconds."""
+        """Return a lower bound of the pending offsets; None when nothing is pending.  Takes up to some milliseconds."""
         far = [offsets[0] for offsets in self._far.values() if offsets]
         return min([*far, *self._lows.values()], default=None)
 
     def take_far_below(self, offset: int, count_max: int) -> list[int]:
-        """Take out far offsets below this one, up to so many."""
+        """Remove and return far offsets below this one, at most `count_max`."""
         taken: list[int] = []
         for bucket, offsets in list(self._far.items()):
             if bucket * BUCKET_MS < self.horizon_ms:
@@ -131,7 +131,7 @@ class Timer:
         return taken
 
     def put_back(self, offset: int, due_ms: int) -> None:
-        """One that was taken out and could not be moved."""
+        """Add an offset again that was taken out and could not be copied."""
         if due_ms < self.horizon_ms:
             self.add(offset, due_ms)
             return

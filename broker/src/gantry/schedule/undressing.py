@@ -1,7 +1,7 @@
-"""From a delayed record to the message that consumers get, or to the reason why there is none.
+"""Making the message that consumers get of a delayed record, or finding out why it is not delivered.
 
-Not delivered, and counted: what was taken back; what wants to go to a topic that was deleted since.  A topic that is
-missing for any other reason (it was made just before a crash, and nothing but delayed messages was sent to it) is made
+Not delivered, and counted: cancelled messages, and messages for a topic that was deleted since.  A topic that is
+missing for any other reason (it was made just before a crash, and only delayed messages were sent to it) is created
 again.
 """
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Undressing:
-    """Makes real messages; loop thread only."""
+    """Makes the real messages of delayed records.  Loop thread only."""
 
     def __init__(
         self, reader: Reader, book: DelayBook, topics: Topics, counts: DelayCounts, say: Callable[[str, str], object]
@@ -36,7 +36,7 @@ class Undressing:
         self._say = say
 
     def delivery(self, place: Place) -> Send | None:
-        """The real message; None for what is not to be delivered."""
+        """Return the real message; None when it is not to be delivered."""
         found = self.read(place)
         if found is None:
             return None
@@ -44,7 +44,7 @@ class Undressing:
         return disguise.delivery(record, address.topic, self._queue_of(address))
 
     def read(self, place: Place) -> tuple[Record, disguise.Address] | None:
-        """The record with its address; None for what is not to be delivered."""
+        """Return the record with its address; None when it is not to be delivered."""
         if not place.size:
             return None
         record = self._reader.record((place.log_offset, place.size, 0))
@@ -62,7 +62,7 @@ class Undressing:
         return record, address
 
     def _queue_of(self, address: disguise.Address) -> int:
-        """The queue that the message asked for; another one when the topic has shrunk since."""
+        """Return the queue that the message was sent to, or another one when the topic has fewer queues now."""
         topic = self._topics.get(address.topic)
         if topic is None:
             self._topics.adopt([(address.topic, address.queue_id)])

@@ -1,12 +1,13 @@
-"""RocketMQ's timer wheel in a folder: where it stood, and saying in its words where we stand.
+"""The state of RocketMQ's timer wheel in a folder: reading it, and writing ours in its format.
 
 `config/timercheck` begins with seven big-endian i64: last read time (everything due before is delivered), last flush
 position of the timer log, last queue offset that was put into the wheel, the master's of that, state version,
 timestamp, counter.  The files `timerwheel` and `timerlog/` are an index over the timer topic's records, which we read
-instead (`recovery`); they would mislead RocketMQ's broker when it gets the folder back, so they go when ours is saved.
+instead (`recovery`).  They would be wrong when RocketMQ's broker gets the folder back, so they are removed when ours is
+saved.
 
-Then it begins its own wheel again from the queue offset that we wrote: what is pending there is delivered in time, what
-we have delivered from behind that offset on is delivered again (broker/docs/divergence.md).
+Then it builds its wheel again from the queue offset that we wrote.  Pending messages from there on are delivered
+in time, and those behind it that we have delivered are delivered again (broker/docs/divergence.md).
 
 Source: RocketMQ's `TimerCheckpoint` and `TimerMessageStore.recover`.
 """
@@ -46,14 +47,14 @@ def load(disk: Disk, root: str) -> WheelPosition | None:
 
 
 def save(disk: Disk, root: str, position: WheelPosition, now_ms: int) -> None:
-    """Tell RocketMQ's broker where to go on; blocks."""
+    """Write where RocketMQ's broker has to go on; blocks."""
     done_ms, offset = position
     packed = _CHECK.pack(done_ms, 0, offset, offset, 0, now_ms, 1)
     replace(disk, _path(root), packed.ljust(_FILE_BYTES, b"\0"))
 
 
 def forget(disk: Disk, root: str) -> None:
-    """Remove a wheel that is no longer true; blocks."""
+    """Remove RocketMQ's wheel, which is out of date; blocks."""
     disk.remove_tree(f"{root}/timerlog")
     disk.unlink(f"{root}/timerwheel")
 
