@@ -76,7 +76,7 @@ def test_lag_is_what_is_left_queue_by_queue(cluster: Cluster) -> None:
     assert (summed["group"], summed["queues"], summed["lag"]) == ("g-lag", 2, 4)
     cluster.rows("group", "reset", "g-lag", "lagging", "--to", "last")
     behind = cluster.gantry("lag", "--topic", "lagging", "--behind")
-    assert (behind.returncode, behind.stderr) == (0, "nobody is behind\n")
+    assert (behind.returncode, behind.stderr) == (0, "no group is behind\n")
 
 
 def test_peek_shows_messages_from_a_place_or_a_moment_on_and_leaves_no_trace(cluster: Cluster) -> None:

@@ -1,6 +1,7 @@
-"""`gantry broker`: one broker, registered at the name servers that it is told.
+"""`gantry broker`: one broker, registered at the configured name servers.
 
-Sizes and defaults are RocketMQ's, so that a folder can change hands.  `--config` takes YAML or a broker.conf.
+Sizes and defaults are RocketMQ's, so that either broker can open a folder of the other.  `--config` takes YAML or a
+broker.conf.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from gantry.cli.serverflags import (
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Folder, addresses, membership, configuration, logs."""
+    """Add the flags for folder, addresses, membership, configuration and logs."""
     add_server_flags(parser, STORE, PROFILE, NETWORK, MEMBERSHIP)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until asked to stop."""
+    """Serve until asked to stop. Return the exit code."""
     config = load_config(arguments, {})
     warn_when_pure()
     if not config.name_servers:
         log.warning("no name server is named: clients will not find this broker; --namesrv HOST:PORT")
     made: list[Broker] = []
-    machine = Machine(carrying=Carrying())  # a broker that starts again is the same process to its group
+    machine = Machine(carrying=Carrying())  # survives an internal restart: to its group the broker is the same process
 
     def make(end: Callable[[], None]) -> Broker:
         made[:] = [Broker(made[0].settled_config if made else config, end, machine)]

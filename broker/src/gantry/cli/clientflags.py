@@ -1,7 +1,7 @@
-"""What every command that talks to a cluster asks for: where the name server is, and how long to wait.
+"""The flags of every command that talks to a cluster: name servers and time-out.
 
-The address comes from --namesrv, else from NAMESRV_ADDR as RocketMQ's own tools read it, else it is this
-machine's.  --timeout bounds one request; a command sends as many as it needs, one after the other.
+The address comes from --namesrv, else from NAMESRV_ADDR like that of RocketMQ's tools, else it is this machine.
+--timeout bounds one request; a command may send several, one after the other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TIMEOUT_MAX_S = 3600.0
 
 
 def add_client_flags(parser: argparse.ArgumentParser) -> None:
-    """The flags --namesrv and --timeout."""
+    """Add the flags --namesrv and --timeout."""
     parser.add_argument(
         "--namesrv",
         metavar="HOST:PORT",
@@ -37,9 +37,8 @@ def add_client_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def check_texts(arguments: Mapping[str, object]) -> None:
-    """ConfigError for text that is not UTF-8: a shell hands over such bytes, and names and properties cannot hold them.
-
-    Bodies of messages may be any bytes.
+    """Raise ConfigError for text that is not UTF-8, which names and properties cannot hold; message bodies may be any
+    bytes.
     """
     for name, given in arguments.items():
         for text in given if isinstance(given, list) else [given]:
@@ -48,11 +47,11 @@ def check_texts(arguments: Mapping[str, object]) -> None:
 
 
 def run_client(work: Coroutine[None, None, int]) -> int:
-    """Run a coroutine that talks to a cluster; the exit code that it returns."""
+    """Run a coroutine that talks to a cluster. Return its exit code."""
     return asyncio.run(work)
 
 
 def refuse(fault: str | None) -> None:
-    """A name that cannot be one ends the command before anything is asked."""
+    """Raise ConfigError with this text, unless it is None."""
     if fault is not None:
         raise ConfigError(fault)

@@ -1,4 +1,4 @@
-"""`gantry cluster list|info`: which brokers are registered, and what one of them says about itself."""
+"""`gantry cluster list|info`: the registered brokers, and the runtime figures of one broker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gantry.errors import GantryError, OutcomeUnknownError, UnreachableError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The subcommands."""
+    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     commands.add_parser("list", help="clusters, broker groups and their members, and whether they answer")
     info = commands.add_parser("info", help="the runtime figures of one broker, under RocketMQ's names")
@@ -22,7 +22,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the subcommand says."""
+    """Run the subcommand. Return the exit code."""
     return run_client(_run(arguments))
 
 
@@ -61,7 +61,7 @@ async def _brokers(admin: Admin) -> list[Row]:
 
 
 def _per_s(text: str | None) -> float | None:
-    """Of RocketMQ's three averages, over 10 s, a minute and ten minutes, the first."""
+    """Return the first of RocketMQ's three averages (over 10 s, one minute, ten minutes); None when there is none."""
     try:
         return float((text or "").split(" ")[0])
     except ValueError:

@@ -1,11 +1,11 @@
 """`gantry consume TOPIC`: receive messages as a member of a consumer group, and print them.
 
-The group's progress is kept by the broker: a second call goes on where the first ended.  With --count or --idle it
-ends by itself; otherwise Ctrl-C ends it, and what was printed is confirmed.  A message is confirmed after it was
-printed, so that a pipe that breaks loses none.
+The broker keeps the group's progress: a second call continues where the first ended.  With --count or --idle the
+command ends by itself, otherwise with Ctrl-C.  A message is acknowledged after it was printed, so that a broken pipe
+loses none.
 
-The topic is looked up first: where no name server answers within --timeout, the command ends with exit code 3.  A topic
-that is not there yet is waited for.  Once it runs, it goes on through restarts of brokers and name servers.
+The topic is looked up first: when no name server answers within --timeout, the command ends with exit code 3.  It waits
+for a topic that does not exist yet.  While it runs, it continues through restarts of brokers and name servers.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STARTS = {"last": StartFrom.LAST, "first": StartFrom.FIRST}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Whom to listen to, and for how long."""
+    """Add the flags for topic, group, filter, start and end."""
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--group", default="gantry-cli", help="the consumer group (default: %(default)s)")
     wanted = parser.add_mutually_exclusive_group()
@@ -52,7 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Receive and print."""
+    """Receive and print messages. Return the exit code."""
     refuse(topic_fault(arguments.topic))
     refuse(group_fault(arguments.group))
     return run_client(_consume(arguments))
@@ -76,7 +76,7 @@ async def _consume(arguments: argparse.Namespace) -> int:
 
 
 async def _look_up(arguments: argparse.Namespace) -> None:
-    """UnreachableError when no name server answers; a topic that nobody has is said, and no error."""
+    """Check that a name server answers, else UnreachableError. A missing topic is only reported on stderr."""
     async with Admin(nameserver=arguments.namesrv, timeout_s=arguments.timeout) as admin:
         try:
             await admin.route(arguments.topic)

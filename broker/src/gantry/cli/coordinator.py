@@ -1,7 +1,8 @@
-"""`gantry coordinator`: seals a group whose master is gone, and promotes another of its members.
+"""`gantry coordinator`: seals a group whose master has failed, and promotes another of its members.
 
-It keeps no state and holds no lock: the register decides, so any number of them may watch the same groups, and die.
-Each decision that differs from the one before is a line on stdout, for people or (--output json) for programs.
+It keeps no state and holds no lock: the register decides.  So several coordinators may watch the same groups, and each
+may be killed at any time.  Each decision that differs from the one before is a line on stdout, for people or (--output
+json) for programs.
 
     gantry coordinator --group broker-a --register file:/shared/broker-a.json --secret-file secret \\
         --members 10.0.0.1:9405,10.0.0.2:9405,10.0.0.3:9405
@@ -41,7 +42,7 @@ from gantry.store.disk import RealDisk
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """One group by flags, or several by a file."""
+    """Add the flags: one group by flags, or several by a file."""
     parser.add_argument("--config", metavar="FILE", help="several groups, as YAML: the flags' names as keys")
     parser.add_argument("--group", metavar="NAME", help="the group's name, as its brokers have it")
     parser.add_argument("--register", metavar="WHERE", help="file:/PATH, or lease:NAMESPACE/NAME in a cluster")
@@ -71,7 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Watch until asked to stop."""
+    """Watch until asked to stop. Return the exit code."""
     start_logging(arguments)
     plan = plan_of_file(arguments.config) if arguments.config else plan_of_flags(vars(arguments))
     keys = read_keys(plan.secret_file)
@@ -85,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 class Watching:
-    """A watch for each group, until stopped; one that dies takes the process with it."""
+    """Watches every group of the plan; when one watch fails the process ends."""
 
     def __init__(
         self, plan: Plan, keys: Keys, clock: Clock, line: Callable[[str, Decision, int], str], end: Callable[[], None]
@@ -100,7 +101,7 @@ class Watching:
         self._registers: list[Register] = []
 
     async def start(self) -> None:
-        """Begin to watch every group."""
+        """Start to watch every group."""
         for name, (watched, register) in self._plan.groups.items():
             teller, gone = self._teller(name), self._gone(name, len(watched.addresses))
             opened = open_register(register, RealDisk())
@@ -114,7 +115,7 @@ class Watching:
         self._tasks.append(looking)
 
     async def stop(self) -> None:
-        """No more decisions; one write that is under way is waited for no longer than it may take."""
+        """Stop watching; a write that is under way is waited for within its time-out."""
         for task in self._tasks:
             task.remove_done_callback(self._ended)
             task.cancel()
@@ -123,7 +124,7 @@ class Watching:
             await register.close()
 
     async def _look_at_keys(self) -> None:
-        """Take a changed secret over, as brokers do."""
+        """Read the secret file regularly and take over a changed secret, as brokers do."""
         file = KeyFile(self._plan.secret_file, self._keys)
         while True:
             file.look()
@@ -143,13 +144,13 @@ class Watching:
 
 
 def text_line(group: str, decision: Decision, now_ms: int) -> str:
-    """`2026-11-21T09:30:00.125Z broker-a promote: 1.4097/2c41 leads, in sync 1.4097,2.8193`."""
+    """Return a line like `2026-11-21T09:30:00.125Z broker-a promote: 1.4097/2c41 leads, in sync 1.4097,2.8193`."""
     when = datetime.fromtimestamp(now_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return f"{when} {group} {_word(decision)}: {_reason(decision)}"
 
 
 def json_line(group: str, decision: Decision, now_ms: int) -> str:
-    """One object: time_ms, group, decision, reason."""
+    """Return a JSON object with time_ms, group, decision and reason."""
     return json.dumps({"time_ms": now_ms, "group": group, "decision": _word(decision), "reason": _reason(decision)})
 
 

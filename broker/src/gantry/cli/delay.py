@@ -1,7 +1,8 @@
-"""`gantry delay ls|cancel`: messages that wait for their delivery, and taking one back by hand.
+"""`gantry delay ls|cancel`: list delayed messages, and cancel one.
 
-`ls` shows those that are due first at the top; `level` is 0 where a message has a time of its own.  `cancel` has one
-not delivered, named by its message id or offset id; the broker writes an audit line with the operator's name.
+`ls` shows the messages that are due first at the top; `level` is 0 for a message with its own delivery time.  `cancel`
+takes a message id or offset id; the message is not delivered, and the broker writes an audit line with the operator's
+name.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from gantry.model.names import topic_fault
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The subcommands."""
+    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("ls", help="messages that are not delivered yet, the next one first")
     listing.add_argument("--topic", metavar="NAME", default="", help="only for this topic")
@@ -35,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the subcommand says."""
+    """Run the subcommand. Return the exit code."""
     if arguments.command == "ls":
         if arguments.topic:
             refuse(topic_fault(arguments.topic))

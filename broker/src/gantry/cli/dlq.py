@@ -1,9 +1,9 @@
-"""`gantry dlq ls|show|replay`: messages that consumer groups gave up, and another chance for them.
+"""`gantry dlq ls|show|replay`: dead letters, that is messages whose delivery to a consumer group failed too often.
 
-`ls` counts them; `show` lists those of a group, oldest first, or with --id one of them whole.  `replay` hands them to
-their group again, each with its own message id, and says what it did; --dry-run says what it would do.  It goes on
-where the last replay ended, at no more than --rate each second, so it may be broken off at any time.  With --id or
---again that position does not count and does not move.  The dead letters stay until their segment expires.
+`ls` counts them; `show` lists those of a group, oldest first, or one whole message with --id.  `replay` sends them to
+their group again, each with its own message id, and prints what it did; --dry-run only prints what it would do.  It
+continues where the last replay ended, at no more than --rate messages each second, so it may be interrupted at any
+time. With --id or --again that position is not used and does not move.  Dead letters stay until their segment expires.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from gantry.model.names import group_fault
 from gantry.wire.codes import ResponseCode
 
 _RATE_MAX = 10_000.0
-_ROWS_MAX = 1000  # of what was replayed; the count is of all
+_ROWS_MAX = 1000  # so many replayed messages are listed at most; the count is of all
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The subcommands."""
+    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("ls", help="which groups have dead letters, and how many")
     listing.add_argument("--group", metavar="NAME", help="only this one")
@@ -59,7 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the subcommand says."""
+    """Run the subcommand. Return the exit code."""
     if arguments.group is not None:
         refuse(group_fault(arguments.group))
     return run_client(_run(arguments))
@@ -101,7 +101,7 @@ async def _show(dead: DeadLetters, queues: list[DeadQueue], arguments: argparse.
     if not found:
         print(f"gantry: {arguments.group} has no dead letter {arguments.id}", file=sys.stderr)
         return 1
-    # The newest: the same message may have died more than once.
+    # The newest one: the same message may have become a dead letter more than once.
     newest = max(found, key=lambda letter: letter.record.store_ms)
     if arguments.output == "json":
         show_json({**_whole(newest), "properties": dict(newest.properties)})
@@ -111,7 +111,7 @@ async def _show(dead: DeadLetters, queues: list[DeadQueue], arguments: argparse.
 
 
 class _Replay:
-    """One call of `replay`."""
+    """One execution of `replay`."""
 
     def __init__(self, dead: DeadLetters, arguments: argparse.Namespace) -> None:
         self._dead = dead
@@ -123,7 +123,7 @@ class _Replay:
         self._moves = not (arguments.dry_run or arguments.again or arguments.id)
 
     async def run(self, queues: list[DeadQueue]) -> int:
-        """Replay, and say what was done, also when it ends early."""
+        """Replay, and print what was done, also when it ends early. Return the exit code."""
         has_failed = False
         try:
             await self._all(queues)

@@ -1,8 +1,7 @@
-"""How a command ends when something went wrong: one line that says what, and what to do about it; and the exit code.
+"""How a command reports errors: one line on stderr with what to do, and the exit code.
 
-Errors of ours carry a text made to be read by a person, so it is shown as it is.  Anything else is a bug
-and keeps its traceback.  Ctrl-C and a reader that went away (`| head`) are no errors to speak of.  The exit codes are
-documented in `main`.
+The text of a GantryError is written for users and is printed unchanged.  Any other exception is a bug and keeps its
+traceback.  Ctrl-C and a closed pipe (`| head`) print nothing.  The exit codes are documented in `main`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ INTERRUPTED = 130
 
 
 def report(work: Callable[[], int]) -> int:
-    """Do the work; its exit code, or the one that fits what it raised."""
+    """Run `work` and return its exit code, or the one for the exception that it raised."""
     try:
         return work()
     except ConfigError as error:
@@ -37,7 +36,7 @@ def report(work: Callable[[], int]) -> int:
     except GantryError as error:
         _say(str(error))
     except BrokenPipeError:
-        # Python would complain once more while it flushes stdout at its end.
+        # Python would print another error when it flushes stdout at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -1,8 +1,8 @@
-"""`gantry group list|create|delete|progress|reset`: consumer groups and how far they have come.
+"""`gantry group list|create|delete|progress|reset`: consumer groups and their progress.
 
-`create` and `delete` say what they did: `group/g created`, changed, unchanged or deleted; exit code 1 where there was
-nothing to delete.  `reset` moves a group, members at work included: what they have not finished is forgotten.  With
---dry-run it only shows where the group would go.
+`create` and `delete` print what they did: `group/g created`, changed, unchanged or deleted; the exit code is 1 when
+there was nothing to delete.  `reset` moves the offsets of a group, also while members consume: messages that they have
+not finished are dropped there.  With --dry-run it only prints the new offsets.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from gantry.model.route import MessageQueue
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The subcommands."""
+    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("list", help="groups, their members and what is left for them to do")
     listing.add_argument("--all", action="store_true", help="RocketMQ's own, too")
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the subcommand says."""
+    """Run the subcommand. Return the exit code."""
     if "group" in arguments:
         refuse(group_fault(arguments.group))
     if getattr(arguments, "topic", None) is not None:
@@ -89,7 +89,7 @@ async def _groups(admin: Admin, with_all: bool) -> list[Row]:
             {
                 "group": name,
                 "members": len(await admin.members(name)),
-                # What waits there to be tried again counts as lag; that the group has such a topic is no news.
+                # Messages that wait for redelivery count as lag; the retry topic itself is not listed.
                 "topics": " ".join(topic for topic in topics if not is_retry_topic(topic)),
                 "lag": lag,
                 "enabled": config.consume_enable,
@@ -136,7 +136,7 @@ async def _reset(admin: Admin, arguments: argparse.Namespace) -> list[Row]:
 
 
 def _where(arguments: argparse.Namespace) -> Target:
-    """What the three ways of saying it mean."""
+    """Return the target of --to, --to-time or --to-offset; ConfigError when it is invalid."""
     if arguments.to_time is not None:
         return Target(milliseconds(arguments.to_time, "--to-time"))
     if arguments.to_offset is not None:
@@ -153,7 +153,7 @@ def _where(arguments: argparse.Namespace) -> Target:
 
 
 async def _target(admin: Admin, where: Target, progress: QueueProgress) -> int:
-    """Where one queue goes on, as far as can be said now."""
+    """Return the offset at which the queue will continue, as far as it is known now."""
     if where.offset >= 0:
         return min(max(where.offset, progress.min_offset), progress.max_offset)
     if where.at_ms == LATEST_MS:
@@ -164,7 +164,7 @@ async def _target(admin: Admin, where: Target, progress: QueueProgress) -> int:
 async def _move(
     admin: Admin, arguments: argparse.Namespace, where: Target, targets: dict[MessageQueue, int]
 ) -> dict[MessageQueue, int]:
-    """Each broker is asked once where a time says it all, and queue by queue otherwise."""
+    """Reset by one request to each broker for a time, else queue by queue. Return the new offsets."""
     if where.offset < 0 and arguments.queue is None:
         return await admin.reset(arguments.group, arguments.topic, where)
     moved: dict[MessageQueue, int] = {}

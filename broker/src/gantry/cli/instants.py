@@ -1,6 +1,6 @@
-"""How people write moments: `2026-11-21T10:00:00Z`, `@1795255200000`, or how long ago: `90s`, `30m`, `2h`, `3d`.
+"""Times on the command line: `2026-11-21T10:00:00Z`, `@1795255200000` (ms), or an age: `90s`, `30m`, `2h`, `3d`.
 
-A moment without a zone is in this machine's.
+A time without a zone is in this machine's zone.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 
 
 def milliseconds(text: str, flag: str, clock: Clock | None = None) -> int:
-    """Since the epoch; ConfigError naming the flag for anything else."""
+    """Return milliseconds since the epoch; ConfigError that names the flag for an invalid text."""
     number, unit = text[:-1], text[-1:]
     if text.startswith("@") and text[1:].isascii() and text[1:].isdecimal():
         return int(text[1:])
@@ -30,5 +30,5 @@ def milliseconds(text: str, flag: str, clock: Clock | None = None) -> int:
 
 
 def shown(at_ms: int) -> str | None:
-    """For a table; None for 0, which means that there is none."""
+    """Return the time as text for a table; None for 0, which means that there is none."""
     return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds") if at_ms > 0 else None

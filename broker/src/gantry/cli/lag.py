@@ -1,8 +1,8 @@
-"""`gantry lag`: how far every group is, queue by queue, and how much is left.
+"""`gantry lag`: the progress of every group, queue by queue.
 
-`lag` counts messages that are there and not finished; `committed` is empty where the group never committed anything,
-and then all messages are left.  `last` is when the last finished message was stored.  With --sum there is one line for
-each group and topic.  Looking changes nothing.
+`lag` counts stored messages that the group has not finished.  `committed` is empty when the group never committed
+anything; then all messages count.  `last` is when the last finished message was stored.  With --sum there is one line
+for each group and topic.  The command changes nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gantry.model.names import group_fault, is_system_group, topic_fault
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Which ones, and in how much detail."""
+    """Add the flags."""
     parser.add_argument("--group", metavar="GROUP", default="", help="only this one")
     parser.add_argument("--topic", metavar="TOPIC", default="", help="only this one")
     parser.add_argument("--behind", action="store_true", help="only where something is left")
@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask and print."""
+    """Ask the brokers and print. Return the exit code."""
     if arguments.group:
         refuse(group_fault(arguments.group))
     if arguments.topic:
@@ -45,7 +45,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     rows = _summed(wanted) if arguments.sum else [_row(one) for one in wanted]
     if arguments.behind:
         rows = [row for row in rows if row["lag"]]
-    empty = "nobody is behind" if arguments.behind and wanted else "no group consumes anything"
+    empty = "no group is behind" if arguments.behind and wanted else "no group consumes anything"
     show(rows, arguments.output, empty=empty)
     return 0
 

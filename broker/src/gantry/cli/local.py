@@ -1,6 +1,6 @@
-"""`gantry local`: a name server, groups of members and a coordinator as processes on this machine, to try failover out.
+"""`gantry local`: a name server, groups of members and a coordinator as processes on this machine, to try failover.
 
-    gantry local up --dir DIR --groups 2 --replicas 3 --profile durable      stays; a live table on a terminal
+    gantry local up --dir DIR --groups 2 --replicas 3 --profile durable      runs on; a live table on a terminal
     gantry local status --dir DIR
     gantry local kill --dir DIR broker-a --master --keep-down
     gantry local pause|resume|partition|heal|start --dir DIR broker-a/1
@@ -8,7 +8,7 @@
     gantry local handover --dir DIR broker-a/1
     gantry local down --dir DIR                                              also after a supervisor that was killed
 
-Whatever is done here is done to processes of that folder's cluster, never to others (`local.processes`).
+Commands affect only processes of that folder's cluster, never others (`local.processes`).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _DONE = {"kill": "killed", "stop": "is told to stop", "pause": "paused", "resume
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The subcommands."""
+    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     up = commands.add_parser("up", help="make a cluster, or start the one that is there, and keep it running")
     up.add_argument("--groups", type=Whole(1, GROUPS_MAX), metavar="N", help="groups of brokers (1)")
@@ -102,7 +102,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the subcommand says."""
+    """Run the subcommand. Return the exit code."""
     folder = Folder(arguments.dir)
     commands: dict[str, Callable[[], int]] = {
         "up": lambda: _up(arguments, folder),
@@ -171,7 +171,7 @@ def _signal(folder: Folder, arguments: argparse.Namespace) -> int:
         folder.let_run(*names)
         supervisor = processes.parse_known(state.supervisor)
         if supervisor is None or not supervisor.is_alive:
-            raise GantryError(f"nobody starts it: the supervisor is gone; gantry local up --dir {folder.path}")
+            raise GantryError(f"the supervisor is gone; start it: gantry local up --dir {folder.path}")
     elif command in ("kill", "stop") and arguments.keep_down:
         folder.keep_down(*names)
     for name in names:
@@ -205,7 +205,7 @@ def _cut(folder: Folder, arguments: argparse.Namespace, is_cut: bool) -> int:
 
 
 def _ways(layout: Layout, before: Cuts, arguments: argparse.Namespace, is_cut: bool) -> Cuts:
-    """What is cut when ways from some to others are cut, or opened."""
+    """Return the cuts after the ways of --from and --to are cut, or opened. ConfigError for missing or extra names."""
     if not arguments.starts or not arguments.ends or arguments.who or arguments.master:
         raise ConfigError("--from and --to go together, without other names")
     starts, ends = (
@@ -221,7 +221,7 @@ def _until_carried_out(folder: Folder, wanted: Cuts) -> None:
     end_s = time.monotonic() + _CARRIED_OUT_WITHIN_S
     while folder.are_cut() != wanted:
         if time.monotonic() > end_s:
-            raise GantryError(f"the process {WIRES} did not do it; is it running? gantry local status")
+            raise GantryError(f"the process {WIRES} did not apply it in time; check that it runs: gantry local status")
         time.sleep(0.01)
 
 
@@ -246,7 +246,7 @@ async def _down(folder: Folder) -> int:
 
 
 def _names(folder: Folder, state: State, arguments: argparse.Namespace, others: Sequence[str]) -> list[str]:
-    """The processes that are meant."""
+    """Return the names of the processes that the command line means; ConfigError when there are none such."""
     layout = state.layout
     if arguments.master:
         groups = [Who(group, 0).group_name for group in range(layout.groups)]

@@ -1,7 +1,7 @@
-"""What `gantry local up` runs: one supervisor for a folder, and what people see of the cluster meanwhile.
+"""The process of `gantry local up`: one supervisor for a folder, and a display of the cluster.
 
-On a terminal the table of members stands there and is drawn again each second; elsewhere each change of a group is a
-line.  Nobody waits for what is shown: it is asked beside the work.
+On a terminal a table of the members is drawn again each second; elsewhere each change of a group is printed as a line.
+The display runs in its own task and does not delay the supervisor.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 
 
 class LocalServer:
-    """start() and stop() once each; `failure` why it had to end."""
+    """Call start() and stop() once each; `failure`: why it had to end."""
 
     def __init__(self, folder: Folder, layout: Layout, clock: Clock, end: Callable[[], None]) -> None:
         self.failure: str | None = None
@@ -48,7 +48,7 @@ class LocalServer:
         self._lock: TextIO | None = None
 
     async def start(self) -> None:
-        """1. nobody else does this  2. everything runs  3. every group has a master that takes writes."""
+        """Lock the folder, start everything, and wait until every group has a master that takes writes."""
         self._lock = self._alone()
         me = processes.known(os.getpid())
         self._folder.change(lambda state: replace(state, down=frozenset(), cuts=Cuts(), supervisor=str(me)))
@@ -57,12 +57,12 @@ class LocalServer:
         self._showing = asyncio.ensure_future(self._show())
 
     async def stop(self) -> None:
-        """Everything ends; what is stored stays."""
+        """Stop everything; stored data stays."""
         if self._showing is not None:
             self._showing.cancel()
         await self._surveyor.close()
         if self._lock is None:
-            return  # somebody else's cluster
+            return  # another supervisor runs this cluster
         await self._supervisor.stop()
         self._folder.change(lambda state: replace(state, supervisor=""))
         self._lock.close()
@@ -132,9 +132,9 @@ def _group(found: Survey, group: int) -> str:
     name = Who(group, 0).group_name
     if record is None:
         return f"{name} has no register"
-    leads = f"{master.who.name} leads" if master is not None else "nobody takes writes"
+    leads = f"{master.who.name} leads" if master is not None else "no master takes writes"
     ordinals = ",".join(str(member.ordinal) for member in sorted(record.in_sync))
-    return f"{name} epoch {record.epoch}: {leads}, in sync {ordinals or 'nobody'}"
+    return f"{name} epoch {record.epoch}: {leads}, in sync {ordinals or 'none'}"
 
 
 def _summary(found: Survey) -> str:

@@ -1,7 +1,7 @@
-"""Where log lines go: stderr, plain for people or one JSON object a line for machines.
+"""Log lines go to stderr, as plain text or as one JSON object a line.
 
-Servers log little: start, end, changes of state, and each cause of refused work once a minute.  Message
-bodies, keys and secrets never get into a line.
+Servers log little: start, end, changes of state, and each cause of refused work once a minute.  Message bodies, keys
+and secrets are never logged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 def add_logs(parser: argparse.ArgumentParser) -> None:
-    """The flags --log-format and --log-level."""
+    """Add the flags --log-format and --log-level."""
     parser.add_argument(
         "--log-format", choices=("plain", "json"), default="plain", help="log lines on stderr (default: %(default)s)"
     )
@@ -23,7 +23,7 @@ def add_logs(parser: argparse.ArgumentParser) -> None:
 
 
 def start_logging(arguments: argparse.Namespace) -> None:
-    """Send every logger's lines to stderr in the form that was asked for."""
+    """Send the lines of every logger to stderr, in the configured form."""
     handler = logging.StreamHandler(sys.stderr)
     if arguments.log_format == "json":
         handler.setFormatter(JsonLines())
@@ -35,10 +35,12 @@ def start_logging(arguments: argparse.Namespace) -> None:
 
 
 class JsonLines(logging.Formatter):
-    """One object a line: when (milliseconds since the epoch), level, logger, message, stack if there is one."""
+    """Formats a record as one JSON object: milliseconds since the epoch, level, logger, message, stack if there
+    is one.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as one line of JSON."""
+        """Return the record as one line of JSON."""
         line = {
             "time_ms": int(record.created * 1000),
             "level": record.levelname.lower(),

@@ -1,7 +1,7 @@
-"""What `gantry tail` and `gantry peek` have in common: pulling without being anybody, and printing.
+"""The common part of `gantry tail` and `gantry peek`: the group they pull with, and printing.
 
-They pull under the name of RocketMQ's own group for tools, which every broker has, and never commit: no group's offset
-moves, and none comes into being.
+They pull with RocketMQ's group for tools, which every broker has, and never commit.  So no group's offset moves, and no
+group is created.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TOOLS_GROUP = "TOOLS_CONSUMER"
 
 
 def print_message(message: StoredMessage, output: str) -> None:
-    """One line: for a person, or a JSON object."""
+    """Print a message as one line of text or one JSON object."""
     body = message.body.decode("utf-8", "backslashreplace")
     if output == "json":
         line = json.dumps({**_about(message), "body": body}, ensure_ascii=False)

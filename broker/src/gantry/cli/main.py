@@ -1,21 +1,21 @@
-"""The front door: which command is meant, and nothing else.
+"""The entry point of `gantry`: finds the command and runs its module.
 
-The table below is all that `gantry --help` needs, so that it answers in a blink; the module of a command
-is imported when that command is called.  Each of them offers two functions:
+`gantry --help` needs only the table below, so that it answers quickly.  The module of a command is imported when the
+command is called, and has two functions:
 
     configure(parser)   adds its arguments
-    run(arguments)      does it and gives back the exit code
+    run(arguments)      runs the command and returns the exit code
 
 Exit codes, for scripts:
 
     0    done
-    1    refused, or what was named is not there; damage was found; trying again does not help
-    2    the command line or the configuration cannot be meant; nothing was asked
-    3    a name server or broker could not be reached, or did not answer: it may have been done or not
+    1    refused, or not found, or damage was found; trying again does not help
+    2    the command line or the configuration is invalid; no request was sent
+    3    a name server or broker could not be reached, or did not answer: the request may have been carried out
     130  interrupted
 
-What went wrong is one line on stderr; stdout carries results only.  A command that made, changed or deleted something
-says so there: `topic/tea created`.
+An error is one line on stderr; stdout has results only.  A command that created, changed or deleted something prints
+that there: `topic/tea created`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import argparse
 import importlib
 import sys
 
-# In the order of a first day with it.
+# In the order in which a new user needs them.
 COMMANDS = {
     "standalone": "name server and broker in one process, on one folder",
     "nameserver": "a name server",
@@ -49,7 +49,7 @@ USAGE = 2
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the command named on the command line; the exit code comes back."""
+    """Run the command on the command line. Return the exit code."""
     if not __debug__:
         print("gantry: does not run under python -O: its assert statements guard the data", file=sys.stderr)
         return USAGE
@@ -97,7 +97,7 @@ def _call(name: str, arguments: list[str]) -> int:
     summary = COMMANDS[name][0].upper() + COMMANDS[name][1:] + "."
     parser = argparse.ArgumentParser(prog=f"gantry {name}", description=summary, allow_abbrev=False)
     module.configure(parser)
-    # Options may stand before what they belong to, and behind it; argparse does not find words on both sides by itself.
+    # Options may stand between positional arguments; plain parse_args does not support that for a list of them.
     is_mixed = getattr(module, "HAS_MANY_WORDS", False)
     parsed = parser.parse_intermixed_args(arguments) if is_mixed else parser.parse_args(arguments)
 

@@ -1,7 +1,7 @@
-"""`gantry nameserver`: tells clients where the brokers are.
+"""`gantry nameserver`: a name server.
 
-It has nothing to configure but addresses: its table is rebuilt by the registrations of the brokers.  Only
-key-values, which few people use, need a file (`--kv`).
+It needs only addresses: its table is rebuilt by the registrations of the brokers.  Only key-values, which few users
+need, are kept in a file (`--kv`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AWAIT_BROKERS = "GANTRY_NAMESERVER_AWAIT_BROKERS"
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Addresses, the key-value file, logs."""
+    """Add the flags for addresses, the key-value file and logs."""
     parser.add_argument("--bind", metavar="ADDR", default="0.0.0.0", help="listen on this address only (all)")
     port = parser.add_argument("--nameserver-port", metavar="PORT", type=port_number, default=9876)
     port.help = "9876; 0: any free one"
@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until asked to stop."""
+    """Serve until asked to stop. Return the exit code."""
     start_logging(arguments)
     settings = NameServerSettings(
         host=arguments.bind,

@@ -1,7 +1,7 @@
-"""What `gantry local up` is told, made into a layout: the folder's own when there is one, else a new one.
+"""Makes the layout of `gantry local up` from its flags: the folder's own layout, or a new one.
 
-A folder keeps what its cluster was made of; flags that say something else are refused, because groups and members that
-come or go are more than a start.  `--set` may be different at each start.
+A folder keeps the layout of its cluster.  Flags that differ from it are refused, because a start cannot add or remove
+groups and members.  `--set` may be different at each start.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gantry.local import namespaces
 from gantry.local.folder import Folder
 from gantry.local.layout import REPLICAS_MAX, Layout, Links, Ports, Who, member_config
 
-# What the layout decides; one value for all members, or another than the layout's, would break the cluster.
+# Keys that the layout sets for each member; another value would break the cluster.
 _OWNED = frozenset({
     "cluster", "name", "profile", "id", "role", "name_servers", "store.root", "standalone.nameserver_port",
     "network.bind", "network.advertise", "network.port", "network.vip_port", "network.ha_port", "network.ha_api_port",
@@ -35,7 +35,7 @@ _SHIFTS = range(20, 15_000)  # below 32768, where the system takes ports for out
 
 
 def layout_for(folder: Folder, arguments: argparse.Namespace) -> Layout:
-    """The layout, on the disk by then; ConfigError for flags that do not fit it."""
+    """Return the layout, saved in the folder; ConfigError for flags that do not fit it."""
     settings = _settings(arguments.set)
     if not folder.exists:
         _check(settings or {})
@@ -83,7 +83,9 @@ def _made(folder: Folder, arguments: argparse.Namespace, settings: dict[str, str
 
 
 def _candidates(path: str) -> Iterator[tuple[int, Ports]]:
-    """The numbers of a folder first, and the usual ports; then any."""
+    """Yield network numbers and ports to try: first those derived from the folder, with the usual ports, then random
+    ones.
+    """
     yield 1 + zlib.crc32(path.encode()) % 254, Ports()
     chance = random.SystemRandom()
     for _ in range(_TRIES):
@@ -103,7 +105,7 @@ def _busy(layout: Layout) -> str:
 
 
 def _check(settings: Mapping[str, str]) -> None:
-    """Refuse keys that no member could start with, before there is a folder with them."""
+    """Raise ConfigError for settings that no member could start with, before the folder is made."""
     owned = sorted(_OWNED & settings.keys())
     if owned:
         raise ConfigError(f"--set {', '.join(owned)}: gantry local sets names, role, addresses and folders itself")

@@ -1,7 +1,7 @@
 """Numbers on the command line: each has bounds, and an error names them.
 
-`Number` is the `type` of an argparse option, so that a number out of its bounds ends the command with exit code 2
-before anything is asked.  "nan" and "inf" are out of all bounds.
+`Number` and `Whole` are used as `type` of an argparse option, so that a number out of its bounds ends the command with
+exit code 2 before any request is sent.  "nan" and "inf" are out of all bounds.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Results for people and for programs: the same rows as a table or as JSON.
 
-A command hands over rows (dictionaries with the same keys); the table shows the keys as headings, numbers
-to the right and times as they are given.  JSON is one array, or one object where there is only one thing
-to tell, so that `| jq` works without a flag.
+A command passes rows (dictionaries with the same keys).  The table shows the keys as headings, numbers aligned to the
+right, and times unchanged.  JSON is one array, or one object where there is only one thing to print, so that `| jq`
+works without a flag.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _GAP = "  "
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
-    """The flag --output table|json."""
+    """Add the flag --output table|json."""
     parser.add_argument(
         "--output", choices=("table", "json"), default="table", help="how to print (default: %(default)s)"
     )
 
 
 def show(rows: Sequence[Row], output: str, empty: str = "nothing to show") -> None:
-    """Print the rows; `empty` is what a person reads when there are none."""
+    """Print the rows; `empty` is printed on stderr when there are none."""
     if output == "json":
         show_json([dict(row) for row in rows])
     elif rows:
@@ -47,7 +47,7 @@ def show_one(row: Row, output: str) -> None:
 
 
 def say_done(kind: str, name: str, result: str, output: str) -> None:
-    """Print what became of one thing: `topic/tea created`, or {"topic": "tea", "result": "created"}."""
+    """Print the result for one thing: `topic/tea created`, or {"topic": "tea", "result": "created"}."""
     if output == "json":
         show_json({kind: name, "result": result})
     else:
@@ -55,13 +55,13 @@ def say_done(kind: str, name: str, result: str, output: str) -> None:
 
 
 def show_json(document: object) -> None:
-    """Print a document for a program."""
+    """Print a document as JSON."""
     json.dump(document, sys.stdout, ensure_ascii=False, indent=2)
     print()
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """The lines of a table; the first row's keys are its columns."""
+    """Return the lines of a table; its columns are the first row's keys."""
     columns = list(rows[0])
     cells = [[_text(row.get(column)) for column in columns] for row in rows]
     widths = [max(_width(column), *(_width(line[at]) for line in cells)) for at, column in enumerate(columns)]
@@ -81,7 +81,7 @@ def _text(value: Cell) -> str:
 
 
 def _width(text: str) -> int:
-    """Columns on a terminal: Chinese characters take two."""
+    """Return the number of terminal columns: Chinese characters take two."""
     return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
 
 

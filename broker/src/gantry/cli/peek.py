@@ -1,4 +1,4 @@
-"""`gantry peek TOPIC`: look at messages that are there, from a place or a moment on, and change nothing.
+"""`gantry peek TOPIC`: print stored messages from an offset or a time on, and change nothing.
 
 Without --offset and --time it shows the newest ones.  --count is for each queue; messages come queue by queue, in their
 order.
@@ -22,7 +22,7 @@ _PULL_MAX = 32  # of one request
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Where to look, and how far."""
+    """Add the flags."""
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--queue", metavar="[BROKER/]N", help="only this one (default: all)")
     where = parser.add_mutually_exclusive_group()
@@ -34,7 +34,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Look and print."""
+    """Pull and print messages. Return the exit code."""
     refuse(topic_fault(arguments.topic))
     at_ms = None if arguments.time is None else milliseconds(arguments.time, "--time")
     return run_client(_run(arguments, at_ms))

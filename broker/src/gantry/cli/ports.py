@@ -1,8 +1,7 @@
-"""Ports: what may be one, who holds one that we wanted, and which flag chooses another.
+"""Ports: valid numbers, which process holds a port that is taken, and which flag chooses another.
 
-Linux tells it in two steps: /proc/net/tcp names the inode of the listening socket, and some process has
-that inode among its descriptors.  Processes of other users stay nameless unless we are root; then the
-text says only that somebody has the port.
+Linux shows the holder in two steps: /proc/net/tcp names the inode of the listening socket, and some process has that
+inode among its descriptors.  Without root only the user's own processes can be named.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ _WHERE = re.compile(r":(\d+): ")
 
 
 def port_number(text: str, low: int = 0) -> int:
-    """A port, 0 for any free one; a number beyond would be taken modulo 65536 by the system, without a word."""
+    """Return a port, 0 for any free one; ArgumentTypeError out of range, which the system would take modulo 65536."""
     if not text.removeprefix("-").isdecimal() or not low <= int(text) <= _PORT_MAX:
         raise argparse.ArgumentTypeError(f"{text!r}: expected a number from {low} to {_PORT_MAX}")
     return int(text)
 
 
 def explain_listen_error(error: ConfigError, flags: Mapping[str, int]) -> ConfigError:
-    """The same error, with the holder of the port and the flag to change it where that is the trouble."""
+    """Return the error; for a port that is taken, with its holder and the flag that chooses another."""
     cause = error.__cause__
     where = _WHERE.search(str(error))
     if not isinstance(cause, OSError) or cause.errno != errno.EADDRINUSE or where is None:
@@ -40,7 +39,7 @@ def explain_listen_error(error: ConfigError, flags: Mapping[str, int]) -> Config
 
 
 def holder_of(port: int) -> str | None:
-    """`name (pid N)` of the process that listens on the port, None where it is not to be seen."""
+    """Return `name (pid N)` of the process that listens on the port, None when it cannot be seen."""
     inodes = {inode for table in ("tcp", "tcp6") for inode in _listening(Path("/proc/net") / table, port)}
     wanted = {f"socket:[{inode}]" for inode in inodes}
     for process in Path("/proc").glob("[0-9]*"):
@@ -66,4 +65,4 @@ def _has_one_of(process: Path, sockets: set[str]) -> bool:
     try:
         return any(str(link.readlink()) in sockets for link in (process / "fd").iterdir())
     except OSError:
-        return False  # it ended meanwhile, or belongs to somebody else
+        return False  # it ended meanwhile, or belongs to another user

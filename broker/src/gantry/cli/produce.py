@@ -1,8 +1,8 @@
-"""`gantry produce TOPIC [BODY ...]`: send messages and say where they are.
+"""`gantry produce TOPIC [BODY ...]`: send messages and print where they were stored.
 
-Without a body every line of stdin is a message, and up to --in-flight of them are under way at once, so that a
-file goes at full speed.  Bodies are bytes and need not be UTF-8.  A message that could not be sent is said on stderr
-and makes the exit code 1, or 3 where only an answer is missing; the others are sent all the same.
+Without a body every line of stdin is a message, and up to --in-flight of them are sent at the same time, so that a file
+is sent at full speed.  Bodies are bytes and need not be UTF-8.  A message that could not be sent is reported on stderr;
+the others are still sent.  The exit code is then 1, or 3 when only answers are missing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IN_FLIGHT_MAX = 1024  # a producer has no more sends at the same time
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """What to send, and how."""
+    """Add the flags."""
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("body", metavar="BODY", nargs="*", help="the messages; none: each line of stdin is one")
     parser.add_argument("--tags", default="", help="the tag that consumers filter by")
@@ -47,7 +47,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Send them all."""
+    """Send all messages. Return the exit code."""
     return run_client(_produce(arguments, _messages(arguments)))
 
 
@@ -73,7 +73,7 @@ def _lines() -> Iterator[bytes]:
 async def _produce(arguments: argparse.Namespace, messages: Iterator[Message]) -> int:
     settings = ProducerSettings(timeout_s=arguments.timeout)
     async with Producer(arguments.group, nameserver=arguments.namesrv, settings=settings) as producer:
-        # One after the other where their order matters, several at once where it does not.
+        # With --key the order matters, so messages are sent one after the other.
         width = 1 if arguments.key else arguments.in_flight
         results: list[SendResult] = []
         failures: list[GantryError | ValueError] = []

@@ -1,11 +1,11 @@
-"""Running a server from the command line: the loop, the signals, the one line on stdout, the exit code.
+"""Running a server from the command line: the loop, the signals, the `ready` line on stdout, the exit code.
 
-A server is anything with `start()` and `stop()`.  It starts, `ready ...` is printed once (a parent that waits for
-it reads one line), and it runs until SIGTERM or SIGINT, or until it says itself that it cannot go on.  Recovery of a
-large store takes its time and can be called off.  A second signal ends the process at once: anyone who asks twice means
-it, and the store is made for that.  It does so also while the loop waits for a disk that hangs.
+A server is anything with `start()` and `stop()`.  After its start `ready ...` is printed once, so that a parent process
+can wait for one line.  It runs until SIGTERM or SIGINT, or until it fails.  A signal also interrupts the recovery of a
+large store.  A second signal ends the process at once, even while the loop waits for a disk that hangs; the store
+recovers from that at the next start.
 
-Exit codes: 0 after an end that was asked for, 1 after a failure, 2 when it could not even begin.
+Exit codes: 0 after a requested stop, 1 after a failure, 2 when it could not start.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Server(Protocol):
     """What serve() runs."""
 
     async def start(self) -> None:
-        """Serve; returns when requests are answered."""
+        """Start; return when requests are answered."""
 
     async def stop(self) -> None:
-        """End in order, also after a start that failed or was called off."""
+        """Stop in order, also after a start that failed or was interrupted."""
 
 
 S = TypeVar("S", bound=Server)
@@ -49,11 +49,13 @@ def serve(
     ports: Mapping[str, int] | None = None,
     again: Callable[[S], bool] = lambda server: False,
 ) -> int:
-    """Run the server that `make` builds inside the loop; the exit code.
+    """Run the server that `make` builds inside the loop. Return the exit code.
 
-    `make` gets the function that ends everything; `ready` says what follows the word; `failure` why a server had to
-    end, if it had to; `ports` are the flags that chose them, for the text when one is taken; `again` whether another
-    server is made and started after this one has stopped.
+    make     builds a server; its argument is a function that ends everything
+    ready    returns the text after the word `ready`
+    failure  returns why the server had to end; None when it was asked to
+    ports    flag by flag, the port that it chose, for the error text when a port is taken
+    again    returns whether another server is made and started after this one has stopped
     """
     raise_limit()
     try:
@@ -63,7 +65,7 @@ def serve(
 
 
 def run_loop(main: Coroutine[None, None, int]) -> int:
-    """Run a coroutine on uvloop where it is installed, on asyncio's own loop otherwise."""
+    """Run a coroutine on uvloop where it is installed, otherwise on asyncio's own loop."""
     try:
         import uvloop
     except ImportError:
@@ -73,7 +75,7 @@ def run_loop(main: Coroutine[None, None, int]) -> int:
 
 
 def reachable(host: str, port: int) -> str:
-    """HOST:PORT for somebody on this machine: an address that stands for all of them becomes this machine's own."""
+    """Return HOST:PORT for clients on this machine: a wildcard address becomes the loopback address."""
     own = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     return f"[{own}]:{port}" if ":" in own else f"{own}:{port}"
 
@@ -89,7 +91,7 @@ async def _serve(
     asked = _Asked()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _asked_to_stop, stopping, number)
-        # The loop still hears of it; unlike its handlers this one is called also while the loop stands still.
+        # The loop is still notified; unlike the loop's handlers this one also runs while the loop is blocked.
         signal.signal(number, asked.once_more)
     is_first = True
     sweeping: asyncio.TimerHandle | None = None
@@ -102,7 +104,7 @@ async def _serve(
                     _sweep()
                     print(f"ready {ready(server)}", flush=True)
                 else:
-                    # It followed another one in this process, and somebody waits for it.
+                    # A restart within this process: clients wait for it, so the garbage collection comes later.
                     sweeping = loop.call_later(_SWEEP_LATER_S, _sweep)
                 is_first = False
                 await _first_of(stopping, ending)
@@ -112,13 +114,13 @@ async def _serve(
             await server.stop()
         follows = again(server)
         if follows and stopping.is_set():
-            await make(ending.set).stop()  # it closes what was left open for it
+            await make(ending.set).stop()  # closes what the former server left open for its successor
         if stopping.is_set() or not follows:
             return 1 if failure(server) else 0
 
 
 def _sweep() -> None:
-    """What is there now lives until the end: the garbage collector need not look at it again.  Takes some 40 ms."""
+    """Collect garbage once and freeze what remains, so that later collections skip it. Takes some 40 ms."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -158,7 +160,7 @@ class _Asked:
         self._times = 0
 
     def once_more(self, number: int, frame: FrameType | None) -> None:
-        """End the process the second time, whatever its threads wait for."""
+        """End the process at the second signal, whatever its threads wait for."""
         self._times += 1
         if self._times > 1:
             with contextlib.suppress(OSError, ValueError, AttributeError):  # it may be closed, or None from the start

@@ -1,7 +1,7 @@
-"""The flags of the commands that serve, and the configuration they make together with file and environment.
+"""The flags of the server commands, and the configuration from flags, file and environment.
 
-A flag is the short way to say one key of the configuration; `--set KEY=VALUE` says any of them.  The command's
-own defaults are the weakest, then the file, then GANTRY_* variables, then flags (`gantry.broker.settings.loading`).
+Most flags set one key of the configuration; `--set KEY=VALUE` sets any key.  Flags override GANTRY_* variables, these
+the file, and the file the command's own defaults (`gantry.broker.settings.loading`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("gantry")
 
-# flag -> (key of the configuration, what the help calls its value, what it says)
+# flag -> (key of the configuration, name of its value in the help, help text)
 NETWORK = {
     "--bind": ("network.bind", "ADDR", "listen on this address only"),
     "--advertise": ("network.advertise", "ADDR", "the address that clients are told"),
@@ -49,7 +49,7 @@ Flags = Mapping[str, tuple[str, str, str]]
 
 
 def add_server_flags(parser: argparse.ArgumentParser, *groups: Flags) -> None:
-    """The flags of these groups, --config, --set and those about logs."""
+    """Add the flags of these groups, --config, --set and the flags for logs."""
     parser.add_argument("--config", metavar="FILE", help="configuration: YAML, or a broker.conf of RocketMQ")
     for group in groups:
         for flag, (key, value, text) in group.items():
@@ -65,7 +65,7 @@ def load_config(
     first: Callable[[BrokerConfig], None] | None = None,
     is_standalone: bool = False,
 ) -> BrokerConfig:
-    """Start logging and put the configuration together; what a broker.conf asks for in vain is logged once."""
+    """Start logging and return the configuration; settings of a broker.conf that have no effect are logged once."""
     from gantry.broker.settings import loading
 
     start_logging(arguments)
@@ -80,7 +80,7 @@ def load_config(
 
 
 def port_flags(config: BrokerConfig) -> dict[str, int]:
-    """What to type for another port, by the port that is taken now."""
+    """Return the port that each flag chooses now, for the error text when a port is taken."""
     from gantry.broker.settings.ports import wanted
 
     ports = wanted(config) | {"standalone.nameserver_port": config.standalone.nameserver_port}
@@ -88,7 +88,7 @@ def port_flags(config: BrokerConfig) -> dict[str, int]:
 
 
 def warn_when_pure() -> None:
-    """Say once that the compiled leaves are missing: a slow broker should not be a riddle."""
+    """Log a warning when the compiled modules are missing, which makes a broker several times slower."""
     from gantry import leaves
 
     if not leaves.COMPILED:

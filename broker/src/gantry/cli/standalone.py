@@ -1,8 +1,8 @@
 """`gantry standalone --data DIR`: name server and broker in one process, on one folder.
 
-For a first look, for tests and for programs that bring their broker along.  It listens on this machine only unless
---bind says otherwise, because this version asks nobody who he is.  Files are small (64 MiB segments); a folder keeps
-the sizes that it was made with.
+For first steps, for tests and for programs that start their own broker.  It listens on this machine only unless --bind
+is given, because this version has no authentication.  Files are small (64 MiB segments); a folder keeps the sizes that
+it was made with.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ _SMALL = {
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """Folder, addresses, configuration, logs."""
+    """Add the flags for folder, addresses, configuration and logs."""
     names = {flag: MEMBERSHIP[flag] for flag in ("--name", "--cluster")}
     add_server_flags(parser, STORE, PROFILE, NETWORK, NAMESERVER_PORT, names)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until asked to stop."""
+    """Serve until asked to stop. Return the exit code."""
     config = load_config(arguments, _SMALL, _require_alone, is_standalone=True)
     warn_when_pure()
     ports = port_flags(config)
@@ -69,7 +69,7 @@ def _require_alone(config: BrokerConfig) -> None:
 
 
 class Standalone:
-    """Both parts, in the order in which each needs the other: name server first, and last."""
+    """A name server and a broker; the name server starts first and stops last."""
 
     def __init__(self, config: BrokerConfig, end: Callable[[], None], machine: Machine | None = None) -> None:
         self.broker: Broker | None = None
@@ -80,20 +80,20 @@ class Standalone:
         self._name_server = NameServer(settings)
 
     async def start(self) -> None:
-        """1. the name server, 2. the broker, which registers there."""
+        """Start the name server, then the broker, which registers there."""
         await self._name_server.start()
         own = reachable(self._config.network.bind, self._name_server.port)
         self.broker = Broker(replace(self._config, name_servers=(own,)), self._end, self._machine)
         await self.broker.start()
 
     async def stop(self) -> None:
-        """1. the broker, which says goodbye to the name server, 2. the name server."""
+        """Stop the broker, which unregisters, then the name server."""
         if self.broker is not None:
             await self.broker.stop()
         await self._name_server.stop()
 
     def ready(self) -> str:
-        """Where everything listens, for somebody on this machine."""
+        """Return all addresses, as clients on this machine reach them."""
         assert self.broker is not None and self.broker.addresses is not None
         bind = self._config.network.bind
         parts = {

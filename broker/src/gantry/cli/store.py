@@ -1,10 +1,10 @@
-"""`gantry store verify DIR`: is every record whole, and does its queue lead to it?  `gantry store clean`: delete now.
+"""`gantry store verify DIR` checks every record and queue entry; `gantry store clean` deletes expired segments now.
 
-`verify` is for a broker that is not running: its lock is taken for as long as the files are read.  Nothing is changed.
-Exit code 0 when all is well, 1 when something is damaged.
+`verify` is for a broker that is not running: it holds the store's lock while it reads the files.  It changes nothing.
+The exit code is 0 when all is well, 1 when something is damaged.
 
-`clean` asks running brokers to delete what is old enough now, instead of at the hour for it; --dry-run shows what that
-would be.  Nothing goes that retention would not delete by itself: no younger segment, and nothing that is still owed.
+`clean` asks running brokers to delete expired segments now, instead of at the configured hour; --dry-run only lists
+them.  It deletes only what retention would delete by itself: no younger segment, and none that is still needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MIB = 1 << 20
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The subcommand and its folder."""
+    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     checking = commands.add_parser("verify", help="read every record and every queue entry; change nothing")
     checking.add_argument("folder", metavar="DIR", help="the folder of the store, as given to --data")
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the subcommand says."""
+    """Run the subcommand. Return the exit code."""
     return run_client(_clean(arguments)) if arguments.command == "clean" else _verify(arguments)
 
 
@@ -77,7 +77,7 @@ def _segment(one: RetentionInfo, each: SegmentInfo) -> Row:
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    """Read it all, say what was found."""
+    """Read the whole store and print what was found. Return the exit code."""
     root = os.path.abspath(os.path.expanduser(arguments.folder))
     if not os.path.isdir(filenames.commit_log(root)):
         raise ConfigError(f"{root} is no store: it has no commitlog folder")

@@ -1,7 +1,7 @@
-"""`gantry tail TOPIC`: print new messages as they come, of all queues, and change nothing.
+"""`gantry tail TOPIC`: print new messages of all queues as they arrive, and change nothing.
 
-With --last it begins with so many that are there already.  It ends by --count, --idle or Ctrl-C.  Queues that the topic
-gets meanwhile are watched from their beginning; a broker that goes away is waited for.
+With --last it begins with so many stored messages of each queue.  It ends by --count, --idle or Ctrl-C.  Queues that
+are added meanwhile are read from their beginning; a broker that stops is waited for.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from gantry.model.route import MessageQueue
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
 _WAIT_S = 15.0
 _PAUSE_S = 1.0
-_LOOK_S = 10.0  # for queues that are new
-_READY_MAX = 1000  # printed slower than they come: the pulls wait
+_LOOK_S = 10.0  # new queues are looked for so often
+_READY_MAX = 1000  # with so many messages not printed yet, the pulls wait
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """What to watch, and for how long."""
+    """Add the flags."""
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--tags", metavar="EXPRESSION", default="*", help="such as 'paid || refunded' (default: all)")
     parser.add_argument(
@@ -45,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Watch and print."""
+    """Pull and print messages. Return the exit code."""
     refuse(topic_fault(arguments.topic))
     return run_client(_run(arguments))
 
@@ -84,7 +84,7 @@ async def _print(ready: asyncio.Queue[StoredMessage], arguments: argparse.Namesp
 
 
 class _Watch:
-    """Pulls all queues of a topic, also those that it gets later."""
+    """Pulls all queues of a topic, also those that are added later."""
 
     def __init__(self, puller: Puller, topic: str, tags: str) -> None:
         self.ready: asyncio.Queue[StoredMessage] = asyncio.Queue(_READY_MAX)
@@ -93,7 +93,7 @@ class _Watch:
         self._tags = tags
 
     async def run(self, begins: dict[MessageQueue, int]) -> None:
-        """Until it is cancelled."""
+        """Pull until cancelled."""
         known: set[MessageQueue] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:

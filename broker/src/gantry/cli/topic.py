@@ -1,7 +1,7 @@
-"""`gantry topic list|create|delete|status|find`: what topics there are, and what is in them.
+"""`gantry topic list|create|delete|status|find`: topics and their messages.
 
-`create` and `delete` say what they did: `topic/tea created`, changed, unchanged or deleted; exit code 1 where there was
-nothing to delete.  `status` shows each queue's offsets; `find` looks messages up by key or by either of their ids.
+`create` and `delete` print what they did: `topic/tea created`, changed, unchanged or deleted; the exit code is 1 when
+there was nothing to delete.  `status` shows each queue's offsets; `find` finds messages by key or by one of their ids.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OFFSET_ID_LENGTHS = (32, 56)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The subcommands."""
+    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("list", help="topics and where their queues are")
     listing.add_argument("--all", action="store_true", help="RocketMQ's own and the retry topics of groups, too")
@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the subcommand says."""
+    """Run the subcommand. Return the exit code."""
     if "topic" in arguments:
         refuse(topic_fault(arguments.topic))
     return run_client(_run(arguments))
@@ -110,10 +110,10 @@ async def _topics(admin: Admin, with_all: bool) -> list[Row]:
     names = await admin.topics()
     if not with_all:
         cluster = await admin.cluster()
-        # A cluster and a broker group each have a topic of their name, for anyone who wants to reach exactly them.
+        # A cluster and a broker group each have a topic of their name, whose messages reach exactly them.
         own = {*cluster.clusters, *cluster.groups, *map(reply_topic, cluster.clusters)}
         names = [name for name in names if not (is_system_topic(name) or is_retry_topic(name) or name in own)]
-    # The template is nobody's topic: it is the pattern of those that come into being by themselves.
+    # The template holds no messages: automatically created topics copy its settings.
     names = [name for name in names if name != TEMPLATE_TOPIC]
     return [
         {

@@ -1,9 +1,9 @@
-"""`gantry tx ls|show|commit|rollback|rearm|resolve`: transactions that wait for their outcome, and an end by hand.
+"""`gantry tx ls|show|commit|rollback|rearm|resolve`: transactions without an outcome, and settling one by hand.
 
-`ls` shows those that are open, oldest first, or with --state given-up those that nobody answered for in time; a
-producer group that is not a transactional producer's alone is told on stderr.  An ID is the message id, the offset id
-of the half, or its root.  Anyone who settles by hand decides for the business: look at its database first.  The broker
-writes an audit line with the operator's name.  Batches of sinks (`resolve`) have a module of their own, `txresolve`.
+`ls` shows open transactions, oldest first, or with --state given-up those whose producers did not answer in time.  A
+producer group that other kinds of producers use too is reported on stderr.  An ID is the message id, the offset id of
+the half message, or its root.  Before you settle one by hand, check its outcome in the producer's database.  The broker
+writes an audit line with the operator's name.  Batches of sinks (`resolve`) are in the module `txresolve`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _DONE = {COMMIT: "committed", ROLLBACK: "rolled back", REARM: "armed again"}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The subcommands."""
+    """Add the subcommands."""
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command", required=True)
     listing = commands.add_parser("ls", help="transactions without an outcome, oldest first")
     listing.add_argument("--state", choices=(OPEN, GIVEN_UP), default=OPEN, help="(default: %(default)s)")
@@ -51,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what the subcommand says."""
+    """Run the subcommand. Return the exit code."""
     if arguments.command == "resolve":
         return txresolve.run(arguments, operator())
     if arguments.command == "ls":
@@ -93,7 +93,7 @@ async def _list(admin: Admin, arguments: argparse.Namespace) -> None:
 
 
 def _chosen(found: Sequence[TransactionInfo], wanted: str, broker: str | None) -> TransactionInfo | None:
-    """The one that is meant; ConfigError when that cannot be known."""
+    """Return the wanted transaction, None when there is none; ConfigError when several brokers have one."""
     named = [one for one in found if broker is None or one.broker == broker]
     if len(named) > 1:
         places = ", ".join(one.broker for one in named)
@@ -102,7 +102,7 @@ def _chosen(found: Sequence[TransactionInfo], wanted: str, broker: str | None) -
 
 
 def operator() -> str:
-    """Who asks, for the audit line."""
+    """Return the user's name, for the audit line."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container whose user has no name

@@ -1,17 +1,17 @@
-"""`gantry tx resolve`: batches of sinks, what is open of them, and a decision by hand.
+"""`gantry tx resolve`: open batches of sinks, and a decision by hand.
 
-Without --commit or --abort it lists: each sink with its newest decision, and each part that has open halves, with its
-group and verdict.  A batch that is decided already is only ended, whichever of the two is said.  One that is not:
-
-    --commit    exactly the parts that are open, or those named by --part, become the batch.  Two parts of one partition
-                (the number before the first dash) are two tries of the same rows, so --part has to choose; and where
-                a group has more open parts than it lists (16384 of a sink), too
+Without --commit or --abort it lists each sink with its newest decision, and each part that has open half messages, with
+its group and verdict.  For a batch that is decided already, both options only complete that decision.  For another one:
+    --commit    the batch consists of the open parts, or of those named by --part.  Two parts of one partition (the
+                number before the first dash) are two attempts at the same rows, so --part has to choose one.  It is
+                also needed when a group has more open parts than it lists (16384 for a sink)
     --abort     these parts are never committed; the sink may write the batch again
 
-Spark's own restart does this by itself; by hand it is for a query that never comes back.  --forget removes a sink from
-the table of every registered group, once nothing of it is open; a query that uses it again begins again.  It does
-nothing while a group has no master.  A group that was not registered still knows the sink when it comes back, and
-refuses the batches of a new query until --forget is called again.
+Spark does this by itself when a query restarts; by hand it is for a query that will not be restarted.
+
+--forget removes a sink from the table of every registered group, when nothing of it is open; a query that uses it later
+starts from the beginning.  It does nothing while a group has no master.  A group that was not registered still knows
+the sink, and refuses the batches of a new query until --forget is called again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from gantry.errors import ConfigError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    """The flags."""
+    """Add the flags."""
     parser.add_argument("--sink", metavar="ID", default="", help="only this sink")
     parser.add_argument("--batch", metavar="N", type=Whole(0), help="its batch, with --commit or --abort")
     parser.add_argument("--part", metavar="NAME", action="append", default=[], help="only these parts; may be repeated")
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, operator: str) -> int:
-    """List, and then do what was asked for."""
+    """List, and then carry out the decision. Return the exit code."""
     acts = arguments.commit or arguments.abort
     if (acts or arguments.forget) and not arguments.sink:
         raise ConfigError("say whose batch: --sink ID")

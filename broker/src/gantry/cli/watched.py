@@ -1,7 +1,7 @@
-"""What `gantry coordinator` is told to watch: from flags or a file to groups, registers and one secret.
+"""The configuration of `gantry coordinator`, from flags or a file: groups, registers and one secret.
 
-Every key has the name of its flag.  In a file, what all groups share stands at the top and may be said for one group
-again, but for the secret: the members of a cluster share that.
+Every key has the name of its flag.  In a file, keys at the top apply to all groups, and a group may override them,
+except for the secret, which all members of a cluster share.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OWN = ReplicationConfig()
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the groups of a coordinator share."""
+    """Settings that the groups of a coordinator share."""
 
     secret_file: str = words("", "File with the secret that the members prove to each other.", low=1)
     register_server: str = words("", "API server of a Lease, https://HOST:PORT. Empty: the one of this pod.")
@@ -39,7 +39,7 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class OfAGroup:
-    """What is said for one group; all but `register` and `members` may stand at the top for all groups."""
+    """Settings of one group; all but `register` and `members` may stand at the top for all groups."""
 
     register: str = words("", "Where it is written who leads.", REGISTER, REGISTER_FORM, low=1)
     members: tuple[str, ...] = several(
@@ -66,10 +66,11 @@ _ALONE = ("register", "members")
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """By name of the group, whom to watch and where its register is.
+    """The groups to watch by name, each with its register.
 
-    `local_uid`: members are processes of this machine with the mark of that local cluster (`local.processes`), so that
-    one that is not there is known to be gone; empty: nobody knows about processes.
+    local_uid: the members are processes of this machine that `gantry local` started with this mark (`local.processes`),
+    so
+    that a missing process is known to have ended; empty: processes are not observed.
     """
 
     secret_file: str
@@ -79,14 +80,14 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A value as it was given, and the place where it stands."""
+    """A value of the configuration, and where it was given."""
 
     value: object
     place: str
 
 
 def plan_of_flags(arguments: Mapping[str, object]) -> Plan:
-    """One group; ConfigError naming the flag that is missing or cannot be meant."""
+    """Return the plan of one group; ConfigError that names the missing or invalid flag."""
     known = {*table(Shared), *table(OfAGroup), "group"}
     flags = {key: value for key, value in arguments.items() if key in known and value not in (None, "")}
     missing = [f"--{_typed(key)}" for key in ("group", "register", "members", "secret_file") if key not in flags]
@@ -99,7 +100,7 @@ def plan_of_flags(arguments: Mapping[str, object]) -> Plan:
 
 
 def plan_of_file(path: str) -> Plan:
-    """Several groups; ConfigError naming the file, the line and the key."""
+    """Return the plan of several groups; ConfigError that names file, line and key."""
     source = from_yaml(path)
     shared: dict[str, _Given] = {}
     groups: dict[str, dict[str, _Given]] = {}
@@ -164,7 +165,7 @@ def _read(tree: type[_T], given: Mapping[str, _Given]) -> _T:
 
 
 def _known(key: str, given: _Given, known: set[str]) -> str:
-    """The key as it is declared; in a file it has the name of its flag."""
+    """Return the name of the key; ConfigError when it is unknown. In a file it has the name of its flag."""
     name = key.replace("-", "_")
     if name not in known or "_" in key:
         raise ConfigError(f"{given.place}: {key} is not known{nearest(key, sorted(map(_typed, known)))}")

@@ -1,4 +1,4 @@
-"""The client: producers, consumers and administration on asyncio, and a small synchronous one without it.
+"""The client: producers, consumers and administration on asyncio, and a small synchronous client without asyncio.
 
     from gantry.client import Consumer, Message, Producer, TransactionProducer
 
@@ -8,7 +8,7 @@ client never loads asyncio.  The modules (`gantry.client.producer` and the other
 
 from __future__ import annotations
 
-TYPE_CHECKING = False  # type checkers take it for true; importing `typing` would cost more than all of this
+TYPE_CHECKING = False  # type checkers take it as true; importing `typing` would take longer than this module
 if TYPE_CHECKING:
     from gantry.client.admin import Admin
     from gantry.client.blocking import BlockingProducer, BlockingPuller
@@ -72,5 +72,5 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    """Every public name, also those that were not used yet."""
+    """Return every public name, also those that were not used yet."""
     return sorted({*globals(), *__all__})

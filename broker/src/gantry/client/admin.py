@@ -5,9 +5,9 @@
         for progress in await admin.progress("billing", "Orders"):
             print(progress.queue, progress.lag)
 
-Topics and groups live on every broker group of a cluster; what changes them asks all masters, one after
-the other, and raises at the first that fails: doing it again is safe.  What only looks asks a slave where the master is
-away.  Without a cluster name all clusters are meant.
+Topics and groups exist on every broker group of a cluster.  A method that changes them asks all masters, one after the
+other, and raises the error of the first that fails; calling it again is safe.  A method that only reads asks a slave
+when the master does not answer.  Without a cluster name a method applies to all clusters.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Admin:
         self._changes = Changes(self._session, timeout_s)
 
     async def start(self) -> None:
-        """Nothing to begin: connections are made when they are needed."""
+        """Start the session; connections are made when they are needed."""
         await self._session.start()
 
     async def stop(self) -> None:
@@ -91,22 +91,22 @@ class Admin:
     # The cluster
 
     async def cluster(self) -> Cluster:
-        """Which brokers live."""
+        """Return which brokers are registered at the name server."""
         return await self._session.ask_nameserver(adminquestions.cluster_info())
 
     async def runtime_info(self, address: str) -> dict[str, str]:
-        """What a broker says about itself, under RocketMQ's names."""
+        """Return a broker's runtime figures, with RocketMQ's names."""
         return await self._ask(address, adminquestions.runtime_info())
 
     # Topics
 
     async def topics(self) -> list[str]:
-        """The names of all topics, RocketMQ's own ones among them."""
+        """Return the names of all topics in order, RocketMQ's own ones included."""
         found = await self._session.ask_nameserver(adminquestions.topic_list())
         return sorted(found)
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where a topic's queues are; RefusedError 17 when nobody has it."""
+        """Return where a topic's queues are; RefusedError 17 when no broker has the topic."""
         self._routes.doubt(topic)
         return await self._routes.route(topic)
 
@@ -119,19 +119,18 @@ class Admin:
         cluster: str | None = None,
         attributes: Mapping[str, str] | None = None,
     ) -> Change:
-        """Make a topic with so many queues per broker group, or change one that exists; return which of it was done.
+        """Create a topic with so many queues on each broker group, or change one. Return which was done.
 
-        Attributes are set; those that are not named stay as they are.
+        Attributes are set; those that are not named keep their values.
         """
         _refuse(topic_fault(topic))
         config = TopicConfig(topic, queues, queues, perm, attributes=dict(attributes or {}))
         return summed([await self._changes.put_topic(address, config) for address in await self._masters(cluster)])
 
     async def delete_topic(self, topic: str, *, cluster: str | None = None) -> bool:
-        """Forget a topic with its messages: first on the brokers, then on every name server.
+        """Delete a topic with its messages on all brokers, then its routes on every name server.
 
-        Return False when no broker had it.  It is asked of all of them even so: an earlier attempt may have left a
-        route, or queues.
+        Return False when no broker had it; it is sent even so, as a former attempt may have left a route or queues.
         """
         _refuse(topic_fault(topic))
         deleted = [await self._changes.delete_topic(address, topic) for address in await self._masters(cluster)]
@@ -143,7 +142,7 @@ class Admin:
     # Groups and their progress
 
     async def groups(self) -> dict[str, GroupConfig]:
-        """All consumer groups; where brokers differ, the first one's configuration is shown."""
+        """Return all consumer groups by name; where brokers differ, with the first broker's configuration."""
         found: dict[str, GroupConfig] = {}
         for members in (await self._groups()).values():
             for name, config in (await self._look(members, adminquestions.group_list())).items():
@@ -151,32 +150,32 @@ class Admin:
         return found
 
     async def create_group(self, group: str | GroupConfig, *, cluster: str | None = None) -> Change:
-        """Make a consumer group, or change one that exists; return which of it was done."""
+        """Create a consumer group, or change an existing one. Return which was done."""
         config = GroupConfig(group) if isinstance(group, str) else group
         _refuse(group_fault(config.name))
         return summed([await self._changes.put_group(address, config) for address in await self._masters(cluster)])
 
     async def delete_group(self, group: str, *, clean_offsets: bool = True, cluster: str | None = None) -> bool:
-        """Forget a consumer group, with its offsets unless told otherwise; return False when no broker had it."""
+        """Delete a consumer group, by default with its offsets. Return False when no broker had it."""
         _refuse(group_fault(group))
         masters = await self._masters(cluster)
         return any([await self._changes.delete_group(address, group, clean_offsets) for address in masters])
 
     async def members(self, group: str) -> list[str]:
-        """The client ids that are in a group now, on any broker."""
+        """Return the client ids of a group's present members, on any broker."""
         found: set[str] = set()
         for replicas in (await self._groups()).values():
             try:
                 members = await self._look(replicas, questions.members(group))
                 found.update(members)
             except RefusedError as error:
-                # RocketMQ: a broker where nobody of the group is answers SYSTEM_ERROR.
+                # RocketMQ: a broker without members of the group answers SYSTEM_ERROR.
                 if error.code != ResponseCode.SYSTEM_ERROR:
                     raise
         return sorted(found)
 
     async def consumed_topics(self, group: str) -> list[str]:
-        """The topics in which a group has committed offsets."""
+        """Return the topics in which a group has committed offsets."""
         found: set[str] = set()
         for members in (await self._groups()).values():
             for key in await self._look(members, adminquestions.offset_table()):
@@ -186,18 +185,18 @@ class Admin:
         return sorted(found)
 
     async def progress(self, group: str, topic: str) -> list[QueueProgress]:
-        """How far a group has come in each queue of a topic."""
+        """Return a group's offsets in each queue of a topic."""
         offsets = Offsets(self._session, self._routes, group, self._replicas)
         route = await self.route(topic)
         return [await self._progress(offsets, queue) for queue in route.queues_to_read(topic)]
 
     async def commit(self, group: str, queue: MessageQueue, offset: int) -> None:
-        """Let a group continue at another offset; members that are running go on from where they are."""
+        """Set a group's committed offset; running members continue from their own position."""
         await self.route(queue.topic)
         await Offsets(self._session, self._routes, group).commit(queue, offset)
 
     async def lag(self, *, group: str = "", topic: str = "") -> list[QueueLag]:
-        """Every group in every queue of the topics that it consumes, or of one group or topic only."""
+        """Return the lag of every group in every queue that it consumes, or of one group or one topic only."""
         groups = await self._groups()
         found = await asyncio.gather(*(self._lag_of(name, members, group, topic) for name, members in groups.items()))
         return [one for part in found for one in part]
@@ -214,9 +213,9 @@ class Admin:
     async def reset(
         self, group: str, topic: str, target: Target, *, broker: str | None = None
     ) -> dict[MessageQueue, int]:
-        """Let a group go on elsewhere, on every master that has the topic or on one; members that run move too.
+        """Move a group's offsets on every master of the topic, or on one; running members move too. Return them.
 
-        RocketMQ's brokers before 5.1 know times only: they take an offset for the time 0.
+        RocketMQ's brokers before 5.1 support times only: they take an offset as the time 0.
         """
         found: dict[MessageQueue, int] = {}
         for one in (await self.route(topic)).brokers:
@@ -226,17 +225,17 @@ class Admin:
         return found
 
     async def consumer_connections(self, group: str) -> dict[str, list[ClientConnection]]:
-        """By broker, the members of a consumer group."""
+        """Return the members of a consumer group, by broker."""
         question = progressadmin.consumer_connections(group)
         return {name: await self._look(members, question) for name, members in (await self._groups()).items()}
 
     async def producer_connections(self, group: str) -> dict[str, list[ClientConnection]]:
-        """By broker, the members of a producer group."""
+        """Return the members of a producer group, by broker."""
         question = progressadmin.producer_connections(group)
         return {name: await self._look(members, question) for name, members in (await self._groups()).items()}
 
     async def running_info(self, group: str, client_id: str) -> dict[str, object]:
-        """What a member of a consumer group says about itself; RefusedError when no broker can ask it."""
+        """Return what a member of a consumer group reports about itself; RefusedError when no broker can reach it."""
         failure: RefusedError | None = None
         for members in (await self._groups()).values():
             try:
@@ -247,14 +246,14 @@ class Admin:
         raise failure
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The offset of the first message stored at or after an instant."""
+        """Return the offset of the first message stored at or after a time (ms since the epoch)."""
         await self.route(queue.topic)
         return await Offsets(self._session, self._routes, "", self._replicas).offset_at(queue, timestamp_ms)
 
     # Messages
 
     async def message_by_offset_id(self, offset_message_id: str) -> StoredMessage | None:
-        """The message with an id that a broker gave; it is asked of the address inside the id, or of its group."""
+        """Return the message with an id that a broker gave; None when there is none."""
         host, port, log_offset = parse_offset_message_id(offset_message_id)
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         groups = (await self.cluster()).groups
@@ -264,13 +263,13 @@ class Admin:
         return await self._look(members, adminquestions.message_at(log_offset, broker_name=broker))
 
     async def messages_by_id(self, topic: str, message_id: str) -> list[StoredMessage]:
-        """All copies of the message with an id that its producer gave."""
+        """Return all copies of the message with an id that its producer gave."""
         return await self._find(topic, message_id, _UNIQUE_COUNT, _EVER_MS, is_unique=True)
 
     async def messages_by_key(
         self, topic: str, key: str, *, count_max: int = 64, begin_ms: int = _EVER_MS[0], end_ms: int = _EVER_MS[1]
     ) -> list[StoredMessage]:
-        """Messages of a topic with a key, stored within a span of time."""
+        """Return messages of a topic with a key, stored between two times (ms since the epoch)."""
         return await self._find(topic, key, count_max, (begin_ms, end_ms))
 
     # Transactions
@@ -278,7 +277,7 @@ class Admin:
     async def transactions(
         self, state: str = transactionadmin.OPEN, *, group: str = "", topic: str = "", count_max: int = 1000
     ) -> list[TransactionInfo]:
-        """The oldest transactions of each broker group that are open, or "given-up"."""
+        """Return the oldest transactions of each broker group in a state: "open" or "given-up"."""
         found: list[TransactionInfo] = []
         for broker, address in (await self._masters_by_name()).items():
             of_broker: list[TransactionInfo] = []
@@ -292,7 +291,7 @@ class Admin:
         return found
 
     async def delayed(self, *, topic: str = "", count_max: int = 1000) -> list[DelayedInfo]:
-        """Messages that wait for their delivery, so many of each broker group at most."""
+        """Return messages that wait for their delivery, at most `count_max` of each broker group."""
         found: list[DelayedInfo] = []
         for broker, address in (await self._masters_by_name()).items():
             of_broker: list[DelayedInfo] = []
@@ -305,7 +304,7 @@ class Admin:
         return found
 
     async def cancel_delayed(self, wanted: str, operator: str) -> bool:
-        """Have the message with this message id or offset message id not delivered; whether there was one."""
+        """Cancel the delivery of the message with this message id or offset id. Return False for none."""
         asked = [
             await self._ask(address, delayadmin.cancelled(wanted, operator))
             for address in (await self._masters_by_name()).values()
@@ -313,26 +312,26 @@ class Admin:
         return any(asked)
 
     async def retention(self) -> list[RetentionInfo]:
-        """Each broker group's disk, and what `delete_expired` would delete."""
+        """Return each broker group's disk usage and the segments that `delete_expired` would delete."""
         groups = await self._groups()
         return [await self._look(members, storeadmin.retention(broker)) for broker, members in groups.items()]
 
     async def delete_expired(self, broker: str | None = None) -> None:
-        """Have messages that are old enough deleted now instead of at the hour for it, on one broker or on all."""
+        """Delete expired messages now instead of at the configured hour, on one broker group or on all."""
         for name, address in (await self._masters_by_name()).items():
             if broker is None or name == broker:
                 for question in (storeadmin.delete_expired(), storeadmin.clean_queues(), storeadmin.clean_topics()):
                     await self._ask(address, question)
 
     async def group_violations(self) -> list[str]:
-        """Transactional producer groups that are used for something else as well, as sentences."""
+        """Return a sentence for each transactional producer group that other kinds of producers use too."""
         found: set[str] = set()
         for broker, address in (await self._masters_by_name()).items():
             found.update((await self._ask(address, transactionadmin.listed(broker, "open", 0, "", ""))).violations)
         return sorted(found)
 
     async def find_transactions(self, wanted: str) -> list[TransactionInfo]:
-        """The transaction with a message id, an offset message id or a root; a root may be found on several brokers."""
+        """Return the transactions with a message id, offset message id or root, on all brokers."""
         found = [
             await self._ask(address, transactionadmin.shown(broker, wanted))
             for broker, address in (await self._masters_by_name()).items()
@@ -340,7 +339,7 @@ class Admin:
         return [one for one in found if one is not None]
 
     async def settle_transaction(self, found: TransactionInfo, action: str, operator: str) -> None:
-        """ "commit", "rollback", or "rearm" one that was given up; RefusedError where it was decided otherwise."""
+        """Commit, roll back or "rearm" a transaction; RefusedError when another outcome was decided."""
         address = (await self._masters_by_name())[found.broker]
         await self._ask(address, transactionadmin.settled(str(found.root), action, operator))
 
@@ -374,14 +373,14 @@ class Admin:
         return {name: masters[name] for name in sorted(masters)}
 
     async def _groups(self) -> dict[str, Addresses]:
-        """Whom to ask for what every member knows, by group."""
+        """Return the members' addresses of each group; UnreachableError when no broker is registered."""
         groups = (await self.cluster()).groups
         if not groups:
             raise UnreachableError(f"no broker is registered at {', '.join(self._session.nameservers)}")
         return {name: groups[name].addresses for name in sorted(groups)}
 
     async def _look(self, members: Addresses, question: Question[T]) -> T:
-        """The answer of the master, of a slave where it is away; the first one's error when nobody answers."""
+        """Return the master's answer, or a slave's when it is unreachable; the first error when none answers."""
         failure: UnreachableError | OutcomeUnknownError | None = None
         for _, address in sorted(members.items()):
             try:

@@ -1,17 +1,17 @@
 """The synchronous client: a producer and a puller on plain sockets, without asyncio.
 
-For Spark executors, scripts and the command line, where a loop would be in the way.  It asks the same
-questions as the asyncio client (`questions`) and follows the same rules after a failure (`trial`).
+For Spark executors, scripts and the command line, which have no event loop.  It sends the same requests as the asyncio
+client (`questions`) and follows the same rules after a failure (`trial`).
 
     with BlockingProducer("orders", nameserver="127.0.0.1:9876") as producer:
         producer.send(Message("Orders", b"..."))
 
-Callers in several threads take turns (`blockingsession`).  A puller reads from a slave where the master sends it there,
-or while the master does not answer, as the asyncio client does (`replicas`): the master is looked for again every few
-seconds, by the next question that somebody asks.  `ReadFrom` lets it ask masters only, or slaves first.
+Calls of several threads are sent one after the other (`blockingsession`).  A puller reads from a slave when the master
+suggests it, or while the master does not answer, as the asyncio client does (`replicas`).  Every few seconds the next
+request tries the master again.  With `ReadFrom` it asks masters only, or slaves first.
 
-A process that forks may go on with the same objects on both sides: the child connects by itself, and a producer has
-another client id and other message ids there.  A call after `close()` raises ClosedError.
+After a fork parent and child may use the same objects: the child opens its own connections, and a producer has another
+client id and other message ids there.  A call after `close()` raises ClosedError.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ __all__ = [
 T = TypeVar("T")
 
 _PULL_MARGIN_S = 5.0
-_SLAVE_WAIT_S = 2.0  # a slave that stands in for the master holds a pull no longer: the master may be back
+_SLAVE_WAIT_S = 2.0  # a slave that replaces the master holds a pull only so long: the master may be back
 _LOOK_S = 3.0
 _GOODBYE_S = 1.0
 
 
 class BlockingProducer:
-    """Sends and waits for the acknowledgement; what it returns and raises is as with `producer.Producer`."""
+    """Sends and waits for the acknowledgement; results and errors are those of `producer.Producer`."""
 
     def __init__(
         self,
@@ -76,31 +76,29 @@ class BlockingProducer:
         forked.enrol(self)
 
     def forked(self) -> None:
-        """In a forked child: ids of its own, so that no two messages have the same."""
+        """Take new ids in a forked child, so that no two messages have the same id."""
         self._identity.renew()
 
     def close(self) -> None:
-        """Say goodbye to the brokers and close."""
+        """Unregister at the brokers and close the connections."""
         goodbye = questions.unregister(self._identity.client_id, self.group, None)
         for address in self._session.brokers():
             try:
                 self._session.ask(address, goodbye, _GOODBYE_S)
             except (RefusedError, UnreachableError, OutcomeUnknownError):
-                continue  # it notices when the connection closes
+                continue  # the broker unregisters the producer when the connection closes
         self._session.close()
 
     def __enter__(self) -> Self:
-        """The producer itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """close()"""
         self.close()
 
     def send(
         self, message: Message, *, key: str = "", queue: MessageQueue | None = None, timeout_s: float | None = None
     ) -> SendResult:
-        """Send one message."""
+        """Send one message. Return where it was stored."""
         sending = Sending(self.group, [message])
         with around_send(self._settings.hooks, sending):
             (message,) = sending.messages
@@ -118,7 +116,7 @@ class BlockingProducer:
         queue: MessageQueue | None = None,
         timeout_s: float | None = None,
     ) -> SendResult:
-        """Send messages of one topic that are stored together or not at all."""
+        """Send messages of one topic, which are stored all or none. Return where they were stored."""
         sending = Sending(self.group, list(messages))
         with around_send(self._settings.hooks, sending):
             ids, now_ms = self._identity.message_ids, self._clock.now_ms()
@@ -163,30 +161,28 @@ class BlockingProducer:
 
 
 class BlockingPuller:
-    """Pulls, as `puller.Puller` does."""
+    """Pulls as `puller.Puller` does."""
 
     def __init__(self, group: str, *, nameserver: str | Sequence[str], read_from: ReadFrom = ReadFrom.AUTO) -> None:
         check_group(group)
         self.group = group
         self._read_from = read_from
         self._session = BlockingSession(nameserver, None)
-        self._suggested: dict[MessageQueue, int] = {}  # other ids than the master's
-        self._away: dict[str, float] = {}  # groups whose master did not answer, and when to look for it again
+        self._suggested: dict[MessageQueue, int] = {}  # id of the suggested slave
+        self._away: dict[str, float] = {}  # groups whose master did not answer, and when to try it again
 
     def close(self) -> None:
         """Close the connections."""
         self._session.close()
 
     def __enter__(self) -> Self:
-        """The puller itself."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """close()"""
         self.close()
 
     def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues of a topic, in their order; RefusedError 17 when nobody has it."""
+        """Return the queues of a topic in order; RefusedError 17 when no broker has the topic."""
         return self._session.route(topic).queues_to_read(topic)
 
     def pull(
@@ -200,9 +196,9 @@ class BlockingPuller:
         wait_s: float = 0.0,
         is_raw: bool = False,
     ) -> PullResult:
-        """Messages from `offset` on with one of the tags, or that fulfil an `Sql`; waits while there are none.
+        """Return messages from `offset` on that match the tags or the `Sql`; waits up to `wait_s` when there are none.
 
-        is_raw: as `PullResult.records`, for who decodes many at once.
+        is_raw: return them as `PullResult.records`, for callers that decode many at once.
         """
         settings = PullSettings(self.group, subscription_to(queue.topic, tags), count_max, bytes_max, wait_s, is_raw)
 
@@ -216,44 +212,44 @@ class BlockingPuller:
         return result
 
     def stats(self, topic: str, broker_name: str) -> tuple[TopicStats, bool]:
-        """The ends of a topic's queues on one broker group and which topic it is; whether its master said so."""
+        """Return the offsets of a topic's queues on one broker group, and whether the master answered."""
         question = topicstats.topic_stats(topic)
         found, broker_id = self._asked(MessageQueue(topic, broker_name, 0), lambda _: question, TIMEOUT_S)
         return found, broker_id == MASTER_ID
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that the group committed, None when it never did."""
+        """Return the offset that the group committed; None when it never did."""
         return self._ask(queue, questions.committed(self.group, queue, young_from_zero=False))
 
     def commit(self, queue: MessageQueue, offset: int) -> None:
-        """Let the group continue at `offset`."""
+        """Set the group's committed offset."""
         question = questions.commit(self.group, queue, offset)
         try:
             self._ask(queue, question)
         except RefusedError as error:
             if error.code != ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
                 raise
-            # A broker makes a group, where that is allowed, when the group pulls for the first time.
+            # A broker creates a group at its first pull, where that is allowed.
             self.pull(queue, offset, count_max=1)
             self._ask(queue, question)
 
     def min_offset(self, queue: MessageQueue) -> int:
-        """The oldest message that is still there."""
+        """Return the offset of the oldest stored message."""
         return max(0, self._ask(queue, questions.min_offset(queue)))
 
     def max_offset(self, queue: MessageQueue) -> int:
-        """Where the next message will stand."""
+        """Return the offset of the next message to be stored."""
         return self._ask(queue, questions.max_offset(queue))
 
     def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at or after an instant."""
+        """Return the offset of the first message stored at or after a time (ms since the epoch)."""
         return self._ask(queue, questions.offset_at(queue, timestamp_ms))
 
     def _ask(self, queue: MessageQueue, question: Question[T]) -> T:
         return self._asked(queue, lambda _: question, TIMEOUT_S)[0]
 
     def _asked(self, queue: MessageQueue, make: Callable[[int], Question[T]], timeout_s: float) -> tuple[T, int]:
-        """The answer of the first member that answers, and its id; the first one's error when none does."""
+        """Return the first answer and the id of the member that gave it; the first error when no member answers."""
         failure: GantryError | None = None
         for broker_id, address in self._members(queue):
             try:
@@ -278,7 +274,7 @@ class BlockingPuller:
         raise UnreachableError(f"{queue.broker_name}: no broker known for topic {queue.topic}")
 
     def _members(self, queue: MessageQueue) -> list[tuple[int, str]]:
-        """Return the members to ask, in order: the suggested one, the master, its slaves; a missing master last."""
+        """Return the members to ask, in order: the suggested one, the master, its slaves; an absent master last."""
         broker = self._session.route(queue.topic).broker(queue.broker_name)
         members = {} if broker is None else broker.addresses
         if MASTER_ID not in members:

@@ -1,15 +1,14 @@
-"""Deciding and ending batches of sinks, on plain sockets: what a Spark driver and `gantry tx resolve` stand on.
+"""Decides and completes batches of sinks over plain sockets, for a Spark driver and `gantry tx resolve`.
 
     commit     a reservation in every other group that has a master or halves of the batch, DECIDE_BATCH at the sink's
                home, then END_BATCH in every group until nothing is left, then "done".  A group that could not learn the
-               decision refuses the reservation, so nothing is decided that would be seen in one group and not in
-               another
-    abort      the same for parts that shall never be committed, as far as nobody committed the batch before
+               decision refuses the reservation, so no decision becomes visible in one group and not in another
+    abort      the same for parts that must never be committed, unless the batch was committed before
     forget     in every group, the home last; a group without a master refuses it
 
-Every step may be repeated, so each is tried again until `within_s` is over: while a group elects a master, while a
-reply is lost.  What is not finished then is finished by anyone who comes next with the same sink: the decision tells
-who has won, and in which groups the winner's halves are; those groups have to answer, others need not be there.
+Every step may be repeated, so each is tried again until `within_s` is over, for example while a group elects a master.
+The next call for the same sink completes what is left: the decision names the committed parts and the groups that have
+their halves.  Those groups have to answer, others need not.
 """
 
 from __future__ import annotations
@@ -61,25 +60,25 @@ _IDLE_ROUNDS_MAX = 5  # of ends that end nothing although something is left
 
 
 class NotAGantryError(GantryError):
-    """A broker that does not know these requests."""
+    """The broker does not support requests for sinks."""
 
 
 class Asking(Protocol):
-    """Questions to brokers and name servers; `BlockingSession`."""
+    """Sends requests to brokers and name servers; `BlockingSession` implements it."""
 
     @property
     def nameservers(self) -> Sequence[str]:
         """Addresses of the name servers."""
 
     def ask(self, address: str, question: Question[T], timeout_s: float = ..., /) -> T:
-        """The answer of anyone who listens at the address."""
+        """Return the answer of the server at this address."""
 
     def close(self) -> None:
         """Close all connections."""
 
 
 class BlockingSinks:
-    """One thread's; `within_s` is how long each call may take."""
+    """Not shared between threads. `within_s`: how many seconds each call may take."""
 
     def __init__(
         self, nameserver: str | Sequence[str], within_s: float = 120.0, session: Asking | None = None
@@ -93,15 +92,15 @@ class BlockingSinks:
         self._session.close()
 
     def __enter__(self) -> BlockingSinks:
-        """The same."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """close()"""
         self.close()
 
     def cluster(self, within_s: float = TIMEOUT_S) -> Cluster:
-        """What name servers know now; all together are asked for `within_s` seconds at most."""
+        """Return the registered brokers, from the first name server that knows any; all together are asked for
+        `within_s` at most.
+        """
         deadline, failure = time.monotonic() + within_s, ""
         for address in self._session.nameservers:
             left_s = deadline - time.monotonic()
@@ -110,22 +109,22 @@ class BlockingSinks:
             except ClosedError:
                 raise
             except (UnreachableError, OutcomeUnknownError, RefusedError, RemoteProtocolError) as error:
-                failure = f": {error}"  # whatever is wrong with it, the next one may be well
+                failure = f": {error}"  # the next name server may answer
                 continue
             if found.groups:
                 return found
         raise UnreachableError(f"no broker is registered at {', '.join(self._session.nameservers)}{failure}")
 
     def home_of(self, sink: str, is_new: bool = False) -> str:
-        """The group that decides about a sink: the one that any group names; else one that the sink's name chooses.
+        """Return the sink's home, the group that decides about it: the one that any group names, else one by a hash.
 
-        A group reserves the sink before its first decision, so any other group knows the home too, and groups without a
-        master are not waited for when one that answers knows it.  Nobody can know a sink that `is_new`, whose name was
-        made just now: its home is chosen among the groups that answer.  A sink that no group knows is new or a group
-        without a master has it, so all groups have to answer then.
+        A group reserves the sink before its first decision, so other groups know the home too.  When a group that
+        answers knows it, groups without a master are not waited for.  When no group knows the sink, it is new, or only
+        a group without a master knows it: then all groups have to answer.  A sink with a newly made name (`is_new`) is
+        certainly unknown: its home is chosen among the groups that answer.
 
-        Open halves name their home too: it may have decided about them and have gone from the name servers before any
-        other group learned of it.
+        Open halves name their home too: that group may have decided and have left the name servers before another group
+        learned of it.
         """
         deadline = time.monotonic() + self._within_s
         groups = sorted(self._patiently(self.cluster, deadline).groups)
@@ -153,7 +152,9 @@ class BlockingSinks:
         return known.pop() if known else max(answered, key=lambda name: sha256(f"{sink}/{name}".encode()).digest())
 
     def look(self, sink: str = "") -> tuple[list[SinkInfo], list[OpenPart], int]:
-        """What every group knows of a sink, or of all, what is open of them, and how much did not fit."""
+        """Return the decisions and the open parts that every group has of a sink, or of all, and how many did
+        not fit.
+        """
         infos: list[SinkInfo] = []
         parts: list[OpenPart] = []
         more = 0
@@ -167,14 +168,16 @@ class BlockingSinks:
         return infos, parts, more
 
     def decision(self, one: SinkBatch) -> Decision:
-        """The newest decision of the sink."""
+        """Return the newest decision of the sink."""
         return self._until(one.home, decided(one, ASK), time.monotonic() + self._within_s)
 
     def commit(self, one: SinkBatch, parts: Sequence[str], groups: Sequence[str], operator: str = "") -> Decision:
-        """See the batch through: anyone who decided it first, its halves are ended in every group when this returns.
+        """Commit the batch, or complete the decision that it has; its halves are ended in every group when this
+        returns.
 
-        The decision's `parts` say who won; none, where it was done before.  RefusedError 201: a part was aborted, or
-        the sink is at a later batch, or a group knows something else of the sink and could not learn the decision.
+        The decision's `parts` are the committed ones; empty when the batch was completed before. RefusedError 201: a
+        part was
+        aborted, or the sink is at a later batch, or a group could not learn the decision.
         """
         deadline = time.monotonic() + self._within_s
         if parts:
@@ -188,7 +191,9 @@ class BlockingSinks:
         return decision
 
     def abort(self, one: SinkBatch, parts: Sequence[str], operator: str = "") -> Decision:
-        """See to it that these parts are never committed; the decision, where the batch has one."""
+        """Make sure that these parts are never committed. Return the decision; the batch may have been committed
+        before.
+        """
         deadline = time.monotonic() + self._within_s
         decision = self._until(one.home, decided(one, ABORT, parts, (), operator), deadline)
         if decision.batch >= one.batch:
@@ -200,7 +205,7 @@ class BlockingSinks:
         return decision
 
     def finish(self, one: SinkBatch, decision: Decision, deadline: float | None = None) -> None:
-        """End what is decided in every group, and say that it is done."""
+        """End the decided halves in every group, and note at the home that the batch is completed."""
         until = time.monotonic() + self._within_s if deadline is None else deadline
         question = ended(one, None, is_done=True) if decision.is_done else ended(one, decision.parts)
         masters = self._patiently(self.cluster, until).masters()
@@ -210,11 +215,11 @@ class BlockingSinks:
             self._until(one.home, decided(one, DONE), until)
 
     def forget(self, one: SinkBatch, operator: str) -> None:
-        """Make every registered group forget a sink that nobody will use again, its home last.
+        """Make every registered group forget a sink that is not used any more, its home last.
 
-        Nothing is forgotten while a group does not answer or has open halves of the sink, or is not registered and may
-        have halves of its newest decision.  When this fails between two groups, the home still knows the sink; call it
-        again.
+        Nothing is forgotten while a group does not answer, or has open halves of the sink, or is not registered and may
+        have
+        halves of its newest decision. When this fails between two groups, the home still knows the sink; call it again.
         """
         deadline = time.monotonic() + self._within_s
         groups = self._patiently(self.cluster, deadline).groups
@@ -234,7 +239,7 @@ class BlockingSinks:
             self._until(group, decided(one, FORGET, operator=operator), deadline)
 
     def _reserve(self, one: SinkBatch, groups: Sequence[str], deadline: float) -> None:
-        """Have all groups but the home agree to learn the decision, unless there is one."""
+        """Make all groups but the home agree to learn the decision, unless there is one."""
         masters = self._patiently(self.cluster, deadline).masters()
         others = sorted({*masters, *groups} - {one.home})
         if not others or self._is_decided(one, deadline):
@@ -243,7 +248,7 @@ class BlockingSinks:
             try:
                 self._until(group, reserved(one), deadline)
             except RefusedError:
-                if self._is_decided(one, deadline):  # by another driver, just now
+                if self._is_decided(one, deadline):  # by another driver meanwhile
                     return
                 raise
 
@@ -262,11 +267,11 @@ class BlockingSinks:
                 raise RefusedError(ResponseCode.SYSTEM_ERROR, remark)
 
     def _until(self, group: str, question: Question[T], deadline: float) -> T:
-        """The group's answer, as soon as it has a master that gives one."""
+        """Return the answer of the group's master; waits for a master until the deadline."""
         return self._patiently(lambda left_s: self._once(group, question, left_s), deadline)
 
     def _once(self, group: str, question: Question[T], within_s: float) -> T:
-        """The group's answer; UnreachableError when it has no master."""
+        """Return the answer of the group's master; UnreachableError when it has none."""
         deadline = time.monotonic() + within_s
         address = self.cluster(within_s).masters().get(group)
         if address is None:
@@ -274,7 +279,9 @@ class BlockingSinks:
         return self._session.ask(address, question, min(_ASK_S, deadline - time.monotonic()))
 
     def _patiently(self, ask: Callable[[float], T], deadline: float) -> T:
-        """What `ask` gives back when it is asked within the seconds that are left."""
+        """Return the result of `ask`, called with the seconds that are left; repeated after passing errors until the
+        deadline.
+        """
         pause_s, longest_s = _AGAIN_S
         while True:
             try:
@@ -293,7 +300,7 @@ class BlockingSinks:
 
 
 def _homes(page: SinkPage, sink: str) -> set[str]:
-    """The homes that a group's decisions and open halves name."""
+    """Return the homes that a group's decisions and open halves name."""
     return {info.home for info in page.sinks if info.sink == sink} | {
         part.home for part in page.parts if part.sink == sink
     }

@@ -1,11 +1,11 @@
-"""Administration of single brokers by their addresses, for those who know the masters from elsewhere than name servers.
+"""Administration of single brokers by address, for callers that know the masters without a name server.
 
     async with BrokerAdmin() as brokers:
         if await brokers.topic("10.0.0.7:10911", "Orders") is None:
             await brokers.put_topic("10.0.0.7:10911", TopicConfig("Orders"), {})
 
-Each call asks one broker one thing (few: `lag`, page by page).  Nothing is tried again and nobody else is asked: errors
-are those of `Session.ask`.
+Each call sends one request to one broker (`lag`: one for each page).  There is no retry and no other member is asked;
+errors are those of `Session.ask`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class BrokerAdmin:
-    """An asynchronous context manager; connections are made when they are needed."""
+    """Sends requests to brokers; an asynchronous context manager. Connections are made when they are needed."""
 
     def __init__(self, timeout_s: float = 5.0, connect_s: float = 3.0) -> None:
         self._remoting = RemotingClient(connect_s=connect_s)
@@ -44,46 +44,46 @@ class BrokerAdmin:
         await self.close()
 
     async def topic(self, address: str, topic: str) -> TopicConfig | None:
-        """How it has a topic; None: not at all."""
+        """Return the broker's configuration of a topic; None when it does not have it."""
         question = adminquestions.topic_config(topic)
         return await self._unless(address, question, ResponseCode.TOPIC_NOT_EXIST)
 
     async def put_topic(self, address: str, config: TopicConfig, attributes: Mapping[str, str | None]) -> None:
-        """Make a topic or change it; of its attributes only these, None taking one away."""
+        """Create or change a topic; only these attributes change, None removes one."""
         await self._ask(address, adminquestions.alter_topic(config, attributes))
 
     async def delete_topic(self, address: str, topic: str) -> None:
-        """Forget a topic with its messages; one that is not there is no error."""
+        """Delete a topic with its messages; no error when there is none."""
         await self._ask(address, adminquestions.delete_topic(topic))
 
     async def forget_route(self, nameserver: str, topic: str) -> None:
-        """Have a name server forget a topic that was deleted on its brokers."""
+        """Make a name server remove the route of a deleted topic."""
         await self._ask(nameserver, adminquestions.delete_topic_route(topic))
 
     async def queue_range(self, address: str, queue: MessageQueue) -> tuple[int, int]:
-        """Where its oldest message stands, and where the next one will."""
+        """Return the offset of the queue's oldest message and of the next one to be stored."""
         low = await self._ask(address, questions.min_offset(queue))
         return low, await self._ask(address, questions.max_offset(queue))
 
     async def group(self, address: str, group: str) -> GroupConfig | None:
-        """How it treats a consumer group; None: it does not know it."""
+        """Return the broker's configuration of a consumer group; None when it does not have it."""
         question = adminquestions.group_config(group)
         return await self._unless(address, question, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST)
 
     async def put_group(self, address: str, config: GroupConfig) -> None:
-        """Make a consumer group or change it."""
+        """Create or change a consumer group."""
         await self._ask(address, adminquestions.put_group(config))
 
     async def delete_group(self, address: str, group: str) -> None:
-        """Forget a consumer group with its offsets; one that is not there is no error."""
+        """Delete a consumer group with its offsets; no error when there is none."""
         await self._ask(address, adminquestions.delete_group(group, clean_offsets=True))
 
     async def members(self, address: str, group: str) -> set[str]:
-        """Client ids of the members that are online there."""
+        """Return the client ids of the group's members that are connected to this broker."""
         return {each.client_id for each in await self._ask(address, progressadmin.consumer_connections(group))}
 
     async def lag(self, address: str, broker: str, *, group: str = "", topic: str = "") -> list[QueueLag]:
-        """Every group in every queue there, or of one group or topic only."""
+        """Return the lag of every group in every queue of this broker, or of one group or topic only."""
         found: list[QueueLag] = []
         following = 0
         while following >= 0:
@@ -93,7 +93,7 @@ class BrokerAdmin:
         return found
 
     async def reset(self, address: str, group: str, topic: str, at_ms: int) -> None:
-        """Let a group go on at an instant, -1 being the end; members that run move too."""
+        """Move a group's offsets to a time (ms since the epoch; -1: the end); running members move too."""
         await self._ask(address, progressadmin.reset(group, topic, Target(at_ms)))
 
     async def _unless(self, address: str, question: Question[T], absent: int) -> T | None:

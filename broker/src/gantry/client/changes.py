@@ -1,7 +1,7 @@
-"""Topics and groups of one broker: making, changing and deleting them, and knowing which of it was done.
+"""Creates, changes and deletes topics and groups of one broker, and reports which of these was done.
 
-Brokers answer "success" whether they made a thing, altered it or had it already, so each is asked how it has the thing
-before it is told how to have it.
+A broker answers "success" whether it created a topic, changed it or had it already.  So its present configuration is
+read before it is changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class Change(Enum):
-    """What became of a topic or a group."""
+    """What was done to a topic or a group."""
 
     CREATED = "created"
     CHANGED = "changed"
@@ -31,20 +31,20 @@ class Change(Enum):
 
 
 def summed(changes: Iterable[Change]) -> Change:
-    """Of all brokers: CREATED where none had it before, UNCHANGED where nothing was told to any of them."""
+    """Return the result for all brokers: CREATED or UNCHANGED when it is so for every broker, else CHANGED."""
     kinds = set(changes)
     return kinds.pop() if len(kinds) == 1 else Change.CHANGED
 
 
 class Changes:
-    """Asks one broker at a time; errors are those of `Session.ask`."""
+    """Sends requests to one broker at a time; errors are those of `Session.ask`."""
 
     def __init__(self, session: Session, timeout_s: float) -> None:
         self._session = session
         self._timeout_s = timeout_s
 
     async def put_topic(self, address: str, wanted: TopicConfig) -> Change:
-        """Make or change a topic; attributes that are not named in `wanted` stay as they are."""
+        """Create or change a topic; attributes that are not named in `wanted` keep their values."""
         found = await self._topic(address, wanted.name)
         if found is not None and found == replace(wanted, attributes={**found.attributes, **wanted.attributes}):
             return Change.UNCHANGED
@@ -52,13 +52,15 @@ class Changes:
         return Change.CREATED if found is None else Change.CHANGED
 
     async def delete_topic(self, address: str, topic: str) -> bool:
-        """Forget a topic; return False when the broker had none.  It is told even so: queues may be left."""
+        """Delete a topic. Return False when the broker had none; the request is sent even so, because queues may be
+        left.
+        """
         was_there = await self._topic(address, topic) is not None
         await self._ask(address, adminquestions.delete_topic(topic))
         return was_there
 
     async def put_group(self, address: str, wanted: GroupConfig) -> Change:
-        """Make or change a consumer group."""
+        """Create or change a consumer group."""
         found = await self._group(address, wanted.name)
         if found == wanted:
             return Change.UNCHANGED
@@ -66,7 +68,9 @@ class Changes:
         return Change.CREATED if found is None else Change.CHANGED
 
     async def delete_group(self, address: str, group: str, clean_offsets: bool) -> bool:
-        """Forget a group; return False when the broker had none.  It is told even so: offsets may be left."""
+        """Delete a group. Return False when the broker had none; the request is sent even so, because offsets may be
+        left.
+        """
         was_there = await self._group(address, group) is not None
         await self._ask(address, adminquestions.delete_group(group, clean_offsets))
         return was_there
@@ -82,7 +86,7 @@ class Changes:
     async def _one_of(
         self, address: str, name: str, one: Question[T], table: Question[dict[str, T]], absent: int
     ) -> T | None:
-        """Ask for one thing, or for the whole table: RocketMQ's brokers before 5.0 know no question for one."""
+        """Ask for one entry, or for the whole table: RocketMQ's brokers before 5.0 have no request for one."""
         try:
             return await self._ask(address, one)
         except RefusedError as error:

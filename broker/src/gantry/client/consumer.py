@@ -10,13 +10,13 @@ or with a listener, called by up to `concurrency` tasks at a time; its return ac
     async with Consumer("billing", nameserver=..., subscription=..., listener=handle) as consumer:
         await consumer.wait()
 
-Every message comes at least once: progress is committed with every pull, every 5 s, when a queue goes to another
-member, and at stop; it never passes a message that is not finished.  Duplicates (of what was in work at a crash, or
-took too long when queues changed hands) carry the same message id.
+Every message is delivered at least once.  Progress is committed with every pull, every 5 s, when a queue goes to
+another member, and at stop; it never passes an unfinished message.  Duplicates have the same message id.  They occur
+for messages that were in work at a crash, or took too long when their queue moved to another member.
 
-A message that failed goes back to its broker and comes again later, to any member, until its attempts are
-used up; then it is a dead letter of the group (see `redelivery`).  The group's retry topic is subscribed to
-by itself, and its messages come under the topic that they were sent to.
+A failed message is sent back to its broker and delivered again later, to any member.  After the last attempt it becomes
+a dead letter of the group (see `redelivery`).  The group's retry topic is subscribed to automatically; its messages are
+delivered with the topic that they were sent to.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Listener = Callable[[ReceivedMessage], Awaitable[None]]
 
 log = logging.getLogger(__name__)
 
-_RETRY_TOPIC_ROUNDS = 30  # seconds, until a retry topic that is not there is no longer expected every moment
+_RETRY_TOPIC_ROUNDS = 30  # seconds in which a missing retry topic is looked for every second
 
 
 class Consumer:
@@ -100,28 +100,28 @@ class Consumer:
         )
         self._memory = Memory(self.settings.bytes_max)
         self._intakes: dict[MessageQueue, tuple[Intake, asyncio.Task[None]]] = {}
-        self._leaving: list[Intake] = []  # queues that go to others, until that is committed
+        self._leaving: list[Intake] = []  # queues that go to other members, until their progress is committed
         # With the life of the intake; bounded by the windows.
         self._ready: asyncio.Queue[tuple[Intake, int, ReceivedMessage] | None] = asyncio.Queue()
         self._redelivery = Redelivery(self._session, self._routes, group, self.settings, self._hand_out)
         self._tasks: list[asyncio.Task[None]] = []
         self._workers: list[asyncio.Task[None]] = []
-        self._iterating: set[asyncio.Task[Any]] = set()  # who has messages in hand, maybe
-        self._running: set[asyncio.Task[None]] = set()  # listeners at work
+        self._iterating: set[asyncio.Task[Any]] = set()  # tasks that may have unfinished messages
+        self._running: set[asyncio.Task[None]] = set()  # running listeners
         self._life = Life(group, lambda: self._ready.put_nowait(None))
 
     @property
     def client_id(self) -> str:
-        """Who this member is to the brokers and to the others."""
+        """The id of this member for brokers and other members."""
         return self._identity.client_id
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues that are ours now, the retry topic's left out."""
+        """The queues that this member has now, without those of the retry topic."""
         return sorted(queue for queue in self._intakes if queue.topic != self._retry_topic)
 
     async def start(self) -> None:
-        """1. connections, 2. progress is committed, 3. listeners wait, 4. queues are shared out and pulled."""
+        """Connect, start to commit regularly, start listeners, and begin to share out and pull queues."""
         self._life.begin()
         await start_checked(self._session, self._routes, self.group, self.client_id, self._subscriptions)
         self._tasks.append(self._life.spawn(self._commit_regularly(), "gantry-commit"))
@@ -131,9 +131,9 @@ class Consumer:
         self._tasks.append(self._life.spawn(self._share_regularly(), "gantry-rebalance"))
 
     async def stop(self) -> None:
-        """1. take nothing new, 2. let messages in hand end, 3. commit, 4. say goodbye, 5. close.
+        """Stop pulling, wait for messages in work, commit, unregister, and close.
 
-        A cancelled call closes the consumer at once: otherwise it would keep its queues, and nothing could stop it.
+        A cancelled call closes the consumer at once, because it would otherwise keep its queues.
         """
         self._life.end()
         try:
@@ -158,12 +158,12 @@ class Consumer:
         intakes = [*self._leaving, *(intake for intake, _ in self._intakes.values())]
         await self._let_go(intakes)
         for intake in intakes:
-            intake.drop()  # before the commit: an ack that it would not tell is too late
+            intake.drop()  # before the commit: a later ack would not be part of it
         await self._commit(intakes)
         await self._session.say_goodbye(self.client_id, consumers=self.group)
 
     async def _let_go(self, intakes: Sequence[Intake]) -> None:
-        """Wait for messages that iterating tasks have in hand; the caller cannot wait for its own."""
+        """Wait for unfinished messages of iterating tasks, but not for those of the task that called stop()."""
         others: set[asyncio.Future[Any]] = {task for task in self._iterating if task is not asyncio.current_task()}
         if not others:
             return
@@ -180,30 +180,29 @@ class Consumer:
             await asyncio.wait([idle])
 
     async def wait(self) -> None:
-        """Until stop(); raises what broke the consumer, if something did."""
+        """Wait until stop() was called; raises the error that ended the consumer, if there was one."""
         await self._life.wait()
 
     async def commit(self) -> None:
-        """Tell the brokers now how far we have come; it happens by itself every few seconds."""
+        """Commit the progress now; this also happens every few seconds."""
         await self._commit([intake for intake, _ in self._intakes.values()])
 
     async def __aenter__(self) -> Self:
-        """start()"""
         await begun(self)
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """stop(); raises what broke the consumer, if something did."""
+        """Stop; raises the error that ended the consumer, if there was one."""
         await self.stop()
         self._life.left(error)
 
     def __aiter__(self) -> AsyncIterator[ReceivedMessage]:
-        """The messages; ends at stop()."""
+        """Return the consumer; the iteration ends at stop()."""
         assert self._listener is None, "messages go to the listener"
         return self
 
     async def __anext__(self) -> ReceivedMessage:
-        """The next message of any queue."""
+        """Return the next message of any queue."""
         task = asyncio.current_task()
         if task is not None and task not in self._iterating:
             self._iterating = {task, *(one for one in self._iterating if not one.done())}
@@ -216,11 +215,11 @@ class Consumer:
     # Work
 
     async def _next(self) -> ReceivedMessage | None:
-        """The next message that is still ours; None once the consumer has ended."""
+        """Return the next message of a queue that this member still has; None when the consumer has ended."""
         while True:
             found = await self._ready.get()
             if found is None or self._life.is_over:
-                self._ready.put_nowait(None)  # for the others who wait
+                self._ready.put_nowait(None)  # for other waiting tasks
                 return None
             intake, life, message = found
             if not intake.is_leaving and life == intake.life:
@@ -233,11 +232,11 @@ class Consumer:
             if message is None:
                 return
             if message.decode_error:
-                # Another member may be able to decode it; in the end it is a dead letter.  Nothing is brought again to
-                # members that broadcast.
+                # Another member may be able to decode it; after the last attempt it is a dead letter.  Members that
+                # broadcast get no message again.
                 await (message.ack() if self.settings.broadcast else message.retry())
                 continue
-            # A task of its own: an exception of the listener is a value here, and a cancelled worker leaves it running.
+            # A separate task: an exception of the listener is a value here, and a cancelled worker leaves it running.
             task = asyncio.create_task(called(listener, message, self.group, self.settings.hooks, self._tallies))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
@@ -264,16 +263,17 @@ class Consumer:
 
     def _is_too_late(self, intake: Intake, message: ReceivedMessage) -> bool:
         if intake.is_dropped and self._life.is_over:
-            raise ClosedError(f"{message!r}: too late, the consumer has stopped; the message comes again")
-        log.warning("%r: too late, its queue has another owner or was reset; the message comes again", message)
+            raise ClosedError(f"{message!r}: too late, the consumer has stopped; the message is delivered again")
+        log.warning("%r: too late, its queue has another owner or was reset; the message is delivered again", message)
         return False
 
     def _hand_out(self, intake: Intake, message: ReceivedMessage) -> None:
         self._ready.put_nowait((intake, intake.life, message))
 
     def _forget_former_lives(self) -> None:
-        """What waits of queues that are others' now, or were reset, counts in no window: while listeners are slow, it
-        would pile up with every change of hands.
+        """Remove waiting messages of queues that other members have now, or that were reset.
+
+        No window counts them, so with slow listeners they would accumulate at every rebalance.
         """
         for _ in range(self._ready.qsize()):
             found = self._ready.get_nowait()
@@ -289,7 +289,7 @@ class Consumer:
             for subscription in self._subscriptions:
                 share = await self._rebalance.share(subscription.topic, self.settings.broadcast)
                 if share is None:
-                    # A group whose messages are never brought again has no retry topic.
+                    # A group without redeliveries has no retry topic.
                     is_retry = subscription.topic == self._retry_topic
                     patience -= is_retry
                     is_complete = is_complete and is_retry and patience < 0
@@ -299,13 +299,13 @@ class Consumer:
             await self._rebalance.wait(self.settings.rebalance_every_s if is_complete else 1.0)
 
     async def _give_up(self, topic: str, kept: list[MessageQueue]) -> None:
-        """Let the queues go that are no longer ours; they are committed when this returns."""
+        """Release the queues that this member no longer has; they are committed when this returns."""
         lost = [queue for queue in self._intakes if queue.topic == topic and queue not in kept]
         if not lost:
             return
-        log.info("%s: %d queues of %s go to others", self.group, len(lost), topic)
+        log.info("%s: %d queues of %s go to other members", self.group, len(lost), topic)
         tasks = []
-        # Before the first await: from here on nothing of these queues is handed out.
+        # Before the first await, so that no message of these queues is handed out any more.
         for queue in lost:
             intake, task = self._intakes.pop(queue)
             intake.is_leaving = True
@@ -320,7 +320,7 @@ class Consumer:
         self._leaving.clear()
 
     def _take(self, subscription: Subscription, share: Share) -> None:
-        """Begin with the queues that we did not have."""
+        """Start to pull the queues that are new to this member."""
         settings = self.settings
         for queue in share.queues:
             if queue not in self._intakes:
@@ -335,7 +335,7 @@ class Consumer:
         await asyncio.sleep(wait_s)
         settings = self.settings
         if intake.queue.topic == self._retry_topic:
-            # RocketMQ: wherever a group begins, none of its redeliveries is passed over.
+            # RocketMQ: wherever a group begins, none of its redeliveries is skipped.
             settings = replace(settings, start_from=StartFrom.FIRST)
         now_ms, tells = self._clock.now_ms(), not settings.broadcast
         await intake.run(self._replicas, self._routes, self._offsets, settings, now_ms, tells)
@@ -376,7 +376,7 @@ class Consumer:
         self._rebalance.broker_returned()
 
     def _move(self, targets: Mapping[MessageQueue, int]) -> None:
-        """The group was reset: what came of these queues is forgotten, also what is in work."""
+        """Continue at the offsets of a reset; waiting messages and those in work no longer count."""
         for queue, offset in targets.items():
             if queue in self._intakes:
                 self._intakes[queue][0].move(offset)

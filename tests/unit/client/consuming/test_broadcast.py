@@ -140,7 +140,7 @@ async def test_a_disk_that_hangs_ends_no_commit_and_gathers_no_tasks(
     of = offsets(tmp_path)
     async with asyncio.timeout(HANG_S):
         for offset in range(5):
-            with pytest.raises(OutcomeUnknownError, match="look at its disk"):
+            with pytest.raises(OutcomeUnknownError, match="check its disk"):
                 await of.commit(QUEUE, offset)
         assert len(of._saving) <= 1
         go_on.set()

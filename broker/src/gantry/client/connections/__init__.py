@@ -1,1 +1,1 @@
-"""Connections to name servers and brokers, routes, and which member of a group is asked."""
+"""Connections to name servers and brokers, routes, and the choice between a group's members."""

@@ -1,12 +1,11 @@
-"""Plain sockets to name servers and brokers, and the routes: what the synchronous client stands on.
+"""Plain sockets to name servers and brokers, and the routes, for the synchronous client.
 
-One socket per address, one request at a time on each; callers in several threads take turns.  One thread sends the
-heartbeats that keep a producer known and its connections open.  A connection that the other side closed while it was
-idle is noticed before it is used, so that a rare caller does not meet an unknown outcome.
+There is one socket for each address, with one request at a time; threads wait for each other.  One thread sends the
+heartbeats that keep a producer registered and its connections open.  Before a connection is used it is checked whether
+the other side closed it while it was idle, so that a rare caller does not get an unknown outcome.
 
-A question that ends by an exception closes its connection, whatever the exception is: a signal handler or a time limit
-may raise anywhere, and half a frame that stays would be completed by the next question's bytes.  A forked child opens
-connections of its own (`transport.forked`).
+A request that ends by any exception closes its connection.  A signal handler or a time limit may raise anywhere, and
+the next request's bytes would continue half a frame.  A forked child opens its own connections (`transport.forked`).
 """
 
 from __future__ import annotations
@@ -47,20 +46,20 @@ _READ_BYTES = 256 << 10
 
 
 class _Link:
-    """One socket, opened when needed; `hello` is sent first on every new one."""
+    """One socket, opened when needed; `hello` is the first request on every new one."""
 
     def __init__(self, address: str, hello: Callable[[], Question[None]] | None) -> None:
         self._address = address
         self._hello = hello
         self._turn = threading.RLock()  # knows its owner, so that an interrupted `ask` can tell whether it has it
-        self._asker = 0  # the thread that is in the middle of an exchange
+        self._asker = 0  # id of the thread whose request is under way
         self._socket: socket.socket | None = None
         self._reader = FrameReader()
         self._opaque = 0
         self._is_abandoned = False
 
     def ask(self, question: Question[T], timeout_s: float) -> T:
-        """Send a request and wait for its answer; UnreachableError when the time was over before it was sent."""
+        """Send a request and return its answer; UnreachableError when the time was over before it was sent."""
         deadline = time.monotonic() + timeout_s
         thread = threading.get_ident()
         if self._asker == thread:
@@ -73,23 +72,23 @@ class _Link:
                 self._open(deadline)
                 reply = self._exchange(question.command, deadline)
             except BaseException as error:
-                self._close()  # half a frame may have left
+                self._close()  # half a frame may have been sent
                 if self._is_abandoned and isinstance(error, Exception):
                     raise self._not_ours() from error
                 raise
             if self._is_abandoned:
-                raise self._not_ours()  # what follows would be done twice
+                raise self._not_ours()  # both parent and child would continue
         finally:
             if self._asker == thread:
                 self._asker = 0
             try:
                 self._turn.release()
             except RuntimeError:
-                pass  # it was never ours
+                pass  # this thread did not hold it
         return question.read(reply)
 
     def greet(self) -> None:
-        """Send the hello again on an open connection that nobody is using."""
+        """Send the hello again on an open connection that is not in use."""
         if self._hello is None or self._socket is None or not self._turn.acquire(blocking=False):
             return
         try:
@@ -103,12 +102,12 @@ class _Link:
             self._turn.release()
 
     def close(self) -> None:
-        """Close the socket; the next question opens a new one."""
+        """Close the socket; the next request opens a new one."""
         with self._turn:
             self._close()
 
     def abandon(self) -> None:
-        """In a forked child: close its copy of the socket.  A question that is under way here is the parent's."""
+        """Close this process's copy of the socket in a forked child. A request under way belongs to the parent."""
         self._is_abandoned = True
         self._close()
 
@@ -169,19 +168,19 @@ class _Link:
 
 
 def _is_silent(sock: socket.socket) -> bool:
-    """Whether the other side has neither closed the connection nor said anything that nobody asked for."""
+    """Return whether the other side has neither closed the connection nor sent unexpected bytes."""
     return not is_readable(sock, 0.0)
 
 
 def is_readable(sock: socket.socket, wait_s: float) -> bool:
-    """Whether something can be read within `wait_s` seconds, an end or an error too; in processes of any size."""
-    watch = select.poll()  # select() knows the first 1024 files of a process only
+    """Return whether bytes, an end or an error can be read within `wait_s` seconds; for any file number."""
+    watch = select.poll()  # select() supports file numbers below 1024 only
     watch.register(sock, select.POLLIN)
     return bool(watch.poll(wait_s * 1000))
 
 
 class BlockingSession:
-    """Links to name servers and brokers, and the routes."""
+    """Links to name servers and brokers by address, and the routes."""
 
     def __init__(self, nameserver: str | Sequence[str], hello: Callable[[], Question[None]] | None) -> None:
         self.nameservers = nameserver_list(nameserver)
@@ -194,7 +193,7 @@ class BlockingSession:
         forked.enrol(self)
 
     def forked(self) -> None:
-        """In a forked child: connections, locks and a thread of its own, when they are needed."""
+        """Forget the parent's connections, locks and thread in a forked child; new ones are made when needed."""
         self._guard = threading.RLock()
         links, self._links = list(self._links.values()), {}
         for link in links:
@@ -206,7 +205,7 @@ class BlockingSession:
         self._thread = None
 
     def close(self) -> None:
-        """End the heartbeats and close all links; later questions are a ClosedError."""
+        """Stop the heartbeats and close all links; later requests raise ClosedError."""
         self._done.set()
         if self._thread is not None:
             self._thread.join(_CONNECT_S)
@@ -214,7 +213,7 @@ class BlockingSession:
             link.close()
 
     def ask(self, address: str, question: Question[T], timeout_s: float = TIMEOUT_S) -> T:
-        """Ask one broker or name server."""
+        """Send a request to one broker or name server and return its answer; ClosedError after close()."""
         if self._done.is_set():
             raise ClosedError(f"{address}: this client was closed; make a new one")
         with self._guard:
@@ -229,19 +228,19 @@ class BlockingSession:
         return link.ask(question, timeout_s)
 
     def brokers(self) -> list[str]:
-        """The brokers that were asked so far."""
+        """Return the addresses of the brokers that were asked so far."""
         with self._guard:
             return [address for address in self._links if address not in self.nameservers]
 
     def route(self, topic: str, new_topics: bool = False, within_s: float = float("inf")) -> TopicRoute:
-        """Where a topic's queues are, at most half a minute old; RefusedError 17 when nobody has it.
+        """Return where a topic's queues are, at most 30 s old; RefusedError 17 when no broker has the topic.
 
         All name servers together are asked for `within_s` seconds at most.
         """
         known = self._routes.get((topic, new_topics))
         if known is not None and time.monotonic() - known[0] < _ROUTE_AGE_S:
             return known[1]
-        # Half of the time is for sending where the old route may be right.
+        # When there is an old route, half of the time is kept for sending by it.
         deadline = time.monotonic() + (within_s if known is None else within_s / 2)
         try:
             route, is_certain = self._look_up(questions.route(topic), deadline)
@@ -250,7 +249,7 @@ class BlockingSession:
                 raise
             route, is_certain = None, False
         if route is None and known is not None and not is_certain:
-            route = known[1]  # brokers outlive name servers
+            route = known[1]  # brokers continue without name servers
         if route is None and new_topics:
             template, _ = self._look_up(questions.route(TEMPLATE_TOPIC), deadline)
             route = questions.route_of_new_topic(template)
@@ -263,7 +262,7 @@ class BlockingSession:
         return route
 
     def doubt(self, topic: str) -> None:
-        """Ask for the route again before the next use."""
+        """Ask for the topic's route again before its next use."""
         with self._guard:
             for new_topics in (False, True):
                 known = self._routes.get((topic, new_topics))
@@ -271,11 +270,11 @@ class BlockingSession:
                     self._routes[topic, new_topics] = float("-inf"), known[1]
 
     def _look_up(self, question: Question[T | None], deadline: float) -> tuple[T | None, bool]:
-        """Ask name servers until one knows; as `Session.look_up`."""
+        """Ask name servers until one has the route; like `Session.look_up`."""
         failure: GantryError | None = None
         silent = 0
         for done, address in enumerate(self.nameservers):
-            # Each name server has its share of the time that is left, so that a silent one does not use it all.
+            # The remaining time is divided between the name servers, so that a silent one does not use all of it.
             share_s = (deadline - time.monotonic()) / (len(self.nameservers) - done)
             try:
                 answer = self.ask(address, question, min(TIMEOUT_S, share_s))
@@ -303,7 +302,7 @@ class BlockingSession:
 
 
 def master_of(route: TopicRoute, queue: MessageQueue) -> str:
-    """The address of a queue's master; UnreachableError when its group has none now."""
+    """Return the address of a queue's master; UnreachableError when its group has none now."""
     broker = route.broker(queue.broker_name)
     if broker is None or broker.master is None:
         raise UnreachableError(f"{queue.broker_name}: no master known for topic {queue.topic}")

@@ -1,20 +1,18 @@
-"""Which member of a broker group is asked for a queue: the master, or one of its slaves.
+"""Which member of a broker group receives a request about a queue: the master, or one of its slaves.
 
     the master suggests a slave       the next pull of that queue goes there (RocketMQ: suggestWhichBrokerId)
     the slave suggests the master,
-    fails, or says no                 back to the master
-    the master does not answer        reading goes to a slave at once, and offsets are told to it
-    it answers again                  everything goes to it again
+    fails, or refuses                 back to the master
+    the master does not answer        pulls and commits of offsets go to a slave at once
+    it answers again                  everything goes to the master again
 
-A master that is away is looked for about once a second, by a question of its own: a pull is held for so long that it
-would be no way to find out.  Anyone who finds it makes a connection, and the heartbeat that goes first on it puts this
-member on the master's list again, which the others of the group count on (see `rebalance`).  A slave that failed is
-the last to be asked for a few seconds.  What only a master does (locks, sending back, administration) is never asked
-of a slave.
+A master that does not answer is tried about once a second by a separate request, because a pull may be held for long.
+The first request on a new connection is a heartbeat, which registers this member at the master again; the other members
+of its group depend on that (see `rebalance`).  A slave that failed is asked last for a few seconds.  Requests that only
+a master serves (locks, sending back, administration) are never sent to a slave.
 
-Progress is not told on the side of a pull from a slave: it goes to the master by commits, and to the slave only while
-the master is away.  A slave hands on what it was told, but who was told is said here (`tell`), because RocketMQ's does
-not.
+A pull from a slave does not carry the group's progress: it goes to the master by commits, and to a slave only while the
+master does not answer.  `tell` returns which of them received it, because RocketMQ's slave does not pass it on.
 """
 
 from __future__ import annotations
@@ -38,46 +36,49 @@ from gantry.model.route import MASTER_ID, MessageQueue
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
-_TRIED_MAX = 2  # members that one question is put to
+_TRIED_MAX = 2  # members that one request is sent to
 _LOOK_S = 1.0
 _LOOK_TIMEOUT_S = 3.0
 _SHUN_S = 5.0
-_MARGIN_S = 3.0  # beyond the time that a pull may be held, where there is another member to turn to
-_SLAVE_WAIT_S = 2.0  # a slave that stands in for the master holds a pull no longer: the master may be back
+_MARGIN_S = 3.0  # time for the answer beyond the holding time of a pull, when there is another member to ask
+_SLAVE_WAIT_S = 2.0  # a slave that replaces the master holds a pull only so long: the master may be back
 
 
 class Replicas:
-    """One client's view of all groups; close() once."""
+    """One client's knowledge of the members of all groups; close() once."""
 
     def __init__(self, session: Session, routes: Routes) -> None:
         self._session = session
         self._routes = routes
-        self._suggested: dict[MessageQueue, int] = {}  # other ids than the master's
-        self._away: dict[str, MessageQueue] = {}  # groups whose master does not answer, and a queue to ask it for
-        self._shunned: dict[str, float] = {}  # addresses of slaves, until this loop time
+        self._suggested: dict[MessageQueue, int] = {}  # id of the suggested slave
+        self._away: dict[str, MessageQueue] = {}  # groups whose master does not answer, with a queue of theirs
+        self._shunned: dict[str, float] = {}  # addresses of slaves that are asked last until this loop time
         self._looking: asyncio.Task[None] | None = None
-        self._random = random.Random()  # jitter: many members look for one master
+        self._random = random.Random()  # jitter: many clients test the same master
 
     async def close(self) -> None:
-        """Masters are looked for no more."""
+        """Stop testing masters that do not answer."""
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
 
     async def ask(self, queue: MessageQueue, question: Question[T], timeout_s: float) -> T:
-        """The answer of the master, of a slave while it is away."""
+        """Return the answer of the master, or of a slave while the master does not answer."""
         answer, _ = await self._ask(queue, MASTER_ID, lambda _: question, timeout_s)
         return answer
 
     async def tell(self, queue: MessageQueue, question: Question[None], timeout_s: float) -> bool:
-        """Ask, where no answer is expected; whether it was the master who heard it."""
+        """Send a request without a result, like `ask`. Return whether the master received it."""
         _, broker_id = await self._ask(queue, MASTER_ID, lambda _: question, timeout_s)
         return broker_id == MASTER_ID
 
     async def pull(
         self, queue: MessageQueue, offset: int, settings: PullSettings, progress: int | None, margin_s: float
     ) -> tuple[PullResult, bool]:
-        """Pull from whom it is to be, and whether it was told the progress; `margin_s` beyond the time it may hold."""
+        """Pull from the suggested member. Return the result, and whether the member took the progress.
+
+        margin_s: time for the answer beyond the time that the pull may be held.
+        """
 
         def make(broker_id: int) -> Question[PullResult]:
             if broker_id == MASTER_ID:
@@ -95,13 +96,13 @@ class Replicas:
         return result, broker_id == MASTER_ID
 
     def forget(self, queue: MessageQueue) -> None:
-        """The queue is another's now."""
+        """Forget the suggestion for a queue that another member of the consumer group has now."""
         self._suggested.pop(queue, None)
 
     async def _ask(
         self, queue: MessageQueue, wanted: int, make: Callable[[int], Question[T]], timeout_s: float
     ) -> tuple[T, int]:
-        """The answer, and the id of the member that gave it; the first one's error when nobody does."""
+        """Return the answer and the id of the member that gave it; the first error when no member answers."""
         failure: GantryError | None = None
         for broker_id, address in self._order(queue, wanted)[:_TRIED_MAX]:
             try:
@@ -123,7 +124,7 @@ class Replicas:
         raise UnreachableError(f"{queue.broker_name}: no broker known for topic {queue.topic}")
 
     def _order(self, queue: MessageQueue, wanted: int) -> list[tuple[int, str]]:
-        """Whom to ask, one after the other."""
+        """Return the members to ask, in order."""
         members = self._routes.members(queue)
         now = asyncio.get_running_loop().time()
         shunned = [(one, address) for one, address in sorted(members.items()) if self._shunned.get(address, now) > now]
@@ -150,9 +151,9 @@ class Replicas:
             self._miss(queue)
 
     def _miss(self, queue: MessageQueue) -> None:
-        """The master is away: slaves serve until somebody finds it again."""
+        """Note that the master does not answer, and start to test it; slaves serve meanwhile."""
         if queue.broker_name not in self._away:
-            log.warning("%s: the master does not answer, reading goes on from a slave", queue.broker_name)
+            log.warning("%s: the master does not answer, reading continues from a slave", queue.broker_name)
             self._away[queue.broker_name] = queue
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().create_task(self._look(), name="gantry-masters")
@@ -176,7 +177,7 @@ class Replicas:
             await self._routes.to_read(queue.topic)
             await self._session.ask(self._routes.master(queue), questions.max_offset(queue), _LOOK_TIMEOUT_S)
         except RefusedError:
-            return True  # it answers, or the topic is no more
+            return True  # it answers, or the topic was deleted
         except (UnreachableError, OutcomeUnknownError, RemoteProtocolError):
             return False
         return True

@@ -1,9 +1,8 @@
-"""Where the queues are, as the name servers said last.
+"""The routes of topics, according to the last answers of the name servers.
 
-A route is kept until somebody finds that it is wrong (`doubt`) and refreshed every 30 s otherwise.  When
-no name server answers, the old route goes on serving: brokers outlive name servers.  It also does when
-some name servers do not have the topic and the others do not answer.  Callers that need one route at the
-same time share the question.
+A route is refreshed every 30 s, and before its next use after a caller found it wrong (`doubt`).  The old route stays
+in use while no name server answers, because brokers continue without name servers.  It also stays when some name
+servers do not have the topic and the others do not answer.  Concurrent callers for one route share one request.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ from gantry.transport.client import shared
 from gantry.wire.codes import ResponseCode
 
 REFRESH_S = 30.0  # RocketMQ's pollNameServerInterval
-_TOPICS_MAX = 2000  # the topic that was not asked for longest is forgotten
+_TOPICS_MAX = 2000  # the least recently used topic is removed
 
 
 @dataclass(slots=True)
 class _Known:
-    """A route and the lists made of it."""
+    """A route and its queues to write and to read."""
 
     route: TopicRoute
     to_write: list[MessageQueue]
@@ -46,20 +45,21 @@ class Routes:
         self._refreshing: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to refresh."""
+        """Start to refresh routes."""
         self._refreshing = asyncio.create_task(self._refresh(), name="gantry-routes")
 
     async def close(self) -> None:
-        """No more questions."""
+        """Cancel requests and refreshes."""
         tasks = [*self._asking.values(), *([] if self._refreshing is None else [self._refreshing])]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def to_write(self, topic: str, within_s: float | None = None) -> list[MessageQueue]:
-        """The queues to send to, never none; RefusedError 17 for a topic that nobody has.
+        """Return the queues to send to, at least one; RefusedError 17 when no broker has the topic.
 
-        UnreachableError when it was never known and no name server answers, within the time where there is one.
+        UnreachableError when the route was never known and no name server answers, within `within_s` seconds if it is
+        given.
         """
         queues = (await self._get(topic, within_s)).to_write
         if not queues:
@@ -67,15 +67,15 @@ class Routes:
         return queues
 
     async def to_read(self, topic: str) -> list[MessageQueue]:
-        """The queues to consume, in their order; RefusedError 17 for a topic that nobody has."""
+        """Return the queues to consume in order; RefusedError 17 when no broker has the topic."""
         return (await self._get(topic)).to_read
 
     async def route(self, topic: str) -> TopicRoute:
-        """The whole route; RefusedError 17 for a topic that nobody has."""
+        """Return the whole route; RefusedError 17 when no broker has the topic."""
         return (await self._get(topic)).route
 
     def master(self, queue: MessageQueue) -> str:
-        """The address of a queue's master; UnreachableError when its group has none now."""
+        """Return the address of a queue's master; UnreachableError when its group has none now."""
         known = self._known.get(queue.topic)
         broker = None if known is None else known.route.broker(queue.broker_name)
         if broker is None or broker.master is None:
@@ -84,7 +84,7 @@ class Routes:
         return broker.master
 
     def members(self, queue: MessageQueue) -> dict[int, str]:
-        """The addresses of a queue's group by id, the master's (0) among them while it has one; none when unknown."""
+        """Return the addresses of a queue's group by id (0 is the master); empty when the group is unknown."""
         known = self._known.get(queue.topic)
         broker = None if known is None else known.route.broker(queue.broker_name)
         if broker is None:
@@ -93,7 +93,7 @@ class Routes:
         return dict(broker.addresses)
 
     def doubt(self, topic: str) -> None:
-        """Ask again before the next use: what the route said did not work."""
+        """Ask for the route again before its next use, because it did not work."""
         known = self._known.get(topic)
         if known is not None:
             known.is_doubted = True
@@ -109,7 +109,7 @@ class Routes:
             self._asking[topic] = task
             task.add_done_callback(partial(self._asked, topic))
         try:
-            # Half of the time is for sending where the old route may be right.
+            # When there is an old route, half of the time is kept for sending by it.
             async with asyncio.timeout(within_s if known is None or within_s is None else within_s / 2):
                 return await shared(task)
         except TimeoutError:
@@ -118,13 +118,13 @@ class Routes:
         except UnreachableError:
             if known is None:
                 raise
-        known.is_doubted = False  # until it fails again: silent name servers are not waited for by every call
+        known.is_doubted = False  # until it fails again, so that not every call waits for silent name servers
         return known
 
     def _asked(self, topic: str, task: asyncio.Task[_Known]) -> None:
         self._asking.pop(topic, None)
         if not task.cancelled():
-            task.exception()  # anyone who asked may have gone meanwhile
+            task.exception()  # retrieved here because the caller may have been cancelled
 
     async def _ask(self, topic: str) -> _Known:
         route, is_certain = await self._session.look_up(questions.route(topic))
@@ -152,4 +152,4 @@ class Routes:
                 try:
                     await self._ask(topic)
                 except (UnreachableError, RefusedError, RemoteProtocolError):
-                    continue  # the next user meets the same and reports it
+                    continue  # the next caller gets the same error and reports it

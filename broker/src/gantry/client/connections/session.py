@@ -1,13 +1,14 @@
 """A client's connections: to one of its name servers, and to the brokers it works with.
 
-Name servers know the same, so one is asked until it fails, then the next; only a route that one does not have is asked
-of all of them, because a name server that has just started knows nothing yet.  On a new connection to a
-broker the heartbeat goes first: a broker must know who is there before it gets a pull or a send, and a
-broker that restarted learns it without waiting for the next round.  Rounds come every 30 s.  `on_return` hears
-of a broker that is there again after its connection was lost.
+All name servers have the same data, so one is asked until it fails, then the next.  A route that one does not have is
+asked of all of them, because a name server that has just started has no routes yet.
 
-What brokers ask of clients arrives at `on_request`; a question that nobody here can answer is answered
-as not supported, so that a tool on the other side does not wait in vain.
+The first request on a new connection to a broker is a heartbeat: a broker has to know its clients before a pull or a
+send, also after its restart.  Further heartbeats are sent every 30 s.  `on_return` is called when a broker is reachable
+again after its connection was lost.
+
+Requests of brokers are passed to `on_request`.  Unknown ones are answered as not supported, so that the tool that sent
+them does not wait.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _GOODBYE_S = 1.0
 
 
 class Session:
-    """Asks questions; start() and close() once each."""
+    """Sends requests to name servers and brokers; start() and close() once each."""
 
     def __init__(
         self,
@@ -51,8 +52,8 @@ class Session:
     ) -> None:
         self.nameservers = nameserver_list(nameserver)
         self.timeout_s = timeout_s  # of one request; None: each kind of request has its own
-        self._heartbeat = heartbeat  # what to say to brokers; None says nothing
-        self._on_request = on_request  # returns whether it knew what to do
+        self._heartbeat = heartbeat  # returns the heartbeat to send; None: none is sent
+        self._on_request = on_request  # returns whether it handled the request
         self._on_return = on_return
         self._known: set[str] = set()  # addresses that we were connected to before
         self._refused_by: set[str] = set()  # those of them that refused the last heartbeat
@@ -62,34 +63,36 @@ class Session:
         self._is_started = False
 
     async def start(self) -> None:
-        """Begin the rounds of heartbeats; connections are made when they are needed."""
+        """Start the regular heartbeats; connections are made when they are needed."""
         assert not self._is_started, "start() was called before; make a new client"
         self._is_started = True
         if self._heartbeat is not None:
             self._beating = asyncio.create_task(self._beat(), name="gantry-heartbeat")
 
     async def close(self) -> None:
-        """1. no more heartbeats, 2. close the connections."""
+        """Stop the heartbeats and close the connections."""
         if self._beating is not None:
             self._beating.cancel()
             await asyncio.gather(self._beating, return_exceptions=True)
         await self._remoting.close()
 
     async def ask(self, address: str, question: Question[T], timeout_s: float) -> T:
-        """Ask one broker; RefusedError, UnreachableError, OutcomeUnknownError or RemoteProtocolError when it fails."""
+        """Send a request to a broker and return its answer; RefusedError, UnreachableError, OutcomeUnknownError or
+        RemoteProtocolError.
+        """
         return question.read(await self._remoting.invoke(address, question.command, timeout_s))
 
     async def tell(self, address: str, command: Command, timeout_s: float) -> None:
-        """Send something that nobody answers; UnreachableError when the broker does not take it in time."""
+        """Send a one-way request; UnreachableError when the broker does not take it in time."""
         await self._remoting.send_oneway(address, command, timeout_s)
 
     @property
     def oneways_in_doubt(self) -> int:
-        """What was told on connections that were lost before the broker had shown that it read it."""
+        """The number of one-way requests on lost connections that the broker may not have read."""
         return self._remoting.oneways_in_doubt
 
     async def ask_nameserver(self, question: Question[T]) -> T:
-        """Ask a name server that answers; UnreachableError when none does."""
+        """Return the answer of the first name server that answers; UnreachableError when none does."""
         timeout_s = self.timeout_s or NAMESERVER_TIMEOUT_S
         failure: Exception | None = None
         count = len(self.nameservers)
@@ -107,11 +110,11 @@ class Session:
         raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
 
     async def look_up(self, question: Question[T | None]) -> tuple[T | None, bool]:
-        """Ask name servers until one knows.
+        """Ask name servers until one has the data.
 
-        Return the first answer that is not None, and True; or None, and whether every name server answered so.
-        UnreachableError when none answers.  One that refuses for another reason, or whose answer cannot be read, counts
-        as one that does not answer: whatever is wrong with it, the next one may be well.
+        Return the first answer that is not None, and True; or None, and whether every name server answered.
+        UnreachableError
+        when none answers. One that refuses, or whose answer cannot be read, counts as one that does not answer.
         """
         timeout_s = self.timeout_s or NAMESERVER_TIMEOUT_S
         failure: Exception | None = None
@@ -136,15 +139,15 @@ class Session:
         raise UnreachableError(f"no name server answers, tried {', '.join(self.nameservers)}: {failure}") from failure
 
     async def meet(self, address: str) -> None:
-        """Have a connection to a broker, and so have told it who we are."""
+        """Connect to a broker, which also sends it the heartbeat; UnreachableError when it fails."""
         await self._remoting.connect(address, NAMESERVER_TIMEOUT_S)
 
     def brokers(self) -> list[str]:
-        """The addresses of the brokers that we are connected to."""
+        """Return the addresses of the connected brokers."""
         return [address for address in self._remoting.connections() if address not in self.nameservers]
 
     async def say_goodbye(self, client_id: str, *, producers: str | None = None, consumers: str | None = None) -> None:
-        """Tell all of them that this member of the group leaves; others see the connection close."""
+        """Unregister this member of the group at all connected brokers."""
         goodbye = questions.unregister(client_id, producers, consumers)
         asked = [self.ask(address, goodbye, _GOODBYE_S) for address in self.brokers()]
         await asyncio.gather(*asked, return_exceptions=True)
@@ -169,9 +172,9 @@ class Session:
         answer.add_done_callback(partial(self._greeted, address, question))
 
     def _greeted(self, address: str, question: Question[None], answer: asyncio.Future[Command]) -> None:
-        """Log a refusal, once: a broker that does not take this client as a member gives it nothing to consume.
+        """Log a refused heartbeat once: a broker that refuses this client gives it no messages.
 
-        A heartbeat that fails otherwise is followed by another one; a dead connection shows itself to those who use it.
+        Other failures need no action: another heartbeat follows, and requests on a dead connection fail.
         """
         if answer.cancelled() or answer.exception() is not None:
             return

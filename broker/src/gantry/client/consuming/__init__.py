@@ -1,1 +1,1 @@
-"""What consumers are made of: queues and windows, offsets, shares of a group, locks, redelivery."""
+"""The parts of consumers: queues and windows, offsets, rebalancing, queue locks, redelivery."""

@@ -1,9 +1,9 @@
 """Which queues of a topic a group member consumes.
 
-Nobody assigns: every member computes the whole distribution from the same two lists and takes its share.
-It is only right when all members compute the same, so this is RocketMQ's rule to the letter
-(AllocateMessageQueueAveragely): a group may mix our members with Java ones.  While lists differ, after a
-member came or went, two members may hold one queue for a moment; messages may then arrive twice.
+There is no coordinator: every member computes the whole assignment from the same two lists and takes its share.  All
+members have to compute the same, and a group may mix our members with Java ones.  So this is exactly RocketMQ's rule
+(AllocateMessageQueueAveragely).  While lists differ, after a member joined or left, two members may have one queue for
+a moment; messages may then be delivered twice.
 
 RocketMQ: Java compares strings by UTF-16 units, Python by code points; the two agree on everything that
 topic names, group names and client ids may contain.
@@ -17,9 +17,9 @@ from gantry.model.route import MessageQueue
 
 
 def share_of(member: str, members: Sequence[str], queues: Sequence[MessageQueue]) -> list[MessageQueue]:
-    """The queues of `member`: neighbouring ones, as evenly as it goes, the first members getting one more.
+    """Return the queues of `member`: neighbouring ones, distributed evenly; the first members get one more.
 
-    A member that is not in `members`, because the broker has not heard of it yet, gets none.
+    A member that is not in `members`, because the broker does not know it yet, gets none.
     """
     ordered_members = sorted(set(members))
     ordered_queues = sorted(queues)

@@ -1,11 +1,10 @@
-"""How far a broadcasting consumer has come, in a file of its own.  RocketMQ: `LocalFileOffsetStore`.
+"""The offsets of a broadcasting consumer, in a local file.  RocketMQ: `LocalFileOffsetStore`.
 
-Every member of a broadcasting group gets every message, so progress is the member's and not the group's, and no broker
-keeps it.  The file is `<folder>/<group>/offsets.json` in RocketMQ's form; a Java consumer that is pointed at it goes on
-from there, and the reverse.  It is replaced as a whole, and the one before stays as `offsets.json.bak`: whatever a
-crash leaves, one of the two can be read.
+Every member of a broadcasting group gets every message, so each member has its own progress, and no broker keeps it.
+The file is `<folder>/<group>/offsets.json` in RocketMQ's form; Java consumers can use it too.  It is replaced as a
+whole, and the former one stays as `offsets.json.bak`, so that one of the two can be read after a crash.
 
-A folder belongs to one member: two that share one would overwrite each other's progress.
+A folder belongs to one member: two members with one folder would overwrite each other's progress.
 """
 
 from __future__ import annotations
@@ -25,46 +24,46 @@ from gantry.wire import bodies
 log = logging.getLogger(__name__)
 
 _BYTES_MAX = 64 << 20  # more than a hundred thousand queues
-_WRITE_S = 5.0  # as long as a broker may take for a commit: stop() must end though the disk hangs
+_WRITE_S = 5.0  # the time-out of a commit at a broker: stop() has to end even when the disk hangs
 
 
 class LocalOffsets:
-    """One member's offsets; `start` and `commit` as `Offsets` has them."""
+    """One member's offsets, with the methods `start` and `commit` of `Offsets`."""
 
     def __init__(self, folder: str | Path, group: str, remote: Offsets) -> None:
         self.path = Path(folder) / group / "offsets.json"
         self._remote = remote
-        self._table: dict[MessageQueue, int] | None = None  # until it was read
+        self._table: dict[MessageQueue, int] | None = None  # None until the file was read
         self._changes = 0
-        self._written = 0  # how many of the changes the file has
+        self._written = 0  # so many of the changes are in the file
         self._file = asyncio.Lock()
         self._saving: set[asyncio.Task[None]] = set()
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
-        """Where this member stopped; where the settings say when it never was there."""
+        """Return the offset at which this member stopped; without one, the offset that the settings name."""
         offset = (await self._loaded()).get(queue)
         return await self._remote.start(queue, settings, now_ms) if offset is None else offset
 
     async def commit(self, queue: MessageQueue, offset: int) -> bool:
-        """Keep it; returns True when the file has it, OutcomeUnknownError when it was not written, or not in time."""
+        """Write the offset to the file. Return True; OutcomeUnknownError when it was not written in time."""
         try:
             async with asyncio.timeout(_WRITE_S):
                 table = await self._loaded()
                 table[queue] = offset
                 self._changes += 1
-                # Shielded: who is cancelled leaves a thread that writes, and the next one must wait for it.
+                # Shielded: a cancelled caller leaves a thread that writes, and the next commit has to wait for it.
                 saving = asyncio.ensure_future(self._save(table, self._changes))
                 self._saving.add(saving)
                 saving.add_done_callback(self._saved)
                 await asyncio.shield(saving)
         except TimeoutError:
-            raise OutcomeUnknownError(f"{self.path}: not written within {_WRITE_S:g} s; look at its disk") from None
+            raise OutcomeUnknownError(f"{self.path}: not written within {_WRITE_S:g} s; check its disk") from None
         return True
 
     def _saved(self, saving: asyncio.Task[None]) -> None:
         self._saving.discard(saving)
         if not saving.cancelled():
-            saving.exception()  # heard, also when nobody waits for it any more
+            saving.exception()  # retrieved even when no caller waits any more
 
     async def _save(self, table: dict[MessageQueue, int], mine: int) -> None:
         async with self._file:
@@ -85,13 +84,15 @@ class LocalOffsets:
 
 
 def write(table: dict[MessageQueue, int]) -> bytes:
-    """The file's contents: RocketMQ writes the queues themselves as keys, which only fastjson and we read."""
+    """Return the file's contents. RocketMQ writes the queues themselves as JSON keys, which only fastjson and `read`
+    accept.
+    """
     rows = (f"{bodies.dumps(queue.to_json()).decode()}:{offset}" for queue, offset in sorted(table.items()))
     return ('{"offsetTable":{' + ",".join(rows) + "}}").encode()
 
 
 def read(contents: bytes) -> dict[MessageQueue, int]:
-    """The table in a file; ValueError for anything else."""
+    """Return the table in a file's contents; ValueError when they are invalid."""
     source = documents.mapping(bodies.loads_object(contents), "offsetTable")
     return {
         MessageQueue.from_json(bodies.loads_object(key.encode())): documents.integer(source, key) for key in source

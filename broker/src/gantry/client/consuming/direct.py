@@ -1,8 +1,8 @@
-"""One message that a tool wants consumed now: CONSUME_MESSAGE_DIRECTLY (309), as a broker hands it on.
+"""CONSUME_MESSAGE_DIRECTLY (309): a tool asks, through a broker, that a consumer processes one message now.
 
-The listener is called as for any other message, within its hooks, and the answer says what became of it.  Nothing else
-follows: no offset moves, nothing is sent back, and whether it is in work elsewhere is not asked.  An orderly listener
-may be called beside the one of its queue, as RocketMQ's is.
+The listener is called as for any other message, with its hooks, and the answer contains the result.  No offset moves,
+nothing is sent back, and the message may be in work elsewhere at the same time.  As in RocketMQ, an orderly listener
+may run beside the one of its queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class DirectConsumption:
         self._is_orderly = is_orderly
 
     async def consume(self, body: bytes, broker_name: str) -> dict[str, object]:
-        """RocketMQ's `ConsumeMessageDirectlyResult`; ValueError when the body is not one stored message."""
+        """Call the listener. Return RocketMQ's `ConsumeMessageDirectlyResult`; ValueError unless the body is one stored
+        message.
+        """
         found = record.messages(body, broker_name)
         if len(found) != 1:
             raise ValueError(f"{len(found)} messages, expected one")
@@ -73,7 +75,7 @@ class DirectConsumption:
 
 
 def _finished(_: ReceivedMessage) -> bool:
-    """Nobody counts it."""
+    """Accept the acknowledgement without effect."""
     return True
 
 

@@ -1,13 +1,13 @@
-"""What brokers ask of a consumer, and tools through them:
+"""Requests that brokers send to a consumer, for themselves or for tools:
 
-    NOTIFY_CONSUMER_IDS_CHANGED (40)      share the queues again
-    RESET_CONSUMER_CLIENT_OFFSET (220)    drop what is held of some queues and go on elsewhere
-    GET_CONSUMER_STATUS_FROM_CLIENT (221) say where it is in a topic
-    GET_CONSUMER_RUNNING_INFO (307)       say how it goes, as RocketMQ's `ConsumerRunningInfo`
+    NOTIFY_CONSUMER_IDS_CHANGED (40)      assign the queues again
+    RESET_CONSUMER_CLIENT_OFFSET (220)    drop the messages of some queues and continue at other offsets
+    GET_CONSUMER_STATUS_FROM_CLIENT (221) return its offsets in a topic
+    GET_CONSUMER_RUNNING_INFO (307)       return RocketMQ's `ConsumerRunningInfo`
     CONSUME_MESSAGE_DIRECTLY (309)        call the listener for one message (`direct`)
 
-A consumer gives what is done about each.  A request that is for another group, or cannot be read, is answered as not
-served; no matter who sent it learns that nothing happened.
+A consumer passes a function for each.  A request for another group, or an invalid one, is answered as not supported, so
+that the sender learns that nothing was done.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from gantry.wire.command import reply
 
 log = logging.getLogger(__name__)
 
-_DIRECT_MAX = 8  # consumed for tools at the same time
+_DIRECT_MAX = 8  # messages that are consumed for tools at the same time
 
 
 @dataclass(frozen=True, slots=True)
 class QueueInfo:
-    """One of a consumer's queues."""
+    """The state of one of a consumer's queues."""
 
     queue: MessageQueue
     committed: int  # -1: not known yet
@@ -47,7 +47,7 @@ class QueueInfo:
     is_dropped: bool = False
 
     def to_json(self) -> dict[str, object]:
-        """RocketMQ's `ProcessQueueInfo`."""
+        """Return RocketMQ's `ProcessQueueInfo`."""
         return {
             "cachedMsgCount": self.count,
             "cachedMsgMaxOffset": max(self.next - 1, 0) if self.count else 0,
@@ -61,7 +61,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """How a consumer goes."""
+    """The state of a consumer, for GET_CONSUMER_RUNNING_INFO."""
 
     nameserver: str
     started_ms: int
@@ -73,7 +73,7 @@ class Description:
 
 
 class Errands:
-    """Serves the requests that come to one consumer."""
+    """Serves the requests to one consumer."""
 
     def __init__(
         self,
@@ -91,13 +91,13 @@ class Errands:
         self._consuming: set[asyncio.Task[None]] = set()
 
     async def stop(self) -> None:
-        """Messages that tools wanted consumed are given up."""
+        """Cancel messages that are consumed for tools."""
         for task in list(self._consuming):
             task.cancel()
         await asyncio.gather(*self._consuming, return_exceptions=True)
 
     def serve(self, connection: Connection, command: Command) -> bool:
-        """Whether it was understood, and so done."""
+        """Handle a request. Return False when it is not supported."""
         if command.code == RequestCode.NOTIFY_CONSUMER_IDS_CHANGED:
             self._hurry()
             return True
@@ -149,14 +149,14 @@ class Errands:
 
 
 def positions(found: Description, topic: str) -> bytes:
-    """The answer to GET_CONSUMER_STATUS_FROM_CLIENT: what comes next for the group in each queue of the topic."""
+    """Return the answer to GET_CONSUMER_STATUS_FROM_CLIENT: the group's next offset in each queue of the topic."""
     queues = [one for one in found.queues if one.queue.topic == topic]
     table = bodies.object_keyed((one.queue.to_json(), max(one.first, one.committed, 0)) for one in queues)
     return b'{"messageQueueTable":' + table + b"}"
 
 
 def running_info(found: Description) -> bytes:
-    """The answer to GET_CONSUMER_RUNNING_INFO."""
+    """Return the answer to GET_CONSUMER_RUNNING_INFO."""
     about = {
         "properties": {
             "PROP_CLIENT_VERSION": str(VERSION),

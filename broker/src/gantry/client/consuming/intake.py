@@ -1,13 +1,15 @@
-"""One queue of a consumer: pulls it, keeps its window, says what may be committed.
+"""One queue of a consumer: pulls messages, keeps the window, and knows the offset to commit.
 
-The loop has one pull on its way at most, and none while the window is full, or the consumer's memory is and the window
-holds messages.  It lives until the queue goes to another member.  Errors are waited out with a growing pause; a wrong
-route is asked for again.  An offset outside the queue (the messages expired, or the queue was made again) moves
-the window to where the broker says, and so does a reset of the group: another life of the queue begins, in which the
-same offsets may be other messages, so what is still in work from the former one no longer counts.
+At most one pull is under way.  There is none while the window is full, or while the consumer's memory is full and the
+window holds messages.  The loop runs until the queue goes to another member.  After an error it pauses, longer each
+time, and asks for the route again.
 
-Every pull tells the master how far we are, which costs no request of its own: who gets the queue after us, and a broker
-that lost the last commits in a crash, know it up to the messages in work.
+An offset outside the queue (the messages expired, or the queue was created again) moves the window to the broker's
+offset, and so does a reset of the group.  This begins another `life` of the queue, in which the same offsets may be
+other messages.  So messages in work from the former life no longer count.
+
+Every pull carries the progress to the master, without an extra request.  So the next owner of the queue, and a broker
+that lost the last commits in a crash, know the progress up to the messages in work.
 """
 
 from __future__ import annotations
@@ -33,23 +35,23 @@ from gantry.model.route import MessageQueue
 log = logging.getLogger(__name__)
 
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
-_PULL_MARGIN_S = 15.0  # beyond the time that the broker may hold a pull; RocketMQ waits 30 s for 15
+_PULL_MARGIN_S = 15.0  # beyond the time that the broker may hold a pull; RocketMQ waits 30 s for a hold of 15 s
 _PAUSE_FIRST_S = 0.1
-_PAUSE_LAST_S = 1.0  # a broker that restarted is asked again within two seconds
+_PAUSE_LAST_S = 1.0  # so that a restarted broker is asked again within two seconds
 _CAUSES_MAX = 32
 _HELD_S = 0.05  # an empty answer that comes sooner was not held: the next pull waits a little
 
 
 class Starts(Protocol):
-    """Anyone who knows where a queue is to be begun."""
+    """Finds the offset at which to begin a queue; implemented by `Offsets`, `LocalOffsets` and `At`."""
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
-        """The offset to begin at."""
+        """Return the offset to begin at."""
         ...
 
 
 class Memory:
-    """Bytes of unfinished messages of all queues of a consumer."""
+    """Counts the bytes of unfinished messages of all queues of a consumer."""
 
     def __init__(self, bytes_max: int) -> None:
         self.bytes = 0
@@ -58,26 +60,26 @@ class Memory:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing should be pulled."""
+        """Whether no more messages should be pulled."""
         return self.bytes >= self._bytes_max
 
     def take(self, count: int) -> None:
-        """More bytes."""
+        """Count more bytes."""
         self.bytes += count
 
     def give_back(self, count: int) -> None:
-        """Fewer bytes, or at least a message that ended: anyone who waits looks again."""
+        """Count fewer bytes, and wake waiting queues; also for a finished message of 0 bytes."""
         self.bytes -= count
         self._freed.set()
 
     async def wait(self) -> None:
-        """Until something was given back."""
+        """Wait until bytes were given back."""
         self._freed.clear()
         await self._freed.wait()
 
 
 class Intake:
-    """Pulls one queue until it is left; `deliver` gets every message that passes the filter."""
+    """Pulls one queue until it is left; `deliver` is called with every message that passes the filter."""
 
     def __init__(
         self,
@@ -88,20 +90,20 @@ class Intake:
         tallies: Tallies | None = None,
     ) -> None:
         self.queue = queue
-        self.is_leaving = False  # nothing is handed out any more
-        self.is_dropped = False  # and what ends no longer counts
+        self.is_leaving = False  # no message is handed out any more
+        self.is_dropped = False  # finished messages no longer count either
         self.life = 0  # how often the window was moved
-        self.committed: int | None = None  # what the broker has been told, or said itself
+        self.committed: int | None = None  # the offset that the broker has
         self._pulling = pulling
         self._memory = memory
         self._deliver = deliver
         self._tallies = tallies
         self._window: Window | None = None  # None until the start position is known
         self._pause_s = 0.0
-        self._random = random.Random()  # jitter: consumers that lost one broker together must not come back together
-        self._in_work: set[int] = set()  # offsets that were handed out and have not ended
+        self._random = random.Random()  # jitter, so that consumers that lost a broker together do not retry together
+        self._in_work: set[int] = set()  # offsets that were handed out and are not finished
         self._has_ended = asyncio.Event()
-        self._causes: set[str] = set()  # why messages could not be decoded, as far as that was reported
+        self._causes: set[str] = set()  # reasons of undecodable messages that were already logged
 
     @property
     def progress(self) -> int | None:
@@ -110,7 +112,7 @@ class Intake:
 
     @property
     def to_commit(self) -> int | None:
-        """The offset that the broker should be told, None when it knows."""
+        """The offset to commit; None when the broker has it."""
         if self._window is None or self._window.progress == self.committed:
             return None
         return self._window.progress
@@ -124,9 +126,9 @@ class Intake:
         now_ms: int,
         tells: bool = True,
     ) -> None:
-        """Find the start, then pull for ever; ends by cancellation.
+        """Find the start, then pull until cancelled.
 
-        With `tells` every pull from a master commits how far we are.
+        tells: every pull from a master carries the progress.
         """
         while True:
             try:
@@ -142,17 +144,17 @@ class Intake:
                 await self._renew_route(routes)
 
     def hand_out(self, offset: int) -> None:
-        """A message is in work from now on."""
+        """Note that a message is in work."""
         self._in_work.add(offset)
 
     def put_down(self, offset: int, life: int) -> None:
-        """A message is no longer in work, and not finished either."""
+        """Note that a message is no longer in work, and not finished."""
         if life == self.life:
             self._in_work.discard(offset)
             self._has_ended.set()
 
     def finish(self, offset: int, life: int) -> bool:
-        """A message that was delivered in this life has ended; False when that is too late to count."""
+        """Note that a message of this life is finished. Return False when that is too late to count."""
         counts = self._window is not None and not self.is_dropped and life == self.life
         if self._window is not None and counts:
             self._memory.give_back(self._window.finish(offset))
@@ -160,7 +162,7 @@ class Intake:
         return counts
 
     def move(self, offset: int) -> None:
-        """Go on elsewhere; whatever was in work no longer counts.  Before the start is known, the broker knows it."""
+        """Continue at another offset; messages in work no longer count. No effect before the start is known."""
         window = self._window
         if window is None:
             return
@@ -172,7 +174,7 @@ class Intake:
         self._has_ended.set()
 
     def info(self, is_locked: bool = False) -> QueueInfo:
-        """How it goes, for a tool that asks."""
+        """Return the queue's state, for tools."""
         window, committed = self._window, -1 if self.committed is None else self.committed
         if window is None:
             return QueueInfo(self.queue, committed, 0, 0, 0, 0, is_locked, self.is_leaving)
@@ -180,24 +182,24 @@ class Intake:
         return QueueInfo(self.queue, committed, *held, is_locked, self.is_leaving)
 
     async def leave(self, within_s: float) -> None:
-        """Let what is in work end for so long; then the queue is no longer ours, and nothing counts any more."""
+        """Wait at most `within_s` for messages in work, then drop the queue."""
         self.is_leaving = True
         try:
             async with asyncio.timeout(within_s):
                 await self.idle()
         except TimeoutError:
-            log.info("%s: left with %d messages in work; they come again", self.queue, len(self._in_work))
+            log.info("%s: left with %d messages in work; they are delivered again", self.queue, len(self._in_work))
         finally:
             self.drop()
 
     async def idle(self) -> None:
-        """Until nothing is in work."""
+        """Wait until no message is in work."""
         while self._in_work:
             self._has_ended.clear()
             await self._has_ended.wait()
 
     def drop(self) -> None:
-        """The queue is no longer ours; nothing counts any more."""
+        """Note that the queue belongs to another member; finished messages no longer count."""
         if self._window is not None and not self.is_dropped:
             self._memory.give_back(self._window.bytes)
         self.is_leaving = self.is_dropped = True
@@ -208,14 +210,14 @@ class Intake:
         log.info("%s: begins at %d", self.queue, offset)
 
     async def _pull(self, replicas: Replicas, window: Window, tells: bool) -> None:
-        # A queue that holds nothing pulls all the same: others may hold the memory for as long as a message fails.
+        # A queue without messages pulls even so: other queues may hold the memory for as long as a message fails.
         while window.is_full or (self._memory.is_full and window.count):
             await self._memory.wait()
         started, life = asyncio.get_running_loop().time(), self.life
         progress, offset = window.progress if tells else None, window.next_offset
         result, is_told = await replicas.pull(self.queue, offset, self._pulling, progress, _PULL_MARGIN_S)
         if life != self.life:
-            return  # it was asked for before the move
+            return  # the pull was sent before the move
         if is_told:
             self.committed = progress
         took_s = asyncio.get_running_loop().time() - started
@@ -223,7 +225,7 @@ class Intake:
             self._tallies.pulled(self.queue.topic, len(result.messages), took_s)
         self._take(result, window)
         was_held = took_s >= _HELD_S
-        # Nothing new, or a broker that is behind us and wants to be asked again.
+        # There is no new message, or the broker is behind this offset.
         is_empty = result.status in (PullStatus.NO_NEW_MESSAGE, PullStatus.NO_MATCH) and result.next_offset <= offset
         if is_empty and not was_held:
             self._pause_s = min(1.0, max(_HELD_S, self._pause_s * 2))
@@ -233,7 +235,7 @@ class Intake:
 
     def _take(self, result: PullResult, window: Window) -> None:
         if result.status is PullStatus.OFFSET_ILLEGAL:
-            log.warning("%s: offset %d is not there, moved to %d", self.queue, window.next_offset, result.next_offset)
+            log.warning("%s: offset %d does not exist, moved to %d", self.queue, window.next_offset, result.next_offset)
             self.move(result.next_offset)
             return
         wanted = self._pulling.subscription.tags
@@ -260,7 +262,7 @@ class Intake:
             self._complain(f"no route: {error}")
 
     def _warn(self, message: StoredMessage) -> None:
-        """Report a message that cannot be decoded: the first of each cause, the others are for who looks closely."""
+        """Log an undecodable message: the first of each reason as a warning, later ones at level DEBUG."""
         is_new = message.decode_error not in self._causes and len(self._causes) < _CAUSES_MAX
         if is_new:
             self._causes.add(message.decode_error)
@@ -269,11 +271,11 @@ class Intake:
         log.log(logging.WARNING if is_new else logging.DEBUG, text, *told)
 
     def _pass_over(self, message: StoredMessage) -> None:
-        """Name a record of which nobody can make a message, the broker that would take it back neither."""
+        """Log a record that is skipped: neither this client nor the broker can make a message of it."""
         text = "%s: the record at offset %d, %d bytes at log offset %d, cannot be read and is passed over: %s"
         log.error(text, self.queue, message.queue_offset, message.size, message.log_offset, message.decode_error)
 
     def _complain(self, text: str) -> None:
-        """Say it at the first failure of a row; the others are for who looks closely."""
+        """Log the first failure of a row as a warning, later ones at level DEBUG."""
         is_new = self._pause_s == _PAUSE_FIRST_S
         log.log(logging.WARNING if is_new else logging.DEBUG, "%s: %s", self.queue, text)

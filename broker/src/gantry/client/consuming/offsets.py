@@ -1,6 +1,6 @@
-"""Where a group continues in a queue, and where it begins when it never was there.
+"""The offset at which a group continues in a queue, or begins when it never consumed the queue.
 
-Consumers also take a slave's word, and tell a slave, while the master is away (`replicas`); tools ask masters only.
+Consumers read from a slave and commit to it while the master does not answer (`replicas`); tools use masters only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HALF_AN_HOUR_MS = 30 * 60 * 1000
 
 
 class Offsets:
-    """A group's offsets, kept by the master of each queue; with `replicas` by a slave while the master is away."""
+    """A group's offsets at the queues' masters; with `replicas` also at slaves while a master does not answer."""
 
     def __init__(self, session: Session, routes: Routes, group: str, replicas: Replicas | None = None) -> None:
         self._session = session
@@ -31,7 +31,7 @@ class Offsets:
         self._replicas = replicas
 
     async def start(self, queue: MessageQueue, settings: ConsumerSettings, now_ms: int) -> int:
-        """The offset to begin at: the committed one, else what the settings say."""
+        """Return the offset to begin at: the committed one, else by the settings."""
         if not settings.broadcast:
             is_from_last = settings.start_from is StartFrom.LAST
             committed = await self.committed(queue, young_from_zero=is_from_last)
@@ -45,11 +45,11 @@ class Offsets:
         return await self.max_offset(queue)
 
     async def committed(self, queue: MessageQueue, young_from_zero: bool = False) -> int | None:
-        """The committed offset, None without one; `young_from_zero` as in `questions.committed`."""
+        """Return the committed offset, None without one; `young_from_zero` as in `questions.committed`."""
         return await self._ask(queue, questions.committed(self._group, queue, young_from_zero))
 
     async def commit(self, queue: MessageQueue, offset: int) -> bool:
-        """Let the group continue at `offset`; False when only a slave heard it."""
+        """Set the group's committed offset. Return False when only a slave received it."""
         question = questions.commit(self._group, queue, offset)
         if self._replicas is not None:
             return await self._replicas.tell(queue, question, self._session.timeout_s or _TIMEOUT_S)
@@ -57,15 +57,15 @@ class Offsets:
         return True
 
     async def min_offset(self, queue: MessageQueue) -> int:
-        """The oldest message that is still there."""
+        """Return the offset of the oldest stored message."""
         return max(0, await self._ask(queue, questions.min_offset(queue)))
 
     async def max_offset(self, queue: MessageQueue) -> int:
-        """Where the next message will stand."""
+        """Return the offset of the next message to be stored."""
         return await self._ask(queue, questions.max_offset(queue))
 
     async def offset_at(self, queue: MessageQueue, timestamp_ms: int) -> int:
-        """The first message stored at or after an instant."""
+        """Return the offset of the first message stored at or after a time (ms since the epoch)."""
         return await self._ask(queue, questions.offset_at(queue, timestamp_ms))
 
     async def _ask(self, queue: MessageQueue, question: Question[T]) -> T:

@@ -1,17 +1,16 @@
-"""One queue of an orderly consumer: its messages one after the other, while its lock is ours.
+"""One queue of an orderly consumer: its messages are processed one after the other, while this member holds its lock.
 
-    waiting for the lock -> the committed offset is asked for, pulling begins -> messages are worked on
-    -> the queue is given up, or the lock is lost: pulling ends, progress is committed if the lock is still ours
+    waiting for the lock -> the committed offset is read, pulling begins -> messages are processed
+    -> the queue is given up, or the lock is lost: pulling ends, progress is committed if the lock is still held
 
-The start is asked for only once the lock is there, and progress is committed before the lock is given back: so the next
-owner begins where this one ended.  What was pulled and not worked on is forgotten; the next owner pulls it.
+The start is read only after the lock was granted, and progress is committed before the lock is given back, so the next
+owner begins where this one ended.  Messages that were pulled and not processed are dropped; the next owner pulls them.
 
-A message that failed stops its queue: after a pause the same message comes again, and nothing behind it before it has
-succeeded, or is a dead letter of the group because the listener or the settings gave it up, or
-the group was reset.
+A failed message stops its queue: it is tried again after a pause.  The next message follows when the failed one has
+succeeded, or has become a dead letter by the listener or the settings, or when the group was reset.
 
-A listener that still runs when the lock ends on our own clock is cancelled; the broker gives the queue to nobody else
-for half a minute more, so what it has to clean up it can.
+A listener that still runs when the lock ends by our own clock is cancelled.  It can clean up, because the broker keeps
+the lock for another half minute.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ log = logging.getLogger(__name__)
 
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
 _TIMEOUT_S = 5.0
-_LOOK_S = 1.0  # a lock may also be refused while a listener runs
+_LOOK_S = 1.0  # how often the lock is checked while a listener runs: it may also be refused
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all queues of one consumer share."""
+    """Shared parts of all queues of one consumer."""
 
     session: Session
     routes: Routes
@@ -62,12 +61,12 @@ class Surroundings:
     order: OrderSettings
     clock: Clock
     listener: Callable[[ReceivedMessage], Awaitable[None]]
-    places: asyncio.Semaphore  # listeners at work at the same time
+    places: asyncio.Semaphore  # bounds the running listeners
     tallies: Tallies
 
 
 class OrderlyQueue:
-    """Works on one queue until `leave`; `run` ends when everything that belongs to it has ended."""
+    """Processes one queue until `leave`; `run` returns when all its tasks have ended."""
 
     def __init__(self, queue: MessageQueue, pulling: PullSettings, around: Surroundings) -> None:
         self.queue = queue
@@ -76,35 +75,35 @@ class OrderlyQueue:
         self._pulling = pulling
         self._around = around
         self._waiting: deque[tuple[StoredMessage, int]] = deque()  # with the life of the intake; bounded by its window
-        self._intake: Intake | None = None  # while the lock is ours
-        self._news = asyncio.Event()  # a message, the lock, or the order to leave
-        self._interrupted = asyncio.Event()  # the order to leave, or a reset of the group
+        self._intake: Intake | None = None  # set while the lock is held
+        self._news = asyncio.Event()  # set at a message, a change of the lock, and at leave()
+        self._interrupted = asyncio.Event()  # set at leave() and at a reset of the group
 
     def leave(self) -> None:
-        """Begin nothing more; a listener at work ends first."""
+        """Start no further message; a running listener ends first."""
         self.is_leaving = True
         self._interrupted.set()
         self._news.set()
 
     def move(self, offset: int) -> None:
-        """The group was reset: go on elsewhere, once the listener at work has ended."""
+        """Continue at another offset after a reset of the group, when the running listener has ended."""
         if self._intake is not None:
             self._intake.move(offset)
             self._interrupted.set()
             self._news.set()
 
     def info(self) -> QueueInfo:
-        """How it goes, for a tool that asks."""
+        """Return the queue's state, for tools."""
         if self._intake is None:
             return QueueInfo(self.queue, -1, 0, 0, 0, 0, self._may_tell(), self.is_leaving)
         return self._intake.info(self._may_tell())
 
     def look(self) -> None:
-        """The lease may have changed."""
+        """Note that the lock may have changed."""
         self._news.set()
 
     async def run(self) -> None:
-        """Until `leave`: work whenever the lock is ours."""
+        """Process messages whenever the lock is held, until `leave`."""
         while not self.is_leaving:
             if self._may_work():
                 await self._serve()
@@ -113,7 +112,7 @@ class OrderlyQueue:
                 await self._news.wait()
 
     async def commit(self) -> None:
-        """Tell the broker how far we are, if the queue is ours."""
+        """Commit the progress, if the lock is held."""
         intake = self._intake
         offset = None if intake is None or not self._may_tell() else intake.to_commit
         if intake is None or offset is None:
@@ -134,7 +133,7 @@ class OrderlyQueue:
         around = self._around
         settings = around.settings
         if is_retry_topic(self.queue.topic):
-            # RocketMQ: wherever a group begins, none of its redeliveries is passed over.
+            # RocketMQ: wherever a group begins, none of its redeliveries is skipped.
             settings = replace(settings, start_from=StartFrom.FIRST)
         self._intake = intake = Intake(self.queue, self._pulling, around.memory, self._deliver, around.tallies)
         running = intake.run(
@@ -157,7 +156,7 @@ class OrderlyQueue:
             self._intake = None
 
     async def _next(self, intake: Intake, pulling: asyncio.Task[None]) -> tuple[StoredMessage, int] | None:
-        """The message to work on now, with its life; None when the queue is not ours any more."""
+        """Return the next message and its life; None when the lock is not held any more."""
         while self._may_work():
             if pulling.done():
                 pulling.result()
@@ -170,8 +169,8 @@ class OrderlyQueue:
         return None
 
     async def _ends(self, stored: StoredMessage, intake: Intake, life: int) -> bool:
-        """Work on one message until it succeeds, is a dead letter, or the group was reset; False when the queue was
-        lost before.
+        """Process a message until it succeeds, is a dead letter, or the group was reset. False: the queue was lost
+        before.
         """
         attempts_max = self._around.order.attempts_max
         attempt = 1 + stored.reconsume_times
@@ -181,7 +180,7 @@ class OrderlyQueue:
             async with self._around.places:
                 if not self._may_work():
                     return False
-                # What cannot be decoded is a dead letter at once: its queue would wait for ever.
+                # An undecodable message is a dead letter at once, because its queue would wait for ever.
                 wish = Again(LEVEL_DEAD) if stored.decode_error else await self._call(stored, attempt)
             if wish is None:
                 return True
@@ -203,18 +202,18 @@ class OrderlyQueue:
         try:
             await around.session.ask(around.routes.master(self.queue), question, _TIMEOUT_S)
         except _FAULTS as error:
-            log.warning("%s: %d is no dead letter yet, it is tried again: %s", self.queue, stored.queue_offset, error)
+            log.warning("%s: %d not given up yet, it is tried again: %s", self.queue, stored.queue_offset, error)
             around.routes.doubt(self.queue.topic)
             return False
         return True
 
     async def _call(self, stored: StoredMessage, attempt: int) -> Again | None:
-        """One call of the listener: None when it succeeded, else how the message is to come again."""
+        """Call the listener once. Return None when it succeeded, else how the message is to be delivered again."""
         around = self._around
         wishes: list[Again] = []
 
         async def again(received: ReceivedMessage, wish: Again) -> None:
-            if not received.is_over:  # what the listener said first counts
+            if not received.is_over:  # the listener's first result counts
                 received.is_over = True
                 wishes.append(wish)
 
@@ -253,5 +252,5 @@ class OrderlyQueue:
 
 
 def _finished(_: ReceivedMessage) -> bool:
-    """Returning is acknowledgement enough."""
+    """Accept the acknowledgement without effect: returning from the listener is enough."""
     return True

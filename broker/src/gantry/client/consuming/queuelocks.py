@@ -1,6 +1,6 @@
-"""Asks the brokers for the locks of an orderly consumer's queues: one request per broker for all that are due.
+"""Requests the locks of an orderly consumer's queues: one request for each broker, with all queues that are due.
 
-Silence is no answer: a lease that could not be renewed runs out by itself.
+When a broker does not answer, the lease of its queues ends by itself.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TIMEOUT_S = 3.0
 
 
 class QueueLocks:
-    """One member's questions about locks."""
+    """Sends one member's lock requests."""
 
     def __init__(self, session: Session, routes: Routes, group: str, client_id: str) -> None:
         self._session = session
@@ -33,7 +33,7 @@ class QueueLocks:
         self._client_id = client_id
 
     async def lock(self, leases: Sequence[tuple[MessageQueue, Lease]]) -> None:
-        """Ask for all of these and tell the leases what came of it."""
+        """Request these locks and note the results in the leases."""
         by_queue = dict(leases)
         await asyncio.gather(
             *(
@@ -43,7 +43,7 @@ class QueueLocks:
         )
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Give these back; what cannot be said ends with the broker's lease."""
+        """Give these locks back; where that fails, the broker's lease ends by itself."""
         for address, found in self._by_master(queues).items():
             try:
                 await self._session.ask(

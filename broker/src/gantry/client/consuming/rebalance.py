@@ -1,18 +1,17 @@
-"""Which queues of a topic are ours: asks the brokers who is in the group, and takes our share.
+"""Rebalancing: finds the members of the group, and computes this member's queues of a topic.
 
-Nobody coordinates.  Each member asks a broker for the list of members and computes its own share (see
-`assign`).  It does so every 20 s, and at once when a broker says that somebody came or went.  Where an
-answer is missing, nothing changes: keeping old queues for a while costs duplicates at worst, giving them
-up would stop the group.  Slaves get heartbeats as well, and are asked where no master answers.
+There is no coordinator.  Each member asks a broker for the list of members and computes its own share (see `assign`).
+It does so every 20 s, and at once when a broker reports that a member joined or left.  Without an answer nothing
+changes: keeping old queues for a while causes duplicates at worst, giving them up would stop the group.  Slaves get
+heartbeats as well, and are asked when no master answers.
 
-A queue changes hands without a word between the two members, so time does what a word would do:
+The two members do not talk to each other when a queue moves, so they use time-outs:
+    the old one   hands out no more messages, waits half of `handover_s` for messages in work, commits
+    the new one   begins `handover_s` after it got the queue, unless it is the only member of the group
 
-    the old one   stops handing out at once, lets what is in work end for half of `handover_s`, commits
-    the new one   begins `handover_s` after it learned that the queue is its own, unless it is alone in the group
-
-After a restart a broker has forgotten who is in the group, and maybe the last seconds of what was committed.  Anyone
-who is back first would seem to be alone: so for `RETURN_S` nobody begins a queue that was another's, and anyone who
-held it is back before that, tells how far it is with its next pull, and goes on.
+After a restart a broker has forgotten the members of the group, and perhaps the last seconds of committed offsets.  The
+first member that reconnects would seem to be the only one.  So for `RETURN_S` no member begins a queue that it did not
+have before.  The former owner reconnects within that time, sends its progress with the next pull, and continues.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ log = logging.getLogger(__name__)
 
 _FAULTS = (RefusedError, UnreachableError, OutcomeUnknownError, RemoteProtocolError)
 _TIMEOUT_S = 3.0
-# Longer than any member takes to try a broker again (transport.client: 1 s; replicas, after a slave: 1 s more).
+# Longer than any member takes to reconnect to a broker (transport.client: 1 s; replicas, after a slave: 1 s more).
 RETURN_S = 5.0
 
 
 class Share(NamedTuple):
-    """Our queues, and how long those that we did not have before wait until they begin."""
+    """This member's queues, and how many seconds to wait before new ones are begun."""
 
     queues: list[MessageQueue]
     wait_s: float
@@ -53,21 +52,21 @@ class Rebalance:
         self._group = group
         self._client_id = client_id
         self._handover_s = handover_s
-        self._steady_at = 0.0  # loop time from which on the list of members is taken for complete
+        self._steady_at = 0.0  # loop time after which the list of members is assumed to be complete
         self._hurry = asyncio.Event()
         self._complaints: dict[str, str] = {}  # topic or address -> what was logged last, so that it is logged once
 
     def hurry(self) -> None:
-        """Somebody came or went: look again now."""
+        """Rebalance now: a member joined or left."""
         self._hurry.set()
 
     def broker_returned(self) -> None:
-        """A broker is there again: the others of the group come back to it, too, in a moment."""
+        """Note that a broker restarted: the other members reconnect to it within `RETURN_S`."""
         self._steady_at = asyncio.get_running_loop().time() + RETURN_S
         self._hurry.set()
 
     async def wait(self, at_most_s: float) -> None:
-        """Until it is time to look again."""
+        """Wait until it is time to rebalance, at most `at_most_s`."""
         try:
             # Not wait_for: when the event comes as the task is cancelled, it swallows the cancellation (Python 3.11).
             async with asyncio.timeout(at_most_s):
@@ -77,7 +76,7 @@ class Rebalance:
         self._hurry.clear()
 
     async def share(self, topic: str, broadcast: bool) -> Share | None:
-        """Our queues of a topic; None when it cannot be said now."""
+        """Return this member's queues of a topic; None when they are unknown now."""
         try:
             route = await self._routes.route(topic)
             queues = await self._routes.to_read(topic)
@@ -92,7 +91,7 @@ class Rebalance:
             try:
                 members = await self._session.ask(address, questions.members(self._group), _TIMEOUT_S)
             except _FAULTS as error:
-                self._complain(address, f"does not say who is in the group: {error}")
+                self._complain(address, f"does not return the group's members: {error}")
                 continue
             self._complaints.pop(address, None)
             if self._client_id in members:
@@ -107,13 +106,14 @@ class Rebalance:
     def _complain(self, about: str, text: str) -> None:
         if self._complaints.get(about) != text:
             self._complaints[about] = text
-            # A new group's retry topic comes into being with its first heartbeat, a moment later.
+            # A new group's retry topic is created by its first heartbeat, a moment later.
             log.log(logging.DEBUG if is_retry_topic(about) else logging.WARNING, "%s: %s: %s", self._group, about, text)
 
     async def _met(self, route: TopicRoute) -> list[str]:
-        """Those that we could reach, masters first; all have to know us, whichever one a member asks.
+        """Connect to every broker of the route, masters and slaves. Return the reachable addresses, masters first.
 
-        Slaves are among them: one may have to serve us, and say who is in the group, while its master is away.
+        All of them need this member's heartbeat: any may be asked for the members, and a slave may have to replace its
+        master.
         """
         members = sorted((broker_id, one) for broker in route.brokers for broker_id, one in broker.addresses.items())
         addresses = [address for _, address in members]
